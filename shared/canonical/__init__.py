@@ -1,0 +1,101 @@
+"""One byte string per value: canonical JSON (RFC 8785), deterministic CBOR (RFC 8949 4.2), digests. Knows no meaning.
+
+Hash bytes as received; never re-serialise what somebody else signed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json as _json
+from typing import Any
+
+import cbor2
+import rfc8785
+from blake3 import blake3
+
+from shared.errors import BadRequest
+
+MAX_JSON_BYTES = 4 * 1024 * 1024
+
+
+def json_bytes(value: Any) -> bytes:
+    """Canonical JSON of `value` (RFC 8785).
+
+    Raises:
+        BadRequest: the value has no canonical form (NaN, integers beyond 2^53, non-string keys).
+    """
+    try:
+        return rfc8785.dumps(value)
+    except (rfc8785.CanonicalizationError, ValueError) as error:
+        raise BadRequest(f"value has no canonical JSON form: {error}") from error
+
+
+def json_value(data: bytes) -> Any:
+    """Parse JSON strictly: UTF-8, no duplicate keys, no NaN or infinities, bounded size.
+
+    Raises:
+        BadRequest: anything else.
+    """
+    if len(data) > MAX_JSON_BYTES:
+        raise BadRequest(f"JSON of {len(data)} bytes exceeds {MAX_JSON_BYTES}")
+    try:
+        return _json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"not strict JSON: {error}") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    seen = dict(pairs)
+    if len(seen) != len(pairs):
+        raise ValueError("duplicate object key")
+    return seen
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def cbor_bytes(value: Any) -> bytes:
+    """Deterministic CBOR of `value` (RFC 8949 section 4.2.1)."""
+    return cbor2.dumps(value, canonical=True)
+
+
+def cbor_value(data: bytes) -> Any:
+    """Parse CBOR and insist that it was deterministic and complete, so that one value has one encoding.
+
+    Raises:
+        BadRequest: malformed, trailing bytes, or not in deterministic form.
+    """
+    try:
+        value = cbor2.loads(data)
+        again = cbor2.dumps(value, canonical=True)
+    except Exception as error:  # cbor2 raises many types on hostile input; all mean the same here
+        raise BadRequest(f"not CBOR: {type(error).__name__}") from error
+    if again != data:
+        raise BadRequest("CBOR is not in deterministic form")
+    return value
+
+
+def sha256(data: bytes) -> bytes:
+    """SHA-256, 32 bytes."""
+    return hashlib.sha256(data).digest()
+
+
+def sha384(data: bytes) -> bytes:
+    """SHA-384, 48 bytes."""
+    return hashlib.sha384(data).digest()
+
+
+def sha512(data: bytes) -> bytes:
+    """SHA-512, 64 bytes."""
+    return hashlib.sha512(data).digest()
+
+
+def blake3_256(data: bytes | bytearray | memoryview) -> bytes:
+    """BLAKE3, 32 bytes; for large regions (4.6 GB/s a thread)."""
+    return blake3(data).digest()
+
+
+def keyed_blake3(key: bytes, data: bytes | bytearray | memoryview) -> bytes:
+    """BLAKE3 keyed with a 32-byte salt: the commitment to a visit's records, not open to dictionary attack (H25)."""
+    return blake3(data, key=key).digest()

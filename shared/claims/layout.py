@@ -1,0 +1,94 @@
+"""Where each tensor lies inside the model, gradient and optimiser regions; and the model digest. Knows no tensor library.
+
+Both ends compute the same plan from manifest and optimiser: the GPU to place tensors over HBM bytes, the orchestrator to
+name the bytes it reads back. Offsets are 64-byte aligned (one cache line); regions are page aligned by the allocator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from blake3 import blake3
+
+from shared.canonical import cbor_bytes
+from shared.claims.program import ProgramManifest, TensorSpec
+from shared.claims.records import ITEM_BYTES
+from shared.claims.training import SGD, TrainingOptions
+
+ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One tensor inside a region: `offset` and `size_bytes` in bytes from the region's start."""
+
+    spec: TensorSpec
+    offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class RegionPlan:
+    """All tensors of one region, in order, and the region's length in bytes."""
+
+    tensors: tuple[Placed, ...]
+    length: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Model (parameters then state), gradients (as parameters), optimiser (moments by slot name, e.g. `exp_avg/wte`)."""
+
+    model: RegionPlan
+    gradients: RegionPlan
+    optimiser: RegionPlan
+
+
+def moment_slots(options: TrainingOptions) -> tuple[str, ...]:
+    """The optimiser's per-parameter tensors, by PyTorch's own names."""
+    if isinstance(options.optimizer, SGD):
+        return ("momentum_buffer",) if options.optimizer.momentum else ()
+    return ("exp_avg", "exp_avg_sq")
+
+
+def plan_memory(manifest: ProgramManifest, options: TrainingOptions) -> MemoryPlan:
+    """Place every tensor that outlives a training step."""
+    moments = [
+        spec.model_copy(update={"name": f"{slot}/{spec.name}"})
+        for slot in moment_slots(options)
+        for spec in manifest.parameters
+    ]
+    return MemoryPlan(
+        model=_place([*manifest.parameters, *manifest.state]),
+        gradients=_place(manifest.parameters),
+        optimiser=_place(moments),
+    )
+
+
+def tensor_bytes(spec: TensorSpec) -> int:
+    """Bytes of one tensor, C-contiguous."""
+    return math.prod(spec.shape) * ITEM_BYTES[spec.dtype]
+
+
+def _place(specs: Iterable[TensorSpec]) -> RegionPlan:
+    placed, offset = [], 0
+    for spec in specs:
+        size = tensor_bytes(spec)
+        placed.append(Placed(spec, offset, size))
+        offset += -(-size // ALIGN) * ALIGN
+    return RegionPlan(tuple(placed), offset)
+
+
+def region_digest(plan: RegionPlan, read: Callable[[int, int], bytes | memoryview]) -> bytes:
+    """BLAKE3 (32 bytes) over canonical name, dtype, shape and bytes of every tensor, in order of name.
+
+    Args:
+        read: (offset, length) -> the region's bytes.
+    """
+    hasher = blake3()
+    for placed in sorted(plan.tensors, key=lambda p: p.spec.name):
+        hasher.update(cbor_bytes([placed.spec.name, placed.spec.dtype, list(placed.spec.shape), placed.size_bytes]))
+        hasher.update(read(placed.offset, placed.size_bytes))
+    return hasher.digest()

@@ -1,0 +1,109 @@
+"""The session manifest: everything that is agreed before anything runs. Knows no storage, no wire, no signature."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from shared.canonical import json_bytes, json_value, sha256
+from shared.claims import Claim
+from shared.claims.program import HexSha256, HexSha384
+from shared.claims.training import TrainingOptions
+
+PartyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+KeyFingerprint = HexSha256
+
+
+class EvidencePolicy(Claim):
+    """What a peer must prove. `roots` names the trust-root sets that count; EMULATED ones are refused unless named here
+    *and* allowed by the verifier's own configuration (law L10). Empty `measurements` means: those of the reference
+    values that the verifier is configured with, never "any"."""
+
+    roots: tuple[Literal["EMULATED", "NVIDIA", "INTEL", "AMD"], ...] = Field(min_length=1)
+    measurements: tuple[HexSha384, ...] = ()
+    max_age_s: int = Field(default=86_400, ge=60, le=30 * 86_400)
+
+
+class RosterEntry(Claim):
+    """One data holder: its name, the SHA-256 fingerprint of its enrolled Ed25519 key, its share of the work."""
+
+    holder: PartyName
+    key: KeyFingerprint
+    steps_per_visit: int | None = Field(default=None, ge=1, le=1_000_000)
+    evidence: EvidencePolicy = EvidencePolicy(roots=("INTEL", "AMD"))
+
+
+class Validation(Claim):
+    """Held-out check by the session's owner: records lie in a region of their own; `every_visits` sets the cadence.
+
+    `max_loss_increase`: a visit whose held-out loss rises by more than this (in the program's unit) is rolled back.
+    """
+
+    dataset: HexSha256
+    records: int = Field(ge=1)
+    every_visits: int = Field(default=1, ge=1)
+    max_loss_increase: float | None = Field(default=None, gt=0)
+
+
+class OutputPolicy(Claim):
+    """Who may fetch the finished model: roles by name, or holders by name."""
+
+    release_to: tuple[Literal["owner", "holders"], ...] = ("owner",)
+
+
+class Manifest(Claim):
+    """Canonical JSON (RFC 8785) of this is what holders approve; a changed manifest is a new manifest (design 4.1)."""
+
+    format: Literal["gput-manifest/1"] = "gput-manifest/1"
+    name: Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]*$")]
+    program: HexSha384
+    initial_weights: HexSha256 | None = None
+    training: TrainingOptions
+    roster: tuple[RosterEntry, ...] = Field(min_length=1, max_length=256)
+    gpu_evidence: EvidencePolicy
+    orchestrator_evidence: EvidencePolicy
+    rounds: int = Field(ge=1, le=1_000_000)
+    visit_order: Literal["roster", "shuffled"] = "roster"
+    steps_per_visit: int = Field(ge=1, le=1_000_000)
+    record_order: Literal["sequential", "shuffled"] = "sequential"
+    buffer_bytes: int = Field(ge=4096, le=1 << 36)
+    travel_mode: Literal["scoped"] = "scoped"
+    collect: Literal["visit"] = "visit"
+    verification: Literal["strict"] = "strict"
+    privacy_floor: int = Field(default=1, ge=1, le=1_000_000, description="losses are never released over fewer records")
+    loss_decimals: int = Field(default=4, ge=0, le=6)
+    validation: Validation | None = None
+    quorum: int | None = Field(default=None, ge=1, description="approvals needed; all of the roster if absent")
+    lease_s: int = Field(default=60, ge=1, le=86_400, description="how long a holder may keep the GPU")
+    output: OutputPolicy = OutputPolicy()
+    gpus: int = Field(default=1, ge=1, le=1)
+
+    @model_validator(mode="after")
+    def _roster_is_sound(self) -> Self:
+        names = [entry.holder for entry in self.roster]
+        if len(set(names)) != len(names):
+            raise ValueError("a holder is named twice in the roster")
+        if len({entry.key for entry in self.roster}) != len(names):
+            raise ValueError("two holders of the roster have the same key")
+        if self.quorum is not None and self.quorum > len(names):
+            raise ValueError(f"quorum {self.quorum} exceeds the roster of {len(names)}")
+        return self
+
+    def steps_for(self, holder: str) -> int:
+        """Training steps in one visit to `holder`."""
+        entry = next(entry for entry in self.roster if entry.holder == holder)
+        return entry.steps_per_visit or self.steps_per_visit
+
+    def canonical(self) -> bytes:
+        """The exact bytes that are approved, stored and sent."""
+        return json_bytes(self.model_dump(mode="json"))
+
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical bytes."""
+        return sha256(self.canonical())
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """Manifest from JSON bytes. Raises pydantic's ValidationError or BadRequest; callers translate with field paths."""
+    return Manifest.model_validate(json_value(data))

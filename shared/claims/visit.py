@@ -1,0 +1,72 @@
+"""What one visit is: the plan, the grant, the buffer's geometry. Fixed by the orchestrator before any outward act."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shared.claims import Claim
+from shared.claims.manifest import PartyName
+from shared.claims.program import HexSha256
+
+SessionId = Annotated[str, Field(pattern=r"^s_[0-9a-z]{16}$")]
+VisitId = Annotated[str, Field(pattern=r"^v_[0-9a-z]{16}$")]
+MAX_CHUNK_BYTES = 2 * 1024 * 1024  # the driver's largest single encrypted copy (reference h100.md 4.5)
+
+
+class CursorRange(Claim):
+    """Which of the holder's records a visit carries: `count` from position `start` of its endless, wrapping stream.
+
+    Position p is record order(p // n, p % n) of a dataset of n records; the holder's mood has no part in it, so a
+    repeated visit carries the same records.
+    """
+
+    start: int = Field(ge=0, lt=2**53)
+    count: int = Field(ge=1, lt=2**31)
+    order: Literal["sequential", "shuffled"] = "sequential"
+    seed: int = Field(default=0, ge=0, lt=2**53)
+
+
+class Grant(Claim):
+    """What a visit key may do; installed in the GPU, shown to the holder (design 2, 4.4 `scoped`).
+
+    `region` is a handle, never an address: the holder learns nothing of where the model lies. Lengths in bytes.
+    `recipient` is SHA-256 of the holder's one-time HPKE key. `expires_at` is seconds since 1970.
+    """
+
+    session: SessionId
+    visit: VisitId
+    life: int = Field(ge=1)
+    epoch: int = Field(ge=1, lt=2**31)
+    holder: PartyName
+    port: str
+    region: int = Field(ge=1, lt=2**31)
+    direction: Literal["h2d"] = "h2d"
+    rights: Literal["w"] = "w"
+    byte_budget: int = Field(ge=1)
+    records: int = Field(ge=1)
+    record_bytes: int = Field(ge=1)
+    chunk_bytes: int = Field(ge=1, le=MAX_CHUNK_BYTES)
+    recipient: HexSha256
+    expires_at: int = Field(ge=0)
+
+    @property
+    def length(self) -> int:
+        """Bytes of record data the visit carries, exactly."""
+        return self.records * self.record_bytes
+
+    @property
+    def chunks(self) -> int:
+        """Number of data chunks; all but the last are `chunk_bytes` long."""
+        return -(-self.length // self.chunk_bytes)
+
+
+class VisitTimers(Claim):
+    """The prototype's five timers, seconds on the holder's clock (reference systems.md 1.4)."""
+
+    grab_gpu: float = Field(ge=0)
+    import_key: float = Field(ge=0)
+    buffer_read: float = Field(ge=0)
+    gpu_write: float = Field(ge=0)
+    export_key: float = Field(ge=0)

@@ -1,0 +1,110 @@
+"""Names of the protocol: roles, phases, modes. Vocabulary only; knows no behaviour."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a caller may do at a service (design 8)."""
+
+    OWNER = "owner"
+    HOLDER = "holder"
+    PLATFORM = "platform"
+    ORCHESTRATOR = "orchestrator"
+    AUDITOR = "auditor"
+
+
+class TravelMode(StrEnum):
+    """What a holder gets of the GPU (design 4.4). Only `scoped` exists so far; others are refused at submission."""
+
+    PAPER = "paper"
+    SCOPED = "scoped"
+    DIRECT = "direct"
+
+
+class SessionPhase(StrEnum):
+    """Life of a training session (design 4.1)."""
+
+    DRAFT = "DRAFT"
+    AWAITING_APPROVAL = "AWAITING_APPROVAL"
+    READY = "READY"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class VisitPhase(StrEnum):
+    """The GPU's stay for one holder (design 4.3)."""
+
+    PLANNED = "PLANNED"
+    GRANTED = "GRANTED"
+    AWAY = "AWAY"
+    RETURNED = "RETURNED"
+    FENCED = "FENCED"
+    VERIFIED = "VERIFIED"
+    RECALLED = "RECALLED"
+    QUARANTINED = "QUARANTINED"
+    LOST = "LOST"
+
+
+class TrainingPhase(StrEnum):
+    """What happens on the GPU with one verified visit (design 4.3)."""
+
+    LOADED = "LOADED"
+    TRAINED = "TRAINED"
+    VALIDATED = "VALIDATED"
+    SCRUBBED = "SCRUBBED"
+    CLOSED = "CLOSED"
+    RECALLED = "RECALLED"
+    REJECTED = "REJECTED"
+    QUARANTINED = "QUARANTINED"
+    LOST = "LOST"
+
+
+class RegionPhase(StrEnum):
+    """Life of one dataset region inside the GPU; the GPU's own table."""
+
+    CLEAN = "CLEAN"
+    GRANTED = "GRANTED"
+    FILLING = "FILLING"
+    PUBLISHED = "PUBLISHED"
+    FENCED = "FENCED"
+    IN_USE = "IN_USE"
+    DIRTY = "DIRTY"
+
+
+class RegionKind(StrEnum):
+    """What a region of HBM holds."""
+
+    CODE = "code"
+    MODEL = "model"
+    OPTIMISER = "optimiser"
+    COMMITTED = "committed"
+    GRADIENTS = "gradients"
+    DATASET = "dataset"
+    VALIDATION = "validation"
+
+
+class Direction(StrEnum):
+    """Traffic direction as the driver names it."""
+
+    H2D = "h2d"
+    D2H = "d2h"
+
+
+class Backend(StrEnum):
+    """Where evidence comes from. A receipt and a page always name it (law L10)."""
+
+    EMULATED = "EMULATED"
+    HARDWARE = "HARDWARE"
+
+
+ORCHESTRATOR_PORT = "orchestrator"
+
+
+def holder_port(holder: str) -> str:
+    """The MUX port of one holder's confidential VM."""
+    return f"holder-{holder}"
