@@ -71,7 +71,9 @@ class Manifest(Claim):
     travel_mode: Literal["scoped"] = "scoped"
     collect: Literal["visit"] = "visit"
     verification: Literal["strict"] = "strict"
-    privacy_floor: int = Field(default=1, ge=1, le=1_000_000, description="losses are never released over fewer records")
+    privacy_floor: int = Field(
+        default=1, ge=1, le=1_000_000, description="losses are never released over fewer records"
+    )
     loss_decimals: int = Field(default=4, ge=0, le=6)
     validation: Validation | None = None
     quorum: int | None = Field(default=None, ge=1, description="approvals needed; all of the roster if absent")

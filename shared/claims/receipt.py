@@ -1,0 +1,63 @@
+"""What a receipt states: the GPU's own claims of a visit, and the orchestrator's record around them. Knows no signature."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shared.claims import Claim
+from shared.claims.manifest import PartyName
+from shared.claims.program import HexSha256, HexSha384
+from shared.claims.visit import SessionId, VisitId, VisitTimers
+
+StatementBytes = Annotated[bytes, Field(max_length=16384)]
+
+
+class DeviceStatement(Claim):
+    """What the GPU itself knows of one scrubbed visit; payload (deterministic CBOR) of a COSE_Sign1 by its statement key."""
+
+    profile: Literal["gput/statement/1"] = "gput/statement/1"
+    device: str
+    backend: Literal["EMULATED", "HARDWARE"]
+    boot_counter: int
+    life: int
+    session: SessionId
+    visit: VisitId
+    epoch: int
+    holder: PartyName
+    records: int
+    length: int
+    commitment: HexSha256
+    program: HexSha384
+    model_before: HexSha256
+    model_after: HexSha256
+    first_step: int
+    steps: int
+    scrubbed_bytes: int
+    scrub_digest: HexSha256
+
+
+class Receipt(Claim):
+    """The record of one visit; payload (deterministic CBOR) of the orchestrator's COSE_Sign1; a leaf of the session's log."""
+
+    profile: Literal["gput/receipt/1"] = "gput/receipt/1"
+    session: SessionId
+    visit: VisitId
+    index: int
+    round: int
+    attempt: int
+    holder: PartyName
+    manifest: HexSha256
+    epoch: int
+    fence_epoch: int
+    outcome: Literal["closed", "rejected"]
+    gpu_evidence: HexSha256
+    holder_runtime_data: HexSha256
+    orchestrator_runtime_data: HexSha256
+    losses_released: bool
+    validation_before: float | None = None
+    validation_after: float | None = None
+    timers: VisitTimers
+    statement: StatementBytes
+    closed_at: int

@@ -1,0 +1,89 @@
+"""The copy record: one sealed piece of a visit's data on the holder's port, and the closing record. Knows no key and no HTTP.
+
+Bytes: header (32) ‖ ciphertext ‖ tag (16). AES-256-GCM under the visit's H2D key; the IV is counted by both ends and never sent:
+data record `index` uses message counter index + 1, the closing record total + 1. AAD = header ‖ SHA-256(CBOR["gput/copy", session, visit,
+holder, region, epoch, "h2d"]), so index, total and everything the grant says are bound.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from shared.canonical import cbor_bytes, sha256
+from shared.claims.program import HexSha256
+from shared.claims.visit import Grant, VisitId
+from shared.errors import BadRequest
+from shared.wire.gpu import Wire
+
+HEADER = struct.Struct("<4sBBHIIIII4x")  # magic, version, kind, reserved, epoch, region, index, total, length
+HEADER_BYTES = HEADER.size
+MAGIC = b"GPTR"
+VERSION = 1
+DATA, CLOSING = 0, 1
+TAG_BYTES = 16
+MAX_CLOSING_BYTES = 4096
+
+
+class CopyHeader(NamedTuple):
+    """`length` is the plaintext's length in bytes; `index` runs 0..total-1 for data, equals total for the closing record."""
+
+    kind: int
+    epoch: int
+    region: int
+    index: int
+    total: int
+    length: int
+
+
+def pack_header(header: CopyHeader) -> bytes:
+    """32 header bytes."""
+    return HEADER.pack(
+        MAGIC, VERSION, header.kind, 0, header.epoch, header.region, header.index, header.total, header.length
+    )
+
+
+def parse_record(record: bytes | memoryview) -> tuple[CopyHeader, bytes, memoryview]:
+    """(header, header bytes, ciphertext ‖ tag). Raises: BadRequest on any layout fault, before any key is touched."""
+    view = memoryview(record)
+    if len(view) < HEADER_BYTES + TAG_BYTES:
+        raise BadRequest(
+            f"copy record of {len(view)} bytes is shorter than header and tag", code="malformed-copy-record"
+        )
+    magic, version, kind, reserved, epoch, region, index, total, length = HEADER.unpack(view[:HEADER_BYTES])
+    raw = bytes(view[:HEADER_BYTES])
+    header = CopyHeader(kind, epoch, region, index, total, length)
+    if magic != MAGIC or version != VERSION or reserved or kind not in (DATA, CLOSING) or raw != pack_header(header):
+        raise BadRequest("copy record header is malformed", code="malformed-copy-record")
+    if len(view) != HEADER_BYTES + length + TAG_BYTES:
+        raise BadRequest("copy record length does not match its header", code="malformed-copy-record")
+    return header, raw, view[HEADER_BYTES:]
+
+
+def copy_context(grant: Grant) -> bytes:
+    """The 32 bytes that bind a record to its grant."""
+    return sha256(
+        cbor_bytes(["gput/copy", grant.session, grant.visit, grant.holder, grant.region, grant.epoch, grant.direction])
+    )
+
+
+class Closing(Wire):
+    """Plaintext of the closing record (deterministic CBOR). `salt`: 32 bytes, keys the commitment (BLAKE3 over all record bytes)."""
+
+    visit: VisitId
+    chunks: int = Field(ge=1)
+    records: int = Field(ge=1)
+    length: int = Field(ge=1)
+    salt: Annotated[bytes, Field(min_length=32, max_length=32)]
+    commitment: HexSha256
+
+
+class CopyAck(Wire):
+    """The GPU's answer to a copy record. `published` is true from the valid closing record on."""
+
+    is_: Literal["copied"] = Field(default="copied", alias="is")
+    index: int
+    received: int
+    published: bool

@@ -1,0 +1,419 @@
+"""Commands of the orchestrator's channel to the GPU and their answers, as deterministic CBOR. Knows no device, no key, no HTTP.
+
+A *batch* is a list of commands executed in order; the first that fails ends the batch, nothing after it runs, and what ran
+before it stays. Frame: see `CommandFrame`. Every act that may be repeated after a restart names its `work` (idempotency
+key): the GPU answers a repeated work from its ledger and never does it twice within a life of the model.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from shared.claims import Claim
+from shared.claims.program import HexSha256, HexSha384
+from shared.claims.training import TrainingOptions
+from shared.claims.visit import Grant, SessionId, VisitId
+from shared.names import RegionKind, RegionPhase
+
+Bytes32 = Annotated[bytes, Field(min_length=32, max_length=32)]
+WorkKey = Annotated[str, Field(pattern=r"^[a-z0-9_/.-]{1,120}$")]
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+MAX_BULK_RECORD = 2 * 1024 * 1024  # plaintext bytes of one bulk record
+
+
+class Wire(Claim):
+    """A CBOR map; bytes stay bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_bytes="base64")
+
+
+class CommandFrame(Wire):
+    """One batch or its answer on a port. `ct` = AES-256-GCM under `cpu_gsp_locked_rpc` / `gsp_cpu_locked_rpc` of this life, message
+    counter `n` (starts at 1), AAD = CBOR["gput/rpc", life, n, direction, SHA-256 of each bulk record's bytes].
+
+    `bulk`: AES-256-GCM records (ciphertext ‖ tag, at most 2 MiB each) under `Lce00_h2d_kernel` / `Lce00_d2h_kernel`, counter IVs,
+    AAD = CBOR["gput/bulk", life, n, index, total]; they belong to the batch's upload, restore, checkpoint and export commands, in order.
+    A byte-identical repeat of the last frame is answered with the same bytes; any other `n` than last + 1 is refused.
+    """
+
+    life: int = Field(ge=1)
+    n: int = Field(ge=1)
+    ct: bytes
+    bulk: list[bytes] = Field(default_factory=list, max_length=64)
+
+
+class OpenLife(Wire):
+    """First command of every life. Answer: LifeOpened."""
+
+    op: Literal["open_life"] = "open_life"
+
+
+class InitSession(Wire):
+    """Bind the wiped GPU to one session. Answer: Done."""
+
+    op: Literal["init_session"] = "init_session"
+    session: SessionId
+    manifest: HexSha256
+
+
+class UploadProgram(Wire):
+    """Write the archive (from `bulk`, `records` of them) into the code region, allocating it on first use. Answer: ProgramLoaded."""
+
+    op: Literal["upload_program"] = "upload_program"
+    length: int = Field(ge=1)
+    records: int = Field(ge=1)
+
+
+class Configure(Wire):
+    """Plan and allocate every region at random page-aligned addresses. Answer: Configured. Raises gpu-out-of-memory."""
+
+    op: Literal["configure"] = "configure"
+    options: TrainingOptions
+    total_steps: int = Field(ge=1)
+    buffer_bytes: int = Field(ge=4096)
+    buffers: int = Field(default=1, ge=1, le=256)
+    validation_bytes: int = Field(default=0, ge=0)
+    loss_decimals: int = Field(ge=0, le=6)
+    privacy_floor: int = Field(ge=1)
+
+
+class Upload(Wire):
+    """Write bulk bytes into a region the orchestrator owns (model, validation). Answer: Done."""
+
+    op: Literal["upload"] = "upload"
+    region: int
+    offset: int = Field(ge=0)
+    length: int = Field(ge=1)
+    records: int = Field(ge=1)
+
+
+class InitModel(Wire):
+    """Make the initial model: `seed` by the program's rules, `uploaded` = what lies in the model region. Commits it. Answer: Committed."""
+
+    op: Literal["init_model"] = "init_model"
+    source: Literal["seed", "uploaded"]
+
+
+class SetReady(Wire):
+    """Open the GPU for work, as nvmlSystemSetConfComputeGpusReadyState. Answer: Done."""
+
+    op: Literal["set_ready"] = "set_ready"
+
+
+class OpenEpoch(Wire):
+    """Draw a new epoch: VS_e ‖ RK' = HKDF(RK, CBOR["draw", e, entropy, GPU entropy]); first kill the epochs in `kills` (a fence).
+
+    Answer: EpochOpened.
+    """
+
+    op: Literal["open_epoch"] = "open_epoch"
+    epoch: int = Field(ge=1, lt=2**31)
+    entropy: Bytes32
+    kills: list[int] = Field(default_factory=list, max_length=1024)
+
+
+class InstallGrant(Wire):
+    """Let the epoch's visit key write into a clean region. Refused without the region's scrub proof. Answer: GrantInstalled."""
+
+    op: Literal["grant"] = "grant"
+    grant: Grant
+
+
+class Drain(Wire):
+    """Wait until no copy or compute work of a killed epoch is outstanding. Answer: Drained."""
+
+    op: Literal["drain"] = "drain"
+
+
+class Measure(Wire):
+    """Read back digests of code, model, optimiser and control structures. Answer: Measured."""
+
+    op: Literal["measure"] = "measure"
+    nonce: Bytes32
+
+
+class Train(Wire):
+    """Start training on a fenced, published region. Answer: WorkState (`running` or, repeated, what became of it)."""
+
+    op: Literal["train"] = "train"
+    work: WorkKey
+    visit: VisitId
+    region: int
+    records: int = Field(ge=1)
+    first_step: int = Field(ge=0)
+    steps: int = Field(ge=1)
+
+
+class Evaluate(Wire):
+    """Start an evaluation over the validation region, or over the published dataset region of a visit. Answer: WorkState."""
+
+    op: Literal["evaluate"] = "evaluate"
+    work: WorkKey
+    region: int
+    records: int = Field(ge=1)
+
+
+class Poll(Wire):
+    """Ask for a work's state; waits up to `wait_ms` for news after `after` steps. Answer: WorkState."""
+
+    op: Literal["poll"] = "poll"
+    work: WorkKey
+    after: int = Field(default=0, ge=0)
+    wait_ms: int = Field(default=0, ge=0, le=20_000)
+
+
+class Commit(Wire):
+    """Make model and optimiser state the last committed ones. Repeating a committed work answers as before. Answer: Committed."""
+
+    op: Literal["commit"] = "commit"
+    work: WorkKey
+
+
+class RollBack(Wire):
+    """Put model and optimiser state back to the last committed ones, bit for bit. Answer: Committed."""
+
+    op: Literal["roll_back"] = "roll_back"
+
+
+class Scrub(Wire):
+    """Destroy everything derived from a region's records: region, gradients, staging, compute process; read back. Answer: Scrubbed."""
+
+    op: Literal["scrub"] = "scrub"
+    region: int
+
+
+class CloseVisit(Wire):
+    """Sign what the GPU knows of a scrubbed visit (device statement key). Repeatable. Answer: Statement."""
+
+    op: Literal["close_visit"] = "close_visit"
+    visit: VisitId
+
+
+class Checkpoint(Wire):
+    """Seal the last committed model and optimiser state under the checkpoint key; sealed chunks come in the answer's bulk. Answer: CheckpointPart.
+
+    `key` is 32 bytes, fresh per checkpoint (derived by the orchestrator from its checkpoint key and `name`).
+    """
+
+    op: Literal["checkpoint"] = "checkpoint"
+    key: Bytes32
+    name: WorkKey
+    offset: int = Field(default=0, ge=0)
+    length: int = Field(ge=1, le=32 * 1024 * 1024)
+
+
+class Restore(Wire):
+    """Open sealed chunks from bulk into the committed copy; the last part verifies both digests and rolls the model to it. Answer: Done | Committed."""
+
+    op: Literal["restore"] = "restore"
+    key: Bytes32
+    name: WorkKey
+    offset: int = Field(ge=0)
+    length: int = Field(ge=1)
+    records: int = Field(ge=1)
+    last: bool = False
+    model: HexSha256 | None = None
+    optimiser: HexSha256 | None = None
+
+
+class Export(Wire):
+    """Read `length` bytes of the committed model; they come in the answer's bulk under the D2H key. Answer: Done."""
+
+    op: Literal["export"] = "export"
+    offset: int = Field(ge=0)
+    length: int = Field(ge=1, le=32 * 1024 * 1024)
+
+
+class Status(Wire):
+    """Ask what the GPU holds. Answer: DeviceStatus."""
+
+    op: Literal["status"] = "status"
+
+
+class EndSession(Wire):
+    """Wipe HBM and keys; the GPU is free for another session. Answer: Done."""
+
+    op: Literal["end_session"] = "end_session"
+
+
+Command = Annotated[
+    OpenLife | InitSession | UploadProgram | Configure | Upload | InitModel | SetReady | OpenEpoch | InstallGrant | Drain | Measure
+    | Train | Evaluate | Poll | Commit | RollBack | Scrub | CloseVisit | Checkpoint | Restore | Export | Status | EndSession,
+    Field(discriminator="op"),
+]  # fmt: skip
+
+
+# ----------------------------------------------------------------- answers
+
+
+class Done(Wire):
+    is_: Literal["done"] = Field(default="done", alias="is")
+
+
+class LifeOpened(Wire):
+    """`life` counts the orchestrator's lives on this GPU; `boot_counter` the wipes. IV masks (12 bytes) of the LCE0 kernel keys."""
+
+    is_: Literal["life_opened"] = Field(default="life_opened", alias="is")
+    life: int
+    boot_counter: int
+    device: str
+    session: str | None
+    h2d_iv_mask: bytes
+    d2h_iv_mask: bytes
+
+
+class ProgramLoaded(Wire):
+    is_: Literal["program_loaded"] = Field(default="program_loaded", alias="is")
+    program: HexSha384
+    code: HexSha256
+    rebuilt: bool
+
+
+class RegionInfo(Wire):
+    """A region as the orchestrator sees it. Lengths and addresses in bytes."""
+
+    handle: int
+    kind: RegionKind
+    address: int
+    length: int
+    phase: RegionPhase
+
+
+class Configured(Wire):
+    is_: Literal["configured"] = Field(default="configured", alias="is")
+    regions: list[RegionInfo]
+
+
+class EpochOpened(Wire):
+    """`entropy`: the GPU's share of the draw. `fenced`: what the killed epochs left in their regions."""
+
+    is_: Literal["epoch_opened"] = Field(default="epoch_opened", alias="is")
+    entropy: Bytes32
+    fenced: list[RegionContent] = Field(default_factory=list)
+
+
+class RegionContent(Wire):
+    """What a holder left in a region: published or not, and if so how much, and its commitment (32 bytes hex)."""
+
+    region: int
+    epoch: int
+    phase: RegionPhase
+    published: bool
+    records: int = 0
+    length: int = 0
+    commitment: HexSha256 | None = None
+
+
+class GrantInstalled(Wire):
+    """Copy-engine slot, channel counter and IV mask (12 bytes) that go with the visit key; the key itself never travels."""
+
+    is_: Literal["grant_installed"] = Field(default="grant_installed", alias="is")
+    engine: int
+    channel_counter: int
+    iv_mask: bytes
+
+
+class Drained(Wire):
+    is_: Literal["drained"] = Field(default="drained", alias="is")
+    outstanding: int
+
+
+class Measured(Wire):
+    """BLAKE3 digests read back from HBM: code bytes, tensors by `region_digest`, committed copies, control structures."""
+
+    is_: Literal["measured"] = Field(default="measured", alias="is")
+    nonce: Bytes32
+    code: HexSha256
+    program: HexSha384
+    model: HexSha256
+    optimiser: HexSha256
+    control: HexSha256
+    life: int
+    boot_counter: int
+    device: str
+
+
+class WorkState(Wire):
+    """`losses`: (global step, mean loss rounded by the manifest's rule) after the asked step, empty where the privacy floor forbids them."""
+
+    is_: Literal["work"] = Field(default="work", alias="is")
+    work: WorkKey
+    state: Literal["running", "done", "failed"]
+    losses: list[tuple[int, float]] = Field(default_factory=list)
+    steps_done: int = 0
+    loss: float | None = None
+    records: int = 0
+    seconds: float = 0.0
+    finite: bool = True
+    update_norm: float | None = None
+    code: str | None = None
+    detail: str | None = None
+
+
+class Committed(Wire):
+    is_: Literal["committed"] = Field(default="committed", alias="is")
+    model: HexSha256
+    optimiser: HexSha256
+    step: int
+
+
+class Scrubbed(Wire):
+    """`digest`: BLAKE3 of the region as read back; the orchestrator compares it with that of `length` zero bytes."""
+
+    is_: Literal["scrubbed"] = Field(default="scrubbed", alias="is")
+    region: int
+    length: int
+    digest: HexSha256
+
+
+class Statement(Wire):
+    """COSE_Sign1 (ES384) by the device's statement key over the GPU's own claims of a visit (`shared.claims.receipt`)."""
+
+    is_: Literal["statement"] = Field(default="statement", alias="is")
+    statement: bytes
+
+
+class CheckpointPart(Wire):
+    """`total`: bytes of committed model ‖ optimiser; this part covers [offset, offset+length)."""
+
+    is_: Literal["checkpoint_part"] = Field(default="checkpoint_part", alias="is")
+    offset: int
+    length: int
+    total: int
+    model: HexSha256
+    optimiser: HexSha256
+    step: int
+
+
+class DeviceStatus(Wire):
+    is_: Literal["status"] = Field(default="status", alias="is")
+    life: int
+    boot_counter: int
+    session: str | None
+    ready: bool
+    regions: list[RegionInfo]
+    epochs: list[int]
+    step: int
+    hbm_bytes: int
+    hbm_used: int
+
+
+class Failure(Wire):
+    """Why a command was refused. Ends the batch."""
+
+    is_: Literal["failure"] = Field(default="failure", alias="is")
+    code: str
+    detail: str
+
+
+Answer = Annotated[
+    Done | LifeOpened | ProgramLoaded | Configured | EpochOpened | GrantInstalled | Drained | Measured | WorkState | Committed
+    | Scrubbed | Statement | CheckpointPart | DeviceStatus | Failure,
+    Field(discriminator="is_"),
+]  # fmt: skip
+
+EpochOpened.model_rebuild()
+COMMANDS: TypeAdapter[list[Any]] = TypeAdapter(list[Command])
+ANSWERS: TypeAdapter[list[Any]] = TypeAdapter(list[Answer])

@@ -1,0 +1,198 @@
+"""Messages between orchestrator and data holder, as JSON bodies. Knows no HTTP, no key.
+
+Signed documents travel as the exact bytes that were signed (base64 of canonical JSON); readers hash bytes as received.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shared.claims import Claim
+from shared.claims.manifest import PartyName
+from shared.claims.program import HexSha256
+from shared.claims.visit import CursorRange, Grant, SessionId, VisitId, VisitTimers
+
+Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$", max_length=8 * 1024 * 1024)]
+Nonce = HexSha256  # 32 random bytes, hex
+
+
+class Evidence(Claim):
+    """CPU TEE evidence: `quote` covers `report_data` = SHA-512(label 00 ‖ runtime_data bytes); `kind` chooses the verifier."""
+
+    kind: Literal["tdx-quote"] = "tdx-quote"
+    quote: Base64
+    endorsements: Base64 = ""
+
+
+class GpuEvidence(Claim):
+    """SPDM request ‖ response report, PEM chain leaf first, and what the 32-byte nonce was made of (design 4.2 step 4).
+
+    nonce = SHA-256(CBOR["gput/gpu-nonce", challenge, TH2, epoch, SHA-256(signing key)]). `statement_key`: COSE_Sign1 by the leaf over the
+    device statement key, or "" where a device has none.
+    """
+
+    report: Base64
+    chain: str = Field(max_length=0x1400 * 2)
+    challenge: Nonce
+    th2: Annotated[str, Field(pattern=r"^[0-9a-f]{96}$")]
+    epoch: int = Field(ge=0)
+    statement_key: Base64 = ""
+
+
+class RuntimeData(Claim):
+    """What a quote speaks for: canonical JSON of this is hashed into report_data. Keys are raw Ed25519 public keys, hex.
+
+    `peer_nonce` is the challenger's, `nonce` one's own; `previous` is SHA-256 of the peer's runtime_data bytes (holder's side only).
+    """
+
+    profile: Literal["gput/asc/1"] = "gput/asc/1"
+    role: Literal["orchestrator", "holder"]
+    session: SessionId
+    holder: PartyName
+    manifest: HexSha256
+    peer_nonce: Nonce
+    nonce: Nonce
+    signing_key: HexSha256
+    enrolled_key: HexSha256
+    gpu_evidence: HexSha256 | None = None
+    previous: HexSha256 | None = None
+    not_after: int = Field(ge=0)
+
+
+class ChannelRequest(Claim):
+    """Holder -> orchestrator, POST /v1/sessions/{id}/channels: attest yourself to me."""
+
+    nonce: Nonce
+
+
+class ChannelOffer(Claim):
+    """Orchestrator -> holder: the orchestrator's proof, and the challenge for the holder's."""
+
+    channel: str
+    runtime_data: Base64
+    evidence: Evidence
+    gpu_evidence: GpuEvidence
+
+
+class OneTimeKey(Claim):
+    """Canonical JSON of this, signed by the holder's session signing key: the HPKE public key (raw, base64) of the next visit."""
+
+    session: SessionId
+    holder: PartyName
+    channel: str
+    nonce: Nonce
+    suite: Literal["MLKEM768_X25519/HKDF_SHA256/AES_256_GCM"] = "MLKEM768_X25519/HKDF_SHA256/AES_256_GCM"
+    key: Base64
+
+
+class Signed(Claim):
+    """A document's exact bytes and an Ed25519 signature (64 bytes) over `label 00 ‖ document`."""
+
+    document: Base64
+    signature: Base64
+
+
+class ChannelProof(Claim):
+    """Holder -> orchestrator, PUT /v1/sessions/{id}/channels/{channel}: the holder's proof and its first one-time key."""
+
+    runtime_data: Base64
+    evidence: Evidence
+    one_time_key: Signed
+
+
+class ChannelState(Claim):
+    """Answer to a ChannelProof."""
+
+    channel: str
+    state: Literal["open"] = "open"
+
+
+class VisitOffer(Claim):
+    """Orchestrator -> holder through the inbox: canonical JSON of OfferDocument, the sealed visit key, the orchestrator's signature.
+
+    `signature` (Ed25519, session signing key) covers SHA-512("gput/offer" 00 ‖ one-time-key document ‖ offer document ‖ sealed).
+    `sealed` = HPKE to the one-time key, info = SHA-512("gput/asc/1 seal" 00 ‖ offer document), plaintext = CBOR VisitKey.
+    """
+
+    document: Base64
+    sealed: Base64
+    signature: Base64
+
+
+class OfferDocument(Claim):
+    """What the holder checks before it touches the visit key. `agent_url` is where the port is; nothing is trusted about it."""
+
+    profile: Literal["gput/offer/1"] = "gput/offer/1"
+    channel: str
+    manifest: HexSha256
+    grant: Grant
+    cursor: CursorRange
+    gpu: str
+    agent_url: str
+    one_time_key: HexSha256
+    iv_epoch: int = Field(ge=1)
+    round: int = Field(ge=1)
+    index: int = Field(ge=1)
+    attempt: int = Field(ge=1)
+    log_size: int = Field(ge=0)
+    log_root: HexSha256
+    log_signature: Base64
+    log_consistency: list[HexSha256] = Field(default_factory=list, max_length=64)
+    log_from: int = Field(default=0, ge=0, description="the tree size that `log_consistency` starts from")
+
+
+class VisitReport(Claim):
+    """Holder -> orchestrator, POST /v1/visits/{id}/report. The next one-time key rides along."""
+
+    visit: VisitId
+    epoch: int
+    records: int = Field(ge=0)
+    length: int = Field(ge=0)
+    commitment: HexSha256
+    timers: VisitTimers
+    bytes_sent: int = Field(ge=0)
+    next_key: Signed | None = None
+
+
+class VisitRefusal(Claim):
+    """Holder -> orchestrator, POST /v1/visits/{id}/refusal: it will not or cannot provision."""
+
+    visit: VisitId
+    epoch: int
+    code: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
+    detail: str = Field(max_length=500)
+
+
+class Approval(Claim):
+    """Canonical JSON of this is signed by the holder's enrolled key (label "gput/approval")."""
+
+    session: SessionId
+    holder: PartyName
+    manifest: HexSha256
+    decision: Literal["approve", "refuse", "veto"]
+    reason: str = Field(default="", max_length=500)
+    records: int | None = Field(default=None, ge=1, description="records this holder brings")
+    record_bytes: int | None = Field(default=None, ge=1)
+    at: int = Field(ge=0)
+
+
+class InboxItem(Claim):
+    """One thing that waits for a holder. `kind` says which field is set."""
+
+    seq: int
+    kind: Literal["approval_wanted", "channel_wanted", "offer", "receipt", "ended"]
+    session: SessionId
+    manifest: Base64 | None = None
+    offer: VisitOffer | None = None
+    receipt: Base64 | None = None
+    receipt_index: int | None = None
+    phase: str | None = None
+
+
+class Inbox(Claim):
+    """Answer to GET /v1/inbox?after=SEQ&wait=SECONDS: everything after `after`; empty when the wait ran out."""
+
+    items: list[InboxItem]
+    next: int
