@@ -1,0 +1,58 @@
+"""The session's table (design 4.1). Knows no storage."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from shared.names import Role, SessionPhase
+from shared.protocol.machine import Machine, Move
+
+
+class SessionFact(StrEnum):
+    """What can happen to a session as a whole; each is one journal row."""
+
+    SUBMITTED = "submitted"
+    APPROVED = "approved"  # one holder's approval; the last one needed is `agreed`
+    REFUSED = "refused"
+    VETOED = "vetoed"
+    AGREED = "agreed"
+    STARTED = "started"
+    LIFE_OPENED = "life_opened"
+    PLACED = "placed"
+    CHECKPOINTED = "checkpointed"
+    RESTORED = "restored"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    EXPORTED = "exported"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+_S, _F, _M = SessionPhase, SessionFact, Move
+_ORCH, _OWNER, _HOLDER = Role.ORCHESTRATOR, Role.OWNER, Role.HOLDER
+_LIVE = (_S.AWAITING_APPROVAL, _S.READY, _S.RUNNING, _S.PAUSED)
+
+TRANSITIONS = {
+    (_S.DRAFT, _F.SUBMITTED): _M(_OWNER, _S.AWAITING_APPROVAL),
+    (_S.AWAITING_APPROVAL, _F.APPROVED): _M(_HOLDER, _S.AWAITING_APPROVAL),
+    (_S.AWAITING_APPROVAL, _F.REFUSED): _M(_HOLDER, _S.AWAITING_APPROVAL),
+    (_S.AWAITING_APPROVAL, _F.AGREED): _M(_ORCH, _S.READY),
+    (_S.READY, _F.STARTED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.LIFE_OPENED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.PLACED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.CHECKPOINTED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.RESTORED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.PAUSED): _M(_OWNER, _S.PAUSED),
+    (_S.PAUSED, _F.CHECKPOINTED): _M(_ORCH, _S.PAUSED),
+    (_S.PAUSED, _F.RESUMED): _M(_OWNER, _S.RUNNING),
+    (_S.RUNNING, _F.EXPORTED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.COMPLETED): _M(_ORCH, _S.COMPLETED),
+    # A late approval joins a running session that a quorum has started; a veto never stops anybody else.
+    **{(phase, _F.APPROVED): _M(_HOLDER, phase) for phase in (_S.READY, _S.RUNNING, _S.PAUSED)},
+    **{(phase, _F.REFUSED): _M(_HOLDER, phase) for phase in (_S.READY, _S.RUNNING, _S.PAUSED)},
+    **{(phase, _F.VETOED): _M(_HOLDER, phase) for phase in _LIVE},
+    **{(phase, _F.FAILED): _M(_ORCH, _S.FAILED) for phase in _LIVE},
+    **{(phase, _F.CANCELLED): _M(_OWNER, _S.CANCELLED) for phase in _LIVE},
+}
+SESSION = Machine("session", _S.DRAFT, TRANSITIONS)
