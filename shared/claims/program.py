@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shared.claims import Claim
-from shared.claims.records import Dim, DType, Name, RecordSchema
+from shared.claims.records import Dim, DType, RecordSchema, TensorName
 from shared.claims.training import TrainingOptions
 
 PROGRAM_FORMAT = "gput-program/1"
@@ -18,7 +18,7 @@ HexSha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class TensorSpec(Claim):
     """One parameter or declared state tensor, by its canonical name."""
 
-    name: Name
+    name: TensorName
     dtype: DType
     shape: tuple[Annotated[int, Field(ge=0, le=1 << 32)], ...] = Field(default=(), max_length=8)
 
@@ -34,7 +34,7 @@ class WeightsFile(Claim):
 class InitRule(Claim):
     """How to make one tensor from a seed: `normal` draws N(0, std), `constant` fills with `value`."""
 
-    name: Name
+    name: TensorName
     kind: Literal["normal", "constant"]
     std: float = Field(default=0.0, ge=0)
     value: float = 0.0

@@ -15,6 +15,8 @@ ITEM_BYTES: dict[str, int] = {
     "uint8": 1, "bool": 1, "uint16": 2, "int32": 4, "float32": 4, "int64": 8, "float64": 8,
 }  # fmt: skip
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,127}$")]
+TensorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.]{0,127}$")]
+"""As `Name`, but PyTorch also names tensors by position ("0.weight")."""
 Dim = Annotated[int, Field(ge=1, le=1 << 24)]
 
 

@@ -8,7 +8,8 @@ holder, region, epoch, "h2d"]), so index, total and everything the grant says ar
 from __future__ import annotations
 
 import struct
-from typing import Annotated, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -27,7 +28,8 @@ TAG_BYTES = 16
 MAX_CLOSING_BYTES = 4096
 
 
-class CopyHeader(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CopyHeader:
     """`length` is the plaintext's length in bytes; `index` runs 0..total-1 for data, equals total for the closing record."""
 
     kind: int

@@ -192,7 +192,9 @@ class CloseVisit(Wire):
 
 
 class Checkpoint(Wire):
-    """Seal the last committed model and optimiser state under the checkpoint key; sealed chunks come in the answer's bulk. Answer: CheckpointPart.
+    """Seal the last committed model and optimiser state under the checkpoint key; sealed chunks come in the answer's bulk.
+
+    Answer: CheckpointPart.
 
     `key` is 32 bytes, fresh per checkpoint (derived by the orchestrator from its checkpoint key and `name`).
     """
@@ -205,7 +207,10 @@ class Checkpoint(Wire):
 
 
 class Restore(Wire):
-    """Open sealed chunks from bulk into the committed copy; the last part verifies both digests and rolls the model to it. Answer: Done | Committed."""
+    """Open sealed chunks from bulk into the committed copy; the last part verifies both digests and rolls the model to it.
+
+    Answer: Done, or Committed for the last part.
+    """
 
     op: Literal["restore"] = "restore"
     key: Bytes32
@@ -336,7 +341,7 @@ class Measured(Wire):
 
 
 class WorkState(Wire):
-    """`losses`: (global step, mean loss rounded by the manifest's rule) after the asked step, empty where the privacy floor forbids them."""
+    """`losses`: (global step, mean loss rounded by the manifest's rule) after the asked step; none under the privacy floor."""
 
     is_: Literal["work"] = Field(default="work", alias="is")
     work: WorkKey

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
+
 from shared.errors import ProtocolViolation
 from shared.names import Role, SessionPhase, TrainingPhase, VisitPhase
 from shared.protocol.machine import Machine
