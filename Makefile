@@ -1,0 +1,53 @@
+# Everything a reader of the README needs. `make help` explains itself.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Where pip finds PyTorch. The default asks PyTorch's own index for the CPU build and falls back to pip's settings when that
+# cannot be reached; set TORCH_INDEX_URL= (empty) to use pip's own settings only.
+TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
+TORCH := torch==2.13.0
+STAMP := $(VENV)/.set-up
+WORKERS ?= 2
+
+.PHONY: help setup demo test test-full lint types contracts docs clean
+
+help: ## Show what can be made
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  Variables: PYTHON=$(PYTHON)  TORCH_INDEX_URL=$(TORCH_INDEX_URL)"
+
+setup: $(STAMP) ## Create .venv and install everything (skipped when nothing changed)
+
+$(STAMP): pyproject.toml Makefile
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found. Install Python 3.11 or newer, or say: make PYTHON=python3 $(MAKECMDGOALS)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python .ci/install-torch "$(TORCH)" "$(TORCH_INDEX_URL)"
+	$(BIN)/python -m pip install --quiet --editable '.[gpu,test]'
+	@touch $@
+
+demo: setup ## Train one model on three private corpora by sending the GPU round (about a minute)
+	$(BIN)/gput demo
+
+test: lint types contracts ## Lint, types, import contracts and every quick test (under 12 minutes on 2 cores)
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadgroup
+
+test-full: lint types contracts ## The same and the long tiers
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+lint: setup ## Style and common mistakes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## mypy --strict
+	$(BIN)/mypy
+
+contracts: setup ## Import rules of the architecture
+	$(BIN)/lint-imports
+
+docs: setup ## Regenerate the pages that are made from code
+	$(BIN)/python -m docs.generate
+
+clean: ## Remove the environment and caches (keeps runs/)
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,93 @@
+"""The command line's front door: finds the noun's module, runs it, turns an error into one line and an exit code.
+
+Knows no command and imports none until it is asked for: `gput --help` must start in well under 0.3 s.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+# noun -> (module, summary). Further nouns come from entry points of the group `gput.commands`.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("gput.commands.demo", "Train one model on three private corpora on this machine, for real"),
+    "session": ("gput.commands.session", "Submit, watch, pause, resume, cancel sessions; export the model"),
+    "party": ("gput.commands.party", "Keys, enrolment; a holder's approvals and vetoes"),
+    "program": ("gput.commands.program", "Build and inspect training programs"),
+    "data": ("gput.commands.data", "Check whether a dataset fits a program"),
+    "receipts": ("gput.commands.receipts", "Verify and show the receipts of visits"),
+    "bench": ("gput.commands.bench", "Measure this machine: visit cost, training against plain PyTorch"),
+    "doctor": ("gput.commands.doctor", "Test each hop of an installation and name the failing one"),
+}
+
+EXIT_CODES = """\
+Exit codes: 0 done; 1 the job failed; 2 usage or input; 3 timed out; 4 refused by policy, signature or attestation;
+            5 internal error; 6 a service cannot be reached; 130 interrupted."""
+
+EXAMPLES = """\
+Examples:
+  gput demo                              everything at once, in about a minute
+  gput program build mymodel:program -o mymodel.gput
+  gput data inspect records.csv --program mymodel.gput
+  gput session submit manifest.json --wait
+  gput receipts verify runs/demo"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the return value is the process's exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("--help", "-h", "help"):
+        print(_help())
+        return 0
+    if words[0] == "--version":
+        print(f"gput {metadata.version('gpu-travelling')}")
+        return 0
+    module = _module(words[0])
+    if module is None:
+        print(f"gput: no such command: {words[0]!r}. `gput --help` lists them.", file=sys.stderr)
+        return 2
+    return _run(module, words)
+
+
+def _help() -> str:
+    rows = "\n".join(f"  {name:<10}{summary}" for name, (_, summary) in COMMANDS.items())
+    return (
+        "gput: confidential collaborative training in which the GPU travels.\n\n"
+        f"Usage: gput COMMAND [ARGS]...   (gput COMMAND --help)\n\n{EXAMPLES}\n\nCommands:\n{rows}\n\n{EXIT_CODES}"
+    )
+
+
+def _module(noun: str) -> str | None:
+    if noun in COMMANDS:
+        return COMMANDS[noun][0]
+    found = metadata.entry_points(group="gput.commands", name=noun)
+    return next(iter(found)).module if found else None
+
+
+def _run(module: str, words: list[str]) -> int:
+    from shared.errors import GputError
+
+    try:
+        app = importlib.import_module(module).app
+        result = app(args=words[1:], prog_name=f"gput {words[0]}", standalone_mode=True)
+    except GputError as error:
+        remedy = f" {error.remedy}" if error.remedy else ""
+        print(f"gput: {error.title.lower()}: {error.detail}{remedy} [{error.code}]", file=sys.stderr)
+        return error.exit_code
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+    except KeyboardInterrupt:
+        print("gput: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away (`gput … | head`): not an error, but Python's own flush at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""One module per noun of the command line; each defines `app`. Imported only when its noun is used."""

@@ -1,0 +1,62 @@
+"""Shows rows to a person or a program: table, json or jsonl on stdout; talk goes to stderr. Knows no service."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+
+class Format(StrEnum):
+    """How a command prints its result."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+def emit(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], fmt: Format) -> None:
+    """Print `rows`: `columns` choose and order what a table shows; json and jsonl carry every field."""
+    found = list(rows)
+    if fmt is Format.JSON:
+        print(json.dumps(found, indent=2, default=str))
+    elif fmt is Format.JSONL:
+        for row in found:
+            print(json.dumps(row, default=str))
+    else:
+        _table(found, columns)
+
+
+def show(record: Mapping[str, Any], fmt: Format) -> None:
+    """Print one record: a table shows a line per field."""
+    if fmt is Format.TABLE:
+        _table([{"field": key, "value": value} for key, value in record.items()], ("field", "value"))
+    else:
+        print(json.dumps(record, indent=2 if fmt is Format.JSON else None, default=str))
+
+
+def say(text: str) -> None:
+    """Talk to the person, on stderr, so that stdout stays data."""
+    print(text, file=sys.stderr)
+
+
+def _table(rows: list[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False).print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, (dict, list, tuple)):
+        return json.dumps(value, default=str)
+    return str(value)
