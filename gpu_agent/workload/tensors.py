@@ -29,10 +29,9 @@ def tensors_over(buffer: Any, plan: RegionPlan) -> dict[str, Tensor]:
     for placed in plan.tensors:
         dtype = DTYPES[placed.spec.dtype]
         count = math.prod(placed.spec.shape)
-        if count:
+        flat = torch.empty(0, dtype=dtype)
+        if count:  # frombuffer refuses empty tensors
             flat = torch.frombuffer(buffer, dtype=dtype, count=count, offset=placed.offset)
-        else:
-            flat = torch.empty(0, dtype=dtype)
         result[placed.spec.name] = flat.view(placed.spec.shape)
     return result
 

@@ -1,0 +1,274 @@
+"""One `torch.export` of a user's model and loss into our graph form. Knows no manifest and no archive; runs at build time only.
+
+The training IR of `torch.export` keeps the operators that plain PyTorch calls, so losses and speed stay those of the user's
+own code. In-place operators on intermediate values are rewritten to their pure forms; BatchNorm's running statistics stay.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind as ExportKind
+
+from gpu_agent.workload.executor import DTYPES
+from gpu_agent.workload.source import ProgramSource
+from shared.claims.graph import Arg, DTypeName, Graph, GraphKind, InputKind, MemoryFormat, Node, Ref, check_graph, fault
+from shared.claims.operators import ALIASING, STATE_WRITERS
+from shared.errors import InvalidProgram
+
+MAX_BATCH: Final = 65536
+_DTYPE_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
+_DROPPED_KWARGS: Final = frozenset({"device", "layout", "pin_memory"})
+_CHECKS: Final = frozenset({
+    "aten._assert_tensor_metadata.default", "aten._assert_scalar.default", "aten._assert_async.msg",
+    "aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default",
+})  # fmt: skip
+_SAME_VALUE: Final = frozenset({"aten.lift_fresh_copy.default", "aten.detach_.default", "aten.lift_fresh.default"})
+_PYTHON_NAMES: Final[dict[Callable[..., Any], str]] = {
+    operator.getitem: "operator.getitem",
+    operator.add: "operator.add",
+    operator.sub: "operator.sub",
+    operator.mul: "operator.mul",
+    operator.floordiv: "operator.floordiv",
+}
+
+
+class _WithLoss(nn.Module):
+    """Model and loss as one module whose inputs are the record fields in the schema's order."""
+
+    def __init__(self, source: ProgramSource) -> None:
+        super().__init__()
+        self.model = source.model
+        self._loss = source.loss
+        self._names = [field.name for field in source.records.fields]
+
+    def forward(self, *fields: Tensor) -> Tensor:
+        return self._loss(self.model, dict(zip(self._names, fields, strict=True)))
+
+
+class Exported:
+    """One exported graph and the constants that the export lifted out of the user's code, by canonical name."""
+
+    def __init__(self, graph: Graph, constants: dict[str, Tensor]) -> None:
+        self.graph = graph
+        self.constants = constants
+
+
+def export_graph(
+    source: ProgramSource, sample: Mapping[str, Tensor], kind: GraphKind, canonical: Mapping[str, tuple[InputKind, str]]
+) -> Exported:
+    """Export `source` in train or eval mode with a dynamic batch dimension.
+
+    Args:
+        canonical: state-dict name -> (kind, canonical name); tied weights map to one name.
+    Raises:
+        InvalidProgram: PyTorch cannot export the code, or the graph cannot be stated in our form.
+    """
+    module = _WithLoss(source)
+    was_training = source.model.training
+    module.train(kind == "train")
+    batch = Dim("batch", min=1, max=MAX_BATCH)
+    args = tuple(sample[field.name] for field in source.records.fields)
+    try:
+        shapes = {"fields": tuple({0: batch} for _ in args)}
+        exported = torch.export.export(module, args, dynamic_shapes=shapes, strict=False)
+    except Exception as error:  # export runs the user's code and raises anything
+        raise InvalidProgram(
+            f"PyTorch cannot export the {kind} graph of {source.name!r}: {_first_lines(error)}",
+            code="export-failed",
+            remedy="The loss may depend on data only through tensors, and must accept any batch size.",
+        ) from error
+    finally:
+        source.model.train(was_training)
+    return _Converter(kind, exported, [field.name for field in source.records.fields], canonical).convert()
+
+
+def _first_lines(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:3])[:400]}"
+
+
+class _Converter:
+    """Walks one exported program in order and writes our nodes."""
+
+    def __init__(
+        self,
+        kind: GraphKind,
+        exported: ExportedProgram,
+        fields: list[str],
+        canonical: Mapping[str, tuple[InputKind, str]],
+    ) -> None:
+        self.kind = kind
+        self.exported = exported
+        self.fields = iter(fields)
+        self.canonical = canonical
+        self.constants: dict[str, Tensor] = {}
+        self.inputs: list[tuple[InputKind, str]] = []
+        self.nodes: list[Node] = []
+        self.values: dict[str, int] = {}  # fx node name -> value number: input i is i, node i is -1 - i until the end
+        self.new_state: dict[str, int] = {}
+        self.aliased: set[int] = set()
+
+    def convert(self) -> Exported:
+        specs = {spec.arg.name: spec for spec in self.exported.graph_signature.input_specs}
+        losses: int | None = None
+        for node in self.exported.graph.nodes:
+            if node.op == "placeholder":
+                self._input(node.name, specs[node.name])
+            elif node.op == "call_function":
+                self._call(node)
+            elif node.op == "output":
+                losses = self._losses(node)
+            elif not (node.op == "call_module" and node.target == "_guards_fn"):
+                raise fault(self.kind, f"contains {node.op} {node.target!s}, which has no form in a program")
+        if losses is None:
+            raise fault(self.kind, "returns nothing")
+        graph = self._pruned(losses)
+        check_graph(graph)
+        used = {name for kind, name in graph.inputs if kind == "state"}
+        return Exported(graph, {name: value for name, value in self.constants.items() if name in used})
+
+    def _input(self, name: str, spec: Any) -> None:
+        if spec.kind == ExportKind.USER_INPUT:
+            entry: tuple[InputKind, str] = ("record", next(self.fields))
+        elif spec.kind in (ExportKind.PARAMETER, ExportKind.BUFFER):
+            entry = self.canonical[spec.target.removeprefix("model.")]
+        elif spec.kind == ExportKind.CONSTANT_TENSOR:
+            entry = ("state", f"constant.{self.kind}.{spec.target.replace('/', '.')}")
+            self.constants[entry[1]] = self.exported.constants[spec.target]
+        else:
+            raise fault(self.kind, f"takes {spec.target!r}, a {spec.kind.name.lower()}, which a program cannot hold")
+        if entry not in self.inputs:
+            self.inputs.append(entry)
+        self.values[name] = self.inputs.index(entry)
+
+    def _call(self, node: fx.Node) -> None:
+        name = _PYTHON_NAMES.get(node.target) if callable(node.target) else None
+        name = name or str(node.target)
+        if name in _CHECKS:
+            return
+        if name in _SAME_VALUE:
+            self.values[node.name] = self._value(node.args[0])
+            return
+        args = tuple(self._arg(arg) for arg in node.args)
+        kwargs = {key: self._arg(value) for key, value in node.kwargs.items() if key not in _DROPPED_KWARGS}
+        if name == "aten.slice.Tensor":  # "to the end" is the largest int64, which JSON does not hold
+            args = tuple(None if place == 3 and arg == 2**63 - 1 else arg for place, arg in enumerate(args))
+        if name in STATE_WRITERS and kwargs:
+            raise fault(self.kind, f"calls {name} with keyword arguments")
+        packet = name.split(".")[1] if name.count(".") == 2 else ""
+        in_place = packet.endswith("_") and not packet.endswith("__")
+        self.nodes.append(
+            Node(name.replace(f"{packet}.", f"{packet[:-1]}.") if in_place else name, args, _sorted(kwargs))
+        )
+        value = -len(self.nodes)
+        self.values[node.name] = value
+        if in_place:
+            self._rebind(self._value(node.args[0]), value, name)
+        elif name in ALIASING:
+            self.aliased.add(value)
+            self.aliased.update(self._value(n) for n in node.all_input_nodes if n.name in self.values)
+
+    def _rebind(self, old: int, new: int, name: str) -> None:
+        """After an in-place operator every name of the old value means the new one."""
+        if old in self.aliased:
+            raise fault(self.kind, f"changes a view in place with {name}; write it out of place")
+        if old >= 0:
+            entry, tensor = self.inputs[old]
+            if entry != "state" or self.kind != "train":
+                raise fault(self.kind, f"changes {entry} {tensor!r} in place with {name}")
+            self.new_state[tensor] = new
+        for tensor, current in self.new_state.items():
+            if current == old:
+                self.new_state[tensor] = new
+        for key, value in self.values.items():
+            if value == old:
+                self.values[key] = new
+
+    def _value(self, node: Any) -> int:
+        if not isinstance(node, fx.Node) or node.name not in self.values:
+            raise fault(self.kind, f"uses {node!s}, which has no form in a program")
+        return self.values[node.name]
+
+    def _arg(self, value: Any) -> Arg:
+        """Our form of one argument; references still carry provisional value numbers."""
+        if isinstance(value, fx.Node):
+            return Ref(self._value(value))
+        if isinstance(value, list | tuple):
+            return tuple(self._arg(item) for item in value)
+        if isinstance(value, torch.dtype) and value in _DTYPE_NAMES:
+            return DTypeName(_DTYPE_NAMES[value])
+        if isinstance(value, torch.memory_format):
+            return MemoryFormat(str(value).removeprefix("torch."))
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        raise fault(
+            self.kind, f"uses the argument {value!s} of type {type(value).__name__}, which a program cannot hold"
+        )
+
+    def _losses(self, node: fx.Node) -> int:
+        outputs = node.args[0]
+        if not isinstance(outputs, tuple) or len(outputs) != 1 or not isinstance(outputs[0], fx.Node):
+            raise _not_per_sample("must return exactly one tensor")
+        value = outputs[0].meta.get("val")
+        if not isinstance(value, Tensor) or value.dim() != 1 or not value.dtype.is_floating_point:
+            shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise _not_per_sample(f"returns {shape} instead of floats of shape (B,)")
+        if isinstance(value.shape[0], int):
+            raise _not_per_sample(f"returns {value.shape[0]} losses whatever the batch size")
+        return self._value(outputs[0])
+
+    def _pruned(self, losses: int) -> Graph:
+        """Drop what the outputs do not need (but keep writers of state), and number values for good."""
+        needed = {losses, *self.new_state.values()}
+        keep: list[int] = []
+        for position in reversed(range(len(self.nodes))):
+            node = self.nodes[position]
+            if -1 - position in needed or (node.op in STATE_WRITERS and self.kind == "train"):
+                keep.append(position)
+                needed.update(_indices(node.args))
+                needed.update(i for _, value in node.kwargs for i in _indices(value))
+        keep.reverse()
+        inputs = [i for i in range(len(self.inputs)) if i in needed]
+        number = {value: place for place, value in enumerate(inputs)}
+        number |= {-1 - position: len(inputs) + place for place, position in enumerate(keep)}
+        nodes = tuple(_renumber_node(self.nodes[position], number) for position in keep)
+        state = tuple((name, Ref(number[value])) for name, value in sorted(self.new_state.items()))
+        return Graph(self.kind, tuple(self.inputs[i] for i in inputs), nodes, Ref(number[losses]), state)
+
+
+def _not_per_sample(what: str) -> InvalidProgram:
+    return InvalidProgram(
+        f"The loss {what}",
+        code="losses-not-per-sample",
+        remedy="Return one loss per sample, e.g. cross_entropy(..., reduction='none').",
+    )
+
+
+def _sorted(kwargs: dict[str, Arg]) -> tuple[tuple[str, Arg], ...]:
+    return tuple(sorted(kwargs.items()))
+
+
+def _indices(arg: Arg) -> list[int]:
+    if isinstance(arg, Ref):
+        return [arg.index]
+    return [i for item in arg for i in _indices(item)] if isinstance(arg, tuple) else []
+
+
+def _renumber_node(node: Node, number: Mapping[int, int]) -> Node:
+    return Node(
+        node.op,
+        tuple(_renumber(arg, number) for arg in node.args),
+        tuple((key, _renumber(value, number)) for key, value in node.kwargs),
+    )
+
+
+def _renumber(arg: Arg, number: Mapping[int, int]) -> Arg:
+    if isinstance(arg, Ref):
+        return Ref(number[arg.index])
+    return tuple(_renumber(item, number) for item in arg) if isinstance(arg, tuple) else arg

@@ -1,0 +1,158 @@
+"""Training and evaluation of one visit over tensors that the caller placed. Knows no memory layout, no keys, no protocol.
+
+Everything is a function of (program, tensors, options, records, global step): the same inputs give the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gpu_agent.workload.loader import LoadedProgram
+from gpu_agent.workload.optimiser import Optimiser, learning_rate_factor
+from gpu_agent.workload.records import check_records, decode_batch
+from shared.canonical import cbor_bytes, sha256
+from shared.claims.training import TrainingOptions
+from shared.errors import InvalidData, InvalidProgram
+
+
+@dataclass(frozen=True)
+class VisitLosses:
+    """Losses of one visit in the program's unit: each step's mean over its batch, and the mean of all steps.
+
+    `records` counts the records trained on; `finite` is False if a loss was NaN or infinite, and then the steps end
+    there, before that step's update.
+    """
+
+    steps: tuple[float, ...]
+    mean: float
+    records: int
+    finite: bool
+
+
+def step_seed(seed: int, global_step: int) -> int:
+    """Seed of one step's random numbers, 63 bits: a function of session seed and global step, never of visit or attempt."""
+    digest = sha256(cbor_bytes(["gput/step-seed", seed, global_step]))
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def pin_determinism(threads: int, device: str = "cpu") -> None:
+    """Pin this process: thread count, deterministic kernels. Filling fresh memory with NaN is off; it costs a pass."""
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True, warn_only=not device.startswith("cpu"))
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a property of a module
+
+
+class Trainer:
+    """Trains a loaded program in place. Nothing is copied: all updates land in the caller's bytes.
+
+    Args:
+        params, state: the tensors of `manifest.parameters` and `manifest.state`, by name.
+        grads: one tensor per parameter; becomes its `.grad`.
+        moments: the optimiser region's tensors, `exp_avg/<name>` and so on (`shared.claims.layout.plan_memory`).
+        total_steps: all steps of the session, for the learning-rate schedule.
+    Raises:
+        InvalidProgram: a tensor is missing or unknown.
+    """
+
+    def __init__(
+        self,
+        program: LoadedProgram,
+        params: dict[str, Tensor],
+        grads: dict[str, Tensor],
+        moments: dict[str, Tensor],
+        state: dict[str, Tensor],
+        options: TrainingOptions,
+        total_steps: int,
+        device: str = "cpu",
+    ) -> None:
+        manifest = program.manifest
+        names = [spec.name for spec in manifest.parameters]
+        if set(params) != set(names) or set(grads) != set(names) or set(state) != {s.name for s in manifest.state}:
+            raise InvalidProgram(f"The tensors placed are not those that program {manifest.name!r} declares")
+        pin_determinism(options.threads, device)
+        self._program = program
+        self._schema = manifest.records
+        self._options = options
+        self._state = state
+        self._params = {name: params[name].requires_grad_(True) for name in names}
+        for name in names:
+            self._params[name].grad = grads[name]
+        self._optimiser = Optimiser(self._params, moments, options, total_steps)
+
+    def train(
+        self,
+        buffer: Tensor,
+        record_count: int,
+        first_global_step: int,
+        steps: int,
+        on_step: Callable[[int, float], None] | None = None,
+    ) -> VisitLosses:
+        """Train `steps` steps; batch k is records [k*B, (k+1)*B) of the buffer, B = `options.batch_size`.
+
+        Args:
+            buffer: uint8, records end to end.
+            on_step: called with (global step, mean loss of its batch) after each update.
+        Raises:
+            InvalidData: too few records, or one outside its declared range; nothing was trained.
+            InvalidProgram: an operator failed.
+        """
+        size = self._options.batch_size
+        if steps < 1 or steps * size > record_count:
+            raise InvalidData(
+                f"{steps} steps of {size} records need {steps * size} records; the buffer has {record_count}",
+                code="too-few-records",
+                remedy="Lower the steps per visit or the batch size, or provide more records.",
+            )
+        check_records(buffer, self._schema, record_count)
+        self._optimiser.begin(first_global_step)
+        losses: list[float] = []
+        for index in range(steps):
+            batch = decode_batch(buffer, self._schema, index * size, (index + 1) * size)
+            losses.append(self._step(batch, first_global_step + index))
+            if not math.isfinite(losses[-1]):
+                break
+            if on_step is not None:
+                on_step(first_global_step + index, losses[-1])
+        finite = math.isfinite(losses[-1])
+        return VisitLosses(tuple(losses), sum(losses) / len(losses), len(losses) * size, finite)
+
+    def _step(self, batch: dict[str, Tensor], global_step: int) -> float:
+        if self._program.draws:
+            torch.manual_seed(step_seed(self._options.seed, global_step))
+        self._optimiser.zero_grad()
+        losses, new_state = self._program.train(self._params, self._state, batch)
+        loss = losses.mean()
+        value = loss.item()
+        if not math.isfinite(value):
+            return value
+        loss.backward()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
+        with torch.no_grad():
+            for name, new in new_state.items():
+                self._state[name].copy_(new)
+        self._optimiser.step(global_step)
+        return value
+
+    def evaluate(self, buffer: Tensor, count: int, batch_size: int) -> tuple[float, int]:
+        """Mean loss of the buffer's first `count` records, and `count`. Changes nothing.
+
+        Raises:
+            InvalidData: no records, too few, or one outside its declared range.
+            InvalidProgram: an operator failed.
+        """
+        if count < 1 or batch_size < 1:
+            raise InvalidData("There is no record to evaluate on", code="too-few-records")
+        check_records(buffer, self._schema, count)
+        total = 0.0
+        with torch.no_grad():
+            for start in range(0, count, batch_size):
+                batch = decode_batch(buffer, self._schema, start, min(count, start + batch_size))
+                total += float(self._program.eval(self._params, self._state, batch).double().sum())
+        return total / count, count
+
+
+__all__ = ["Trainer", "VisitLosses", "learning_rate_factor", "pin_determinism", "step_seed"]
