@@ -118,3 +118,7 @@ class ConfigurationError(GputError):
     """A service or command cannot start as configured."""
 
     status, default_code, title, exit_code = 500, "configuration", "Configuration error", 2
+
+
+class EmulationWarning(UserWarning):
+    """Shown whenever an emulated part is built: nothing emulated can be mistaken for hardware (law L10)."""

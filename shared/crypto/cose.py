@@ -1,0 +1,157 @@
+"""COSE_Sign1 (RFC 9052 section 4) with ES384 or EdDSA (RFC 9053). Knows no payload, no certificate, no party.
+
+Strict profile: tagged (18), deterministic CBOR, `alg` and `kid` in the protected header and nothing else, an empty unprotected
+header, an attached payload. One signed value therefore has one encoding (but for ECDSA's own r, -s).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from cbor2 import CBORTag
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+
+from shared.canonical import cbor_bytes, cbor_value
+from shared.crypto.signing import PartyKey, verify_cose
+from shared.errors import BadRequest, VerificationFailed
+
+COSE_SIGN1_TAG = 18
+HEADER_ALG, HEADER_KID = 1, 4  # RFC 9052 table 3
+EDDSA, ES384 = -8, -35  # IANA COSE Algorithms
+P384_BYTES = 48
+MAX_MESSAGE_BYTES = 1024 * 1024
+
+Signer = PartyKey | ec.EllipticCurvePrivateKey
+Verifier = bytes | ec.EllipticCurvePublicKey
+
+
+class _Parts(NamedTuple):
+    protected: bytes
+    alg: int
+    kid: bytes
+    payload: bytes
+    signature: bytes
+
+
+def sign1(payload: bytes, signer: Signer, *, kid: bytes, external_aad: bytes = b"", alg: int | None = None) -> bytes:
+    """A tagged COSE_Sign1 over `payload`; the algorithm follows from the key.
+
+    Args:
+        signer: Ed25519 party key, or a P-384 private key.
+        kid: public key identifier, 1 to 64 bytes.
+        external_aad: bound but not transported (RFC 9052 4.3).
+    Raises:
+        BadRequest: `alg` does not fit the key, the curve is not P-384, or `kid` has a wrong length.
+    """
+    fitting = EDDSA if isinstance(signer, PartyKey) else ES384
+    if alg not in (None, fitting):
+        raise BadRequest(f"COSE algorithm {alg} does not fit the key ({fitting})", code="cose-alg")
+    if not 1 <= len(kid) <= 64:
+        raise BadRequest("a COSE key id has 1 to 64 bytes", code="cose-kid")
+    protected = cbor_bytes({HEADER_ALG: fitting, HEADER_KID: kid})
+    structure = _sig_structure(protected, external_aad, payload)
+    signature = signer.sign_cose(structure) if isinstance(signer, PartyKey) else _sign_es384(signer, structure)
+    return cbor_bytes(CBORTag(COSE_SIGN1_TAG, [protected, {}, payload, signature]))
+
+
+def verify1(message: bytes, public: Verifier, *, external_aad: bytes = b"", kid: bytes | None = None) -> bytes:
+    """Payload of a valid COSE_Sign1 by exactly this key (raw Ed25519, or P-384).
+
+    Raises:
+        BadRequest: `malformed-cose`, not of the strict profile.
+        VerificationFailed: `cose-alg`, `cose-kid` or `bad-signature`.
+    """
+    parts = _parse(message)
+    fitting = EDDSA if isinstance(public, bytes) else ES384
+    if parts.alg != fitting:
+        raise VerificationFailed(
+            "COSE algorithm does not fit the key", code="cose-alg", expected=str(fitting), got=str(parts.alg)
+        )
+    if kid is not None and parts.kid != kid:
+        raise VerificationFailed(
+            "COSE message names another key", code="cose-kid", expected=kid.hex(), got=parts.kid.hex()
+        )
+    structure = _sig_structure(parts.protected, external_aad, parts.payload)
+    if isinstance(public, bytes):
+        verify_cose(public, structure, parts.signature)
+    else:
+        _verify_es384(public, structure, parts.signature)
+    return parts.payload
+
+
+def peek_kid(message: bytes) -> bytes:
+    """The key id a message names, *unverified*: only good for looking up the key. Raises: BadRequest."""
+    return _parse(message).kid
+
+
+def p384_point(public: ec.EllipticCurvePublicKey) -> bytes:
+    """Uncompressed point, 97 bytes (SEC 1 2.3.3)."""
+    return public.public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
+
+
+def load_p384_public(point: bytes) -> ec.EllipticCurvePublicKey:
+    """P-384 key from its uncompressed point. Raises: BadRequest `bad-public-key`."""
+    if len(point) != 1 + 2 * P384_BYTES:
+        raise BadRequest(f"a P-384 point has 97 bytes, got {len(point)}", code="bad-public-key")
+    try:
+        return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP384R1(), point)
+    except ValueError:
+        raise BadRequest("not a point of P-384", code="bad-public-key") from None
+
+
+def _sig_structure(protected: bytes, external_aad: bytes, payload: bytes) -> bytes:
+    return cbor_bytes(["Signature1", protected, external_aad, payload])
+
+
+def _parse(message: bytes) -> _Parts:
+    if len(message) > MAX_MESSAGE_BYTES:
+        raise _malformed(f"{len(message)} bytes are too many")
+    tagged: Any = cbor_value(message)
+    if not isinstance(tagged, CBORTag) or tagged.tag != COSE_SIGN1_TAG:
+        raise _malformed("not tagged as COSE_Sign1")
+    value = tagged.value
+    if not isinstance(value, (list, tuple)) or len(value) != 4:
+        raise _malformed("not an array of four")
+    protected, unprotected, payload, signature = value
+    if not isinstance(unprotected, Mapping) or unprotected:
+        raise _malformed("the unprotected header must be empty")
+    if not all(isinstance(part, bytes) for part in (protected, payload, signature)):
+        raise _malformed("protected header, payload and signature must be byte strings")
+    header: Any = cbor_value(protected)
+    if not isinstance(header, Mapping) or set(header) != {HEADER_ALG, HEADER_KID}:
+        raise _malformed("the protected header must hold alg and kid only")
+    alg, kid = header[HEADER_ALG], header[HEADER_KID]
+    if type(alg) is not int or not isinstance(kid, bytes):
+        raise _malformed("alg must be a number and kid a byte string")
+    return _Parts(protected, alg, kid, payload, signature)
+
+
+def _malformed(why: str) -> BadRequest:
+    return BadRequest(f"COSE_Sign1: {why}", code="malformed-cose")
+
+
+def _sign_es384(key: ec.EllipticCurvePrivateKey, structure: bytes) -> bytes:
+    _require_p384(key.curve)
+    r, s = decode_dss_signature(key.sign(structure, ec.ECDSA(hashes.SHA384())))
+    return r.to_bytes(P384_BYTES, "big") + s.to_bytes(P384_BYTES, "big")
+
+
+def _verify_es384(key: ec.EllipticCurvePublicKey, structure: bytes, signature: bytes) -> None:
+    _require_p384(key.curve)
+    failed = VerificationFailed("the signature over COSE_Sign1 is not of this P-384 key", code="bad-signature")
+    if len(signature) != 2 * P384_BYTES:
+        raise failed
+    r, s = (int.from_bytes(half, "big") for half in (signature[:P384_BYTES], signature[P384_BYTES:]))
+    try:
+        key.verify(encode_dss_signature(r, s), structure, ec.ECDSA(hashes.SHA384()))
+    except InvalidSignature:
+        raise failed from None
+
+
+def _require_p384(curve: ec.EllipticCurve) -> None:
+    if not isinstance(curve, ec.SECP384R1):
+        raise BadRequest(f"ES384 needs a P-384 key, got {curve.name}", code="cose-alg")

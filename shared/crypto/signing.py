@@ -1,0 +1,181 @@
+"""Ed25519 party keys: make, keep in a file, sign with a label, verify. Knows no party, no HTTP and no document.
+
+Three kinds of message are signed and cannot be taken for one another, because their first byte differs: labelled data begins
+with a lower-case letter, an RFC 9421 signature base with `"`, a COSE Sig_structure (RFC 9052 4.4) with 0x84.
+Public keys are raw 32 bytes (RFC 8032) everywhere; their fingerprint is SHA-256 of those, hex.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from shared.canonical import sha256
+from shared.errors import BadRequest, ConfigurationError, Conflict, VerificationFailed
+
+SEED_BYTES = 32
+PUBLIC_BYTES = 32
+SIGNATURE_BYTES = 64
+COSE_PREFIX = b"\x84\x6aSignature1"
+_LABEL = re.compile(r"[a-z][a-z0-9/._-]{0,63}")
+
+
+class PartyKey:
+    """One party's private key. It has no repr of its own and is never pickled; `public` and `fingerprint` may be shown."""
+
+    __slots__ = ("_private", "public")
+
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        self._private = private
+        self.public: bytes = private.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls, entropy: Callable[[int], bytes] | None = None) -> PartyKey:
+        """A new key from `entropy(32)`, or from the operating system."""
+        return cls(Ed25519PrivateKey.from_private_bytes((entropy or os.urandom)(SEED_BYTES)))
+
+    @classmethod
+    def load(cls, path: Path) -> PartyKey:
+        """Key from a PKCS8 PEM file.
+
+        Raises:
+            ConfigurationError: absent, readable by others, or not an unencrypted Ed25519 key.
+        """
+        try:
+            mode, pem = path.stat().st_mode, path.read_bytes()
+        except OSError as error:
+            raise ConfigurationError(
+                f"key file {path.name} cannot be read: {error.strerror}", code="key-file"
+            ) from None
+        if mode & 0o077:
+            raise ConfigurationError(
+                f"key file {path.name} is open to other users", code="key-file-mode", remedy=f"chmod 600 {path.name}"
+            )
+        try:
+            private = serialization.load_pem_private_key(pem, password=None)
+        except (ValueError, TypeError):
+            private = None
+        if not isinstance(private, Ed25519PrivateKey):
+            raise ConfigurationError(f"key file {path.name} is not an Ed25519 key in PKCS8 PEM", code="key-file")
+        return cls(private)
+
+    def save(self, path: Path) -> None:
+        """Write PKCS8 PEM, mode 0600, never over an existing file. Raises: Conflict."""
+        pem = self._private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise Conflict(f"key file {path.name} exists already and is kept", code="key-exists") from None
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(pem)
+            file.flush()
+            os.fsync(file.fileno())
+
+    @classmethod
+    def load_or_generate(cls, path: Path) -> PartyKey:
+        """The key in `path`; made and saved there on first use. Raises: ConfigurationError."""
+        if not path.exists():
+            cls.generate().save(path)
+        return cls.load(path)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the raw public key, 64 hex digits."""
+        return fingerprint(self.public)
+
+    @property
+    def public_pem(self) -> bytes:
+        """SubjectPublicKeyInfo PEM."""
+        return public_pem(self.public)
+
+    def sign(self, label: str, data: bytes) -> bytes:
+        """64-byte signature over `label ‖ 00 ‖ data`."""
+        return self._private.sign(_labelled(label, data))
+
+    def sign_http(self, base: bytes) -> bytes:
+        """64-byte signature over an RFC 9421 signature base."""
+        return self._private.sign(_begins(base, b'"', "RFC 9421 signature base"))
+
+    def sign_cose(self, structure: bytes) -> bytes:
+        """64-byte signature over a COSE Sig_structure (RFC 9052 4.4)."""
+        return self._private.sign(_begins(structure, COSE_PREFIX, "COSE Sig_structure"))
+
+    def __repr__(self) -> str:
+        return f"PartyKey({self.fingerprint[:16]}…)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a private key is not pickled")
+
+
+def fingerprint(public: bytes) -> str:
+    """SHA-256 of a raw public key, 64 hex digits."""
+    return sha256(public).hex()
+
+
+def verify(public: bytes, label: str, data: bytes, signature: bytes) -> None:
+    """Check `signature` over `label ‖ 00 ‖ data`. Raises: VerificationFailed `bad-signature`."""
+    _verify(public, _labelled(label, data), signature, label)
+
+
+def verify_http(public: bytes, base: bytes, signature: bytes) -> None:
+    """Check `signature` over an RFC 9421 signature base. Raises: VerificationFailed `bad-signature`."""
+    _verify(public, _begins(base, b'"', "RFC 9421 signature base"), signature, "HTTP message")
+
+
+def verify_cose(public: bytes, structure: bytes, signature: bytes) -> None:
+    """Check `signature` over a COSE Sig_structure. Raises: VerificationFailed `bad-signature`."""
+    _verify(public, _begins(structure, COSE_PREFIX, "COSE Sig_structure"), signature, "COSE_Sign1")
+
+
+def load_public(pem: bytes) -> bytes:
+    """Raw public key from SubjectPublicKeyInfo PEM. Raises: BadRequest `bad-public-key`."""
+    try:
+        public = serialization.load_pem_public_key(pem)
+    except ValueError:
+        public = None
+    if not isinstance(public, Ed25519PublicKey):
+        raise BadRequest("not an Ed25519 public key in PEM", code="bad-public-key")
+    return public.public_bytes_raw()
+
+
+def public_pem(public: bytes) -> bytes:
+    """SubjectPublicKeyInfo PEM of a raw public key. Raises: BadRequest `bad-public-key`."""
+    return _public(public).public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def _verify(public: bytes, message: bytes, signature: bytes, what: str) -> None:
+    try:
+        _public(public).verify(signature, message)
+    except InvalidSignature:
+        raise VerificationFailed(
+            f"the signature over {what} is not of key {fingerprint(public)[:16]}…", code="bad-signature"
+        ) from None
+
+
+def _public(public: bytes) -> Ed25519PublicKey:
+    try:
+        return Ed25519PublicKey.from_public_bytes(public)
+    except ValueError:
+        raise BadRequest(f"an Ed25519 public key has 32 bytes, got {len(public)}", code="bad-public-key") from None
+
+
+def _labelled(label: str, data: bytes) -> bytes:
+    if not _LABEL.fullmatch(label):
+        raise BadRequest(f"signature label {label!r} is malformed", code="bad-label")
+    return label.encode("ascii") + b"\x00" + data
+
+
+def _begins(data: bytes, prefix: bytes, what: str) -> bytes:
+    if not data.startswith(prefix):
+        raise BadRequest(f"not a {what}", code="bad-signature-input")
+    return data
