@@ -1,0 +1,209 @@
+"""Python client of the orchestrator's public API, async and sync with the same names. Knows HTTP and signatures, no service's code.
+
+Every call is an RFC 9421 signed request. Errors are the family of `shared.errors`, with the service's own code and remedy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import threading
+from base64 import b64encode
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from shared.claims.archive import open_archive
+from shared.claims.manifest import Manifest
+from shared.crypto.signing import PartyKey
+from shared.service.clock import system_clock, system_entropy
+from shared.service.http import PeerClient, Peers
+from shared.service.signatures import SignedAuth
+from shared.service.sse import Event, iter_sse
+from shared.wire.visit import Signed
+
+T = TypeVar("T")
+UPLOAD_TIMEOUT_S = 600.0
+PAGE = 200
+
+
+class AsyncClient:
+    """Talks to one orchestrator as one party.
+
+    Args:
+        url: the orchestrator's base URL.
+        key: the party's Ed25519 key, or the file that holds it.
+    """
+
+    def __init__(self, url: str, key: PartyKey | Path | str) -> None:
+        self._key = key if isinstance(key, PartyKey) else PartyKey.load(Path(key))
+        self._peers = Peers(entropy=system_entropy)
+        auth = SignedAuth(self._key, system_clock, system_entropy)
+        self._peer: PeerClient = self._peers.peer(url, "orchestrator", auth=auth)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._peers.close()
+
+    async def get(self, path: str, **params: Any) -> Any:
+        """GET any path under /v1 as JSON."""
+        return await self._peer.get_json(f"/v1/{path}", params={k: v for k, v in params.items() if v is not None})
+
+    async def items(self, path: str, **params: Any) -> list[Any]:
+        """All items of a list, page by page."""
+        found: list[Any] = []
+        cursor: str | None = None
+        while True:
+            page = await self.get(path, after=cursor, limit=PAGE, **params)
+            found += page["items"]
+            cursor = page["next"]
+            if cursor is None:
+                return found
+
+    async def whoami(self) -> Any:
+        """Name, role and key fingerprint as the orchestrator knows them."""
+        return await self.get("whoami")
+
+    async def enrol(self, name: str, public_key: bytes, role: str = "holder") -> Any:
+        """Enrol a party (owner only). `public_key`: raw Ed25519, 32 bytes."""
+        return await self._peer.post_json(
+            "/v1/parties",
+            {"name": name, "role": role, "public_key": public_key.hex()},
+            idempotency_key=f"enrol-{name}-{public_key.hex()[:16]}",
+        )
+
+    async def upload_program(self, archive: bytes) -> Any:
+        """Store a program archive; its digest names it. Raises InvalidProgram before anything is sent."""
+        digest = open_archive(archive).digest.hex()
+        return await self._put(f"/v1/programs/{digest}/archive", archive)
+
+    async def upload_weights(self, weights: bytes) -> Any:
+        """Store initial weights (safetensors)."""
+        return await self._put(f"/v1/weights/{hashlib.sha256(weights).hexdigest()}", weights)
+
+    async def upload_validation(self, records: bytes) -> Any:
+        """Store a held-out set: records' bytes end to end."""
+        return await self._put(f"/v1/validation-datasets/{hashlib.sha256(records).hexdigest()}", records)
+
+    async def submit(self, manifest: Manifest, *, idempotency_key: str | None = None, gpu: str | None = None) -> Any:
+        """Submit a session, signed by this party as its owner."""
+        document = manifest.canonical()
+        signed = Signed(
+            document=b64encode(document).decode(),
+            signature=b64encode(self._key.sign("gput/manifest", document)).decode(),
+        )
+        path = f"/v1/sessions?gpu={gpu}" if gpu else "/v1/sessions"
+        key = idempotency_key or f"submit-{secrets.token_hex(16)}"
+        return await self._peer.post_json(path, signed.model_dump(mode="json"), idempotency_key=key)
+
+    async def session(self, session: str, *, wait: float | None = None, version: int | None = None) -> Any:
+        """One session; with `wait`, answers when its version exceeds `version` or the seconds ran out."""
+        timeout = (wait or 0) + 10
+        params = {k: v for k, v in {"wait": wait, "version": version}.items() if v is not None}
+        return await self._peer.get_json(f"/v1/sessions/{session}", params=params, timeout_s=timeout)
+
+    async def act(self, session: str, action: str) -> Any:
+        """pause, resume or cancel a session."""
+        key = f"{action}-{secrets.token_hex(16)}"
+        return await self._peer.post_json(f"/v1/sessions/{session}/{action}", None, idempotency_key=key)
+
+    async def wait(self, session: str) -> Any:
+        """The session once it has ended, or is paused."""
+        view = await self.session(session)
+        while view["phase"] not in ("COMPLETED", "FAILED", "CANCELLED", "PAUSED"):
+            view = await self.session(session, wait=25, version=view["version"])
+        return view
+
+    async def events(self, session: str, after: int = 0) -> AsyncIterator[Event]:
+        """The session's events, resumed after a dropped connection, until its final one."""
+        last = after
+        while True:
+            headers = {"Last-Event-ID": str(last)}
+            with suppress(ConnectionError):
+                async with self._peer.stream("GET", f"/v1/sessions/{session}/events", headers=headers) as response:
+                    async for event in iter_sse(response):
+                        last = event.id or last
+                        yield event
+            if (await self.session(session))["phase"] in ("COMPLETED", "FAILED", "CANCELLED"):
+                return
+
+    async def model(self, session: str, target: Path) -> Path:
+        """Fetch the finished model into `target` (written whole or not at all)."""
+        partial = target.with_name(target.name + ".part")
+        async with self._peer.stream("GET", f"/v1/sessions/{session}/model") as response:
+            with partial.open("wb") as out:
+                async for chunk in response.aiter_bytes():
+                    out.write(chunk)
+        partial.replace(target)
+        return target
+
+    async def raw(self, path: str) -> bytes:
+        """GET bytes under /v1."""
+        response = await self._peer.request("GET", f"/v1/{path}")
+        return bytes(response.content)
+
+    async def _put(self, path: str, content: bytes) -> Any:
+        headers = {"content-type": "application/octet-stream"}
+        response = await self._peer.request("PUT", path, content=content, headers=headers, timeout_s=UPLOAD_TIMEOUT_S)
+        return response.json()
+
+
+class Client:
+    """The synchronous client: the same names, each waiting for its answer. Runs an event loop on a thread of its own."""
+
+    def __init__(self, url: str, key: PartyKey | Path | str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="gput-client", daemon=True)
+        self._thread.start()
+        self._client = self._run(_make(url, key))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections and end the thread."""
+        self._run(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def events(self, session: str, after: int = 0) -> Iterator[Event]:
+        """As AsyncClient.events."""
+        stream = self._client.events(session, after)
+        while True:
+            try:
+                yield self._run(_next(stream))
+            except StopAsyncIteration:
+                return
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._run(method(*args, **kwargs))
+
+        return call
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result()
+
+
+async def _make(url: str, key: PartyKey | Path | str) -> AsyncClient:
+    return AsyncClient(url, key)
+
+
+async def _next(stream: AsyncIterator[Event]) -> Event:
+    return await anext(stream)

@@ -1,0 +1,117 @@
+"""`gput data`: does a dataset fit a program, and why not. Knows no service; nothing leaves this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from gput.output import Format, emit, say, show
+
+if TYPE_CHECKING:
+    from data_holder.datasets import DatasetOptions, InspectionReport
+    from shared.claims.program import ProgramManifest
+
+app = typer.Typer(help="Check private data before anything runs. Reads locally, sends nothing.", no_args_is_help=True)
+
+
+@app.callback()
+def _data() -> None:
+    """Keeps `inspect` a word of its own while it is the only command."""
+
+
+@app.command()
+def inspect(
+    path: Annotated[Path, typer.Argument(help="File or folder of data", show_default=False)],
+    program: Annotated[Path, typer.Option(help="Program archive, or its manifest as JSON", show_default=False)],
+    reader: Annotated[
+        str, typer.Option(help="How to read PATH: auto, text, llmc, nanogpt, npy, npz, safetensors, csv")
+    ] = "auto",
+    suffix: Annotated[list[str] | None, typer.Option(help="Only files of a folder that end so (repeatable)")] = None,
+    separator: Annotated[int, typer.Option(min=0, max=255, help="Byte between the files of a text folder")] = 0,
+    label: Annotated[str, typer.Option(help="CSV: column of the label")] = "label",
+    column: Annotated[list[str] | None, typer.Option(help="CSV: FIELD=COLUMN,COLUMN,… (repeatable)")] = None,
+    delimiter: Annotated[str, typer.Option(help="CSV: cell separator; default by suffix")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="Findings to show at most")] = 20,
+    output: Annotated[Format, typer.Option("--format", help="How to print the report")] = Format.TABLE,
+) -> None:
+    """Say whether PATH fits PROGRAM: counts, ranges, and each fault with file, row and reason.
+
+    Exit code 0: it fits. 2: it does not, or the input is wrong.
+
+    Example: gput data inspect records.csv --program classifier.gput
+    """
+    from data_holder.datasets import inspect_dataset
+
+    options = _options(reader, tuple(suffix or ()), separator, label, column or [], delimiter)
+    report = inspect_dataset(path, _manifest(program), options=options, limit=limit)
+    _print(report, output)
+    raise typer.Exit(0 if report.fits else 2)
+
+
+def _options(
+    reader: str, suffixes: tuple[str, ...], separator: int, label: str, columns: list[str], delimiter: str
+) -> DatasetOptions:
+    from data_holder.datasets import DatasetOptions
+    from data_holder.datasets import Format as Reader
+
+    known = {name: name for name in get_args(Reader)}
+    if reader not in known:
+        raise typer.BadParameter(f"{reader!r} is none of {', '.join(known)}", param_hint="--reader")
+    parts = [entry.partition("=") for entry in columns]
+    if not all(field and sign and names for field, sign, names in parts):
+        raise typer.BadParameter("write FIELD=COLUMN,COLUMN,…", param_hint="--column")
+    fields = {field: names.split(",") for field, _, names in parts}
+    return DatasetOptions(known[reader], separator, suffixes, label, fields, delimiter.replace("\\t", "\t"))
+
+
+def _manifest(path: Path) -> ProgramManifest:
+    """The manifest of a program archive, or of a bare manifest in JSON.
+
+    Raises:
+        NotFound, InvalidProgram: no such file, or not a program.
+    """
+    from pydantic import ValidationError
+
+    from shared.canonical import json_value
+    from shared.claims.archive import MAX_ARCHIVE_BYTES, open_archive
+    from shared.claims.program import ProgramManifest
+    from shared.errors import InvalidProgram, NotFound
+
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_ARCHIVE_BYTES + 1)
+    except OSError as error:
+        raise NotFound(
+            f"the program {path} cannot be read: {error.strerror}.",
+            code="program-not-found",
+            remedy="Build one with `gput program build`.",
+        ) from error
+    if not data.lstrip().startswith(b"{"):
+        return open_archive(data).manifest
+    try:
+        return ProgramManifest.model_validate(json_value(data))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "(top)"
+        raise InvalidProgram(f"the manifest's field {where!r} is wrong: {first['msg']}") from None
+
+
+def _print(report: InspectionReport, output: Format) -> None:
+    document = report.as_json()
+    if output is not Format.TABLE:
+        show(document, output)
+        return
+    findings = document.pop("findings")
+    extremes = (document.pop("statistics") or {}).get("fields", {})
+    document["fits"] = "yes" if report.fits else "no"
+    show(document, output)
+    if extremes:
+        print()
+        rows = [{"field": name, **bounds} for name, bounds in extremes.items()]
+        emit(rows, ("field", "min", "max"), output)
+    if findings:
+        print()
+        emit(findings, ("file", "row", "field", "reason", "remedy"), output)
+        say(f"{report.path} does not fit the program {report.program}.")

@@ -1,0 +1,113 @@
+"""`gput demo`: the main job on this machine, with real processes, data and training. Knows no protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gput.local.demo import HOLDERS, Demo, Plan
+from gput.local.report import page
+from gput.local.view import Progress, view_for
+from gput.output import say
+from shared.errors import BadRequest, Conflict, GputError
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+LATEST = "latest"
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path | None, typer.Option("--dir", help="where everything of this run goes")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="continue the run in --dir (default: the latest)")] = False,
+    rounds: Annotated[int, typer.Option(min=1, help="passes over the holders")] = Plan.rounds,
+    steps: Annotated[int, typer.Option(min=1, help="training steps per visit")] = Plan.steps,
+) -> None:
+    """Train one byte-level GPT-2 on three private corpora by sending the GPU round.
+
+    Examples:  gput demo   |   gput demo --rounds 20   |   gput demo --resume
+    """
+    where = _folder(folder, resume)
+    code = asyncio.run(_demo(Demo(where, Plan(rounds=rounds, steps=steps), say)))
+    raise typer.Exit(code)
+
+
+def _folder(given: Path | None, resume: bool) -> Path:
+    runs = Path("runs")
+    if resume:
+        found = (given or runs / LATEST).resolve()
+        if not (found / "demo.json").exists():
+            raise BadRequest(f"{found} holds no demo to resume.", remedy="Start one with `gput demo`.", code="no-demo")
+        return found
+    target = given or runs / f"demo-{datetime.now():%Y%m%d-%H%M%S}"
+    if (target / "demo.json").exists():
+        remedy = f"Continue it with `gput demo --resume --dir {target}`, or name another folder."
+        raise Conflict(f"{target} holds a demo already.", remedy=remedy, code="demo-exists")
+    target.mkdir(parents=True, exist_ok=True)
+    if given is None:
+        latest = runs / LATEST
+        latest.unlink(missing_ok=True)
+        latest.symlink_to(target.name)
+    return target
+
+
+async def _demo(demo: Demo) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stopping.set)
+    work = asyncio.create_task(_run(demo))
+    stop = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+        say("\nstopping: sealing a checkpoint, ending every process …")
+        return 130
+    finally:
+        stop.cancel()
+        work.cancel()
+        await asyncio.gather(work, stop, return_exceptions=True)
+        await demo.stop()
+        if stopping.is_set():
+            say(f"stopped; nothing is left running. Continue with: gput demo --resume --dir {demo.folder}")
+
+
+async def _run(demo: Demo) -> int:
+    began = time.monotonic()
+    say(f"GPU Travelling demo  ·  backend EMULATED (not confidential)  ·  folder {demo.folder}")
+    await demo.start()
+    url = demo.installation.services["orchestrator"].url
+    say(f"{1 + len(HOLDERS) + 2} processes run; API and its description: {url}/docs  (session {demo.session})")
+    watching = asyncio.create_task(_watch(demo, began))
+    failing = asyncio.create_task(demo.installation.first_failure())
+    try:
+        await asyncio.wait({watching, failing}, return_when=asyncio.FIRST_COMPLETED)
+        if failing.done() and not watching.done():
+            raise failing.result().failure()
+        view = watching.result()
+    finally:
+        watching.cancel()
+        failing.cancel()
+    if view["phase"] != "COMPLETED":
+        why = (view.get("failure") or {}).get("detail") or ", ".join(view.get("waiting_for") or [])
+        raise GputError(f"the session ended {view['phase']}: {why}", code="session-" + view["phase"].lower())
+    print(page(await demo.collect(), HOLDERS, demo.folder, time.monotonic() - began))
+    return 0
+
+
+async def _watch(demo: Demo, began: float) -> dict[str, object]:
+    client = demo.client
+    if client is None:
+        raise GputError("the demo has no client", code="demo")
+    view = await client.session(demo.session)
+    with view_for(Progress(HOLDERS, view["visits_total"], began)) as shown:
+        async for event in client.events(demo.session):
+            shown.show(event)
+    final: dict[str, object] = await client.session(demo.session)
+    return final

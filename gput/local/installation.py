@@ -1,0 +1,161 @@
+"""A whole installation on this machine: keys, trust folder, configuration files, and its processes in their order.
+
+Knows the services by their settings only. Everything lives under one folder, so a later start continues where this one stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gput.local.process import Service
+from shared.crypto.signing import PartyKey
+from shared.names import ORCHESTRATOR_PORT, holder_port
+
+GPU = "gpu-0"
+
+
+@dataclass(frozen=True)
+class HolderSpec:
+    """One data holder: its name, its datasets by name, its policy file."""
+
+    name: str
+    datasets: Mapping[str, Path]
+    policy: Path | None = None
+
+
+@dataclass
+class Installation:
+    """All services of one folder. `start()` and `stop()` may be called again and again."""
+
+    folder: Path
+    holders: Sequence[HolderSpec]
+    checkpoint_interval_s: float = 5.0
+    services: dict[str, Service] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------ keys
+
+    @property
+    def owner_key(self) -> Path:
+        """The session owner's private key (0600)."""
+        return self.folder / "owner" / "owner.pem"
+
+    @property
+    def trust(self) -> Path:
+        """Roots and reference values, public."""
+        return self.folder / "trust"
+
+    def prepare(self) -> None:
+        """Make keys, device, quoting enclave and trust folder; keeps what is there."""
+        from gpu_agent.platform.manufacture import manufacture
+
+        for part in ("owner", "orchestrator", *(f"holder-{h.name}" for h in self.holders)):
+            (self.folder / part).mkdir(mode=0o700, parents=True, exist_ok=True)
+        owners = self.folder / "owners"
+        owners.mkdir(exist_ok=True)
+        (owners / "owner.pub").write_bytes(PartyKey.load_or_generate(self.owner_key).public_pem)
+        orchestrator = PartyKey.load_or_generate(self.folder / "orchestrator" / "identity.pem")
+        (self.folder / "orchestrator" / "orchestrator.pub").write_bytes(orchestrator.public_pem)
+        manufacture(self.folder, [GPU], ["orchestrator", *(f"holder-{h.name}" for h in self.holders)])
+
+    def holder_key(self, name: str) -> PartyKey:
+        """A holder's enrolled key, made here because this launcher plays every party."""
+        return PartyKey.load_or_generate(self.folder / f"holder-{name}" / "identity.pem")
+
+    # ------------------------------------------------------------- processes
+
+    async def start(self) -> None:
+        """Start what does not run: agent, platform, orchestrator, then the holders side by side."""
+        await self._ensure("agent", "gpu_agent", self._agent())
+        await self._ensure("platform", "gpu_agent.platform", self._platform())
+        await self._ensure("orchestrator", "orchestrator", self._orchestrator())
+        await asyncio.gather(*(self._ensure(f"holder-{h.name}", "data_holder", self._holder(h)) for h in self.holders))
+
+    async def stop(self) -> None:
+        """Stop everything: the orchestrator first, while it can still seal a checkpoint, then all others together."""
+        if orchestrator := self.services.get("orchestrator"):
+            await orchestrator.stop()
+        await asyncio.gather(*(service.stop() for service in self.services.values()))
+
+    async def first_failure(self) -> Service:
+        """The first service to end."""
+        watches = {asyncio.create_task(service.ended()): service for service in self.services.values()}
+        try:
+            done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
+            return watches[done.pop()]
+        finally:
+            for watch in watches:
+                watch.cancel()
+
+    async def _ensure(self, name: str, module: str, settings: Mapping[str, Any]) -> None:
+        service = self.services.get(name)
+        if service is not None and service.alive:
+            return
+        config = self.folder / "config" / f"{name}.toml"
+        config.parent.mkdir(exist_ok=True)
+        config.write_text(to_toml({"die_with_parent": True, "log_format": "json", **settings}))
+        service = Service(name, ["-m", module, "--config", str(config)], {}, self.folder / "logs" / f"{name}.log")
+        self.services[name] = service
+        await service.start()
+
+    def _agent(self) -> dict[str, Any]:
+        return {
+            "data_dir": self.folder / "agent",
+            "device_dir": self.folder / "devices" / GPU,
+            "platform_key": self.folder / "platform" / "mux.pub",
+            "ports": [ORCHESTRATOR_PORT, *(holder_port(h.name) for h in self.holders)],
+        }
+
+    def _platform(self) -> dict[str, Any]:
+        return {
+            "data_dir": self.folder,
+            "agent_url": self.services["agent"].url,
+            "orchestrator_key": self.folder / "orchestrator" / "orchestrator.pub",
+        }
+
+    def _orchestrator(self) -> dict[str, Any]:
+        return {
+            "data_dir": self.folder / "orchestrator",
+            "trust_dir": self.trust,
+            "allow_emulated": True,
+            "owner_keys": self.folder / "owners",
+            "agent_url": self.services["agent"].url,
+            "platform_url": self.services["platform"].url,
+            "checkpoint_interval_s": self.checkpoint_interval_s,
+            **self._evidence("orchestrator"),
+        }
+
+    def _holder(self, holder: HolderSpec) -> dict[str, Any]:
+        name = f"holder-{holder.name}"
+        policy = {"policy": holder.policy, "approve": "policy"} if holder.policy else {}
+        return {
+            "name": holder.name,
+            "data_dir": self.folder / name,
+            "trust_dir": self.trust,
+            "allow_emulated": True,
+            "orchestrator_url": self.services["orchestrator"].url,
+            "datasets": dict(holder.datasets),
+            **self._evidence(name),
+            **policy,
+        }
+
+    def _evidence(self, cvm: str) -> dict[str, Any]:
+        return {
+            "evidence": f"emulated:{self.services['platform'].url}/cvms/{cvm}",
+            "evidence_token_file": self.folder / "cvms" / f"{cvm}.token",
+        }
+
+
+def to_toml(settings: Mapping[str, Any]) -> str:
+    """Flat settings as TOML; JSON's strings, numbers and lists are TOML's, a mapping becomes an inline table."""
+    return "".join(f"{key} = {_toml(value)}\n" for key, value in settings.items())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items()) + "}"
+    return json.dumps(str(value.absolute()) if isinstance(value, Path) else value)

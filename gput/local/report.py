@@ -1,0 +1,90 @@
+"""The demo's final page: losses, sample, bytes per link, timers, files, next commands. Knows the API's views only."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+TIMERS = ("grab_gpu", "import_key", "buffer_read", "gpu_write", "export_key")
+DATA_OR_COMPUTE = ("provision", "train", "validate")
+
+
+def page(found: Mapping[str, Any], holders: Sequence[str], folder: Path, seconds: float) -> str:
+    """The whole page as text."""
+    view, visits = found["view"], [v for v in found["visits"] if v["outcome"] == "closed"]
+    parts = [
+        f"\nDone in {seconds:.0f} s: {view['visits_closed']} visits, {view['step']} training steps, "
+        f"backend {view['backend']} (emulated hardware gives no confidentiality).",
+        _losses(found, visits, holders),
+        _sample(found["check"]["sample"]),
+        _links(view, found["links"]),
+        _timers(visits, holders),
+        _files(found, folder),
+    ]
+    return "\n".join(parts)
+
+
+def _losses(found: Mapping[str, Any], visits: Sequence[Any], holders: Sequence[str]) -> str:
+    lines = ["\nLoss (nats per byte)     before    after"]
+    for name in holders:
+        mine = [visit for visit in visits if visit["holder"] == name and visit["losses"]]
+        lines.append(f"  {name:<20}{mine[0]['losses'][0]:>9.3f}{mine[-1]['mean_loss']:>9.3f}   first step, last visit")
+    held, plain = found["view"]["validation_loss"], found["check"]["loss"]
+    lines.append(f"  {'held-out':<20}{held['first']:>9.3f}{held['last']:>9.3f}")
+    lines.append(f"  exported model in plain PyTorch {found['check']['torch']}, held-out: {plain:.3f}")
+    return "\n".join(lines)
+
+
+def _sample(sample: str) -> str:
+    body = "\n".join("  | " + line for line in sample.splitlines()[:14])
+    return f"\nText from the trained model\n{body}"
+
+
+def _links(view: Mapping[str, Any], links: Sequence[Mapping[str, Any]]) -> str:
+    moved, data = view["bytes"], sum(link["dataset_bytes_to_gpu"] for link in links)
+    over = sum(link["dataset_bytes_to_orchestrator"] for link in links)
+    rows = [
+        ("holders → GPU, dataset", data),
+        ("  visits' records × record size", moved["holder_to_gpu_records"]),
+        ("holders → GPU, on the wire (sealed)", moved["holder_to_gpu_sent"]),
+        ("holders ↔ orchestrator, dataset", over),
+        ("holders ↔ orchestrator, model", moved.get("model_holders", 0)),
+        ("orchestrator → GPU (program, commands)", moved["orchestrator_to_gpu"]),
+        ("GPU → orchestrator (checkpoints, export)", moved["gpu_to_orchestrator"]),
+    ]
+    return "\nBytes per link\n" + "\n".join(f"  {name:<42}{count:>14,}" for name, count in rows)
+
+
+def _timers(visits: Sequence[Any], holders: Sequence[str]) -> str:
+    lines = ["\nA visit's timers, median ms " + "".join(f"{name:>13}" for name in TIMERS)]
+    for holder in holders:
+        mine = [visit["timers"] for visit in visits if visit["holder"] == holder and visit["timers"]]
+        cells = "".join(f"{_median_ms(timers[name] for timers in mine):>13.2f}" for name in TIMERS)
+        lines.append(f"  {holder:<26}{cells}")
+    control = [sum(s for name, s in v["durations"].items() if name not in DATA_OR_COMPUTE) for v in visits]
+    lines.append(f"  control cost of a visit (all but data, training, validation): {_median_ms(control):.1f} ms")
+    return "\n".join(lines)
+
+
+def _median_ms(values: Iterable[float]) -> float:
+    found = list(values)
+    return statistics.median(found) * 1000 if found else 0.0
+
+
+def _files(found: Mapping[str, Any], folder: Path) -> str:
+    shown = _short(folder)
+    return (
+        f"\nModel     {shown}/model.safetensors\nReceipts  {shown}/receipts "
+        f"({found['receipts'].receipts} receipts verified, log of {found['receipts'].leaves} leaves)\n"
+        f"\nNext\n  gput receipts verify {shown}/receipts\n  gput program inspect {shown}/gpt2.gput\n"
+        f"  gput demo --rounds 20"
+    )
+
+
+def _short(folder: Path) -> str:
+    try:
+        return str(folder.relative_to(Path.cwd()))
+    except ValueError:
+        return str(folder)
