@@ -1,0 +1,13 @@
+"""A holder's private data as records of a program: opened, checked, read by cursor. Knows no network, no SQL and no tensor library."""
+
+from data_holder.datasets.dataset import Dataset, Statistics
+from data_holder.datasets.findings import Finding, UnfitData
+from data_holder.datasets.inspection import InspectionReport, inspect_dataset
+from data_holder.datasets.options import DatasetOptions, Format, Tokenizer
+from data_holder.datasets.order import Shuffle, order
+from data_holder.datasets.readers import open_dataset
+
+__all__ = [
+    "Dataset", "DatasetOptions", "Finding", "Format", "InspectionReport", "Shuffle", "Statistics", "Tokenizer",
+    "UnfitData", "inspect_dataset", "open_dataset", "order",
+]  # fmt: skip

@@ -1,0 +1,102 @@
+"""Records out of arrays whose first dimension is the record: one array per field. Knows no file format (see containers)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_holder.datasets.dataset import BLOCK_BYTES, Block, Dataset, as_slice
+from data_holder.datasets.files import HeldFile, Mappings
+from data_holder.datasets.findings import refusal
+from data_holder.datasets.values import Array, little_endian
+from shared.claims.records import RecordField, RecordSchema
+
+
+@dataclass(frozen=True)
+class NamedArray:
+    """An array (n, …) of a file; `file` is its name for people."""
+
+    values: Array
+    file: str
+
+
+class ArrayDataset(Dataset):
+    """Record i is element i of every field's array, converted to the field's little-endian dtype where that loses nothing."""
+
+    def __init__(
+        self,
+        kind: str,
+        schema: RecordSchema,
+        arrays: Mapping[str, NamedArray],
+        held: Sequence[HeldFile],
+        maps: Mappings,
+    ) -> None:
+        self._columns = [(field, _fitting(field, arrays[field.name])) for field in schema.fields]
+        counts = {len(array.values) for _, array in self._columns}
+        if len(counts) > 1:
+            first, other = next((a, b) for a, b in _pairs(self._columns) if len(a.values) != len(b.values))
+            reason = f"has {len(other.values)} records where {first.file} has {len(first.values)}"
+            raise refusal(
+                "data-wrong-shape", reason, other.file, remedy="give every field's array the same first dimension"
+            )
+        super().__init__(kind, schema, counts.pop())
+        self._held, self._maps = held, maps
+
+    def _release(self) -> None:
+        self._columns.clear()
+        self._maps.close()
+
+    def _gather(self, indexes: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+        self._unchanged()
+        chosen, at = as_slice(indexes), 0
+        for field, array in self._columns:
+            rows = np.ascontiguousarray(array.values[chosen], little_endian(field))
+            out[:, at : at + field.size_bytes] = rows.reshape(len(indexes), -1).view(np.uint8)
+            at += field.size_bytes
+
+    def _blocks(self) -> Iterator[Block]:
+        self._unchanged()
+        for field, array in self._columns:
+            step = max(1, BLOCK_BYTES // field.size_bytes)
+            for first in range(0, self.records, step):
+                yield Block(array.file, field, first, array.values[first : first + step])
+
+    def _unchanged(self) -> None:
+        for file in self._held:
+            self._maps.bytes_of(file)
+
+
+def _pairs(columns: Sequence[tuple[RecordField, NamedArray]]) -> Iterator[tuple[NamedArray, NamedArray]]:
+    for _, array in columns[1:]:
+        yield columns[0][1], array
+
+
+def _fitting(field: RecordField, array: NamedArray) -> NamedArray:
+    """The array, when its shape and dtype are the field's.
+
+    Raises:
+        UnfitData: wrong number of dimensions or sizes, a dtype that would lose values, or no records at all.
+    """
+    values = array.values
+    if values.ndim == 0 or values.shape[1:] != field.shape:
+        reason = f"has shape {values.shape}, and the program wants {_wanted(field.shape)}"
+        raise refusal(
+            "data-wrong-shape",
+            reason,
+            array.file,
+            field=field.name,
+            remedy="reshape it; the first dimension is the record",
+        )
+    if not np.can_cast(values.dtype, field.dtype, "safe"):
+        reason = f"is {values.dtype.name}, which {field.dtype} does not hold without loss"
+        raise refusal("data-wrong-type", reason, array.file, field=field.name, remedy=f"save it as {field.dtype}")
+    if len(values) == 0:
+        raise refusal("data-empty", "holds no records", array.file, field=field.name)
+    return array
+
+
+def _wanted(shape: tuple[int, ...]) -> str:
+    return "(n" + "".join(f", {size}" for size in shape) + (",)" if not shape else ")")

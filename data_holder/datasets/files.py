@@ -1,0 +1,172 @@
+"""Files of a dataset: found, opened without leaving their folder, mapped into memory. Knows no format.
+
+A file is remembered by device, inode, size and modification time; a mapping is only made, or used again, while these are the same.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_holder.datasets.findings import refusal
+
+MAX_MAPPINGS = 64  # each holds a file descriptor; a folder may have more files than a process may open
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a FIFO must not stop us
+
+
+def shown(name: str) -> str:
+    """A file name that can be printed: undecodable bytes and control characters are replaced."""
+    text = name.encode("utf-8", "replace").decode("utf-8")
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+@dataclass(frozen=True)
+class HeldFile:
+    """A regular file as it was when the dataset was opened. `name` is for people, `size` in bytes."""
+
+    path: str
+    name: str
+    size: int
+    identity: tuple[int, int, int, int]
+    follow: bool
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _open(path: str, name: str, follow: bool) -> tuple[int, os.stat_result]:
+    try:
+        descriptor = os.open(path, _FLAGS if follow else _FLAGS | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        raise refusal("data-not-found", "there is no such file", name, remedy="check the path") from None
+    except OSError as error:
+        reason = f"cannot be opened: {error.strerror}"
+        raise refusal("data-unreadable", reason, name, remedy="let the data holder's user read it") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise refusal("data-unreadable", "is not a regular file", name, remedy="remove it or name files by suffix")
+    return descriptor, status
+
+
+def hold(path: Path | str, name: str | None = None, *, follow: bool = True) -> HeldFile:
+    """Open `path` once to learn that it is a readable regular file, and remember which.
+
+    `follow` False refuses a symbolic link at the last component (files inside a folder).
+
+    Raises:
+        UnfitData: absent, unreadable, or not a regular file.
+    """
+    name = shown(name or Path(path).name)
+    descriptor, status = _open(str(path), name, follow)
+    os.close(descriptor)
+    return HeldFile(str(path), name, status.st_size, _identity(status), follow)
+
+
+def head(file: HeldFile, count: int) -> bytes:
+    """The first `count` bytes of the file, fewer at its end."""
+    descriptor, _ = _open(file.path, file.name, file.follow)
+    with os.fdopen(descriptor, "rb") as stream:
+        return stream.read(count)
+
+
+def list_files(root: Path, suffixes: tuple[str, ...] = ()) -> list[HeldFile]:
+    """The regular files under `root`, sorted by the bytes of their relative path; dot-files and dot-folders are left out.
+
+    Symbolic links are never followed: one that stays inside `root` is skipped, because its target is there anyway; one
+    that leads out is refused, because the operator may believe that its target is part of the dataset.
+
+    Raises:
+        UnfitData: a link that leads out, an unreadable folder or file, something that is no file, or nothing at all.
+    """
+    base = os.path.realpath(root)
+    found: list[str] = []
+    for folder, subfolders, names in os.walk(root, onerror=_unreadable_folder):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        links = [name for name in (*subfolders, *names) if os.path.islink(os.path.join(folder, name))]
+        for name in links:
+            _stays_inside(base, os.path.join(folder, name), root)
+        found += [os.path.join(folder, name) for name in names if _wanted(name, suffixes) and name not in links]
+    relative = {path: os.path.relpath(path, root) for path in found}
+    found.sort(key=lambda path: os.fsencode(relative[path]))
+    if not found:
+        wanted = f" ending in {' or '.join(suffixes)}" if suffixes else ""
+        raise refusal("data-empty", f"the folder holds no files{wanted}", shown(root.name))
+    return [hold(path, relative[path], follow=False) for path in found]
+
+
+def _wanted(name: str, suffixes: tuple[str, ...]) -> bool:
+    return not name.startswith(".") and (not suffixes or name.endswith(suffixes))
+
+
+def _stays_inside(base: str, link: str, root: Path) -> None:
+    target = os.path.realpath(link)
+    if os.path.commonpath([base, target]) != base:
+        name = shown(os.path.relpath(link, root))
+        raise refusal("data-link-escapes", "is a symbolic link that leads out of the folder", name,
+                      remedy="copy its target into the folder, or remove the link")  # fmt: skip
+
+
+def _unreadable_folder(error: OSError) -> None:
+    name = shown(os.path.basename(str(error.filename)))
+    raise refusal("data-unreadable", f"folder cannot be read: {error.strerror}", name) from None
+
+
+class Mappings:
+    """Read-only mappings of held files, the `MAX_MAPPINGS` last used; pages are the kernel's, so any size works."""
+
+    def __init__(self) -> None:
+        self._maps: OrderedDict[str, NDArray[np.uint8]] = OrderedDict()
+
+    def bytes_of(self, file: HeldFile) -> NDArray[np.uint8]:
+        """The whole file as uint8 (size,), read-only.
+
+        Raises:
+            UnfitData: the file is not the one that was held, or was changed since.
+        """
+        known = self._maps.get(file.path)
+        if known is None:
+            known = self._map(file)
+            self._maps[file.path] = known
+            if len(self._maps) > MAX_MAPPINGS:
+                self._maps.popitem(last=False)
+            return known
+        self._maps.move_to_end(file.path)
+        try:
+            status = os.stat(file.path, follow_symlinks=file.follow)
+        except OSError:
+            raise _changed(file) from None
+        _same(file, status)
+        return known
+
+    def _map(self, file: HeldFile) -> NDArray[np.uint8]:
+        descriptor, status = _open(file.path, file.name, file.follow)
+        try:
+            _same(file, status)
+            if file.size == 0:
+                return np.empty(0, np.uint8)
+            return np.frombuffer(mmap.mmap(descriptor, file.size, access=mmap.ACCESS_READ), np.uint8)
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Forget every mapping; each goes when the last array over it does."""
+        self._maps.clear()
+
+
+def _same(file: HeldFile, status: os.stat_result) -> None:
+    if _identity(status) != file.identity:
+        raise _changed(file)
+
+
+def _changed(file: HeldFile) -> Exception:
+    return refusal("data-changed", "was changed or replaced after the dataset was opened", file.name,
+                   remedy="open the dataset again; data of a running session must stay as it is")  # fmt: skip

@@ -1,0 +1,43 @@
+"""What the operator may say about a dataset beyond its path. Knows no reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from shared.errors import ConfigurationError
+
+Format = Literal["auto", "text", "llmc", "nanogpt", "npy", "npz", "safetensors", "csv"]
+Tokenizer = Literal["none", "bytes", "external"]
+
+
+@dataclass(frozen=True)
+class DatasetOptions:
+    """How to read a dataset where its content does not say.
+
+    Attributes:
+        format: a reader by name; `auto` chooses by content and suffix.
+        separator: byte put between the files of a text folder; 0x00, which is in no text, tells the model where one ends.
+        suffixes: in a folder of text or shards, only files whose name ends so (`(".py",)`); empty: all but dot-files.
+        label: CSV column of the only scalar field, when no column bears that field's own name.
+        columns: CSV columns of a field, in order, for every field the default rule does not fit.
+        delimiter: CSV cell separator, one character; empty: by suffix (comma; tab for `.tsv`).
+        cache_dir: where CSV and compressed .npz are converted to, once, readable by the owner only; None: an anonymous
+            temporary file that is gone with the dataset.
+    """
+
+    format: Format = "auto"
+    separator: int = 0
+    suffixes: tuple[str, ...] = ()
+    label: str = "label"
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    delimiter: str = ""
+    cache_dir: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.separator <= 255:
+            raise ConfigurationError("dataset option separator is not a byte", remedy="give a number from 0 to 255")
+        if len(self.delimiter) > 1:
+            raise ConfigurationError("dataset option delimiter is longer than one character")
