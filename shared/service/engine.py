@@ -1,0 +1,157 @@
+"""One SQLAlchemy engine for SQLite or PostgreSQL by URL, and what its failures mean. Knows no table and no thread."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+
+from shared.errors import ConfigurationError, GputError, Unavailable
+
+BUSY_TIMEOUT_MS = 5000
+CONNECT_TIMEOUT_S = 5
+
+Dialect = Literal["sqlite", "postgresql"]
+Access = Literal["write", "read"]
+
+_DISK_FULL = {"53100"}  # PostgreSQL disk_full
+_LOST = ("08", "57P")  # PostgreSQL connection exception; operator intervention
+_SQLITE_UNREACHABLE = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_AUTH,
+}
+
+
+def parse_url(url: str) -> URL:
+    """A database URL this code serves, with the driver it uses.
+
+    Raises:
+        ConfigurationError: not a URL, another database, or SQLite in memory.
+    """
+    remedy = "Use sqlite:////folder/file.db or postgresql://user@host/name."
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        # The URL itself stays out of the message: it may carry a password.
+        raise ConfigurationError("database_url is not a database URL", remedy=remedy) from None
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        if parsed.database in (None, "", ":memory:"):
+            # Reader and writer have a connection each; an in-memory database would be two.
+            raise ConfigurationError(
+                "database_url names SQLite in memory, which would not survive a restart", remedy=remedy
+            )
+        return parsed.set(drivername="sqlite+pysqlite")
+    if backend == "postgresql":
+        return parsed.set(drivername="postgresql+psycopg")
+    raise ConfigurationError(f"database_url names {backend}, which is not supported", remedy=remedy)
+
+
+def dialect_of(url: URL) -> Dialect:
+    """Which of the two databases a parsed URL names."""
+    return "sqlite" if url.get_backend_name() == "sqlite" else "postgresql"
+
+
+def create_engine(url: URL, access: Access) -> Engine:
+    """An engine of one connection, used by one thread at a time.
+
+    A writer's transaction begins with BEGIN IMMEDIATE on SQLite: the lock is taken before anything is read, so that
+    read-then-write cannot lose an update. Statements' parameters are kept out of every error text and log.
+    """
+    if dialect_of(url) == "sqlite":
+        return _sqlite_engine(url, access)
+    options: dict[str, Any] = {"pool_pre_ping": True, "connect_args": {"connect_timeout": CONNECT_TIMEOUT_S}}
+    if access == "read":
+        options["execution_options"] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+    return sa.create_engine(url, pool_size=1, max_overflow=0, hide_parameters=True, **options)
+
+
+def _sqlite_engine(url: URL, access: Access) -> Engine:
+    engine = sa.create_engine(
+        url,
+        pool_size=1,
+        max_overflow=0,
+        poolclass=sa.pool.QueuePool,
+        hide_parameters=True,
+        # The reader's connection is opened on one thread and closed on another, never used by two at once.
+        connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000},
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def configure(connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = None  # the driver must not begin or commit by itself
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        # FULL: the WAL is synced at every commit. A fact must outlive a power cut before the act that depends on it;
+        # NORMAL would keep the file sound but could forget the last facts.
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+        if access == "read":
+            cursor.execute("PRAGMA query_only=ON")
+        cursor.close()
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if access == "write" else "BEGIN")
+
+    return engine
+
+
+def place(url: URL) -> str:
+    """The database in words, without user or password."""
+    if dialect_of(url) == "sqlite":
+        return f"SQLite file {Path(url.database or '')}"
+    return f"PostgreSQL database {url.database} at {url.host or url.query.get('host', 'local socket')}"
+
+
+def translate(error: DBAPIError, url: URL) -> GputError | None:
+    """What a failure of the database means for the caller, or None when it is the statement's own fault."""
+    if _is_disk_full(error):
+        return Unavailable(
+            f"no space left for {place(url)}",
+            code="disk-full",
+            remedy="Free space on the volume of the database; nothing was half written, and the request can be repeated.",
+        )
+    if _is_unreachable(error):
+        return Unavailable(
+            f"{place(url)} cannot be reached: {_first_line(error)}",
+            code="database-unreachable",
+            remedy="Check that the database runs, that its path or address is right and that no other program holds it.",
+        )
+    return None
+
+
+def _is_disk_full(error: DBAPIError) -> bool:
+    origin = error.orig
+    if isinstance(origin, sqlite3.Error):
+        return _sqlite_code(origin) == sqlite3.SQLITE_FULL
+    return getattr(origin, "sqlstate", None) in _DISK_FULL
+
+
+def _is_unreachable(error: DBAPIError) -> bool:
+    origin = error.orig
+    if isinstance(origin, sqlite3.Error):
+        return _sqlite_code(origin) in _SQLITE_UNREACHABLE
+    state = getattr(origin, "sqlstate", None)
+    if state is None:
+        return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
+    return str(state).startswith(_LOST)
+
+
+def _sqlite_code(error: sqlite3.Error) -> int:
+    # The low byte is the primary result code, the rest refines it (sqlite.org/rescode.html).
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).strip().splitlines()[0][:200] if str(error.orig).strip() else type(error.orig).__name__

@@ -1,0 +1,158 @@
+"""The journal: streams of facts, only ever appended, each row chained to the one before by a MAC. Knows no fact's meaning.
+
+The platform owns the disk (design 4.3, "Storage is hostile"): a changed, inserted, swapped or missing row breaks the chain.
+A stream cut short at its end still chains; who must notice that remembers a `Head` elsewhere and gives it as `anchor`.
+
+    chain_0 = 32 zero bytes
+    chain_n = HMAC-SHA-256(key, chain_{n-1} ‖ CBOR[stream, seq, kind, at, body])      CBOR frames the fields unambiguously
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from shared.canonical import cbor_bytes, json_bytes
+from shared.errors import Conflict, VerificationFailed
+from shared.service.tables import JOURNAL
+
+CHAIN_BYTES = 32
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True)
+class NewFact:
+    """Something to be written down: what kind of fact, and its content as a JSON value."""
+
+    kind: str
+    body: Any
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something written down and verified. `seq` counts from 1 within its stream; `at` is seconds since the epoch."""
+
+    stream: str
+    seq: int
+    kind: str
+    at: float
+    body: Any
+
+
+@dataclass(frozen=True)
+class Head:
+    """The end of a stream: number of its last fact and the chain value there (32 bytes)."""
+
+    seq: int
+    chain: bytes
+
+
+EMPTY = Head(0, bytes(CHAIN_BYTES))
+
+
+class Journal:
+    """Appends and verifies under one MAC key. Its methods are called inside `store.write` and `store.read`."""
+
+    def __init__(self, key: Callable[[], bytes]) -> None:
+        """`key` returns at least 32 bytes; it is asked at each call and its answer is not kept."""
+        self._key = key
+
+    def append(
+        self, connection: Connection, stream: str, facts: Sequence[NewFact], *, expected_seq: int, at: float
+    ) -> Head:
+        """Writes `facts` after fact `expected_seq`, all of them or none; returns the new head.
+
+        Raises:
+            Conflict: code `stale-journal`; the stream does not end at `expected_seq`.
+            BadRequest: a body has no canonical JSON form.
+        """
+        head = self.head(connection, stream)
+        if head.seq != expected_seq:
+            raise _stale(stream, expected_seq, head.seq)
+        key = self._key()
+        rows = []
+        for fact in facts:
+            body = json_bytes(fact.body).decode()
+            seq = head.seq + 1
+            head = Head(seq, _link(key, head.chain, stream, seq, fact.kind, float(at), body))
+            rows.append(
+                {"stream": stream, "seq": seq, "kind": fact.kind, "at": float(at), "body": body, "chain": head.chain}
+            )
+        if rows:
+            try:
+                connection.execute(sa.insert(JOURNAL), rows)
+            except IntegrityError as error:  # another process was faster; the primary key is the compare-and-set
+                raise _stale(stream, expected_seq, None) from error
+        return head
+
+    def head(self, connection: Connection, stream: str) -> Head:
+        """Where the stream ends, as stored: not verified, good for `expected_seq` only."""
+        statement = sa.select(JOURNAL.c.seq, JOURNAL.c.chain).where(JOURNAL.c.stream == stream)
+        row = connection.execute(statement.order_by(JOURNAL.c.seq.desc()).limit(1)).first()
+        return EMPTY if row is None else Head(row.seq, bytes(row.chain))
+
+    def load(self, connection: Connection, stream: str, *, anchor: Head | None = None) -> list[Fact]:
+        """Every fact of the stream, in order, after the whole chain was verified.
+
+        Args:
+            anchor: a head known from elsewhere that must lie on this chain.
+
+        Raises:
+            VerificationFailed: code `journal-tampered`; names the first bad row.
+        """
+        key = self._key()
+        chain = EMPTY.chain
+        facts: list[Fact] = []
+        anchored = anchor is None or anchor == EMPTY
+        statement = sa.select(JOURNAL).where(JOURNAL.c.stream == stream).order_by(JOURNAL.c.seq)
+        for row in connection.execute(statement):
+            seq = len(facts) + 1
+            if row.seq != seq:
+                raise _tampered(stream, seq, "the row is missing")
+            expected = _link(key, chain, stream, seq, row.kind, row.at, row.body)
+            if not hmac.compare_digest(expected, bytes(row.chain)):
+                raise _tampered(stream, seq, "its chain value does not verify")
+            chain = expected
+            anchored = anchored or anchor == Head(seq, chain)
+            facts.append(Fact(stream, seq, row.kind, row.at, json.loads(row.body)))
+        if not anchored:
+            assert anchor is not None
+            raise _tampered(
+                stream, min(anchor.seq, len(facts) + 1), "the stream does not contain the head remembered elsewhere"
+            )
+        return facts
+
+    def streams(self, connection: Connection) -> list[str]:
+        """Names of all streams, sorted; not verified."""
+        return list(connection.execute(sa.select(JOURNAL.c.stream).distinct().order_by(JOURNAL.c.stream)).scalars())
+
+
+def _link(key: bytes, chain: bytes, stream: str, seq: int, kind: str, at: float, body: str) -> bytes:
+    if len(key) < KEY_BYTES:
+        raise ValueError(f"a journal key has at least {KEY_BYTES} bytes")
+    return hmac.digest(key, chain + cbor_bytes([stream, seq, kind, at, body]), "sha256")
+
+
+def _stale(stream: str, expected: int, got: int | None) -> Conflict:
+    return Conflict(
+        f"journal {stream} has moved on",
+        code="stale-journal",
+        remedy="Load the stream again and decide anew.",
+        expected=str(expected),
+        got=None if got is None else str(got),
+    )
+
+
+def _tampered(stream: str, seq: int, why: str) -> VerificationFailed:
+    return VerificationFailed(
+        f"journal {stream}, fact {seq}: {why}",
+        code="journal-tampered",
+        remedy="Somebody changed the database behind this service: restore it from a backup, and ask who had access.",
+    )

@@ -1,0 +1,127 @@
+"""Settings common to every service: environment, TOML file, arguments. Knows no service's own settings.
+
+Order of precedence: arguments, environment (`env_prefix` of the subclass), TOML file, defaults. Names are the field names.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+
+from shared.errors import ConfigurationError
+
+MAX_BODY_BYTES = 4 * 1024 * 1024
+
+# The TOML table of the load in progress; pydantic-settings builds its sources from the class and offers no argument for it.
+_file_values: ContextVar[Mapping[str, Any]] = ContextVar("file_values", default={})  # noqa: B039 (never mutated)
+
+
+class ServiceSettings(BaseSettings):
+    """What every service can be told. A subclass sets `env_prefix` and adds its own fields."""
+
+    model_config = SettingsConfigDict(env_prefix="GPUT_", extra="forbid", env_nested_delimiter="__")
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(0, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
+    data_dir: Path = Field(description="Folder of the service's own state; made with mode 0700.")
+    database_url: str | None = Field(None, description="SQLAlchemy URL; default is SQLite in data_dir.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe level logged.")
+    log_format: Literal["auto", "json", "console"] = Field(
+        "auto", description="auto: JSON unless stderr is a terminal."
+    )
+    allow_emulated: bool = Field(False, description="Accept evidence from EMULATED roots; never in production.")
+    die_with_parent: bool = Field(False, description="Stop when the starting process ends (used by the launcher).")
+    trust_dir: Path | None = Field(None, description="Folder of root certificates and reference values.")
+    public_url: str | None = Field(None, description="scheme://host[:port] under which callers reach this service.")
+    shutdown_deadline_s: float = Field(5.0, gt=0, le=600, description="Time given to running requests at a stop.")
+    max_body_bytes: int = Field(MAX_BODY_BYTES, ge=1024, description="Largest buffered request body.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments over environment over TOML. No .env file: a file in the working folder must not steer a service."""
+        return init_settings, env_settings, _TomlSource(settings_cls)
+
+    @property
+    def store_url(self) -> str:
+        """URL of the database; makes `data_dir` when the default SQLite file lies there.
+
+        Raises:
+            ConfigurationError: the folder cannot be made.
+        """
+        if self.database_url is not None:
+            return self.database_url
+        try:
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"data_dir {self.data_dir} cannot be made: {error.strerror}",
+                remedy="Name a folder this user may write, by the setting data_dir.",
+            ) from error
+        return f"sqlite:///{self.data_dir.resolve() / 'state.db'}"
+
+    @classmethod
+    def load(cls, config: Path | None = None, **overrides: Any) -> Self:
+        """Settings from a TOML file, the environment and `overrides`.
+
+        Raises:
+            ConfigurationError: the file is absent or not TOML, a setting is missing, unknown or wrong; names each.
+        """
+        token = _file_values.set(_read_toml(config) if config is not None else {})
+        try:
+            return cls(**overrides)
+        except (ValidationError, SettingsError) as error:
+            raise _explained(cls, error) from None
+        finally:
+            _file_values.reset(token)
+
+
+class _TomlSource(PydanticBaseSettingsSource):
+    """The values of the file that `load` read."""
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        return _file_values.get().get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return dict(_file_values.get())
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"configuration file {path} cannot be read: {error.strerror}", remedy="Check the path given by --config."
+        ) from error
+    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
+        raise ConfigurationError(
+            f"configuration file {path} is not TOML: {error}", remedy="Correct the file."
+        ) from error
+
+
+def _explained(cls: type[ServiceSettings], error: ValidationError | SettingsError) -> ConfigurationError:
+    prefix = cls.model_config.get("env_prefix", "")
+    if isinstance(error, SettingsError):
+        return ConfigurationError(
+            f"a setting cannot be parsed: {error}", remedy=f"Correct the {prefix}* environment variable."
+        )
+    # Input values stay out of the message: a database URL carries a password.
+    found = error.errors(include_input=False, include_url=False, include_context=False)
+    names = [".".join(str(part) for part in item["loc"]) or "settings" for item in found]
+    detail = "; ".join(f"setting {name}: {item['msg']}" for name, item in zip(names, found, strict=True))
+    variables = ", ".join(f"{prefix}{name.split('.')[0].upper()}" for name in names)
+    return ConfigurationError(
+        detail, remedy=f"Set {variables} in the environment, or the same name in the --config file."
+    )

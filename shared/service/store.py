@@ -1,0 +1,238 @@
+"""The one writer of a process's database, and its reader. Knows no table.
+
+Writes are closures over a SQLAlchemy connection. They run one after the other on one thread; those that wait at the same
+moment share a commit (group commit), each under its own savepoint: one that raises undoes only itself, and a commit that fails
+undoes all and fails all. A write queued later is never durable before one queued earlier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Table
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError
+
+from shared.errors import Conflict, Unavailable
+from shared.service.engine import Dialect, create_engine, dialect_of, parse_url, translate
+
+T = TypeVar("T")
+
+MAX_GROUP = 64
+"""Writes in one commit; bounds how long the first of them waits."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    act: Callable[[Connection], Any]
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+
+    def settle(self, value: Any, error: BaseException | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the caller's loop is closed: nobody waits any more
+            self.loop.call_soon_threadsafe(self._settle, value, error)
+
+    def _settle(self, value: Any, error: BaseException | None) -> None:
+        if self.future.done():  # the caller gave up waiting; the write stands
+            return
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(value)
+
+
+class Store:
+    """A database of one process: `write`, `read`, `close`.
+
+    Attributes:
+        commits: how many commits were made; several writes may share one.
+        dialect: "sqlite" or "postgresql".
+    """
+
+    def __init__(self, url: str) -> None:
+        """Connects nothing. Raises: ConfigurationError for a URL that is not served."""
+        self.url = url
+        self.commits = 0
+        self._parsed = parse_url(url)
+        self.dialect: Dialect = dialect_of(self._parsed)
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._writer: threading.Thread | None = None
+        self._reader: ThreadPoolExecutor | None = None
+        self._write_engine: Engine | None = None
+        self._read_engine: Engine | None = None
+
+    async def open(self) -> None:
+        """Starts both threads and proves that the database answers.
+
+        Raises:
+            Unavailable: code `database-unreachable`.
+        """
+        if self._writer is not None:
+            return
+        self._write_engine = create_engine(self._parsed, "write")
+        self._read_engine = create_engine(self._parsed, "read")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
+        self._writer = threading.Thread(target=self._run_writer, name="store-writer", daemon=True)
+        self._writer.start()
+        try:
+            await self.write(_ping)
+            await self.read(_ping)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def write(self, act: Callable[[Connection], T]) -> T:
+        """Runs `act` in one transaction; returns its value once the commit is durable.
+
+        `act` touches nothing but the connection. When the caller is cancelled the write may still happen.
+
+        Raises:
+            Unavailable: codes `disk-full`, `database-unreachable`, `store-closed`; nothing was written.
+            Whatever `act` raises; nothing of it was written.
+        """
+        if self._writer is None:
+            raise _closed()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._jobs.put(_Job(act, future, loop))
+        return await future
+
+    async def read(self, act: Callable[[Connection], T]) -> T:
+        """Runs `act` on a consistent snapshot, on a connection that cannot write.
+
+        Raises:
+            Unavailable: codes `database-unreachable`, `store-closed`.
+        """
+        if self._reader is None:
+            raise _closed()
+        return await asyncio.get_running_loop().run_in_executor(self._reader, self._run_read, act)
+
+    async def check(self) -> None:
+        """For readiness. Raises: Unavailable."""
+        await self.read(_ping)
+
+    async def close(self) -> None:
+        """Finishes the writes already queued, then closes both connections. A second call does nothing."""
+        writer, reader = self._writer, self._reader
+        self._writer = self._reader = None
+        loop = asyncio.get_running_loop()
+        if writer is not None:
+            self._jobs.put(None)
+            await loop.run_in_executor(None, writer.join)
+        if reader is not None:
+            await loop.run_in_executor(None, reader.shutdown)
+        for engine in (self._write_engine, self._read_engine):
+            if engine is not None:
+                engine.dispose()
+        self._write_engine = self._read_engine = None
+
+    def _run_read(self, act: Callable[[Connection], T]) -> T:
+        engine = self._read_engine
+        if engine is None:
+            raise _closed()
+        try:
+            with engine.connect() as connection:
+                return act(connection)  # the snapshot is rolled back on return
+        except DBAPIError as error:
+            raise translate(error, self._parsed) or error from error
+
+    def _run_writer(self) -> None:
+        running = True
+        while running:
+            job = self._jobs.get()
+            group: list[_Job] = []
+            while job is not None:
+                group.append(job)
+                if len(group) == MAX_GROUP or self._jobs.empty():
+                    break
+                job = self._jobs.get()
+            running = job is not None
+            if group:
+                self._commit(group)
+            if not running:
+                self._fail_rest()
+
+    def _fail_rest(self) -> None:
+        while not self._jobs.empty():
+            if (job := self._jobs.get()) is not None:
+                job.settle(None, _closed())
+
+    def _commit(self, group: list[_Job]) -> None:
+        """One transaction for the whole group; each caller hears of its own fate after the commit."""
+        assert self._write_engine is not None
+        outcomes: list[tuple[Any, BaseException | None]] = []
+        try:
+            with self._write_engine.connect() as connection, connection.begin() as transaction:
+                outcomes = [self._attempt(job.act, connection, alone=len(group) == 1) for job in group]
+                if len(group) == 1 and outcomes[0][1] is not None:
+                    transaction.rollback()
+                else:
+                    transaction.commit()
+                    self.commits += 1
+        except DBAPIError as error:
+            failure = translate(error, self._parsed) or error
+            outcomes = [(None, failure) for _ in group]
+        except Exception as error:  # the connection failed outside a statement: every caller must hear of it
+            outcomes = [(None, error) for _ in group]
+        for job, (value, failed) in zip(group, outcomes, strict=True):
+            job.settle(value, failed)
+
+    def _attempt(
+        self, act: Callable[[Connection], Any], connection: Connection, *, alone: bool
+    ) -> tuple[Any, BaseException | None]:
+        """The value or the error of one write, which is undone if it raised.
+
+        Raises:
+            DBAPIError: the database itself failed: the transaction's state is not known, so nobody's part is kept.
+        """
+        try:
+            if alone:
+                return act(connection), None
+            with connection.begin_nested():
+                return act(connection), None
+        except DBAPIError as error:
+            if translate(error, self._parsed) is not None:
+                raise
+            return None, error
+        except Exception as error:
+            return None, error
+
+
+def _ping(connection: Connection) -> None:
+    connection.execute(sa.text("SELECT 1"))
+
+
+def _closed() -> Unavailable:
+    return Unavailable(
+        "the store is closed", code="store-closed", remedy="Repeat the request once the service is up again."
+    )
+
+
+def compare_and_set(
+    connection: Connection,
+    table: Table,
+    key: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    values: Mapping[str, Any],
+) -> None:
+    """Updates the row `key` if its columns still equal `expected`.
+
+    Raises:
+        Conflict: code `stale-write`; somebody else was first, or there is no such row. Nothing changed.
+    """
+    conditions = [table.c[name].is_not_distinct_from(value) for name, value in {**key, **expected}.items()]
+    result = connection.execute(sa.update(table).where(*conditions).values(**values))
+    if result.rowcount != 1:
+        raise Conflict(
+            f"{table.name} {', '.join(str(value) for value in key.values())} has changed since it was read",
+            code="stale-write",
+            remedy="Read it again and decide anew.",
+        )
