@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from data_holder.datasets.findings import refusal
 
 MAX_MAPPINGS = 64  # each holds a file descriptor; a folder may have more files than a process may open
+SMALL_FILE = 1 << 18  # bytes; to map and unmap so little costs more than to read it
+SMALL_FILES_BYTES = 24 << 20  # of small files kept in memory; a folder of sources fits, and the holder stays small
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a FIFO must not stop us
 
 
@@ -121,10 +123,15 @@ def _unreadable_folder(error: OSError) -> None:
 
 
 class Mappings:
-    """Read-only mappings of held files, the `MAX_MAPPINGS` last used; pages are the kernel's, so any size works."""
+    """The bytes of held files, read-only: large files mapped (pages are the kernel's, so any size works), small ones read.
+
+    Kept are the `MAX_MAPPINGS` large and `SMALL_FILES_BYTES` of small files that were used last.
+    """
 
     def __init__(self) -> None:
-        self._maps: OrderedDict[str, NDArray[np.uint8]] = OrderedDict()
+        self._large: OrderedDict[str, NDArray[np.uint8]] = OrderedDict()
+        self._small: OrderedDict[str, NDArray[np.uint8]] = OrderedDict()
+        self._small_bytes = 0
 
     def bytes_of(self, file: HeldFile) -> NDArray[np.uint8]:
         """The whole file as uint8 (size,), read-only.
@@ -132,14 +139,11 @@ class Mappings:
         Raises:
             UnfitData: the file is not the one that was held, or was changed since.
         """
-        known = self._maps.get(file.path)
+        kept = self._small if file.size <= SMALL_FILE else self._large
+        known = kept.get(file.path)
         if known is None:
-            known = self._map(file)
-            self._maps[file.path] = known
-            if len(self._maps) > MAX_MAPPINGS:
-                self._maps.popitem(last=False)
-            return known
-        self._maps.move_to_end(file.path)
+            return self._keep(file, _load(file))
+        kept.move_to_end(file.path)
         try:
             status = os.stat(file.path, follow_symlinks=file.follow)
         except OSError:
@@ -147,19 +151,37 @@ class Mappings:
         _same(file, status)
         return known
 
-    def _map(self, file: HeldFile) -> NDArray[np.uint8]:
-        descriptor, status = _open(file.path, file.name, file.follow)
-        try:
-            _same(file, status)
-            if file.size == 0:
-                return np.empty(0, np.uint8)
-            return np.frombuffer(mmap.mmap(descriptor, file.size, access=mmap.ACCESS_READ), np.uint8)
-        finally:
-            os.close(descriptor)
+    def _keep(self, file: HeldFile, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        if file.size > SMALL_FILE:
+            self._large[file.path] = data
+            if len(self._large) > MAX_MAPPINGS:
+                self._large.popitem(last=False)
+            return data
+        self._small[file.path] = data
+        self._small_bytes += data.size
+        while self._small_bytes > SMALL_FILES_BYTES:
+            self._small_bytes -= self._small.popitem(last=False)[1].size
+        return data
 
     def close(self) -> None:
-        """Forget every mapping; each goes when the last array over it does."""
-        self._maps.clear()
+        """Forget everything kept; a mapping goes when the last array over it does."""
+        self._large.clear()
+        self._small.clear()
+        self._small_bytes = 0
+
+
+def _load(file: HeldFile) -> NDArray[np.uint8]:
+    descriptor, status = _open(file.path, file.name, file.follow)
+    try:
+        _same(file, status)
+        if file.size > SMALL_FILE:
+            return np.frombuffer(mmap.mmap(descriptor, file.size, access=mmap.ACCESS_READ), np.uint8)
+        data = os.pread(descriptor, file.size, 0)
+    finally:
+        os.close(descriptor)
+    if len(data) != file.size:
+        raise _changed(file)
+    return np.frombuffer(data, np.uint8)
 
 
 def _same(file: HeldFile, status: os.stat_result) -> None:

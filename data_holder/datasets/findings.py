@@ -43,11 +43,11 @@ class Finding:
 
 
 class UnfitData(InvalidData):
-    """A dataset that is refused; `findings` says where and why, worst known place first."""
+    """A dataset that is refused; `findings` says where and why, in the order of the file."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         first = findings[0]
-        more = f" (and {len(findings) - 1} more like it or worse)" if len(findings) > 1 else ""
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
         super().__init__(f"{first}{more}", code=first.code, remedy=first.remedy)
         self.findings = tuple(findings)
 

@@ -22,6 +22,8 @@ from data_holder.datasets.findings import refusal
 from data_holder.datasets.values import Array, little_endian, unlimited
 from shared.claims.records import RecordField, RecordSchema
 
+_FEW = 4  # samples of one piece up to which copying one by one is faster than a gather
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -97,14 +99,15 @@ class StreamDataset(Dataset):
         start, end = int(self._piece_token[number]), int(self._piece_token[number + 1])
         inside = token[rows] + self._stride < end
         whole = rows[inside]
-        if whole.size:
+        if whole.size > _FEW:
             windows = sliding_window_view(self._tokens(number), self._stride + 1)
             target[as_slice(whole)] = windows[as_slice(token[whole] - start)]
-        for row in rows[~inside].tolist():
-            self._across(number, int(token[row]), target[row])
+            rows = rows[~inside]
+        for row in rows.tolist():
+            self._one(number, int(token[row]), target[row])
 
-    def _across(self, number: int, token: int, target: Array) -> None:
-        """One sample that begins in piece `number` and ends in a later one."""
+    def _one(self, number: int, token: int, target: Array) -> None:
+        """One sample that begins in piece `number` and may end in a later one."""
         at = 0
         while at < len(target):
             first = token + at - int(self._piece_token[number])

@@ -62,7 +62,7 @@ def _convert(file: HeldFile, records: RecordSchema, options: DatasetOptions, out
             if len(table.findings) >= MAX_FINDINGS:
                 break
     if table.findings:
-        raise UnfitData(table.findings[:MAX_FINDINGS])
+        raise UnfitData(sorted(table.findings, key=lambda finding: finding.row or 0)[:MAX_FINDINGS])
     if not written:
         raise refusal("data-empty", "has a header row and no records", file.name)
 

@@ -30,7 +30,7 @@ def reference(seed: int, n: int, position: int) -> int:
             z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & M64
             z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & M64
             left, right = right, left ^ ((z ^ (z >> 31)) & (2**half - 1))
-        slot = (left << half) | right
+        slot = int((left << half) | right)
         if slot < n:
             return slot
 

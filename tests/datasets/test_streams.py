@@ -12,7 +12,7 @@ from blake3 import blake3
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_holder.datasets import Dataset, DatasetOptions, UnfitData, open_dataset, order
+from data_holder.datasets import Dataset, DatasetOptions, UnfitData, files, open_dataset, order
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import CursorRange
 
@@ -146,13 +146,20 @@ def test_commitment_is_keyed_blake3_of_all_records(tmp_path: Path) -> None:
             dataset.commitment(b"short")
 
 
-def test_more_files_than_mappings_are_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("small", [0, 1 << 18])  # mapped, or read
+def test_more_files_than_are_kept(tmp_path: Path, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "SMALL_FILE", small)
+    monkeypatch.setattr(files, "SMALL_FILES_BYTES", 50)
+    monkeypatch.setattr(files, "MAX_MAPPINGS", 3)
+    descriptors = len(os.listdir("/proc/self/fd"))
     stream = b""
     for i in range(200):
         (tmp_path / f"{i:03}.txt").write_bytes(bytes([i]) * 11)
         stream += (b"\xff" if i else b"") + bytes([i]) * 11
     with open_dataset(tmp_path, tokens_schema(5), "bytes", options=DatasetOptions(separator=255)) as dataset:
         cursor = CursorRange(start=0, count=dataset.records, order="shuffled", seed=3)
+        take(dataset, cursor)
+        assert len(os.listdir("/proc/self/fd")) <= descriptors + 3
         which = order(3, dataset.records).records(np.arange(dataset.records, dtype=np.int64)).tolist()
         assert take(dataset, cursor) == b"".join(samples(stream, 5)[i] for i in which)
 

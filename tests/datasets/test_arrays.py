@@ -1,0 +1,335 @@
+"""Arrays and CSV: records are the fields' bytes end to end, whatever container they came in."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from data_holder.datasets import DatasetOptions, UnfitData, open_dataset, order
+from shared.claims.records import RecordField, RecordSchema
+from shared.claims.visit import CursorRange
+from shared.errors import ConfigurationError
+
+SCHEMA = RecordSchema(
+    fields=(
+        RecordField(name="x", dtype="float32", shape=(2, 3), min=-10, max=10),
+        RecordField(name="y", dtype="int64", min=0, max=9),
+    )
+)
+N = 23
+
+
+def arrays(n: int = N) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    return {"x": rng.normal(size=(n, 2, 3)).astype(np.float32), "y": rng.integers(0, 10, n)}
+
+
+def records(data: dict[str, np.ndarray]) -> list[bytes]:
+    pairs = zip(data["x"], data["y"], strict=True)
+    return [x.astype("<f4").tobytes() + np.asarray(y).astype("<i8").tobytes() for x, y in pairs]
+
+
+def write(folder: Path, kind: str, data: dict[str, np.ndarray]) -> Path:
+    path = (
+        folder
+        / {"npz": "d.npz", "npz-compressed": "d.npz", "safetensors": "d.safetensors", "npy": "d", "csv": "d.csv"}[kind]
+    )
+    if kind == "npz":
+        np.savez(path, allow_pickle=False, **data)
+    elif kind == "npz-compressed":
+        np.savez_compressed(path, allow_pickle=False, **data)
+    elif kind == "safetensors":
+        save_file(data, path, metadata={"made": "by a test"})
+    elif kind == "npy":
+        path.mkdir()
+        for name, array in data.items():
+            np.save(path / f"{name}.npy", array)
+    else:
+        rows = [",".join(["label", *(f"f{i}" for i in range(6))])]
+        for x, y in zip(data["x"], data["y"], strict=True):
+            rows.append(",".join([str(y), *(repr(float(v)) for v in x.ravel())]))
+        path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+KINDS = ["npz", "npz-compressed", "safetensors", "npy", "csv"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_container_gives_the_same_records(tmp_path: Path, kind: str) -> None:
+    data = arrays()
+    expected = records(data)
+    options = DatasetOptions(cache_dir=tmp_path / "cache")
+    with open_dataset(write(tmp_path, kind, data), SCHEMA, options=options) as dataset:
+        dataset.check()
+        for way in ("sequential", "shuffled"):
+            cursor = CursorRange(start=17, count=50, order=way, seed=4)
+            positions = np.arange(17, 67, dtype=np.int64)
+            which = positions % N if way == "sequential" else order(4, N).records(positions)
+            out = bytearray(50 * 32)
+            dataset.read_into(cursor, out)
+            assert bytes(out) == b"".join(expected[i] for i in which.tolist())
+        statistics = dataset.statistics()
+        assert (statistics.records, statistics.bytes) == (N, N * 32)
+        assert statistics.fields["y"] == (data["y"].min(), data["y"].max())
+        assert statistics.fields["x"] == pytest.approx((float(data["x"].min()), float(data["x"].max())))
+
+
+@pytest.mark.parametrize("kind", ["npz", "npz-compressed", "safetensors", "npy"])
+def test_out_of_range_and_not_finite_name_file_and_row(tmp_path: Path, kind: str) -> None:
+    data = arrays()
+    data["x"][5, 1, 0], data["x"][9, 0, 2], data["y"][20] = np.nan, 987.25, 77
+    with open_dataset(write(tmp_path, kind, data), SCHEMA) as dataset:
+        found, _ = dataset.scan()
+        assert [(f.field, f.row, f.code) for f in found] == [
+            ("x", 5, "data-out-of-range"), ("x", 9, "data-out-of-range"), ("y", 20, "data-out-of-range"),
+        ]  # fmt: skip
+        assert found[0].reason == "element 3 is not finite"
+        assert found[1].reason == "element 2 lies outside [-10, 10]"
+        assert found[2].reason == "the value lies outside [0, 9]"
+        with pytest.raises(UnfitData) as refused:
+            dataset.check()
+        assert "row 5" in refused.value.detail
+        assert "987" not in refused.value.detail + str(found)
+
+
+@given(bad=st.floats(), at=st.integers(0, N - 1), low=st.floats(-5, 0), high=st.floats(0, 5))
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_value_is_refused_exactly_when_it_breaks_the_rule(
+    tmp_path: Path, bad: float, at: int, low: float, high: float
+) -> None:
+    schema = RecordSchema(fields=(RecordField(name="x", dtype="float32", min=low, max=high),))
+    values = np.zeros(N, np.float32)
+    with np.errstate(over="ignore"):
+        values[at] = bad
+    path = tmp_path / f"{os.urandom(5).hex()}.npy"
+    np.save(path, values)
+    fits = bool(np.isfinite(values[at]) and np.float32(low) <= values[at] <= np.float32(high))
+    with open_dataset(path, schema) as dataset:
+        found, _ = dataset.scan()
+        assert [f.row for f in found] == ([] if fits else [at])
+
+
+def test_lossless_types_are_converted_and_others_refused(tmp_path: Path) -> None:
+    schema = RecordSchema(fields=(RecordField(name="x", dtype="int64", shape=(2,)),))
+    for number, dtype in enumerate([">i4", "u1", "?", "<u4"]):
+        np.save(tmp_path / f"{number}.npy", np.array([[0, 1], [1, 1]], dtype))
+        with open_dataset(tmp_path / f"{number}.npy", schema) as dataset:
+            out = bytearray(32)
+            dataset.read_into(CursorRange(start=0, count=2), out)
+            assert np.frombuffer(out, "<i8").tolist() == [0, 1, 1, 1]
+    np.save(tmp_path / "f.npy", np.array([[0.5, 1]]))
+    with pytest.raises(UnfitData, match="float64, which int64 does not hold"):
+        open_dataset(tmp_path / "f.npy", schema)
+    np.save(tmp_path / "u8.npy", np.array([[1, 1]], "u8"))
+    with pytest.raises(UnfitData, match="uint64"):
+        open_dataset(tmp_path / "u8.npy", schema)
+
+
+def test_fortran_order(tmp_path: Path) -> None:
+    values = np.asfortranarray(np.arange(12, dtype=np.int32).reshape(3, 4))
+    np.save(tmp_path / "f.npy", values)
+    with open_dataset(
+        tmp_path / "f.npy", RecordSchema(fields=(RecordField(name="x", dtype="int32", shape=(4,)),))
+    ) as dataset:
+        out = bytearray(48)
+        dataset.read_into(CursorRange(start=0, count=3), out)
+        assert out == np.arange(12, dtype="<i4").tobytes()
+
+
+BAD_ARRAYS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "missing": ({"x": arrays()["x"]}, "data-missing-field", "no array for y"),
+    "shape": ({**arrays(), "x": arrays()["x"].reshape(N, 6)}, "data-wrong-shape", r"\(23, 6\)"),
+    "counts": ({**arrays(), "y": arrays()["y"][:-1]}, "data-wrong-shape", "22 records where .* has 23"),
+    "empty": (arrays(0), "data-empty", "no records"),
+    "scalar": ({**arrays(), "y": np.int64(3)}, "data-wrong-shape", r"shape \(\)"),
+    "type": ({**arrays(), "x": arrays()["x"].astype(np.float64)}, "data-wrong-type", "float64"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_ARRAYS)
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_arrays_that_do_not_fit(tmp_path: Path, kind: str, fault: str) -> None:
+    data, code, message = BAD_ARRAYS[fault]
+    path = write(tmp_path, kind, {name: np.asarray(array) for name, array in data.items()})
+    with pytest.raises(UnfitData, match=message) as refused:
+        open_dataset(path, SCHEMA)
+    assert refused.value.code == code
+    assert refused.value.finding.file.startswith("d.")
+
+
+def test_pickles_are_never_run(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[object, ...]:
+            return os.mkdir, (str(tmp_path / "exploded"),)
+
+    one = RecordSchema(fields=(RecordField(name="x", dtype="float32"),))
+    np.save(tmp_path / "x.npy", np.array([Bomb()], dtype=object), allow_pickle=True)
+    np.savez(tmp_path / "x.npz", x=np.array([Bomb()], dtype=object))
+    for name in ("x.npy", "x.npz"):
+        with pytest.raises(UnfitData, match="something else than plain numbers"):
+            open_dataset(tmp_path / name, one)
+    assert not (tmp_path / "exploded").exists()
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damaged_containers_are_refused_or_read_never_worse(tmp_path: Path, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(["npz", "npz-compressed", "safetensors"]))
+    path = tmp_path / f"{kind}-{os.urandom(5).hex()}"
+    path.mkdir()
+    whole = write(path, kind, arrays(3))
+    content = bytearray(whole.read_bytes())
+    for _ in range(data.draw(st.integers(0, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    whole.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    try:
+        with open_dataset(whole, SCHEMA) as dataset:
+            dataset.scan()
+            dataset.read_into(CursorRange(start=0, count=3), bytearray(96))
+    except UnfitData:
+        pass
+
+
+# CSV ---------------------------------------------------------------------------------------------------------------------------------
+
+FLAT = RecordSchema(
+    fields=(
+        RecordField(name="features", dtype="float32", shape=(3,), min=-100, max=100),
+        RecordField(name="target", dtype="int64", min=0, max=2),
+    )
+)
+
+
+def read_csv(
+    path: Path, text: str | bytes, schema: RecordSchema = FLAT, options: DatasetOptions | None = None
+) -> list[tuple[list[float], int]]:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with open_dataset(path, schema, options=options or DatasetOptions()) as dataset:
+        out = bytearray(dataset.records * dataset.record_bytes)
+        dataset.read_into(CursorRange(start=0, count=dataset.records), out)
+        rows = np.frombuffer(out, np.dtype([("f", "<f4", (3,)), ("t", "<i8")]))
+        return [(row["f"].tolist(), int(row["t"])) for row in rows]
+
+
+def test_csv_columns(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    wanted = [([1.0, 2.5, -3.0], 1), ([4.0, 5.0, 6e1], 2)]
+    assert read_csv(path, 'a,label,b,c\n1,1,2.5,"-3"\n\n4,2,5,6e1\n') == wanted
+    assert read_csv(path, b"\xef\xbb\xbfa,target,b,c\r\n1,1,2.5,-3\r\n4,2,5,60\r\n") == wanted
+    assert read_csv(path, "a,cls,b,c\n1,1,2.5,-3\n4,2,5,60\n", options=DatasetOptions(label="cls")) == wanted
+    assert (
+        read_csv(
+            path,
+            "c;b;a;id;label\n-3;2.5;1;9;1\n60;5;4;9;2",
+            options=DatasetOptions(delimiter=";", columns={"features": ["a", "b", "c"]}),
+        )
+        == wanted
+    )
+    assert read_csv(tmp_path / "t.tsv", "a\tlabel\tb\tc\n1\t1\t2.5\t-3\n4\t2\t5\t60\n") == wanted
+
+
+HEAD = "a,label,b,c\n"
+BAD_CSV: dict[str, tuple[str | bytes, str, int | None, str]] = {
+    "no label column": ("a,b,c,d\n1,2,3,4\n", "data-missing-field", 1, "no column called 'label'"),
+    "too few features": ("a,label,b\n1,2,3\n", "data-wrong-shape", 1, "2 columns for a field of 3"),
+    "doubled header": ("a,label,a,c\n1,2,3,4\n", "data-malformed", 1, "column twice"),
+    "header only": (HEAD, "data-empty", None, "no records"),
+    "blank lines only": ("\n\n", "data-empty", None, "no header"),
+    "nothing": ("", "data-empty", None, "not one byte"),
+    "word": (HEAD + "1,1,2,3\n1,1,pear,3\n", "data-wrong-type", 3, "cell 3 is no number"),
+    "empty cell": (HEAD + "1,1,,3\n", "data-wrong-type", 2, "cell 3 is empty"),
+    "fractional label": (HEAD + "1,1.5,2,3\n", "data-wrong-type", 2, "no whole number"),
+    "label of 100 bits": (HEAD + f"1,{2**100},2,3\n", "data-wrong-type", 2, "no whole number"),
+    "label out of range": (HEAD + "1,1,2,3\n1,7,2,3\n", "data-out-of-range", 3, "the value lies outside [0, 2]"),
+    "nan": (HEAD + "1,1,2,3\n\n1,1,2,nan\n", "data-out-of-range", 4, "element 2 is not finite"),
+    "inf": (HEAD + "1,1,2,-inf\n", "data-out-of-range", 2, "element 2 is not finite"),
+    "beyond float32": (HEAD + "1,1,2,1e300\n", "data-out-of-range", 2, "element 2 is not finite"),
+    "feature out of range": (HEAD + "1,1,2,101\n", "data-out-of-range", 2, "element 2 lies outside [-100, 100]"),
+    "short row": (HEAD + "1,1,2\n", "data-malformed", 2, "has 3 cells where the header has 4"),
+    "long cell": (HEAD + "1," + "9" * 5000 + ",2,3\n", "data-wrong-type", 2, "cell 2 is no whole number"),
+    "open quote": (HEAD + '1,1,2,"3\n1,1,2,3', "data-malformed", 3, "well-formed"),
+    "not utf-8": (HEAD.encode() + b"1,1,2,\xff\n", "data-malformed", 1, "UTF-8"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_CSV)
+def test_csv_is_refused_with_line_and_reason(tmp_path: Path, fault: str) -> None:
+    text, code, line, reason = BAD_CSV[fault]
+    with pytest.raises(UnfitData) as refused:
+        read_csv(tmp_path / "t.csv", text, options=DatasetOptions(cache_dir=tmp_path / "cache"))
+    finding = refused.value.finding
+    assert (finding.code, finding.row, finding.file) == (code, line, "t.csv")
+    assert reason in finding.reason
+    assert (
+        refused.value.__suppress_context__ or refused.value.__context__ is None
+    )  # a cause could quote a value in a log
+    assert not list((tmp_path / "cache").glob("*.records")) + list((tmp_path / "cache").glob("*.partial"))
+
+
+def test_csv_findings_are_gathered_over_blocks_and_quote_nothing(tmp_path: Path) -> None:
+    rows = [f"{i % 90},{i % 3},0.5,1" for i in range(10_000)]
+    rows[17], rows[5000], rows[9999] = "tomato,1,2,3", "1,1,31337,3", "1,1,2"
+    with pytest.raises(UnfitData) as refused:
+        read_csv(tmp_path / "t.csv", HEAD + "\n".join(rows))
+    assert [f.row for f in refused.value.findings] == [19, 5002, 10001]
+    everything = str(refused.value.findings) + refused.value.detail
+    assert "tomato" not in everything
+    assert "31337" not in everything
+
+
+def test_csv_is_converted_once_and_again_when_it_changes(tmp_path: Path) -> None:
+    path, cache = tmp_path / "t.csv", tmp_path / "deep" / "cache"
+    options = DatasetOptions(cache_dir=cache)
+    first = read_csv(path, HEAD + "1,1,2,3\n", options=options)
+    (kept,) = cache.glob("*.records")
+    born = kept.stat().st_ino
+    assert kept.stat().st_mode & 0o077 == 0
+    assert cache.stat().st_mode & 0o077 == 0
+    with open_dataset(path, FLAT, options=options):
+        assert [p.stat().st_ino for p in cache.glob("*.records")] == [born]
+    second = read_csv(path, HEAD + "1,1,2,3\n4,0,5,6\n", options=options)
+    assert (len(first), len(second)) == (1, 2)
+    assert len(list(cache.glob("*.records"))) == 1
+
+
+def test_unusable_cache_is_said_plainly(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="cache") as refused:
+        read_csv(tmp_path / "t.csv", HEAD + "1,1,2,3\n", options=DatasetOptions(cache_dir=tmp_path / "file"))
+    assert refused.value.code == "dataset-cache"
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3), st.integers(0, 2)),
+        min_size=1,
+        max_size=30,
+    )
+)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_csv_round_trip(tmp_path: Path, rows: list[tuple[list[float], int]]) -> None:
+    text = HEAD + "".join(f"{f[0]!r},{label},{f[1]!r},{f[2]!r}\n" for f, label in rows)
+    assert read_csv(tmp_path / "t.csv", text) == rows
+
+
+def test_zip_member_with_extra_fields(tmp_path: Path) -> None:
+    member = io.BytesIO()
+    np.save(member, np.arange(5, dtype=np.int32))
+    info = zipfile.ZipInfo("x.npy")
+    info.extra = b"\x99\x99\x04\x00abcd"
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr(info, member.getvalue())
+    with open_dataset(tmp_path / "x.npz", RecordSchema(fields=(RecordField(name="x", dtype="int32"),))) as dataset:
+        out = bytearray(20)
+        dataset.read_into(CursorRange(start=0, count=5), out)
+        assert np.frombuffer(out, "<i4").tolist() == [0, 1, 2, 3, 4]
