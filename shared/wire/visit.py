@@ -138,6 +138,7 @@ class OfferDocument(Claim):
     attempt: int = Field(ge=1)
     log_size: int = Field(ge=0)
     log_root: HexSha256
+    log_time: int = Field(ge=0, description="the time inside the signed tree head")
     log_signature: Base64
     log_consistency: list[HexSha256] = Field(default_factory=list, max_length=64)
     log_from: int = Field(default=0, ge=0, description="the tree size that `log_consistency` starts from")
