@@ -1,0 +1,111 @@
+"""Files of an installation: where they lie, secrets written once and privately, public ones replaced whole. Knows no key format."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Paths within one manufactured installation folder."""
+
+    root: Path
+
+    @property
+    def trust(self) -> Path:
+        """Public: roots and reference values, for every verifier."""
+        return self.root / "trust"
+
+    @property
+    def cpu_roots(self) -> Path:
+        return self.trust / "cpu-roots.pem"
+
+    @property
+    def reference(self) -> Path:
+        return self.trust / "reference.json"
+
+    @property
+    def platform(self) -> Path:
+        """Private to the platform's process."""
+        return self.root / "platform"
+
+    @property
+    def pck_key(self) -> Path:
+        return self.platform / "cpu" / "pck.pem"
+
+    @property
+    def pck_chain(self) -> Path:
+        return self.platform / "cpu" / "chain.pem"
+
+    @property
+    def secret(self) -> Path:
+        return self.platform / "installation.secret"
+
+    @property
+    def mux_key(self) -> Path:
+        return self.platform / "mux.pem"
+
+    @property
+    def mux_public(self) -> Path:
+        return self.platform / "mux.pub"
+
+    @property
+    def cvms(self) -> Path:
+        """CVM name -> names of the measured packages."""
+        return self.platform / "cvms.json"
+
+    @property
+    def devices(self) -> Path:
+        return self.root / "devices"
+
+    def token(self, cvm: str) -> Path:
+        """The secret that stands for one CVM's private path to its quoting enclave."""
+        return self.root / "cvms" / f"{cvm}.token"
+
+    def gpus(self) -> list[str]:
+        """Names of the manufactured devices."""
+        return sorted(path.name for path in self.devices.glob("*") if path.is_dir())
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a new file, mode 0600, whole or not at all. Raises: FileExistsError."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)  # fails where the file exists: a secret is never replaced
+    finally:
+        draft.unlink()
+
+
+def write_public(path: Path, content: bytes) -> None:
+    """Replace a public file whole: readers see the old or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_bytes(content)
+    os.replace(draft, path)
+
+
+def read_private(path: Path, what: str) -> bytes:
+    """A secret file's content. Raises: ConfigurationError: absent or open to other users."""
+    try:
+        mode, content = path.stat().st_mode, path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{what} {path.name} cannot be read: {error.strerror}",
+            code="installation-file",
+            remedy="run `python -m gpu_agent.platform manufacture` for this folder first",
+        ) from None
+    if mode & 0o077:
+        raise ConfigurationError(
+            f"{what} {path.name} is open to other users", code="installation-file", remedy=f"chmod 600 {path.name}"
+        )
+    return content

@@ -1,0 +1,140 @@
+"""Manufacturing of one emulated installation: CPU roots, quoting keys, CVM tokens, reference values, devices. Knows no HTTP.
+
+Idempotent: keys, secrets and tokens that exist are kept; reference values are measured anew from the installed code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpu_agent.platform.files import Installation, write_public, write_secret
+from gpu_agent.platform.measurement import installed_package, measure_code
+from gpu_agent.platform.pki import make_quoting_keys
+from shared.canonical import json_value
+from shared.crypto.signing import PartyKey
+from shared.errors import BadRequest, ConfigurationError, EmulationWarning
+
+ROLES: dict[str, tuple[str, ...]] = {
+    "orchestrator": ("shared", "orchestrator"),
+    "data_holder": ("shared", "data_holder"),
+}
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+DeviceMaker = Callable[[Path, str], None]
+"""(installation folder, gpu id): makes the device's identity, its root and its reference values. Idempotent."""
+
+
+@dataclass(frozen=True)
+class ManufactureReport:
+    """What an installation consists of now. `made` names what this run added; MRTDs in hex by role."""
+
+    folder: Path
+    gpus: tuple[str, ...]
+    cvms: tuple[str, ...]
+    mr_td: dict[str, str]
+    made: tuple[str, ...]
+
+
+def cvm_role(name: str) -> str:
+    """Role of a CVM by its name: `orchestrator…` or `holder-…`. Raises: ConfigurationError."""
+    if NAME.fullmatch(name):
+        if name == "orchestrator" or name.startswith("orchestrator-"):
+            return "orchestrator"
+        if name.startswith("holder-"):
+            return "data_holder"
+    raise ConfigurationError(
+        f"CVM {name!r} is neither an orchestrator nor a holder",
+        code="bad-cvm-name",
+        remedy="name it `orchestrator`, `orchestrator-X` or `holder-X`",
+    )
+
+
+def manufacture(
+    directory: Path, gpus: Sequence[str], cvms: Sequence[str], *, make_device: DeviceMaker, at: float
+) -> ManufactureReport:
+    """Make or complete the installation in `directory`; time `at` in seconds since 1970.
+
+    Raises:
+        ConfigurationError: a malformed name, code that cannot be measured, a damaged reference file.
+    """
+    warnings.warn("this installation is EMULATED: its evidence proves nothing", EmulationWarning, stacklevel=2)
+    place, made = Installation(directory), []
+    roles = {name: cvm_role(name) for name in cvms}
+    bad = [gpu for gpu in gpus if not NAME.fullmatch(gpu)]
+    if bad:
+        raise ConfigurationError(f"GPU name {bad[0]!r} is malformed", code="bad-gpu-name")
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    made += _make_keys(place, at)
+    for name in cvms:
+        if not place.token(name).exists():
+            write_secret(place.token(name), secrets.token_urlsafe(32).encode())
+            made.append(f"token of {name}")
+    measured = _write_reference(place)
+    _write_cvms(place, roles)
+    for gpu in gpus:
+        known = gpu in place.gpus()
+        make_device(directory, gpu)
+        made += [] if known else [f"device {gpu}"]
+    return ManufactureReport(directory, tuple(place.gpus()), tuple(load_cvms(place)), measured, tuple(made))
+
+
+def load_cvms(place: Installation) -> dict[str, tuple[str, ...]]:
+    """CVM name -> measured packages, as manufactured. Raises: ConfigurationError."""
+    value = _load_json(place.cvms)
+    if not all(isinstance(packages, list) for packages in value.values()):
+        raise ConfigurationError(f"{place.cvms.name} is damaged", code="installation-file")
+    return {name: tuple(packages) for name, packages in value.items()}
+
+
+def _make_keys(place: Installation, at: float) -> list[str]:
+    made = []
+    if not place.pck_key.exists():
+        # The private key comes last: while it is absent an interrupted run is done over as a whole.
+        keys = make_quoting_keys(secrets.token_hex(8), at)
+        write_public(place.pck_chain, keys.chain)
+        write_public(place.cpu_roots, keys.root)
+        write_secret(place.pck_key, keys.pck_key)
+        made.append("CPU roots and quoting keys")
+    if not place.secret.exists():
+        write_secret(place.secret, secrets.token_bytes(32))
+        made.append("installation secret")
+    platform_key = PartyKey.load_or_generate(place.mux_key)
+    write_public(place.mux_public, platform_key.public_pem)
+    return made
+
+
+def _write_reference(place: Installation) -> dict[str, str]:
+    measured = {
+        role: measure_code(installed_package(package) for package in packages).hex() for role, packages in ROLES.items()
+    }
+    reference = _load_json(place.reference)
+    reference["cvms"] = {role: {"mr_td": mr_td} for role, mr_td in measured.items()}
+    _write_json(place.reference, reference)
+    return measured
+
+
+def _write_cvms(place: Installation, roles: dict[str, str]) -> None:
+    known = _load_json(place.cvms)
+    _write_json(place.cvms, known | {name: list(ROLES[role]) for name, role in roles.items()})
+
+
+def _load_json(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        value = json_value(path.read_bytes())
+    except BadRequest:
+        value = None
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{path.name} is damaged", code="installation-file", remedy="remove it and run again")
+    return value
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    write_public(path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n")
