@@ -78,7 +78,7 @@ def _npy_view(data: NDArray[np.uint8], name: str) -> Array:
         raise refusal(
             "data-malformed", "is no .npy file of version 1 or 2", name, remedy="save it with numpy.save"
         ) from None
-    if dtype.hasobject or dtype.names is not None or dtype.kind not in "biuf":
+    if dtype.kind not in "biuf":
         raise refusal(
             "data-wrong-type", "holds something else than plain numbers", name, remedy="save plain numeric arrays"
         )

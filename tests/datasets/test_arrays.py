@@ -119,6 +119,32 @@ def test_a_value_is_refused_exactly_when_it_breaks_the_rule(
         assert [f.row for f in found] == ([] if fits else [at])
 
 
+@given(
+    source=st.sampled_from(["u1", "i1", "u2", "<i4", ">i4", "?"]), low=st.integers(-70000, 70000), span=st.integers(0, 140000),
+    values=st.lists(st.integers(0, 2**32), min_size=1, max_size=20),
+)  # fmt: skip
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_integer_ranges_of_every_width(tmp_path: Path, source: str, low: int, span: int, values: list[int]) -> None:
+    schema = RecordSchema(fields=(RecordField(name="x", dtype="int64", min=low, max=low + span),))
+    stored = np.array(values, np.uint64).astype(source)
+    path = tmp_path / f"{os.urandom(5).hex()}.npy"
+    np.save(path, stored)
+    broken = [i for i, value in enumerate(stored.tolist()) if not low <= int(value) <= low + span]
+    with open_dataset(path, schema) as dataset:
+        found, statistics = dataset.scan()
+        assert [f.row for f in found] == broken
+        kept = [int(v) for v in stored.tolist() if low <= int(v) <= low + span]
+        assert statistics.fields == ({"x": (min(kept), max(kept))} if kept else {})
+
+
+def test_narrow_floats_are_judged_as_the_gpu_will_see_them(tmp_path: Path) -> None:
+    np.save(tmp_path / "h.npy", np.array([0.1], np.float16))  # 0.09998 in float32
+    with open_dataset(
+        tmp_path / "h.npy", RecordSchema(fields=(RecordField(name="x", dtype="float32", min=0.1),))
+    ) as dataset:
+        assert [f.row for f in dataset.scan()[0]] == [0]
+
+
 def test_lossless_types_are_converted_and_others_refused(tmp_path: Path) -> None:
     schema = RecordSchema(fields=(RecordField(name="x", dtype="int64", shape=(2,)),))
     for number, dtype in enumerate([">i4", "u1", "?", "<u4"]):

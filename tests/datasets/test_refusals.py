@@ -79,6 +79,13 @@ def test_tokens_beyond_the_vocabulary_name_the_offset(tmp_path: Path) -> None:
     assert "4242" not in caught.value.detail
 
 
+def test_tokens_below_the_range(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_bytes(b"aaaaa\naaaaaa")
+    schema = RecordSchema(fields=(RecordField(name="tokens", dtype="uint8", shape=(9,), min=32),))
+    with open_dataset(tmp_path, schema, "bytes") as dataset:
+        assert [f.row for f in dataset.scan()[0]] == [5]
+
+
 def test_bytes_beyond_a_narrow_vocabulary(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"plain ascii text")
     (tmp_path / "b.txt").write_bytes("plain ümlaut".encode())
