@@ -195,7 +195,7 @@ class _Converter:
             raise fault(self.kind, f"uses {node!s}, which has no form in a program")
         return self.values[node.name]
 
-    def _arg(self, value: Any) -> Arg:
+    def _arg(self, value: object) -> Arg:
         """Our form of one argument; references still carry provisional value numbers."""
         if isinstance(value, fx.Node):
             return Ref(self._value(value))
@@ -203,7 +203,7 @@ class _Converter:
             return tuple(self._arg(item) for item in value)
         if isinstance(value, torch.dtype) and value in _DTYPE_NAMES:
             return DTypeName(_DTYPE_NAMES[value])
-        if isinstance(value, torch.memory_format):
+        if value is torch.contiguous_format or value is torch.preserve_format:
             return MemoryFormat(str(value).removeprefix("torch."))
         if value is None or isinstance(value, bool | int | float | str):
             return value
@@ -219,7 +219,8 @@ class _Converter:
         if not isinstance(value, Tensor) or value.dim() != 1 or not value.dtype.is_floating_point:
             shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise _not_per_sample(f"returns {shape} instead of floats of shape (B,)")
-        if isinstance(value.shape[0], int):
+        size: object = value.shape[0]  # a SymInt, unless the export found it to be constant
+        if isinstance(size, int):
             raise _not_per_sample(f"returns {value.shape[0]} losses whatever the batch size")
         return self._value(outputs[0])
 

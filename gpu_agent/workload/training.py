@@ -80,9 +80,7 @@ class Trainer:
         self._options = options
         self._state = state
         self._params = {name: params[name].requires_grad_(True) for name in names}
-        for name in names:
-            self._params[name].grad = grads[name]
-        self._optimiser = Optimiser(self._params, moments, options, total_steps)
+        self._optimiser = Optimiser(self._params, grads, moments, options, total_steps)
 
     def train(
         self,
