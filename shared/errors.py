@@ -32,6 +32,7 @@ class GputError(Exception):
         code: stable machine-readable code, kebab-case; the class's default if absent.
         remedy: what the reader can do about it, one sentence.
         expected, got: the two sides of a failed comparison, as public text.
+        retry_after_s: when trying again may help, in seconds from now; told to HTTP callers as Retry-After.
     """
 
     status: ClassVar[int] = 500
@@ -47,6 +48,7 @@ class GputError(Exception):
         remedy: str | None = None,
         expected: str | None = None,
         got: str | None = None,
+        retry_after_s: float | None = None,
     ) -> None:
         super().__init__(detail)
         self.detail = detail
@@ -54,6 +56,7 @@ class GputError(Exception):
         self.remedy = remedy
         self.expected = expected
         self.got = got
+        self.retry_after_s = retry_after_s
 
 
 class BadRequest(GputError):

@@ -98,12 +98,20 @@ class Store:
             Unavailable: codes `disk-full`, `database-unreachable`, `store-closed`; nothing was written.
             Whatever `act` raises; nothing of it was written.
         """
+        return await self.enqueue(act)
+
+    def enqueue(self, act: Callable[[Connection], T]) -> asyncio.Future[T]:
+        """As `write`, but takes its place in the queue before returning: any write made later is durable later.
+
+        Raises:
+            Unavailable: code `store-closed`; the future raises the rest.
+        """
         if self._writer is None:
             raise _closed()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._jobs.put(_Job(act, future, loop))
-        return await future
+        return future
 
     async def read(self, act: Callable[[Connection], T]) -> T:
         """Runs `act` on a consistent snapshot, on a connection that cannot write.

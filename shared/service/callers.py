@@ -1,0 +1,183 @@
+"""Who calls: FastAPI dependencies that verify a signed request, require a role, or spool a signed upload. Knows no party table."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import Depends, Request
+from starlette.requests import ClientDisconnect
+
+from shared.errors import BadRequest, ConfigurationError, LimitExceeded, NotAuthenticated, NotPermitted, Unavailable
+from shared.names import Role
+from shared.service.signatures import Caller, RequestParts, check_digest, signed_digest, verify_request
+from shared.service.state import ServiceState, service_state
+
+_SAFE_METHODS = {"GET", "HEAD"}
+
+
+def request_parts(request: Request, base_urls: tuple[str, ...]) -> RequestParts:
+    """What of an ASGI request is signed.
+
+    The address must be one that this service answers to: a request signed for another service, and passed on by whoever received
+    it, is not ours.
+
+    Raises:
+        NotAuthenticated: code `signature-invalid`; another address.
+    """
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in request.headers.raw:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    host = headers.get("host", "")
+    base = next((url for url in base_urls if url.split("://", 1)[-1] == host), None)
+    if base is None:
+        raise NotAuthenticated(
+            f"the request names host {host[:100]!r}, which this service does not answer to",
+            code="signature-invalid",
+            remedy="Use the service's own address, or add the one used as its setting public_url.",
+            expected=" or ".join(base_urls),
+            got=host[:100],
+        )
+    path = request.scope.get("raw_path") or request.scope["path"].encode()
+    query = request.scope.get("query_string", b"")
+    target = base + path.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
+    return RequestParts(request.method, target, headers)
+
+
+async def signed_caller(request: Request) -> Caller:
+    """The verified sender of a request whose body is buffered; or, on GET and HEAD, the owner of a bearer token.
+
+    Raises:
+        NotAuthenticated, Unavailable: as `verify_request`.
+    """
+    state = service_state(request)
+    if (caller := await _bearer(request, state)) is not None:
+        return caller
+    return await _verify(request, state, request_parts(request, state.base_urls), await request.body())
+
+
+CallerDep = Annotated[Caller, Depends(signed_caller)]
+
+
+def require(*roles: Role) -> Callable[[Caller], Awaitable[Caller]]:
+    """A dependency: the verified caller, who has one of `roles`. Raises: NotPermitted."""
+
+    async def permitted(caller: CallerDep) -> Caller:
+        _require(caller, roles)
+        return caller
+
+    return permitted
+
+
+@dataclass(frozen=True)
+class SignedStream:
+    """An upload whose sender is verified and whose digest is signed; its bytes are not read yet."""
+
+    caller: Caller
+    request: Request
+    digest: bytes
+
+    async def spool(self, directory: Path, limit_bytes: int) -> Path:
+        """Writes the body to a new file in `directory` and checks it against the signed digest; the caller deletes the file.
+
+        Raises:
+            LimitExceeded: code `body-too-large`. NotAuthenticated: `content-digest-mismatch`. BadRequest: the sender went away.
+            Unavailable: code `disk-full`. No file is left behind.
+        """
+        path = directory / f"upload-{secrets.token_hex(16)}"
+        try:
+            got = await self._write(path, limit_bytes)
+            check_digest(self.digest, got)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return path
+
+    async def _write(self, path: Path, limit_bytes: int) -> bytes:
+        digest, size = hashlib.sha256(), 0
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                async for chunk in self.request.stream():
+                    size += len(chunk)
+                    if size > limit_bytes:
+                        raise LimitExceeded(
+                            f"the upload is larger than {limit_bytes} bytes",
+                            code="body-too-large",
+                            expected=f"at most {limit_bytes}",
+                        )
+                    digest.update(chunk)
+                    file.write(chunk)
+        except ClientDisconnect:
+            raise BadRequest(
+                "the upload ended before its end", code="upload-cut-off", remedy="Send it again."
+            ) from None
+        except OSError as error:
+            raise Unavailable(
+                f"the upload cannot be stored: {error.strerror}",
+                code="disk-full",
+                remedy="Free space in the data folder.",
+            ) from error
+        return digest.digest()
+
+
+async def signed_stream(request: Request) -> SignedStream:
+    """The verified sender of a streamed upload, before its body is read. Raises: as `signed_caller`."""
+    state = service_state(request)
+    parts = request_parts(request, state.base_urls)
+    caller = await _verify(request, state, parts, None)
+    return SignedStream(caller, request, signed_digest(parts))
+
+
+def require_stream(*roles: Role) -> Callable[[SignedStream], Awaitable[SignedStream]]:
+    """A dependency: a signed upload from a caller who has one of `roles`. Raises: NotPermitted."""
+
+    async def permitted(upload: Annotated[SignedStream, Depends(signed_stream)]) -> SignedStream:
+        _require(upload.caller, roles)
+        return upload
+
+    return permitted
+
+
+async def _verify(request: Request, state: ServiceState, parts: RequestParts, body: bytes | None) -> Caller:
+    if state.keys is None or state.replay is None:
+        raise ConfigurationError("this service was built without keys, so it cannot know a caller")
+    caller = await verify_request(parts, body, keys=state.keys, now=state.clock(), replay=state.replay)
+    request.scope["gput.caller"] = caller.name
+    return caller
+
+
+async def _bearer(request: Request, state: ServiceState) -> Caller | None:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        return None
+    if state.bearer is None or request.method not in _SAFE_METHODS:
+        raise NotPermitted(
+            "a bearer token only reads, where this service takes one at all",
+            code="token-reads-only",
+            remedy="Sign the request with the party's key.",
+        )
+    caller = await state.bearer(token)
+    if caller is None:
+        raise NotAuthenticated(
+            "the bearer token is not known", code="token-unknown", remedy="Ask the owner for a new one."
+        )
+    request.scope["gput.caller"] = caller.name
+    return caller
+
+
+def _require(caller: Caller, roles: tuple[Role, ...]) -> None:
+    if not caller.roles & set(roles):
+        raise NotPermitted(
+            f"{caller.name} may not do this",
+            code="role-missing",
+            remedy="Ask a party that has the role, or have it added to this one.",
+            expected=" or ".join(roles),
+            got=", ".join(sorted(caller.roles)) or "no role",
+        )

@@ -1,0 +1,223 @@
+"""Calls to the other services: one client per peer, retries where repeating is safe, answers as results or errors. Knows no peer's API.
+
+A connection error is retried with growing pauses when repeating changes nothing: GET, HEAD, PUT, DELETE, or any call with an
+Idempotency-Key. Every attempt is signed anew. A timeout after sending is never retried here: the peer may still be at work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn, Self
+
+import httpx2
+
+from shared.canonical import json_bytes
+from shared.errors import BadRequest, Unavailable
+from shared.service.clock import Entropy
+from shared.service.problems import MAX_PROBLEM_BYTES, error_of
+
+CONNECT_TIMEOUT_S = 5.0
+ATTEMPTS = 4
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+# Below the server's keep-alive (75 s): the side that sends must be the one that closes, or a request meets a closing connection.
+KEEP_ALIVE_S = 30.0
+
+_REPEATABLE = {"GET", "HEAD", "PUT", "DELETE"}
+# The request did not reach the peer, or its connection broke before an answer began.
+_CONNECTION_ERRORS = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.ReadError,
+    httpx2.WriteError,
+    httpx2.RemoteProtocolError,
+)
+
+Body = bytes | AsyncIterable[bytes]
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class Peers:
+    """The peers of one service. Transports can be given per base URL, so that several services talk inside one process."""
+
+    def __init__(
+        self,
+        *,
+        timeout_s: float = 10.0,
+        transports: Mapping[str, httpx2.AsyncBaseTransport] | None = None,
+        entropy: Entropy = os.urandom,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._transports = {url.rstrip("/"): transport for url, transport in (transports or {}).items()}
+        self._entropy = entropy
+        self._sleep = sleep
+        self._clients: list[httpx2.AsyncClient] = []
+
+    def peer(self, base_url: str, name: str, *, auth: httpx2.Auth | None = None) -> PeerClient:
+        """A client of the service at `base_url`, called `name` in errors; `auth` signs its requests.
+
+        Raises:
+            BadRequest: not an http or https address.
+        """
+        base_url = base_url.rstrip("/")
+        try:
+            url = httpx2.URL(base_url)
+        except httpx2.InvalidURL:
+            url = httpx2.URL("")
+        if url.scheme not in ("http", "https") or not url.host:
+            raise BadRequest(f"the address of {name} is not an http address: {base_url[:100]!r}")
+        client = httpx2.AsyncClient(
+            base_url=base_url,
+            auth=auth,
+            timeout=httpx2.Timeout(self._timeout_s, connect=CONNECT_TIMEOUT_S),
+            limits=httpx2.Limits(keepalive_expiry=KEEP_ALIVE_S),
+            transport=self._transports.get(base_url),
+            trust_env=False,  # the platform's environment must not route our calls through its proxy
+            follow_redirects=False,
+        )
+        self._clients.append(client)
+        return PeerClient(client, base_url, name, self._entropy, self._sleep)
+
+    async def close(self) -> None:
+        """Closes every client."""
+        while self._clients:
+            await self._clients.pop().aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class PeerClient:
+    """Calls to one peer. A refusal comes back as the error that the peer raised, with its code."""
+
+    def __init__(self, client: httpx2.AsyncClient, base_url: str, name: str, entropy: Entropy, sleep: Sleep) -> None:
+        self.base_url = base_url
+        self.name = name
+        self._client = client
+        self._entropy = entropy
+        self._sleep = sleep
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        content: Body | None = None,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str | int] | None = None,
+        idempotency_key: str | None = None,
+        timeout_s: float | None = None,
+        attempts: int | None = None,
+    ) -> httpx2.Response:
+        """One call; the answer is 2xx or 3xx.
+
+        Args:
+            timeout_s: for a long-poll, longer than the wait asked for.
+            attempts: at most so many tries; default 4 where repeating is safe, else 1.
+
+        Raises:
+            Unavailable: codes `peer-unreachable`, `peer-timeout`. GputError: what the peer answered, its code kept.
+        """
+        body, all_headers = _encoded(json, content, headers, idempotency_key)
+        repeatable = (method in _REPEATABLE or idempotency_key is not None) and (
+            body is None or isinstance(body, bytes)
+        )
+        tries = (attempts or ATTEMPTS) if repeatable else 1
+        options: dict[str, Any] = {"content": body, "headers": all_headers, "params": params, **_timeout(timeout_s)}
+        for attempt in range(1, tries + 1):
+            try:
+                response = await self._client.request(method, path, **options)
+                break
+            except httpx2.TransportError as error:
+                if attempt == tries or not isinstance(error, _CONNECTION_ERRORS):
+                    self._explain(error, method, path)
+            await self._sleep(self._pause_s(attempt))
+        if response.status_code >= 400:
+            raise self._refusal(response, response.content)
+        return response
+
+    async def get_json(self, path: str, **options: Any) -> Any:
+        """GET; the JSON value of the answer, None for an empty one. Raises: as `request`."""
+        return self._json(await self.request("GET", path, **options))
+
+    async def post_json(self, path: str, body: Any, **options: Any) -> Any:
+        """POST of a JSON value; the JSON value of the answer. Raises: as `request`."""
+        return self._json(await self.request("POST", path, json=body, **options))
+
+    async def put_json(self, path: str, body: Any, **options: Any) -> Any:
+        """PUT of a JSON value; the JSON value of the answer. Raises: as `request`."""
+        return self._json(await self.request("PUT", path, json=body, **options))
+
+    async def post_bytes(self, path: str, content: bytes, content_type: str, **options: Any) -> bytes:
+        """POST of bytes; the bytes of the answer. Raises: as `request`."""
+        headers = {**options.pop("headers", {}), "content-type": content_type}
+        return (await self.request("POST", path, content=content, headers=headers, **options)).content
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, *, timeout_s: float | None = None, **options: Any
+    ) -> AsyncIterator[httpx2.Response]:
+        """An answer that is read while it comes. Raises: as `request`; also when the connection breaks inside the block."""
+        try:
+            async with self._client.stream(method, path, **options, **_timeout(timeout_s)) as response:
+                if response.status_code >= 400:
+                    raise self._refusal(response, await response.aread())
+                yield response
+        except httpx2.TransportError as error:
+            self._explain(error, method, path)
+
+    def _pause_s(self, attempt: int) -> float:
+        ceiling = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (attempt - 1))
+        # Half fixed, half drawn: many holders that lost the same peer do not come back in one instant.
+        return ceiling * (0.5 + self._entropy(1)[0] / 512)
+
+    def _refusal(self, response: httpx2.Response, body: bytes) -> Exception:
+        error = error_of(response.status_code, body[:MAX_PROBLEM_BYTES], self.name)
+        after = response.headers.get("retry-after", "")
+        error.retry_after_s = float(after) if after.isdigit() else None
+        return error
+
+    def _json(self, response: httpx2.Response) -> Any:
+        if not response.content:
+            return None
+        try:
+            return response.json()
+        except ValueError as error:
+            raise Unavailable(
+                f"{self.name} at {self.base_url} answered with something that is not JSON",
+                code="peer-unintelligible",
+                remedy="Check that the address leads to this service and not to another program.",
+            ) from error
+
+    def _explain(self, error: httpx2.TransportError, method: str, path: str) -> NoReturn:
+        timed_out = isinstance(error, httpx2.TimeoutException) and not isinstance(error, httpx2.ConnectTimeout)
+        what = "did not answer in time" if timed_out else "cannot be reached"
+        raise Unavailable(
+            f"{self.name} at {self.base_url} {what} ({method} {path}: {type(error).__name__})",
+            code="peer-timeout" if timed_out else "peer-unreachable",
+            remedy=f"Check that {self.name} runs and that its address is right.",
+        ) from error
+
+
+def _timeout(timeout_s: float | None) -> dict[str, Any]:
+    return {} if timeout_s is None else {"timeout": httpx2.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)}
+
+
+def _encoded(
+    json: Any, content: Body | None, headers: Mapping[str, str] | None, idempotency_key: str | None
+) -> tuple[Body | None, dict[str, str]]:
+    all_headers = {name.lower(): value for name, value in (headers or {}).items()}
+    if idempotency_key is not None:
+        all_headers["idempotency-key"] = idempotency_key
+    if json is not None:
+        all_headers.setdefault("content-type", "application/json")
+        return json_bytes(json), all_headers
+    return content, all_headers

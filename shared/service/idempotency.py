@@ -1,0 +1,148 @@
+"""Idempotency-Key: a repeated creating POST gets the first answer again (IETF httpapi draft). Knows no resource.
+
+Only successes are kept: a refusal changed nothing and may be asked for again. A crash between the act and the storing of its answer runs
+the act again under the same key; the act makes its ids with `stable_id(prefix, caller, key)` and finds what it had done.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+
+import sqlalchemy as sa
+from fastapi import Request, Response
+from sqlalchemy import Connection, Row
+
+from shared.canonical import sha256
+from shared.errors import BadRequest, Conflict
+from shared.service.clock import Clock
+from shared.service.store import Store
+from shared.service.tables import IDEMPOTENT_REPLIES
+
+KEEP_S = 24 * 3600.0
+LIMIT = 100_000
+PURGE_EVERY = 128
+_KEY = re.compile(r"[!-~]{1,128}")
+_TABLE = IDEMPOTENT_REPLIES
+
+
+class KeyReused(BadRequest):
+    """The key of another request."""
+
+    status, default_code, title = 422, "idempotency-key-reused", "Idempotency-Key reused"
+
+
+class Replies:
+    """Answers to creating POSTs, per caller and key, for `keep_s` seconds; beyond `limit` the oldest go first."""
+
+    def __init__(self, store: Store, clock: Clock, *, keep_s: float = KEEP_S, limit: int = LIMIT) -> None:
+        self._store = store
+        self._clock = clock
+        self._keep_s = keep_s
+        self._limit = limit
+        self._running: set[tuple[str, str]] = set()
+        self._since_purge = 0
+
+    async def open(self) -> None:
+        """Drops what has expired. Raises: Unavailable."""
+        await self._store.write(self._purge)
+
+    async def once(self, request: Request, caller: str, act: Callable[[str], Awaitable[Response]]) -> Response:
+        """The stored answer, or that of `act(key)`, which is then stored.
+
+        Args:
+            caller: fingerprint of the verified caller; keys of different callers do not meet.
+
+        Raises:
+            BadRequest: codes `idempotency-key-missing` (400), `idempotency-key-reused` (422).
+            Conflict: code `idempotency-in-progress`. Whatever `act` raises; nothing is stored then.
+        """
+        key = _key(request)
+        digest = await _digest(request)
+        if (caller, key) in self._running:
+            raise Conflict(
+                "the first request with this Idempotency-Key is still running",
+                code="idempotency-in-progress",
+                remedy="Repeat the request in a moment.",
+                retry_after_s=1,
+            )
+        self._running.add((caller, key))
+        try:
+            stored = await self._store.read(lambda connection: self._find(connection, caller, key))
+            if stored is not None:
+                return _replayed(stored, digest)
+            response = await act(key)
+            if response.status_code < 400:
+                await self._keep(caller, key, digest, response)
+            return response
+        finally:
+            self._running.discard((caller, key))
+
+    def _find(self, connection: Connection, caller: str, key: str) -> Row[tuple[object, ...]] | None:
+        row = connection.execute(
+            sa.select(_TABLE).where(
+                _TABLE.c.caller == caller, _TABLE.c.key == key, _TABLE.c.at > self._clock() - self._keep_s
+            )
+        ).first()
+        return row  # noqa: RET504 (mypy sees the row's type only through a name)
+
+    async def _keep(self, caller: str, key: str, digest: bytes, response: Response) -> None:
+        headers = [(name, value) for name, value in response.headers.items() if name != "content-length"]
+        values = {
+            "request_digest": digest,
+            "status": response.status_code,
+            "headers": json.dumps(headers),
+            "body": bytes(response.body),
+            "at": self._clock(),
+        }
+        self._since_purge += 1
+        purge = self._since_purge >= PURGE_EVERY
+        if purge:
+            self._since_purge = 0
+
+        def insert(connection: Connection) -> None:
+            if purge:
+                self._purge(connection)
+            # An expired row may still lie under this key.
+            connection.execute(sa.delete(_TABLE).where(_TABLE.c.caller == caller, _TABLE.c.key == key))
+            connection.execute(sa.insert(_TABLE).values(caller=caller, key=key, **values))
+
+        await self._store.write(insert)
+
+    def _purge(self, connection: Connection) -> None:
+        connection.execute(sa.delete(_TABLE).where(_TABLE.c.at <= self._clock() - self._keep_s))
+        newest = sa.select(_TABLE.c.at).order_by(_TABLE.c.at.desc()).offset(self._limit).limit(1)
+        if (cut := connection.execute(newest).scalar()) is not None:
+            connection.execute(sa.delete(_TABLE).where(_TABLE.c.at <= cut))
+
+
+def _key(request: Request) -> str:
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        raise BadRequest(
+            "this request creates something and has no Idempotency-Key",
+            code="idempotency-key-missing",
+            remedy="Send a fresh random Idempotency-Key, and the same one when you repeat the request.",
+        )
+    if not _KEY.fullmatch(key):
+        raise BadRequest("Idempotency-Key has 1 to 128 printable ASCII characters", code="idempotency-key-malformed")
+    return key
+
+
+async def _digest(request: Request) -> bytes:
+    """What makes a request the same request: method, path, query and body."""
+    head = f"{request.method} {request.url.path}?{request.url.query}\n".encode()
+    return sha256(sha256(head) + sha256(await request.body()))
+
+
+def _replayed(row: Row[tuple[object, ...]], digest: bytes) -> Response:
+    if bytes(row.request_digest) != digest:
+        raise KeyReused(
+            "this Idempotency-Key was used for a different request", remedy="Send a fresh key with each new request."
+        )
+    response = Response(bytes(row.body), status_code=row.status)
+    for name, value in json.loads(row.headers):
+        response.headers[name] = value
+    response.headers["idempotent-replayed"] = "true"
+    return response

@@ -1,0 +1,131 @@
+"""Logs to stderr, JSON or console, with the session, visit and party at hand on every line; secrets and bytes redacted. Knows no service.
+
+What somebody's data might be is never printed: byte strings become their length, values under secret-sounding names become
+"[redacted]", and an exception becomes its type and the lines it passed, without its message (which may quote what it choked on).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Literal, TextIO, cast
+
+import structlog
+from structlog.contextvars import bound_contextvars, merge_contextvars
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from shared.errors import GputError
+
+REDACTED = "[redacted]"
+_SECRET_WORDS = (
+    "key", "secret", "token", "body", "password", "authorization", "plaintext", "cookie", "entropy", "private", "database_url",
+)  # fmt: skip
+MAX_DEPTH = 4
+MAX_FRAMES = 30
+
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+def configure_logging(level: str, format: Literal["auto", "json", "console"], stream: TextIO | None = None) -> None:
+    """Sets up structlog and the standard library's root logger, once per process.
+
+    Args:
+        format: auto means console on a terminal, else JSON.
+    """
+    out = stream or sys.stderr
+    number = logging.getLevelNamesMapping()[level.upper()]
+    pretty = format == "console" or (format == "auto" and out.isatty())
+    renderer: Processor = (
+        structlog.dev.ConsoleRenderer(colors=out.isatty()) if pretty else structlog.processors.JSONRenderer()
+    )
+    shared: list[Processor] = [
+        merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        explain_exception,
+        redact,
+    ]
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(file=out),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name, *shared[2:]],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(number, logging.WARNING))  # libraries speak up only when something is wrong
+    logging.captureWarnings(True)
+
+
+def get_logger(name: str) -> FilteringBoundLogger:
+    """A logger whose lines carry `logger=name`."""
+    return cast(FilteringBoundLogger, structlog.get_logger(logger=name))
+
+
+@contextmanager
+def bind(**context: str) -> Iterator[None]:
+    """Every line logged inside, in this task and its children, carries `context` (session, visit, party)."""
+    with bound_contextvars(**context):
+        yield
+
+
+def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Structlog processor: secrets by name, bytes by type."""
+    return {name: _shown(name, value, 0) for name, value in event.items()}
+
+
+def _shown(name: str, value: Any, depth: int) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"<{len(value)} bytes>"
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    lowered = name.lower()
+    if any(word in lowered for word in _SECRET_WORDS):
+        return REDACTED
+    if depth < MAX_DEPTH and isinstance(value, MutableMapping | dict):
+        return {str(inner): _shown(str(inner), item, depth + 1) for inner, item in value.items()}
+    if depth < MAX_DEPTH and isinstance(value, list | tuple | set | frozenset):
+        return [_shown("", item, depth + 1) for item in value]
+    if isinstance(value, str):
+        return value
+    return f"<{type(value).__name__}>"  # an object's repr is not under our control
+
+
+def explain_exception(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Structlog processor: `exc_info` becomes the exception's type and frames; of our own family also the detail."""
+    info = _exc_info(event.pop("exc_info", None))
+    if info is None:
+        return event
+    kind, error, trace = info
+    event["exception"] = f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(error, GputError):
+        event["detail"], event["code"] = error.detail, error.code
+    elif isinstance(error, OSError) and error.strerror:
+        event["detail"] = error.strerror
+    event["frames"] = [
+        f"{frame.filename.rsplit('/site-packages/')[-1]}:{frame.lineno} {frame.name}"
+        for frame in traceback.extract_tb(trace)[-MAX_FRAMES:]
+    ]
+    return event
+
+
+def _exc_info(value: Any) -> _ExcInfo | None:
+    if isinstance(value, BaseException):
+        return type(value), value, value.__traceback__
+    if isinstance(value, tuple) and value[0] is not None:
+        return value
+    if value:
+        current = sys.exc_info()
+        return current if current[0] is not None else None
+    return None

@@ -1,0 +1,194 @@
+"""The one door where errors become RFC 9457 problem details, and the way back. Knows no service.
+
+Fields: `type` (stable URN per code), `title`, `status`, `detail`, `instance`, `code`, `request_id`, and where they apply `remedy`,
+`expected`, `got`, `errors` (one entry per wrong field: its path and what is wrong, never the value sent).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from shared.errors import BadRequest, GputError, LimitExceeded, NotAuthenticated, NotFound, Unavailable
+from shared.service.signatures import ACCEPT_SIGNATURE
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:gput:problem:"
+MAX_PROBLEM_BYTES = 64 * 1024
+MAX_FIELDS = 50
+
+PROBLEM_SCHEMA: dict[str, Any] = {
+    "title": "Problem",
+    "description": "Problem details (RFC 9457).",
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "code", "request_id"],
+    "properties": {
+        "type": {"type": "string", "format": "uri", "description": "Stable identifier of the kind of problem."},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "What happened to which named thing."},
+        "instance": {"type": "string", "description": "Path of the request."},
+        "code": {"type": "string", "description": "Stable machine-readable code, kebab-case."},
+        "request_id": {"type": "string", "description": "The same id stands in the service's log."},
+        "remedy": {"type": "string", "description": "What the reader can do about it."},
+        "expected": {"type": "string"},
+        "got": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["field", "message"],
+                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
+        "checks": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+    "examples": [
+        {
+            "type": f"{TYPE_PREFIX}not-found",
+            "title": "Not found",
+            "status": 404,
+            "detail": "there is no session ses-x",
+            "instance": "/v1/sessions/ses-x",
+            "code": "not-found",
+            "request_id": "req-2cvqzl7q5cq4kqmybzwqv3m3bi",
+            "remedy": "List the sessions with GET /v1/sessions.",
+        }
+    ],
+}
+
+_FRAMEWORK_CODES = {
+    404: ("not-found", "Not found", "there is nothing at this path"),
+    405: ("method-not-allowed", "Method not allowed", "this path does not take this method"),
+    413: ("body-too-large", "Limit exceeded", "the request body is larger than this path takes"),
+    415: ("unsupported-media-type", "Unsupported media type", "this path does not take this content type"),
+}
+
+
+def problem(status: int, code: str, title: str, detail: str, request: Request, **extra: Any) -> dict[str, Any]:
+    """One problem document; absent (None) members are left out."""
+    document = {
+        "type": TYPE_PREFIX + code,
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "instance": request.url.path,
+        "code": code,
+        "request_id": request_id(request),
+        **extra,
+    }
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def request_id(request: Request) -> str:
+    """Id of this request, as in its log lines."""
+    return str(request.scope.get("gput.request_id", "none"))
+
+
+def problem_of(error: GputError, request: Request) -> dict[str, Any]:
+    """An error of the family as a problem document."""
+    found = {"remedy": error.remedy, "expected": error.expected, "got": error.got}
+    return problem(error.status, error.code, error.title, error.detail, request, **found)
+
+
+def problem_response(document: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """A problem document as an answer."""
+    return JSONResponse(document, status_code=document["status"], headers=dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def error_response(error: GputError, request: Request) -> JSONResponse:
+    """The answer to a request that ended in an error of the family."""
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = f"{error.retry_after_s:.0f}"
+    if isinstance(error, NotAuthenticated):
+        headers["www-authenticate"] = "Signature"
+        headers["accept-signature"] = ACCEPT_SIGNATURE
+    return problem_response(problem_of(error, request), headers)
+
+
+def unexpected_response(request: Request) -> JSONResponse:
+    """The answer to a request that met a fault of ours: says which log line to look for, and nothing else."""
+    detail = "the service met an unexpected fault; nothing more is said here"
+    remedy = "Ask the operator to look for this request_id in the service's log."
+    return problem_response(problem(500, "internal", "Internal error", detail, request, remedy=remedy))
+
+
+def install_problems(app: FastAPI) -> None:
+    """Every error answer of `app` is a problem document. Unexpected exceptions are the request middleware's."""
+    app.add_exception_handler(GputError, _gput_error)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(HTTPException, _framework_error)
+
+
+async def _gput_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, GputError)
+    return error_response(error, request)
+
+
+async def _invalid_request(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    errors = [
+        # `input` and `ctx` are left out: they hold what the caller sent, which may be somebody's data.
+        {"field": ".".join(str(part) for part in item["loc"]), "message": str(item["msg"])}
+        for item in error.errors()[:MAX_FIELDS]
+    ]
+    fields = ", ".join(item["field"] for item in errors[:5])
+    remedy = "Correct the named fields; the schema is at /v1/openapi.json."
+    document = problem(
+        422, "invalid-request", "Invalid request", f"wrong: {fields}", request, remedy=remedy, errors=errors
+    )
+    return problem_response(document)
+
+
+async def _framework_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    code, title, detail = _FRAMEWORK_CODES.get(
+        error.status_code, (f"http-{error.status_code}", "Request failed", str(error.detail))
+    )
+    return problem_response(problem(error.status_code, code, title, detail, request), error.headers)
+
+
+def error_of(status: int, body: bytes, peer: str) -> GputError:
+    """The error of the family that a peer's answer stands for: same class where known, same code, detail and remedy."""
+    document = _document(body)
+    title = document.get("title")
+    code = document.get("code")
+    detail = str(document.get("detail") or f"answered {status} without a problem document")
+    candidates = [kind for kind in _family(GputError) if kind.status == status and kind.title == title]
+    kind = candidates[0] if candidates else _by_status(status)
+    texts = {name: str(document[name]) for name in ("remedy", "expected", "got") if name in document}
+    return kind(f"{peer}: {detail}", code=str(code) if code else None, **texts)  # type: ignore[arg-type]  # str values only
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body[:MAX_PROBLEM_BYTES])
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _family(kind: type[GputError]) -> Iterator[type[GputError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _family(child)
+
+
+def _by_status(status: int) -> type[GputError]:
+    if status in (502, 503, 504):
+        return Unavailable
+    if status in (404, 410):
+        return NotFound
+    if status == 413:
+        return LimitExceeded
+    exact = [kind for kind in _family(GputError) if kind.status == status and kind.__base__ is GputError]
+    if exact:
+        return exact[0]
+    return BadRequest if 400 <= status < 500 else GputError

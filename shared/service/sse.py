@@ -1,0 +1,108 @@
+"""Server-sent events with replay: a stream that takes up after Last-Event-ID, and its reader. Knows no event's meaning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+from fastapi import Request
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from starlette.responses import StreamingResponse
+
+from shared.errors import BadRequest, Unavailable
+from shared.service.changes import Changes
+from shared.service.state import service_state
+
+KEEP_ALIVE_S = 15.0
+RETRY_MS = 1000
+"""How long a browser waits before it comes back with Last-Event-ID."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event: its place in the order (grows), its kind, and a JSON value."""
+
+    id: int
+    event: str
+    data: Any
+
+
+Source = Callable[[int], Awaitable[Sequence[Event]]]
+"""after -> the events with id > after, in order; a bounded number at a time, none when there are none yet."""
+
+
+def event_stream(
+    request: Request,
+    source: Source,
+    changes: Changes,
+    *,
+    after: int | None = None,
+    keep_alive_s: float = KEEP_ALIVE_S,
+    until: Callable[[Event], bool] | None = None,
+) -> StreamingResponse:
+    """Events as they come, beginning after Last-Event-ID, else after `after`, else with the first.
+
+    Args:
+        changes: notified whenever `source` has more.
+        until: the stream ends after the first event of which this holds.
+
+    Raises:
+        BadRequest: Last-Event-ID is not a number.
+    """
+    begin = _last_event_id(request, after or 0)
+    stopping = service_state(request).stopping
+    stopping.watch(changes)
+
+    async def lines() -> AsyncIterator[bytes]:
+        last = begin
+        yield format_sse_event(retry=RETRY_MS)
+        while not stopping.is_set:
+            seen = changes.version  # before reading: what comes in between is not missed
+            events = await source(last)
+            for event in events:
+                yield _line(event)
+                last = event.id
+                if until is not None and until(event):
+                    return
+            if not events and await changes.wait(seen, keep_alive_s) == seen and not stopping.is_set:
+                yield KEEPALIVE_COMMENT
+
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(lines(), media_type="text/event-stream", headers=headers)
+
+
+def _line(event: Event) -> bytes:
+    data = json.dumps(event.data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return format_sse_event(data_str=data, event=event.event, id=str(event.id))
+
+
+def _last_event_id(request: Request, default: int) -> int:
+    value = request.headers.get("last-event-id")
+    if value is None:
+        return default
+    if not value.isascii() or not value.isdigit() or len(value) > 18:
+        raise BadRequest(
+            "Last-Event-ID is not the id of an event", code="invalid-event-id", remedy="Send the last `id:` received."
+        )
+    return int(value)
+
+
+async def iter_sse(response: httpx2.Response) -> AsyncIterator[Event]:
+    """The events of an answer, until it ends.
+
+    Raises:
+        Unavailable: code `peer-unreachable`; the connection broke or the answer is no event stream. Take up after the last id.
+    """
+    try:
+        async for sent in httpx2.EventSource(response):
+            if sent.data:  # a bare `retry:` or `id:` carries nothing
+                yield Event(int(sent.id), sent.event, json.loads(sent.data))
+    except (httpx2.TransportError, ValueError) as error:
+        raise Unavailable(
+            f"the event stream broke off: {type(error).__name__}",
+            code="peer-unreachable",
+            remedy="Connect again with Last-Event-ID; nothing is lost.",
+        ) from error
