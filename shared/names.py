@@ -13,6 +13,7 @@ class Role(StrEnum):
     PLATFORM = "platform"
     ORCHESTRATOR = "orchestrator"
     AUDITOR = "auditor"
+    GPU = "gpu"
 
 
 class TravelMode(StrEnum):

@@ -1,0 +1,225 @@
+"""The clean, warmed-up parent of all compute: holds PyTorch and built graphs, never data; forks one worker per launch.
+
+    python -m gpu_agent.compute HBM_FD HBM_BYTES SOCKET_FD
+
+Single-threaded. The agent's end of the socket is its only master: when that closes, everything here dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import mmap
+import os
+import select
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from blake3 import blake3
+
+from gpu_agent.compute import messages, worker
+from gpu_agent.hardware.compute import Extent
+from gpu_agent.workload.loader import LoadedProgram, load_program
+from gpu_agent.workload.training import pin_determinism
+from shared.errors import GputError, VerificationFailed
+
+_PR_SET_PDEATHSIG = 1
+_CACHE_LIMIT = 8
+
+
+@dataclass
+class _Worker:
+    """A forked process waiting for, or doing, one launch of the program it was forked with."""
+
+    pid: int
+    pidfd: int
+    control: int
+    code_digest: str
+    launch: int | None = None
+    killed: bool = False
+
+
+class Parent:
+    """Obeys the agent's messages: load, run, destroy."""
+
+    def __init__(self, hbm: mmap.mmap, link: socket.socket) -> None:
+        self._hbm = hbm
+        self._link = link
+        self._programs: dict[str, LoadedProgram] = {}
+        self._spare: _Worker | None = None
+        self._running: _Worker | None = None
+
+    def serve(self) -> None:
+        """Until the agent is gone."""
+        self._say({"op": "ready", "torch": torch.__version__})
+        while True:
+            waiting: list[Any] = [self._link, *(w.pidfd for w in (self._spare, self._running) if w is not None)]
+            readable, _, _ = select.select(waiting, [], [])
+            for one in (self._spare, self._running):
+                if one is not None and one.pidfd in readable:
+                    self._buried(one)
+            if self._link in readable and not self._obey():
+                self._end()
+                return
+
+    def _obey(self) -> bool:
+        data = self._link.recv(messages.MAX_MESSAGE)
+        if not data:
+            return False
+        message = messages.unpack(data)
+        match message["op"]:
+            case "load":
+                self._load(message)
+            case "run":
+                self._run(message)
+            case "destroy":
+                self._destroy()
+        return True
+
+    def _load(self, message: dict[str, Any]) -> None:
+        digest = message["code_digest"]
+        try:
+            rebuilt = self._built(Extent(**message["code"]), digest)
+        except GputError as error:
+            self._say({"op": "loaded", "code": error.code, "detail": error.detail, "kind": type(error).__name__})
+            return
+        self._prepare_spare(digest)
+        self._say({"op": "loaded", "rebuilt": rebuilt})
+
+    def _built(self, code: Extent, digest: str) -> bool:
+        """Make sure the program is built; whether it had to be. The bytes are read from HBM and must have the digest."""
+        if digest in self._programs:
+            return False
+        archive = bytes(self._hbm[code.address : code.address + code.length])
+        if blake3(archive).hexdigest() != digest:
+            raise VerificationFailed("the code region does not hold the measured program", code="code-digest-mismatch")
+        if len(self._programs) >= _CACHE_LIMIT:
+            self._programs.clear()
+        self._programs[digest] = load_program(archive)
+        gc.collect()
+        gc.freeze()  # workers then never copy pages only because the collector touches objects
+        return True
+
+    def _run(self, message: dict[str, Any]) -> None:
+        digest, number = message["code_digest"], message["launch"]
+        try:
+            self._built(Extent(**message["code"]), digest)
+        except GputError as error:
+            self._say(messages.failed_message(number, error.code, error.detail))
+            self._say({"op": "destroyed", "launch": number})
+            return
+        self._prepare_spare(digest)
+        chosen, self._spare = self._spare, None
+        if chosen is None:
+            raise RuntimeError("no worker after one was prepared")
+        chosen.launch, self._running = number, chosen
+        os.write(chosen.control, messages.pack(message))
+        self._prepare_spare(digest)
+
+    def _prepare_spare(self, digest: str) -> None:
+        """Fork ahead of the next launch: forking and first touches are then off its path."""
+        if self._spare is not None and self._spare.code_digest == digest:
+            return
+        if self._spare is not None:
+            self._kill(self._spare)
+            self._spare = None
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(write_end)
+            self._become_worker(read_end, self._programs[digest])
+        os.close(read_end)
+        self._spare = _Worker(pid, os.pidfd_open(pid), write_end, digest)
+
+    def _become_worker(self, control: int, program: LoadedProgram) -> NoReturn:
+        """The child: warm up, wait for one launch, do it, die. Nothing of it outlives `_exit`."""
+        status = 1
+        try:
+            _die_with_parent()
+            worker.warm_up()
+            data = os.read(control, messages.MAX_MESSAGE)
+            if data:
+                self._work(messages.unpack(data), program)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def _work(self, message: dict[str, Any], program: LoadedProgram) -> None:
+        number = message["launch"]
+        try:
+            finished = worker.run(
+                messages.launch_of(message), program, self._hbm,
+                lambda step, loss: self._say(messages.step_message(number, step, loss)),
+            )  # fmt: skip
+            self._say(messages.finished_message(number, finished))
+        except Exception as error:  # told to the device as this launch's failure
+            self._say(messages.failed_message(number, *worker.public_failure(error)))
+
+    def _destroy(self) -> None:
+        if self._running is not None:
+            self._kill(self._running)
+            self._buried(self._running, reaped=True)
+        self._say({"op": "quiet"})
+
+    def _buried(self, dead: _Worker, *, reaped: bool = False) -> None:
+        """A worker has died: its memory is gone. Tell, if it had a launch."""
+        status = 0 if reaped else os.waitpid(dead.pid, 0)[1]
+        if not reaped:
+            os.close(dead.pidfd)
+            os.close(dead.control)
+        if dead is self._spare:
+            self._spare = None
+            return
+        self._running = None
+        if dead.launch is not None and status and os.WIFSIGNALED(status):
+            signal_name = signal.Signals(os.WTERMSIG(status)).name
+            detail = f"the compute process was killed ({signal_name}); most often for lack of memory"
+            self._say(messages.failed_message(dead.launch, "compute-killed", detail))
+        if dead.launch is not None:
+            self._say({"op": "destroyed", "launch": dead.launch})
+
+    def _kill(self, one: _Worker) -> None:
+        signal.pidfd_send_signal(one.pidfd, signal.SIGKILL)
+        os.waitpid(one.pid, 0)
+        os.close(one.pidfd)
+        os.close(one.control)
+
+    def _end(self) -> None:
+        for one in (self._spare, self._running):
+            if one is not None:
+                self._kill(one)
+
+    def _say(self, message: dict[str, Any]) -> None:
+        self._link.send(messages.pack(message))
+
+
+def _die_with_parent() -> None:
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent == 1:  # it died before we asked
+        os._exit(1)
+    # When memory runs out the kernel should take the worker, whose launch can be repeated, and never the agent.
+    Path("/proc/self/oom_score_adj").write_text("800")
+
+
+def main(argv: list[str]) -> int:
+    """Entry point of the compute parent."""
+    hbm_fd, size, link_fd = (int(argument) for argument in argv)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to handle
+    pin_determinism(1)  # here and not only in workers: it imports a second's worth of modules
+    hbm = mmap.mmap(hbm_fd, size, flags=mmap.MAP_SHARED | 0x4000)  # MAP_NORESERVE, as the agent maps it
+    link = socket.socket(fileno=link_fd)
+    try:
+        Parent(hbm, link).serve()
+    except (BrokenPipeError, ConnectionResetError):
+        return 0  # the agent went away while we spoke; workers die with us
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

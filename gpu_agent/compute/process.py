@@ -1,0 +1,189 @@
+"""The agent's end of compute: starts the compute parent and speaks with it. Knows processes; no tensor and no torch."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import asdict
+from typing import Any, Final
+
+from gpu_agent.compute import messages
+from gpu_agent.hardware.compute import Destroyed, Extent, Failed, Launch, Loaded, News
+from shared.errors import GputError, InvalidProgram, Unavailable, VerificationFailed
+
+START_DEADLINE_S: Final = 120.0
+LOAD_DEADLINE_S: Final = 120.0
+KILL_DEADLINE_S: Final = 30.0
+_KINDS: Final[dict[str, type[GputError]]] = {"VerificationFailed": VerificationFailed}
+
+
+class ComputeProcess:
+    """Compute engines in processes that share HBM by its descriptor. Restarted when they were lost; a lost launch fails.
+
+    Used by one caller at a time, except `wake`. A thread of its own reads, so that a training worker never waits for a poll.
+    """
+
+    def __init__(self, hbm_fd: int, hbm_bytes: int) -> None:
+        self._hbm_fd, self._hbm_bytes = hbm_fd, hbm_bytes
+        self._changed = threading.Condition()
+        self._news: deque[News] = deque()
+        self._replies: deque[dict[str, Any]] = deque()
+        self._woken = False
+        self._number = 0
+        self._active = False
+        self._alive = self._greeted = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._link: socket.socket | None = None
+        self._reader: threading.Thread | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the compute parent while it lives; workers are its children."""
+        return self._process.pid if self._process is not None and self._alive else None
+
+    def spawn(self) -> None:
+        """Start the compute parent without waiting until it is ready (it imports PyTorch: about two seconds)."""
+        if self._alive:
+            return
+        self._reap()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        arguments = [str(self._hbm_fd), str(self._hbm_bytes), str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "gpu_agent.compute", *arguments],
+            pass_fds=(self._hbm_fd, theirs.fileno()),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # a worker's words could quote records; what may be told comes as messages
+            env={key: value for key, value in os.environ.items() if not key.startswith("GPUT_")},
+        )
+        theirs.close()
+        self._link, self._alive, self._greeted = ours, True, False
+        self._replies.clear()
+        self._reader = threading.Thread(target=self._read, args=(ours,), name="gpu-compute", daemon=True)
+        self._reader.start()
+
+    def load(self, code: Extent, code_digest: str) -> Loaded:
+        """See `Compute.load`."""
+        self._ready()
+        self._send({"op": "load", "code": asdict(code), "code_digest": code_digest})
+        reply = self._reply("loaded", LOAD_DEADLINE_S)
+        if "code" in reply:
+            kind = _KINDS.get(reply["kind"], InvalidProgram)
+            raise kind(reply["detail"], code=reply["code"])
+        return Loaded(reply["rebuilt"])
+
+    def start(self, launch: Launch) -> None:
+        """See `Compute.start`."""
+        self._ready()
+        with self._changed:
+            self._number += 1
+            self._active = True
+            self._news.clear()
+        self._send(messages.launch_message(launch, self._number))
+
+    def news(self, timeout_s: float) -> list[News]:
+        """See `Compute.news`."""
+        with self._changed:
+            if not self._news and timeout_s > 0:
+                self._changed.wait_for(lambda: self._news or self._woken, timeout_s)
+            self._woken = False
+            news = list(self._news)
+            self._news.clear()
+        return news
+
+    def wake(self) -> None:
+        """See `Compute.wake`."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def destroy(self) -> list[News]:
+        """See `Compute.destroy`."""
+        if self._active and self._alive:
+            self._send({"op": "destroy"})
+            self._reply("quiet", KILL_DEADLINE_S)
+        if self._active:
+            raise Unavailable("the compute process did not die in time", code="compute-stuck")
+        return self.news(0)
+
+    def close(self) -> None:
+        """End the compute parent and its workers."""
+        if self._link is not None:
+            self._link.shutdown(socket.SHUT_RDWR)
+        self._reap()
+
+    def _ready(self) -> None:
+        if not self._alive:
+            self.spawn()
+        if not self._greeted:
+            self._reply("ready", START_DEADLINE_S)
+            self._greeted = True
+
+    def _send(self, message: dict[str, Any]) -> None:
+        try:
+            if self._link is None:
+                raise Unavailable("the compute process is not there", code="compute-lost")
+            self._link.send(messages.pack(message))
+        except OSError as error:
+            raise Unavailable("the compute process is gone", code="compute-lost", remedy="Try again.") from error
+
+    def _reply(self, op: str, deadline_s: float) -> dict[str, Any]:
+        until = time.monotonic() + deadline_s
+        with self._changed:
+            while True:
+                while self._replies:
+                    reply = self._replies.popleft()
+                    if reply["op"] == op:
+                        return reply
+                left = until - time.monotonic()
+                if not self._alive or left <= 0:
+                    raise Unavailable("the compute process is gone or silent", code="compute-lost", remedy="Try again.")
+                self._changed.wait(left)
+
+    def _read(self, link: socket.socket) -> None:
+        while True:
+            try:
+                data = link.recv(messages.MAX_MESSAGE)
+            except OSError:
+                data = b""
+            with self._changed:
+                if not data:
+                    self._lost()
+                    return
+                self._take(messages.unpack(data))
+                self._changed.notify_all()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "launch" not in message:
+            self._replies.append(message)
+        elif message["launch"] == self._number and self._active:
+            news = messages.news_of(message)
+            self._news.append(news)
+            self._active = not isinstance(news, Destroyed)
+
+    def _lost(self) -> None:
+        """The parent is gone; its workers die with it, and with them the launch."""
+        self._alive = False
+        if self._active:
+            self._active = False
+            self._news.extend([Failed("compute-lost", "the compute processes died"), Destroyed()])
+        self._changed.notify_all()
+
+    def _reap(self) -> None:
+        if self._process is not None:
+            try:
+                self._process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+        if self._reader is not None:
+            self._reader.join(timeout=5)
+            self._reader = None
+        if self._link is not None:
+            self._link.close()
+            self._link = None

@@ -1,0 +1,105 @@
+"""One launch, in a process of its own that ends by dying with all its memory. Knows tensors over HBM bytes; no key, no holder."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import time
+from collections.abc import Callable
+from typing import Final
+
+import torch
+
+from gpu_agent.hardware.compute import Extent, Finished, Launch
+from gpu_agent.workload.loader import LoadedProgram
+from gpu_agent.workload.tensors import fill, initial_tensors, tensors_over, update_norm
+from gpu_agent.workload.training import Trainer
+from shared.claims.layout import MemoryPlan, RegionPlan, plan_memory
+from shared.claims.training import TrainingOptions
+from shared.errors import GputError, InvalidProgram
+
+OnStep = Callable[[int, float], None]
+_POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14; Python does not name it
+
+
+def run(launch: Launch, program: LoadedProgram, hbm: mmap.mmap, on_step: OnStep) -> Finished:
+    """Do one launch over the bytes of HBM.
+
+    Raises:
+        InvalidData, InvalidProgram: as the workload says; their texts quote no record.
+    """
+    started = time.perf_counter()
+    options = TrainingOptions.model_validate(launch.options)
+    plan = plan_memory(program.manifest, options)
+    if launch.kind == "seed":
+        fill(_tensors(hbm, launch.model, plan.model), initial_tensors(program.manifest, None))
+        return Finished(0.0, 0, 0, time.perf_counter() - started, True, None)
+    trainer, params = _trainer(launch, program, hbm, plan, options)
+    if launch.data is None:
+        raise InvalidProgram("a launch over records names no records", code="no-records")
+    buffer = torch.frombuffer(hbm, dtype=torch.uint8, count=launch.data.length, offset=launch.data.address)
+    if launch.kind == "evaluate":
+        loss, count = trainer.evaluate(buffer, launch.records, options.batch_size)
+        seconds = time.perf_counter() - started
+        return Finished(loss, count, 0, seconds, math.isfinite(loss), None)
+    losses = trainer.train(buffer, launch.records, launch.first_step, launch.steps, on_step)
+    committed = _tensors(hbm, launch.committed, plan.model)
+    norm = update_norm(params, {name: committed[name] for name in params})
+    done = len(losses.steps) if losses.finite else len(losses.steps) - 1
+    seconds = time.perf_counter() - started
+    return Finished(losses.mean, losses.records, done, seconds, losses.finite, norm if math.isfinite(norm) else None)
+
+
+def _trainer(
+    launch: Launch, program: LoadedProgram, hbm: mmap.mmap, plan: MemoryPlan, options: TrainingOptions
+) -> tuple[Trainer, dict[str, torch.Tensor]]:
+    for extent in (launch.model, launch.gradients, launch.optimiser, launch.data):
+        _map_pages(hbm, extent)
+    tensors = _tensors(hbm, launch.model, plan.model)
+    params = {spec.name: tensors[spec.name] for spec in program.manifest.parameters}
+    state = {spec.name: tensors[spec.name] for spec in program.manifest.state}
+    trainer = Trainer(
+        program,
+        params,
+        _tensors(hbm, launch.gradients, plan.gradients),
+        _tensors(hbm, launch.optimiser, plan.optimiser),
+        state,
+        options,
+        launch.total_steps,
+    )
+    return trainer, params
+
+
+def _map_pages(hbm: mmap.mmap, extent: Extent | None) -> None:
+    """Enter an extent's pages into this process's page table at once; one fault for each would cost more."""
+    if extent is not None and extent.length:
+        hbm.madvise(_POPULATE_WRITE, extent.address, -(-extent.length // mmap.PAGESIZE) * mmap.PAGESIZE)
+
+
+def _tensors(hbm: mmap.mmap, extent: Extent, plan: RegionPlan) -> dict[str, torch.Tensor]:
+    if not plan.length:
+        return {}
+    if plan.length > extent.length:
+        raise InvalidProgram("a region is smaller than the program's tensors", code="region-too-small")
+    return tensors_over(memoryview(hbm)[extent.address : extent.address + extent.length], plan)
+
+
+def warm_up() -> None:
+    """Touch the code paths of a training step in this worker, before it has work. Never in the parent: a parent with
+    autograd's or OpenMP's threads cannot be forked safely."""
+    torch.set_num_threads(1)
+    inputs = torch.zeros(4, 8)
+    weight = torch.zeros(8, 8, requires_grad=True)
+    hidden = torch.nn.functional.layer_norm(torch.nn.functional.linear(inputs, weight), (8,))
+    losses = torch.nn.functional.cross_entropy(hidden, torch.zeros(4, dtype=torch.int64), reduction="none")
+    losses.mean().backward()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
+
+
+def public_failure(error: BaseException) -> tuple[str, str]:
+    """Code and detail of a failure that may be told. Foreign texts can quote values, so only the type is named."""
+    if isinstance(error, GputError):
+        return error.code, error.detail
+    if isinstance(error, MemoryError) or "not enough memory" in str(error):
+        return "compute-out-of-memory", "the compute process ran out of memory"
+    return "compute-failed", f"the compute process failed ({type(error).__name__})"
+

@@ -1,0 +1,113 @@
+"""The compute engines as the device sees them: launch, news, destruction. Knows no tensor, no process and no clock.
+
+One launch runs in memory of its own that is destroyed afterwards (design 5): records do not survive in anybody's heap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Bytes of HBM: address and length."""
+
+    address: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch descriptor. `code_digest` is the BLAKE3 (hex) of the archive that lies in `code`.
+
+    `seed` fills the model by the program's own rules; `train` and `evaluate` read `records` records from `data`.
+    """
+
+    kind: Literal["seed", "train", "evaluate"]
+    code: Extent
+    code_digest: str
+    model: Extent
+    gradients: Extent
+    optimiser: Extent
+    committed: Extent
+    data: Extent | None
+    records: int
+    first_step: int
+    steps: int
+    total_steps: int
+    options: dict[str, object]
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """One step's update is in the model; `loss` is the mean over its batch, unrounded."""
+
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The launch came to its end. `loss`: mean over all records. `seconds`: wall time of the work itself, on the compute's clock."""
+
+    loss: float
+    records: int
+    steps: int
+    seconds: float
+    finite: bool
+    update_norm: float | None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The launch ended early; `code` and `detail` are public and quote no record."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Destroyed:
+    """The launch's memory no longer exists. Always the last news of a launch."""
+
+
+News = StepDone | Finished | Failed | Destroyed
+
+
+@dataclass
+class Loaded:
+    """What loading the code region gave: whether the graph had to be built anew."""
+
+    rebuilt: bool = field(default=False)
+
+
+class Compute(Protocol):
+    """The seam to the compute engines."""
+
+    def load(self, code: Extent, code_digest: str) -> Loaded:
+        """Build the program that lies in `code`, or find it built.
+
+        Raises:
+            InvalidProgram: it cannot be built. VerificationFailed: the bytes there have another digest.
+            Unavailable: no compute engine.
+        """
+
+    def start(self, launch: Launch) -> None:
+        """Begin a launch; at most one at a time.
+
+        Raises:
+            Unavailable: no compute engine.
+        """
+
+    def news(self, timeout_s: float) -> list[News]:
+        """What happened since the last call, in order; waits up to `timeout_s` if nothing did."""
+
+    def wake(self) -> None:
+        """Let a waiting `news` return at once."""
+
+    def destroy(self) -> list[News]:
+        """End the launch, if one runs, and return when its memory is gone; the rest of its news."""
+
+    def close(self) -> None:
+        """Destroy everything, for good."""

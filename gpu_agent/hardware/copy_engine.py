@@ -1,0 +1,169 @@
+"""Copy engine: moves ciphertext into protected memory under a grant. Knows no HTTP, no clock of its own, no session.
+
+Whatever the port sends, one of three things happens: the record is accepted in order, it is a byte-identical repeat and is
+acknowledged without effect, or the grant dies and what it wrote is erased.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from gpu_agent.hardware.epochs import Epochs
+from gpu_agent.hardware.grants import GrantTable, LiveGrant
+from gpu_agent.hardware.hbm import HBM
+from gpu_agent.hardware.regions import RegionFact, RegionTable
+from shared.canonical import keyed_blake3
+from shared.claims.visit import Grant
+from shared.crypto.aead import OpeningChannel
+from shared.crypto.schedule import VisitContext, visit_iv_mask, visit_key
+from shared.errors import BadRequest, GputError, Refused
+from shared.names import RegionPhase, Role
+from shared.wire.codec import decode
+from shared.wire.copy import CLOSING, DATA, MAX_CLOSING_BYTES, Closing, CopyAck, CopyHeader, parse_record
+from shared.wire.gpu import GrantInstalled, RegionContent
+
+
+class CopyEngine:
+    """All holders' copies into dataset regions."""
+
+    def __init__(self, hbm: HBM, regions: RegionTable, epochs: Epochs) -> None:
+        self._hbm, self._regions, self._epochs = hbm, regions, epochs
+        self.grants = GrantTable()
+
+    def install(self, grant: Grant) -> GrantInstalled:
+        """Derive the visit key of a checked grant and let it write (design 4.5).
+
+        Raises:
+            ProtocolViolation: its epoch is not open.
+        """
+        secret = self._epochs.require_alive(grant.epoch).reveal()
+        recipient = bytes.fromhex(grant.recipient)
+        context = VisitContext(grant.session, grant.epoch, grant.holder, grant.region, recipient)
+        engine, channel_counter = self.grants.next_slot()
+        mask = visit_iv_mask(secret, context)
+        label = f"visit/{grant.epoch}/h2d"
+        key = visit_key(secret, context)
+        channel = OpeningChannel(key, label=label, iv_mask=mask, channel_counter=channel_counter)
+        self._regions.move(grant.region, RegionFact.GRANTED, Role.ORCHESTRATOR)
+        self.grants.install(grant, channel)
+        return GrantInstalled(engine=engine, channel_counter=channel_counter, iv_mask=mask)
+
+    def copy(self, port: str, record: bytes | memoryview, now: float) -> CopyAck:
+        """One copy record on a holder's port. `now`: seconds since 1970.
+
+        Raises:
+            BadRequest: no copy record at all. ProtocolViolation `no-grant`. Both change nothing.
+            Refused `copy-refused`: the grant is dead now, and what it wrote is erased.
+        """
+        header, raw, sealed = parse_record(record)
+        live = self.grants.require(port, header.epoch, header.region)
+        if live.dead is not None:
+            raise _refusal(live, live.dead)
+        if header.index < len(live.accepted) and live.accepted[header.index] == _fingerprint(record):
+            return _ack(live, header)
+        if live.consumed:
+            raise _refusal(live, "the closing record has consumed the grant")
+        try:
+            self._check(live, header, now)
+            if header.kind == DATA:
+                self._write(live, header, raw, sealed)
+            else:
+                self._close(live, raw, sealed)
+        except GputError as error:
+            self._kill(live, header, error.detail)
+            raise _refusal(live, error.detail) from error
+        live.accepted.append(_fingerprint(record))
+        return _ack(live, header)
+
+    def _check(self, live: LiveGrant, header: CopyHeader, now: float) -> None:
+        grant = live.grant
+        closing = header.kind == CLOSING
+        left = grant.length - live.received
+        length = min(grant.chunk_bytes, left)
+        rules = (
+            (now < grant.expires_at, "the grant has expired"),
+            (header.index == len(live.accepted), f"record {header.index} came where {len(live.accepted)} was due"),
+            (header.total == grant.chunks, f"the total is {header.total}, the grant has {grant.chunks} chunks"),
+            (closing == (header.index == grant.chunks), "a data record and the closing record were exchanged"),
+            (closing or header.length == length, f"record {header.index} must have {length} bytes"),
+            (closing or live.received + header.length <= grant.byte_budget, "the byte budget is used up"),
+            (not closing or header.length <= MAX_CLOSING_BYTES, "the closing record is too long"),
+        )
+        for holds, fault in rules:
+            if not holds:
+                raise BadRequest(fault)
+
+    def _write(self, live: LiveGrant, header: CopyHeader, raw: bytes, sealed: memoryview) -> None:
+        region = self._regions.get(live.grant.region)
+        target = self._hbm.view(region.address + live.received, header.length)
+        live.channel.open_into(sealed, raw + live.context, target)
+        self._regions.move(region.handle, RegionFact.CHUNK, Role.HOLDER)
+        live.received += header.length
+
+    def _close(self, live: LiveGrant, raw: bytes, sealed: memoryview) -> None:
+        """Publish the region if the closing record states exactly what lies in it."""
+        grant = live.grant
+        closing = decode(Closing, live.channel.open(sealed, raw + live.context))
+        region = self._regions.get(grant.region)
+        found = keyed_blake3(closing.salt, self._hbm.view(region.address, live.received)).hex()
+        rules = (
+            (closing.visit == grant.visit, "the closing record names another visit"),
+            (closing.chunks == grant.chunks, "the closing record counts other chunks"),
+            (closing.records == grant.records, "the closing record counts other records"),
+            (closing.length == live.received == grant.length, "the closing record states another length"),
+            (closing.commitment == found, "the commitment is not that of the bytes in memory"),
+        )
+        for holds, fault in rules:
+            if not holds:
+                raise BadRequest(fault)
+        self._regions.move(region.handle, RegionFact.CLOSED, Role.HOLDER)
+        live.consumed, live.records, live.commitment = True, closing.records, found
+
+    def _kill(self, live: LiveGrant, header: CopyHeader, reason: str) -> None:
+        region = self._regions.get(live.grant.region)
+        # A failed open may have left unauthenticated plaintext behind the last accepted chunk.
+        written = min(region.length, live.received + (header.length if header.kind == DATA else 0))
+        if written:
+            self._hbm.erase(region.address, written)
+        self._regions.move(region.handle, RegionFact.FAULT, Role.GPU)
+        live.dead = reason
+        live.channel.erase()
+
+    def fence(self, epochs: list[int]) -> list[RegionContent]:
+        """Kill epochs and their grants; what each left in its region, published or not. After this no old key writes."""
+        left = []
+        for epoch in self._epochs.kill(epochs):
+            live = self.grants.end(epoch)
+            if live is None:
+                continue
+            region = self._regions.move(live.grant.region, RegionFact.FENCED, Role.ORCHESTRATOR)
+            left.append(_content(live, region.phase))
+        return left
+
+
+def _content(live: LiveGrant, phase: RegionPhase) -> RegionContent:
+    published = live.consumed
+    return RegionContent(
+        region=live.grant.region,
+        epoch=live.grant.epoch,
+        phase=phase,
+        published=published,
+        records=live.records if published else 0,
+        length=live.received if published else 0,
+        commitment=live.commitment if published else None,
+    )
+
+
+def _fingerprint(record: bytes | memoryview) -> bytes:
+    return hashlib.sha256(record).digest()
+
+
+def _ack(live: LiveGrant, header: CopyHeader) -> CopyAck:
+    return CopyAck(index=header.index, received=live.received, published=live.consumed)
+
+
+def _refusal(live: LiveGrant, reason: str) -> Refused:
+    return Refused(
+        f"copy for visit {live.grant.visit} refused: {reason}", code="copy-refused",
+        remedy="The grant is dead; the orchestrator recalls the visit and plans it again under a new epoch.",
+    )  # fmt: skip

@@ -1,0 +1,112 @@
+"""The grant table: what each visit key may do, and how far it has got. Knows no key derivation, no memory and no port's owner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpu_agent.hardware.regions import RegionTable
+from shared.claims.visit import Grant
+from shared.crypto.aead import OpeningChannel
+from shared.errors import ProtocolViolation
+from shared.names import holder_port
+from shared.wire.copy import copy_context
+
+FIRST_ENGINE: Final = 1
+"""LCE0 is the orchestrator's; visit keys go round LCE1..LCE7."""
+ENGINES: Final = 7
+
+
+@dataclass
+class LiveGrant:
+    """An installed grant until its epoch is killed. `accepted`: SHA-256 of each accepted record's bytes, by index."""
+
+    grant: Grant
+    channel: OpeningChannel
+    context: bytes
+    received: int = 0
+    accepted: list[bytes] = field(default_factory=list)
+    consumed: bool = False
+    dead: str | None = None
+    records: int = 0
+    commitment: str | None = None
+
+
+class GrantTable:
+    """One grant per epoch; a record finds its grant by the epoch in its header."""
+
+    def __init__(self) -> None:
+        self._by_epoch: dict[int, LiveGrant] = {}
+        self._installed = 0
+
+    def next_slot(self) -> tuple[int, int]:
+        """Copy engine and channel counter for the next grant; a pair is never used twice."""
+        return FIRST_ENGINE + self._installed % ENGINES, self._installed + 1
+
+    def install(self, grant: Grant, channel: OpeningChannel) -> LiveGrant:
+        """Enter a grant that `check_grant` passed."""
+        self._installed += 1
+        live = LiveGrant(grant, channel, copy_context(grant))
+        self._by_epoch[grant.epoch] = live
+        return live
+
+    def of_epoch(self, epoch: int) -> LiveGrant | None:
+        """The grant of an epoch, alive or dead, until the epoch is killed."""
+        return self._by_epoch.get(epoch)
+
+    def require(self, port: str, epoch: int, region: int) -> LiveGrant:
+        """The grant that a record on `port` claims.
+
+        Raises:
+            ProtocolViolation `no-grant`: there is none for this epoch, region and port.
+        """
+        live = self._by_epoch.get(epoch)
+        if live is None or live.grant.region != region or live.grant.port != port:
+            raise ProtocolViolation(
+                f"no grant for epoch {epoch} and region {region} on port {port!r}", code="no-grant",
+                remedy="Wait for a new offer; a killed epoch's key opens nothing any more.",
+            )  # fmt: skip
+        return live
+
+    def end(self, epoch: int) -> LiveGrant | None:
+        """Remove an epoch's grant and erase its key."""
+        live = self._by_epoch.pop(epoch, None)
+        if live is not None:
+            live.channel.erase()
+        return live
+
+    def alive(self) -> list[int]:
+        """Epochs that have a grant."""
+        return list(self._by_epoch)
+
+
+@dataclass(frozen=True)
+class GrantScope:
+    """What a grant must fit into: this session, this life, this program's records, this moment (seconds since 1970)."""
+
+    session: str
+    life: int
+    record_bytes: int
+    now: float
+
+
+def check_grant(grant: Grant, scope: GrantScope, regions: RegionTable, table: GrantTable) -> None:
+    """Refuse a grant that is not wholly inside what the GPU itself knows (laws L1, L2).
+
+    Raises:
+        NotFound, ProtocolViolation: one sentence naming the field. Nothing changed.
+    """
+    region = regions.require_grantable(grant.region)
+    rules = (
+        ("wrong-session", grant.session == scope.session, "names another session"),
+        ("wrong-life", grant.life == scope.life, f"is of life {grant.life}, the GPU is in life {scope.life}"),
+        ("epoch-used", table.of_epoch(grant.epoch) is None, f"reuses epoch {grant.epoch}, which has its grant"),
+        ("wrong-port", grant.port == holder_port(grant.holder), "names a port that is not its holder's"),
+        ("wrong-record-size", grant.record_bytes == scope.record_bytes, "counts records of another size than the program's"),
+        ("grant-too-large", grant.length <= region.length, f"carries {grant.length} bytes, the region has {region.length}"),
+        ("over-budget", grant.length <= grant.byte_budget, "carries more bytes than its own budget"),
+        ("grant-expired", scope.now < grant.expires_at, "has expired"),
+    )
+    for code, holds, fault in rules:
+        if not holds:
+            raise ProtocolViolation(f"the grant for region {grant.region} {fault}", code=code)

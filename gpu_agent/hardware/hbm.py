@@ -1,0 +1,188 @@
+"""HBM: the GPU's protected memory, a sparse address space. Knows addresses and bytes; no region, no key, no tensor.
+
+The emulation is an anonymous memory file mapped without reservation, so that compute processes share it by an inherited
+descriptor (the GPU's own fabric, not a host interface). Addresses are offsets into it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from blake3 import blake3
+
+from shared.errors import OutOfMemory, VerificationFailed
+
+PAGE: Final = 4096
+_MAP_NORESERVE: Final = 0x4000  # asm-generic/mman-common.h; Python names it only from 3.13 on
+_ZEROS: Final = bytes(1 << 20)
+_ATTEMPTS: Final = 64
+
+
+@dataclass(frozen=True)
+class ScrubProof:
+    """Read-back of a scrubbed extent: BLAKE3 (32 bytes) of the bytes found there, equal to that of `length` zeros."""
+
+    address: int
+    length: int
+    digest: bytes
+
+
+class HBM:
+    """`size` bytes of addresses, of which allocations may use `backing` bytes in all (the host's memory behind them).
+
+    Args:
+        entropy: where addresses come from; an address must not be guessable (design 4.2 step 3).
+    """
+
+    def __init__(self, size: int, entropy: Callable[[int], bytes], backing: int | None = None) -> None:
+        self.size = size // PAGE * PAGE
+        self.backing = min(self.size, backing if backing is not None else self.size)
+        self._entropy = entropy
+        self.fd = os.memfd_create("gpu-hbm")
+        os.ftruncate(self.fd, self.size)
+        self._map = mmap.mmap(self.fd, self.size, flags=mmap.MAP_SHARED | _MAP_NORESERVE)
+        self._view = memoryview(self._map)
+        self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self._starts: list[int] = []
+        self._lengths: dict[int, int] = {}
+
+    @property
+    def used(self) -> int:
+        """Allocated bytes, whole pages."""
+        return sum(self._lengths.values())
+
+    def allocate(self, length: int) -> int:
+        """Address of `length` zeroed bytes at a random page, every page touched.
+
+        Raises:
+            OutOfMemory: more than is free, or no gap of that length was found.
+        """
+        span = _pages(length)
+        if length < 1 or span > self.backing - self.used:
+            raise OutOfMemory(
+                f"{length} bytes do not fit: {self.backing - self.used} of {self.backing} bytes of GPU memory are free",
+                remedy="Use a smaller buffer, model or number of buffers, or a GPU with more memory.",
+            )
+        address = self._random_gap(span)
+        bisect.insort(self._starts, address)
+        self._lengths[address] = span
+        self._clear(address, span)
+        return address
+
+    def _random_gap(self, span: int) -> int:
+        slots = (self.size - span) // PAGE + 1
+        for _ in range(_ATTEMPTS):
+            # 128 random bits modulo at most 2^25 slots: the bias is below 2^-100.
+            address = int.from_bytes(self._entropy(16), "big") % slots * PAGE
+            if self._is_free(address, span):
+                return address
+        return self._any_gap(span)
+
+    def _any_gap(self, span: int) -> int:
+        """A random one among the gaps when memory is nearly full and blind draws keep missing."""
+        gaps, end = [], 0
+        for start in [*self._starts, self.size]:
+            if start - end >= span:
+                gaps.append((end, start - span))
+            end = start + self._lengths.get(start, 0)
+        if not gaps:
+            raise OutOfMemory(f"no gap of {span} bytes is left in GPU memory")
+        first, last = gaps[int.from_bytes(self._entropy(16), "big") % len(gaps)]
+        return first + int.from_bytes(self._entropy(16), "big") % ((last - first) // PAGE + 1) * PAGE
+
+    def _is_free(self, address: int, span: int) -> bool:
+        after = bisect.bisect_right(self._starts, address)
+        if after < len(self._starts) and self._starts[after] < address + span:
+            return False
+        return after == 0 or self._starts[after - 1] + self._lengths[self._starts[after - 1]] <= address
+
+    def view(self, address: int, length: int) -> memoryview:
+        """Writable bytes inside one allocation.
+
+        Raises:
+            OutOfMemory: code `bad-address`: the extent does not lie inside one allocation.
+        """
+        at = bisect.bisect_right(self._starts, address) - 1
+        start = self._starts[at] if at >= 0 else -1
+        if start < 0 or length < 0 or address + length > start + self._lengths[start]:
+            raise OutOfMemory(f"extent of {length} bytes lies outside of what is allocated", code="bad-address")
+        return self._view[address : address + length]
+
+    def copy(self, target: int, source: int, length: int) -> None:
+        """Device-to-device copy between two allocated extents."""
+        self.view(target, length)[:] = self.view(source, length)
+
+    def digest(self, address: int, length: int) -> bytes:
+        """BLAKE3 (32 bytes) of an extent as it reads now."""
+        return blake3(self.view(address, length)).digest()
+
+    def erase(self, address: int, length: int) -> None:
+        """Zero an extent; no proof."""
+        self.view(address, length)
+        self._clear(address, length)
+
+    def scrub(self, address: int, length: int) -> ScrubProof:
+        """Zero an extent and read it back.
+
+        By memset: pages given back with madvise come back unmapped, and the next decryption into them runs at a fifth of the speed.
+
+        Raises:
+            VerificationFailed: what is read back is not zero.
+        """
+        self.erase(address, length)
+        digest = self.digest(address, length)
+        if digest != zeros_digest(length):
+            raise VerificationFailed("memory is not zero after its scrub", code="scrub-failed")
+        return ScrubProof(address, length, digest)
+
+    def free(self, address: int) -> None:
+        """Scrub one allocation, with proof, and give its pages back to the host."""
+        length = self._lengths[address]
+        self.scrub(address, length)
+        self._map.madvise(mmap.MADV_REMOVE, address, length)
+        self._starts.remove(address)
+        del self._lengths[address]
+
+    def wipe(self) -> None:
+        """Scrub and free everything."""
+        for address in list(self._starts):
+            self.free(address)
+
+    def allocated(self) -> list[tuple[int, int]]:
+        """(address, length) of every allocation, ascending; for tests that search all memory in use."""
+        return [(start, self._lengths[start]) for start in self._starts]
+
+    def close(self) -> None:
+        """Give the memory back; the mapping itself goes with the last view of it."""
+        self.wipe()
+        os.close(self.fd)
+
+    def _clear(self, address: int, length: int) -> None:
+        ctypes.memset(self._base + address, 0, length)
+
+
+def zeros_digest(length: int) -> bytes:
+    """BLAKE3 (32 bytes) of `length` zero bytes; remembered, for it costs as much as the read-back itself."""
+    known = _ZERO_DIGESTS.get(length)
+    if known is None:
+        hasher = blake3()
+        for _ in range(length // len(_ZEROS)):
+            hasher.update(_ZEROS)
+        hasher.update(_ZEROS[: length % len(_ZEROS)])
+        if len(_ZERO_DIGESTS) >= 64:
+            _ZERO_DIGESTS.clear()
+        known = _ZERO_DIGESTS[length] = hasher.digest()
+    return known
+
+
+_ZERO_DIGESTS: Final[dict[int, bytes]] = {}
+
+
+def _pages(length: int) -> int:
+    return -(-length // PAGE) * PAGE

@@ -1,0 +1,150 @@
+"""What the GPU remembers of works and visits until it is wiped: repeated commands are answered from here. Pure bookkeeping."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from gpu_agent.hardware.compute import Finished
+from gpu_agent.hardware.hbm import ScrubProof
+from shared.claims.visit import Grant
+from shared.errors import Conflict, NotFound
+from shared.wire.gpu import Committed, Evaluate, RegionContent, Train, WorkState
+
+LOSS_LIMIT: Final = 1e4
+"""Released losses are clipped to [-LOSS_LIMIT, LOSS_LIMIT] (design 5)."""
+REMEMBERED: Final = 8192
+
+
+@dataclass(frozen=True)
+class ReleaseRule:
+    """When and how losses leave the GPU (design 5): rounded to `decimals`, never over fewer records than `privacy_floor`."""
+
+    decimals: int
+    privacy_floor: int
+
+    def release(self, loss: float, records: int) -> float | None:
+        """The loss as it may be told; None if it may not, or is no number."""
+        if records < self.privacy_floor or not math.isfinite(loss):
+            return None
+        return round(min(max(loss, -LOSS_LIMIT), LOSS_LIMIT), self.decimals)
+
+
+@dataclass
+class Work:
+    """One train or evaluate command by its idempotency key, and what became of it. Losses are raw; only `tell` lets them out."""
+
+    command: Train | Evaluate
+    batch: int
+    own_data: bool
+    state: Literal["running", "done", "failed"] = "running"
+    losses: list[tuple[int, float]] = field(default_factory=list)
+    end: Finished | None = None
+    code: str | None = None
+    detail: str | None = None
+    committed: Committed | None = None
+
+    def tell(self, rule: ReleaseRule, after: int) -> WorkState:
+        """The work's state with losses of steps beyond the first `after`.
+
+        Records of the session's owner (`own_data`, the validation region) have no privacy floor; a holder's have.
+        """
+        if self.own_data:
+            rule = ReleaseRule(rule.decimals, 1)
+        told = [(step, rule.release(loss, self.batch)) for step, loss in self.losses[after:]]
+        end = self.end
+        return WorkState(
+            work=self.command.work,
+            state=self.state,
+            losses=[(step, loss) for step, loss in told if loss is not None],
+            steps_done=end.steps if end else len(self.losses),
+            loss=rule.release(end.loss, end.records) if end else None,
+            records=end.records if end else 0,
+            seconds=end.seconds if end else 0.0,
+            finite=end.finite if end else True,
+            update_norm=end.update_norm if end else None,
+            code=self.code,
+            detail=self.detail,
+        )
+
+
+@dataclass
+class Visit:
+    """What the GPU knows of one visit; the source of its signed statement."""
+
+    grant: Grant
+    content: RegionContent | None = None
+    work: Work | None = None
+    model_before: str | None = None
+    model_after: str | None = None
+    proof: ScrubProof | None = None
+    scrubbed_bytes: int = 0
+    statement: bytes | None = None
+
+
+class Ledger:
+    """Works by key and visits by id; the oldest are forgotten beyond REMEMBERED (a forgotten train command then fails on its step)."""
+
+    def __init__(self) -> None:
+        self.works: dict[str, Work] = {}
+        self.visits: dict[str, Visit] = {}
+        self.running: Work | None = None
+        self._latest: dict[int, Visit] = {}
+        self._unsettled: list[Visit] = []
+
+    def find(self, command: Train | Evaluate) -> Work | None:
+        """The work of a repeated command.
+
+        Raises:
+            Conflict: the same key names another work.
+        """
+        work = self.works.get(command.work)
+        if work is not None and work.command != command:
+            raise Conflict(f"work {command.work!r} is another command", code="work-key-reused")
+        return work
+
+    def begin(self, work: Work) -> None:
+        """Enter a work that now runs."""
+        self.works[work.command.work] = self.running = work
+        if len(self.works) > REMEMBERED:
+            del self.works[next(iter(self.works))]
+
+    def work(self, key: str) -> Work:
+        """Raises: NotFound."""
+        if key not in self.works:
+            raise NotFound(f"the GPU knows no work {key!r}", code="unknown-work")
+        return self.works[key]
+
+    def enter(self, visit: Visit) -> None:
+        """A grant was installed for this visit.
+
+        Raises:
+            Conflict: the visit had one before.
+        """
+        name = visit.grant.visit
+        if name in self.visits:
+            raise Conflict(f"visit {name!r} had its grant", code="visit-reused", remedy="Plan the attempt as a new visit.")
+        self.visits[name] = self._latest[visit.grant.region] = visit
+        if len(self.visits) > REMEMBERED:
+            del self.visits[next(iter(self.visits))]
+
+    def visit(self, visit_id: str) -> Visit:
+        """Raises: NotFound."""
+        if visit_id not in self.visits:
+            raise NotFound(f"the GPU knows no visit {visit_id!r}", code="unknown-visit")
+        return self.visits[visit_id]
+
+    def visit_in(self, region: int) -> Visit | None:
+        """The latest visit that was granted a region."""
+        return self._latest.get(region)
+
+    def trained(self, visit: Visit) -> None:
+        """The visit's training has begun: what becomes of the model is its result."""
+        self._unsettled.append(visit)
+
+    def settle(self, model_after: str) -> None:
+        """The working model was committed or rolled back: visits trained since then end with this model."""
+        for visit in self._unsettled:
+            visit.model_after = model_after
+        self._unsettled.clear()

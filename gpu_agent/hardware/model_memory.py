@@ -1,0 +1,172 @@
+"""The model in HBM: working copy, last committed copy, optimiser state, and the table of what may be done with them.
+
+Knows regions' extents and plans; no holder, no key, no tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpu_agent.hardware.compute import Extent
+from gpu_agent.hardware.hbm import HBM
+from shared.claims.layout import MemoryPlan, RegionPlan, region_digest
+from shared.errors import ProtocolViolation, VerificationFailed
+from shared.names import Role
+from shared.protocol.machine import Machine, Move
+
+
+class ModelPhase(StrEnum):
+    """Whether the working copy is the committed one."""
+
+    EMPTY = "EMPTY"
+    COMMITTED = "COMMITTED"
+    TRAINING = "TRAINING"
+    TRAINED = "TRAINED"
+    BROKEN = "BROKEN"
+
+
+class ModelFact(StrEnum):
+    """What can happen to the working copy."""
+
+    COMMIT = "commit"
+    TRAIN = "train"
+    TRAINED = "trained"
+    FAILED = "failed"
+    ROLL_BACK = "roll_back"
+    RESTORED = "restored"
+
+
+@dataclass(frozen=True)
+class Digests:
+    """Region digests (BLAKE3, hex) of model and optimiser, and the global step they stand at."""
+
+    model: str
+    optimiser: str
+    step: int
+
+
+class ModelMemory:
+    """Moves bytes between the working and the committed copy; every digest is read from HBM at the time of asking."""
+
+    def __init__(
+        self, hbm: HBM, plan: MemoryPlan, *, model: Extent, optimiser: Extent, gradients: Extent, committed: Extent
+    ) -> None:
+        self._hbm, self.plan = hbm, plan
+        self.model, self.optimiser, self.gradients, self.committed_copy = model, optimiser, gradients, committed
+        self.phase = MODEL.initial
+        self.step = 0
+        self.committed: Digests | None = None
+
+    @property
+    def committed_bytes(self) -> int:
+        """Bytes of committed model ‖ optimiser."""
+        return self.plan.model.length + self.plan.optimiser.length
+
+    def state(self, fact: ModelFact, actor: Role = Role.ORCHESTRATOR) -> None:
+        """Move along the table.
+
+        Raises:
+            ProtocolViolation: out of order; nothing changed.
+        """
+        self.phase = MODEL.after(self.phase, fact, actor)
+
+    def digests(self) -> Digests:
+        """Of the working copy."""
+        return self._digests(self.model.address, self.optimiser.address, self.step)
+
+    def require_committed(self) -> Digests:
+        """Raises: ProtocolViolation: nothing was committed yet."""
+        if self.committed is None:
+            raise ProtocolViolation("the GPU holds no committed model", code="no-model")
+        return self.committed
+
+    def commit(self) -> Digests:
+        """Make the working copy the committed one."""
+        self.state(ModelFact.COMMIT)
+        for source, target in self._pairs():
+            self._hbm.copy(target.address, source.address, source.length)
+        self.committed = self._committed_digests(self.step)
+        return self.committed
+
+    def roll_back(self) -> Digests:
+        """Put the working copy back to the committed one, bit for bit (law L8).
+
+        Raises:
+            ProtocolViolation: nothing committed. VerificationFailed: the committed copy is not what was committed.
+        """
+        known = self.require_committed()
+        after = MODEL.after(self.phase, ModelFact.ROLL_BACK, Role.ORCHESTRATOR)
+        if self._committed_digests(known.step) != known:
+            raise VerificationFailed("the committed copy in GPU memory has changed", code="committed-copy-changed")
+        for target, source in self._pairs():
+            self._hbm.copy(target.address, source.address, target.length)
+        self.phase, self.step = after, known.step
+        return self.digests()
+
+    def write_committed(self, offset: int, data: bytes) -> None:
+        """Part of a checkpoint into the committed copy; until `accept_restored` nothing counts as committed."""
+        self.committed = None
+        self._hbm.view(self.committed_copy.address + offset, len(data))[:] = data
+
+    def accept_restored(self, model: str, optimiser: str, step: int) -> Digests:
+        """Take the restored committed copy if it has these digests.
+
+        Raises:
+            VerificationFailed.
+        """
+        found = self._committed_digests(step)
+        if (found.model, found.optimiser) != (model, optimiser):
+            raise VerificationFailed(
+                "the restored checkpoint has another digest", code="checkpoint-digest-mismatch",
+                expected=model, got=found.model,
+            )  # fmt: skip
+        after = MODEL.after(self.phase, ModelFact.RESTORED, Role.ORCHESTRATOR)
+        self.committed, self.phase = found, after
+        return self.roll_back()
+
+    def read_committed(self, offset: int, length: int) -> memoryview:
+        """Bytes of committed model ‖ optimiser."""
+        self.require_committed()
+        if offset + length > self.committed_bytes:
+            raise ProtocolViolation(f"the committed copy has {self.committed_bytes} bytes", code="out-of-range")
+        return self._hbm.view(self.committed_copy.address + offset, length)
+
+    def _pairs(self) -> list[tuple[Extent, Extent]]:
+        """(working, committed) extents of model and optimiser, without padding."""
+        base, model, optimiser = self.committed_copy.address, self.plan.model.length, self.plan.optimiser.length
+        pairs = [(Extent(self.model.address, model), Extent(base, model))]
+        if optimiser:
+            pairs.append((Extent(self.optimiser.address, optimiser), Extent(base + model, optimiser)))
+        return pairs
+
+    def _committed_digests(self, step: int) -> Digests:
+        base = self.committed_copy.address
+        return self._digests(base, base + self.plan.model.length, step)
+
+    def _digests(self, model: int, optimiser: int, step: int) -> Digests:
+        return Digests(self._digest(self.plan.model, model), self._digest(self.plan.optimiser, optimiser), step)
+
+    def _digest(self, plan: RegionPlan, base: int) -> str:
+        return region_digest(plan, lambda offset, length: self._hbm.view(base + offset, length)).hex()
+
+
+_P, _F = ModelPhase, ModelFact
+_O, _G = Role.ORCHESTRATOR, Role.GPU
+
+TRANSITIONS = {
+    (_P.EMPTY, _F.COMMIT): Move(_O, _P.COMMITTED),
+    (_P.EMPTY, _F.RESTORED): Move(_O, _P.COMMITTED),
+    (_P.COMMITTED, _F.RESTORED): Move(_O, _P.COMMITTED),
+    (_P.TRAINED, _F.RESTORED): Move(_O, _P.COMMITTED),
+    (_P.BROKEN, _F.RESTORED): Move(_O, _P.COMMITTED),
+    # Only a committed model trains: two visits' updates never mix without a commit between them.
+    (_P.COMMITTED, _F.TRAIN): Move(_O, _P.TRAINING),
+    (_P.TRAINING, _F.TRAINED): Move(_G, _P.TRAINED),
+    (_P.TRAINING, _F.FAILED): Move(_G, _P.BROKEN),
+    (_P.TRAINED, _F.COMMIT): Move(_O, _P.COMMITTED),
+    (_P.TRAINED, _F.ROLL_BACK): Move(_O, _P.COMMITTED),
+    (_P.BROKEN, _F.ROLL_BACK): Move(_O, _P.COMMITTED),
+    (_P.COMMITTED, _F.ROLL_BACK): Move(_O, _P.COMMITTED),
+}
+MODEL = Machine("model", _P.EMPTY, TRANSITIONS)
