@@ -119,3 +119,19 @@ def test_help_and_inspection_load_no_tensor_library(tmp_path: Path, program: Pat
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_real_program_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    from gpu_agent.workload.builder import build
+    from gpu_agent.workload.programs.classifier import source
+
+    (tmp_path / "c.gput").write_bytes(build(source(features=2, classes=3, hidden=(4,), feature_max=9.0))[0])
+    (tmp_path / "fits.csv").write_text("a,b,label\n0.5,9,2\n0,0,0\n")
+    (tmp_path / "not.csv").write_text("a,b,label\n0.5,9,2\n0,9.5,3\n")
+    command = ["--program", str(tmp_path / "c.gput"), "--format", "json"]
+    assert main(["data", "inspect", str(tmp_path / "fits.csv"), *command]) == 0
+    assert json.loads(capsys.readouterr().out)["program"] == "classifier"
+    assert main(["data", "inspect", str(tmp_path / "not.csv"), *command]) == 2
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [(f["row"], f["field"]) for f in found] == [(3, "features"), (3, "label")]
