@@ -1,0 +1,108 @@
+"""Files on the untrusted disk: written atomically, named by their digest, checked when read. Knows no table and no meaning."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from shared.errors import NotFound, Unavailable, VerificationFailed
+
+PIECE = 1024 * 1024
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that appears whole or not at all: temporary name, fsync, rename, fsync of the folder.
+
+    Raises:
+        Unavailable: the disk is full or not writable (code `disk-full`); nothing half-done stays behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise Unavailable(
+            f"{path.name} cannot be written: {error.strerror}", code="disk-full", remedy="Free space on the data volume."
+        ) from error
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """`data` as the whole content of `path`; see `atomic_file`."""
+    with atomic_file(path) as file:
+        file.write(data)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def file_digest(path: Path, algorithm: str) -> str:
+    """Hex digest of a whole file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+class DigestStore:
+    """A folder of files named by the digest of their bytes; the name is believed only after it was computed again."""
+
+    def __init__(self, folder: Path, algorithm: str) -> None:
+        self._folder = folder
+        self._algorithm = algorithm
+
+    def path(self, digest: str) -> Path:
+        """Where a digest's file is or would be."""
+        return self._folder / digest
+
+    def adopt(self, spooled: Path, digest: str) -> int:
+        """Move a spooled upload in under its digest; answers its size in bytes.
+
+        Raises:
+            VerificationFailed: the bytes are not what the name says (code `digest-mismatch`).
+        """
+        got = file_digest(spooled, self._algorithm)
+        if got != digest:
+            raise VerificationFailed(
+                "The uploaded bytes do not have the digest in the path",
+                code="digest-mismatch", remedy="Upload under the digest of the file's own bytes.",
+                expected=digest, got=got,
+            )  # fmt: skip
+        size = spooled.stat().st_size
+        with spooled.open("rb") as source, atomic_file(self.path(digest)) as target:
+            while piece := source.read(PIECE):
+                target.write(piece)
+        return size
+
+    def put(self, data: bytes, digest: str) -> None:
+        """Store bytes whose digest the caller has computed."""
+        write_atomically(self.path(digest), data)
+
+    def open(self, digest: str) -> Path:
+        """The verified file.
+
+        Raises:
+            NotFound: no such file. VerificationFailed: somebody changed it on disk (code `stored-file-changed`).
+        """
+        path = self.path(digest)
+        if not path.is_file():
+            raise NotFound(f"No stored file has the digest {digest}", code="file-not-found", remedy="Upload it first.")
+        got = file_digest(path, self._algorithm)
+        if got != digest:
+            raise VerificationFailed("A stored file was changed on disk", code="stored-file-changed", expected=digest, got=got)
+        return path

@@ -1,0 +1,133 @@
+"""Sealed checkpoints on the untrusted disk: the GPU seals, this room stores the chunks as they are and gives them back.
+
+File: magic ‖ parts; part = CBOR header length (u32 LE) ‖ CBOR [offset, length, [chunk lengths]] ‖ chunks. Only the GPU can open a chunk (it
+alone and the orchestrator know the key), and it verifies both digests at the end, so the format needs no checksum. Two are kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from orchestrator.files import atomic_file
+from orchestrator.gpu_session.bulk import BATCH_BYTES
+from orchestrator.gpu_session.life import GpuLife
+from orchestrator.gpu_session.placement import model_state
+from orchestrator.sessions.state import Checkpoint, ModelState
+from shared.canonical import cbor_bytes, cbor_value
+from shared.crypto.schedule import checkpoint_key
+from shared.crypto.secret import Secret
+from shared.errors import VerificationFailed
+from shared.wire.gpu import CheckpointPart, Committed, Restore
+from shared.wire.gpu import Checkpoint as CheckpointCommand
+
+MAGIC = b"GPUT-CHECKPOINT-1\n"
+KEPT = 2
+MAX_HEADER = 1 << 20
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A checkpoint that lies on disk."""
+
+    name: str
+    total: int
+    state: ModelState
+
+
+class Checkpoints:
+    """One session's checkpoints."""
+
+    def __init__(self, folder: Path, secret: Secret) -> None:
+        self._folder, self._secret = folder, secret
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.sealed"
+
+    def _key(self, name: str) -> bytes:
+        return checkpoint_key(self._secret.reveal(), name)
+
+    async def write(self, life: GpuLife, name: str, validation: float | None) -> Sealed:
+        """Let the GPU seal its committed state; the file appears whole or not at all. `name` is used once.
+
+        Raises:
+            Unavailable: no answer, or the disk is full. VerificationFailed: the parts do not fit together.
+        """
+        key, first, offset = self._key(name), None, 0
+        with atomic_file(self._path(name)) as file:
+            file.write(MAGIC)
+            while first is None or offset < first.total:
+                length = BATCH_BYTES if first is None else min(BATCH_BYTES, first.total - offset)
+                batch = await life.batch([CheckpointCommand(key=key, name=name, offset=offset, length=length)])
+                part = batch.answer(0, CheckpointPart)
+                first = first or part
+                _check_part(part, first, offset)
+                _write_part(file, part, batch.bulk)
+                offset += part.length
+        return Sealed(name, first.total, ModelState(first.model, first.optimiser, first.step, validation))
+
+    async def restore(self, life: GpuLife, checkpoint: Checkpoint) -> ModelState:
+        """Give a checkpoint back to the GPU, which verifies it; answers what it holds then.
+
+        Raises:
+            VerificationFailed: the GPU ended in another state than the journal names. CommandRefused: a chunk was tampered with.
+        """
+        key, committed = self._key(checkpoint.name), None
+        for offset, length, chunks in _read_parts(self._path(checkpoint.name)):
+            last = offset + length >= checkpoint.total
+            command = Restore(
+                key=key, name=checkpoint.name, offset=offset, length=length, records=len(chunks), last=last,
+                model=checkpoint.state.model if last else None, optimiser=checkpoint.state.optimiser if last else None,
+            )  # fmt: skip
+            answer = await life.batch([command], chunks)
+            committed = answer.answer(0, Committed) if last else None
+        if committed is None or (committed.model, committed.step) != (checkpoint.state.model, checkpoint.state.step):
+            raise VerificationFailed(f"Checkpoint {checkpoint.name} did not restore what it promised", code="checkpoint-mismatch",
+                                     expected=checkpoint.state.model, got=committed.model if committed else "nothing")  # fmt: skip
+        return model_state(committed, checkpoint.state.validation)
+
+    def usable(self, kept: list[Checkpoint]) -> Checkpoint | None:
+        """The newest checkpoint of the journal whose file is there."""
+        return next((c for c in reversed(kept) if self._path(c.name).is_file()), None)
+
+    def prune(self, kept: list[Checkpoint]) -> None:
+        """Remove files that the journal does not count on any more."""
+        names = {f"{checkpoint.name}.sealed" for checkpoint in kept[-KEPT:]}
+        if not self._folder.is_dir():
+            return
+        for path in self._folder.iterdir():
+            if path.suffix == ".sealed" and path.name not in names and not path.name.startswith("."):
+                path.unlink(missing_ok=True)
+
+
+def _check_part(part: CheckpointPart, first: CheckpointPart, offset: int) -> None:
+    same = (part.total, part.model, part.optimiser, part.step) == (first.total, first.model, first.optimiser, first.step)
+    if not same or part.offset != offset or part.length < 1:
+        raise VerificationFailed("The GPU's checkpoint parts do not fit together", code="checkpoint-mismatch")
+
+
+def _write_part(file: BinaryIO, part: CheckpointPart, chunks: list[bytes]) -> None:
+    header = cbor_bytes([part.offset, part.length, [len(chunk) for chunk in chunks]])
+    file.write(len(header).to_bytes(4, "little") + header)
+    for chunk in chunks:
+        file.write(chunk)
+
+
+def _read_parts(path: Path) -> Iterator[tuple[int, int, list[bytes]]]:
+    damaged = VerificationFailed(f"{path.name} is damaged", code="checkpoint-damaged")
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if file.read(len(MAGIC)) != MAGIC:
+            raise damaged
+        while raw := file.read(4):
+            length = int.from_bytes(raw, "little")
+            if len(raw) != 4 or length > min(MAX_HEADER, size):
+                raise damaged
+            match cbor_value(file.read(length)):
+                case [int(offset), int(covered), list(lengths)] if all(isinstance(n, int) and 0 <= n <= size for n in lengths):
+                    yield offset, covered, [file.read(n) for n in lengths]
+                case _:
+                    raise damaged

@@ -1,0 +1,84 @@
+"""The finished model as safetensors: committed bytes read under the D2H key, written atomically, checked against the committed digest.
+
+Knows no output policy and no HTTP.
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.files import atomic_file, file_digest
+from orchestrator.gpu_session.bulk import BATCH_BYTES, BATCH_RECORDS
+from orchestrator.gpu_session.life import GpuLife
+from orchestrator.weights import write_header
+from shared.claims.layout import RegionPlan, region_digest
+from shared.errors import VerificationFailed
+from shared.wire.gpu import MAX_BULK_RECORD, Export
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A model file: region digest, SHA-256 of the file, size in bytes."""
+
+    digest: str
+    sha256: str
+    size_bytes: int
+
+
+async def export_model(life: GpuLife, plan: RegionPlan, path: Path, expected: str) -> Exported:
+    """Read the committed model out of the GPU into `path`.
+
+    Raises:
+        VerificationFailed: what came out is not the committed model (code `export-mismatch`); no file appears.
+    """
+    with atomic_file(path) as file:
+        write_header(file, plan)
+        start = file.tell()
+        for group in _groups(plan):
+            batch = await life.batch([Export(offset=offset, length=length) for offset, length in group])
+            got = 0
+            for record in batch.bulk:
+                got += file.write(record)
+            if got != sum(length for _, length in group):
+                raise VerificationFailed("The GPU exported another number of bytes than asked for", code="export-mismatch")
+        file.flush()
+        digest = _digest(Path(file.name), start, plan)
+        if digest != expected:
+            raise VerificationFailed("The exported model is not the committed one", code="export-mismatch",
+                                     expected=expected, got=digest)  # fmt: skip
+    return Exported(digest, file_digest(path, "sha256"), path.stat().st_size)
+
+
+def _groups(plan: RegionPlan) -> list[list[tuple[int, int]]]:
+    """(offset, length) reads, tensor by tensor without padding, grouped into batches whose answers fit a frame."""
+    groups: list[list[tuple[int, int]]] = []
+    room = records = 0
+    for placed in plan.tensors:
+        for done in range(0, placed.size_bytes, BATCH_BYTES):
+            length = min(BATCH_BYTES, placed.size_bytes - done)
+            need = -(-length // MAX_BULK_RECORD)
+            if length > room or need > records:
+                groups.append([])
+                room, records = BATCH_BYTES, BATCH_RECORDS
+            groups[-1].append((placed.offset + done, length))
+            room, records = room - length, records - need
+    return groups
+
+
+def _digest(path: Path, start: int, plan: RegionPlan) -> str:
+    places: dict[int, int] = {}
+    at = start
+    for placed in plan.tensors:
+        if placed.size_bytes:  # a zero-size tensor may share its offset with the next one
+            places[placed.offset] = at
+        at += placed.size_bytes
+    if at == start:
+        return region_digest(plan, lambda _offset, _length: b"").hex()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        return region_digest(plan, lambda offset, length: _slice(view, places, offset, length)).hex()
+
+
+def _slice(view: mmap.mmap, places: dict[int, int], offset: int, length: int) -> bytes:
+    return b"" if length == 0 else view[places[offset] : places[offset] + length]

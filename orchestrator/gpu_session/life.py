@@ -1,0 +1,202 @@
+"""One life on the GPU: an SPDM session, the keys that hang on it, and batches of commands. Knows no visit and no storage.
+
+No key outlives the object: the SPDM session's export master secret becomes the command channel's keys and the root key, and is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from orchestrator.gpu_session.link import AgentLink
+from shared.attestation.gpu_verifier import GpuReference, GpuRoots, VerifiedGpu, verify_gpu_evidence, verify_statement_key
+from shared.attestation.nonces import gpu_nonce
+from shared.attestation.spdm_requester import SpdmRequester, SpdmSession
+from shared.canonical import sha256
+from shared.claims.manifest import EvidencePolicy
+from shared.crypto.command_channel import CommandChannel
+from shared.crypto.schedule import draw_epoch, resume_proof, root_key
+from shared.crypto.secret import Secret
+from shared.errors import BadRequest, GputError, ProtocolViolation, VerificationFailed
+from shared.service.clock import Clock, Entropy
+from shared.wire.codec import decode_all, encode_all
+from shared.wire.gpu import ANSWERS, CommandFrame, Failure, LifeOpened, OpenLife, Wire
+from shared.wire.visit import GpuEvidence
+
+W = TypeVar("W", bound=Wire)
+
+
+class CommandRefused(GputError):
+    """The GPU refused a command of a batch; what ran before it stays."""
+
+    status, default_code, title = 409, "gpu-refused", "The GPU refused"
+
+
+@dataclass(frozen=True)
+class GpuRoom:
+    """What the operator trusts of GPUs."""
+
+    roots: GpuRoots
+    reference: GpuReference
+    allow_emulated: bool
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Answers in the order of the commands, and the bulk bytes that came with them."""
+
+    answers: list[Any]
+    bulk: list[bytes]
+
+    def answer(self, index: int, kind: type[W]) -> W:
+        """The answer at `index`, which must be of `kind`. Raises: VerificationFailed."""
+        value = self.answers[index]
+        if not isinstance(value, kind):
+            raise VerificationFailed("The GPU gave another kind of answer than was asked for", code="answer-mismatch",
+                                     expected=kind.__name__, got=type(value).__name__)  # fmt: skip
+        return value
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a life is to be opened. `resume` is None for a fresh GPU, which is wiped first."""
+
+    number: int
+    boot_counter: int
+    resume: Secret | None
+
+
+class GpuLife:
+    """A life that stands: commands, draws, evidence. One batch at a time."""
+
+    def __init__(
+        self, link: AgentLink, session: SpdmSession, opening: Opening, room: GpuRoom, policy: EvidencePolicy,
+        clock: Clock, entropy: Entropy, statement_certificate: bytes,
+    ) -> None:  # fmt: skip
+        self.link = link
+        self.number = opening.number
+        self.boot_counter = opening.boot_counter
+        self._spdm, self._room, self._policy = session, room, policy
+        self._clock, self._entropy = clock, entropy
+        self._certificate = statement_certificate
+        self.master = Secret(session.take_export_master_secret())
+        self._channel = CommandChannel(self.master.reveal(), self.number, "orchestrator")
+        self._root = Secret(root_key(self.master.reveal(), self.number))
+        # Frames and SPDM records are counted: two at once would be out of order.
+        self.turn = asyncio.Lock()
+        self.verified: VerifiedGpu | None = None
+        self.statement_key: Any = None
+
+    # ------------------------------------------------------------ commands
+
+    async def batch(self, commands: Sequence[Wire], bulk: Sequence[bytes] = ()) -> Batch:
+        """Run a batch.
+
+        Raises:
+            CommandRefused: the GPU refused one of them. Unavailable: no answer (the life is over). VerificationFailed.
+        """
+        async with self.turn:
+            n, ciphertext, records = self._channel.seal(encode_all(list(commands)), bulk)
+            frame = CommandFrame(life=self.number, n=n, ct=ciphertext, bulk=records)
+            answer = await self.link.commands(frame)
+            payload, plain = self._channel.open(answer.life, answer.n, answer.ct, answer.bulk)
+        answers = decode_all(ANSWERS, payload)
+        last = answers[-1] if answers else None
+        if isinstance(last, Failure):
+            raise CommandRefused(f"{commands[len(answers) - 1].__class__.__name__}: {last.detail}", code=last.code)
+        if len(answers) != len(commands):
+            raise VerificationFailed("The GPU answered another number of commands", code="answer-mismatch",
+                                     expected=str(len(commands)), got=str(len(answers)))  # fmt: skip
+        return Batch(answers, plain)
+
+    def draw(self, epoch: int, ours: bytes, theirs: bytes) -> Secret:
+        """VS_e of a new epoch; the root key moves on and the old one is dropped."""
+        secret, following = draw_epoch(self._root.reveal(), epoch, ours, theirs)
+        self._root = Secret(following)
+        return Secret(secret)
+
+    def close(self) -> None:
+        """Forget every key of this life."""
+        self._channel.erase()
+        self._root = self.master = Secret(b"")
+
+    # ------------------------------------------------------------ evidence
+
+    async def evidence(self, challenge: bytes, signing_key: bytes, epoch: int) -> GpuEvidence:
+        """Fresh measurements inside the SPDM session, over a nonce that names challenge, session, epoch and signing key."""
+        nonce = gpu_nonce(challenge, self._spdm.th2, epoch, signing_key)
+        async with self.turn:
+            answer = await self.link.spdm(self._spdm.request_measurements(nonce))
+            report = self._spdm.parse_measurements(answer)
+        return GpuEvidence(
+            report=b64encode(report).decode(), chain=self._spdm.chain_pem, challenge=challenge.hex(),
+            th2=self._spdm.th2.hex(), epoch=epoch, statement_key=b64encode(self._certificate).decode(),
+        )  # fmt: skip
+
+    async def attest(self, signing_key: bytes, epoch: int) -> VerifiedGpu:
+        """Ask for evidence of our own and believe it only after verification.
+
+        Raises:
+            VerificationFailed: evidence, policy or statement key.
+        """
+        challenge = self._entropy(32)
+        nonce = gpu_nonce(challenge, self._spdm.th2, epoch, signing_key)
+        async with self.turn:
+            report = self._spdm.parse_measurements(await self.link.spdm(self._spdm.request_measurements(nonce)))
+        self.verified = await asyncio.to_thread(
+            verify_gpu_evidence, report, self._spdm.chain_pem, nonce=nonce, roots=self._room.roots,
+            reference=self._room.reference, allowed_roots=self._policy.roots, allow_emulated=self._room.allow_emulated,
+            at=self._clock(),
+        )  # fmt: skip
+        if self._certificate:
+            self.statement_key = verify_statement_key(self.verified, self._certificate)
+        return self.verified
+
+    async def open(self) -> LifeOpened:
+        """The life's first command; from here on bulk records can flow.
+
+        Raises:
+            VerificationFailed: the GPU is in another life, boot or session than it should be (`unexplained-life`).
+        """
+        opened = (await self.batch([OpenLife()])).answer(0, LifeOpened)
+        expected = (self.number, self.boot_counter)
+        if (opened.life, opened.boot_counter) != expected:
+            raise VerificationFailed(
+                "The GPU is in another life than this orchestrator opened", code="unexplained-life",
+                expected=f"life {expected[0]} boot {expected[1]}", got=f"life {opened.life} boot {opened.boot_counter}",
+            )  # fmt: skip
+        self._channel.set_masks(opened.h2d_iv_mask, opened.d2h_iv_mask)
+        return opened
+
+
+async def open_spdm(link: AgentLink, opening: Opening, signing_key: bytes, entropy: Entropy) -> SpdmSession:
+    """The SPDM exchange of one life, up to FINISH.
+
+    Raises:
+        VerificationFailed, ProtocolViolation: the responder refused (a wrong resume proof) or its messages fail. Unavailable.
+    """
+    requester = SpdmRequester(
+        entropy=entropy,
+        signing_key_digest=sha256(signing_key),
+        life=0 if opening.resume is None else opening.number,
+        resume=_prover(opening),
+    )
+    message: bytes | None = requester.start()
+    while message is not None:
+        message = requester.feed(await link.spdm(message))
+    return requester.session
+
+
+def _prover(opening: Opening) -> Callable[[bytes, bytes], bytes] | None:
+    secret = opening.resume
+    if secret is None:
+        return None
+    return lambda random, public: resume_proof(secret.reveal(), opening.number, opening.boot_counter, random, public)
+
+
+def refused_resume(error: GputError) -> bool:
+    """Whether opening failed because the GPU said no, and not because nobody answered."""
+    return isinstance(error, VerificationFailed | ProtocolViolation | BadRequest)

@@ -1,0 +1,59 @@
+"""The GPU's orchestrator port over HTTP: carries SPDM messages and command frames. Knows no key; nothing it says is trusted."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from dataclasses import dataclass
+
+from shared.errors import Unavailable
+from shared.names import ORCHESTRATOR_PORT
+from shared.service.http import PeerClient
+from shared.wire.codec import decode, encode
+from shared.wire.gpu import CommandFrame
+
+SPDM_TIMEOUT_S = 20.0
+COMMAND_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class PublicFacts:
+    """What anybody may ask of a GPU: hints only, every one of them is proven elsewhere before it counts."""
+
+    boot_counter: int
+    statement_key: bytes
+
+
+class AgentLink:
+    """One GPU's orchestrator port at its agent."""
+
+    def __init__(self, agent: PeerClient, gpu: str) -> None:
+        self._agent = agent
+        self._base = f"/v1/gpus/{gpu}"
+        self._port = f"{self._base}/ports/{ORCHESTRATOR_PORT}"
+        self.bytes_out = 0
+        self.bytes_in = 0
+
+    async def facts(self) -> PublicFacts:
+        """Boot counter and statement-key certificate. Raises: Unavailable."""
+        body = await self._agent.get_json(self._base)
+        try:
+            return PublicFacts(int(body["boot_counter"]), b64decode(body.get("statement_key") or ""))
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unavailable("The GPU agent's answer makes no sense", code="peer-malformed") from error
+
+    async def spdm(self, message: bytes) -> bytes:
+        """One SPDM message and its answer. Never repeated: SPDM has state. Raises: Unavailable."""
+        return await self._agent.post_bytes(
+            f"{self._port}/spdm", message, "application/octet-stream", timeout_s=SPDM_TIMEOUT_S
+        )
+
+    async def commands(self, frame: CommandFrame) -> CommandFrame:
+        """One batch and its answer. A lost connection is met with the same bytes again (the GPU answers them as before)."""
+        body = encode(frame)
+        self.bytes_out += len(body)
+        answer = await self._agent.post_bytes(
+            f"{self._port}/commands", body, "application/cbor", timeout_s=COMMAND_TIMEOUT_S,
+            idempotency_key=f"frame-{frame.life}-{frame.n}",
+        )  # fmt: skip
+        self.bytes_in += len(answer)
+        return decode(CommandFrame, answer)

@@ -1,0 +1,114 @@
+"""Opening a life: which life number to ask for, and what it means when the GPU says no (design 4.5 "Lives"). Knows no visit.
+
+The claim is committed before the GPU hears of it, so after a crash the GPU is in a life that the journal can explain; a GPU that is
+in no such life fails the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from orchestrator.gpu_session.life import GpuLife, GpuRoom, Opening, open_spdm, refused_resume
+from orchestrator.gpu_session.link import AgentLink, PublicFacts
+from orchestrator.gpu_session.sealed import SealedSecrets, SessionSecrets
+from orchestrator.sessions.book import Book
+from orchestrator.sessions.facts import claim, new_fact
+from shared.crypto.schedule import resume_secret
+from shared.crypto.secret import Secret
+from shared.crypto.signing import PartyKey
+from shared.errors import GputError, VerificationFailed
+from shared.protocol.session import SessionFact
+from shared.service.clock import Clock, Entropy
+from shared.wire.gpu import LifeOpened
+
+
+@dataclass(frozen=True)
+class OpenedLife:
+    """A life, and whether the GPU still holds the session (else it was wiped and must be filled again)."""
+
+    life: GpuLife
+    opened: LifeOpened
+    secrets: SessionSecrets
+    resumed: bool
+
+
+class Opener:
+    """Opens lives of one session on one GPU."""
+
+    def __init__(
+        self, book: Book, link: AgentLink, sealed: SealedSecrets, room: GpuRoom, signing_key: PartyKey,
+        clock: Clock, entropy: Entropy,
+    ) -> None:  # fmt: skip
+        self._book, self._link, self._sealed, self._room = book, link, sealed, room
+        self._signing_key, self._clock, self._entropy = signing_key, clock, entropy
+
+    async def open(self) -> OpenedLife:
+        """Resume if the GPU is where the journal says; begin afresh if it was wiped.
+
+        Raises:
+            VerificationFailed: code `unexplained-life`, or evidence. Unavailable: the agent does not answer.
+        """
+        secrets = self._sealed.load()
+        facts = await self._link.facts()
+        if secrets is not None:
+            for number, boot in self._candidates():
+                life = await self._try(Opening(number, boot, secrets.resume), facts)
+                if life is not None:
+                    return await self._settle(life, secrets, resumed=True)
+            self._must_be_wiped(facts)
+        return await self._fresh(secrets, facts)
+
+    def _candidates(self) -> Iterator[tuple[int, int]]:
+        # Oldest first: the last claim may or may not have reached the GPU, and asking in this order never runs ahead by more than one.
+        state = self._book.state
+        known = {*state.claims, *([(state.life, state.boot_counter)] if state.life else [])}
+        yield from sorted({(life + 1, boot) for life, boot in known}, key=lambda pair: pair[::-1])
+
+    async def _try(self, opening: Opening, facts: PublicFacts) -> GpuLife | None:
+        if (opening.number, opening.boot_counter) not in self._book.state.claims:
+            await self._book.record(claim(opening.number, opening.boot_counter))
+        try:
+            session = await open_spdm(self._link, opening, self._signing_key.public, self._entropy)
+        except GputError as error:
+            if refused_resume(error):
+                return None
+            raise
+        return GpuLife(
+            self._link, session, opening, self._room, self._book.state.manifest.gpu_evidence, self._clock, self._entropy,
+            facts.statement_key,
+        )  # fmt: skip
+
+    def _must_be_wiped(self, facts: PublicFacts) -> None:
+        state = self._book.state
+        highest = max([state.boot_counter, *(boot for _, boot in state.claims)])
+        if facts.boot_counter <= state.boot_counter and state.life:
+            raise VerificationFailed(
+                "The GPU refuses every life that this session's journal can explain", code="unexplained-life",
+                remedy="Somebody else may have resumed this session; submit it again if that was intended.",
+                expected=f"boot counter above {highest}", got=str(facts.boot_counter),
+            )  # fmt: skip
+
+    async def _fresh(self, secrets: SessionSecrets | None, facts: PublicFacts) -> OpenedLife:
+        opening = Opening(1, facts.boot_counter + 1, None)
+        life = await self._try(opening, facts)
+        if life is None:
+            raise VerificationFailed("The GPU refuses a fresh session", code="gpu-refused-session")
+        checkpoint = secrets.checkpoint if secrets is not None else Secret(self._entropy(32))
+        resume = Secret(resume_secret(life.master.reveal(), self._book.state.id))
+        return await self._settle(life, SessionSecrets(resume, checkpoint), resumed=False)
+
+    async def _settle(self, life: GpuLife, secrets: SessionSecrets, *, resumed: bool) -> OpenedLife:
+        state = self._book.state
+        verified = await life.attest(self._signing_key.public, state.last_epoch)
+        opened = await life.open()
+        if not resumed:
+            self._sealed.save(secrets)
+        life.master = Secret(b"")  # its children are derived; nothing needs it any more
+        await self._book.record(
+            new_fact(
+                SessionFact.LIFE_OPENED, life=life.number, boot_counter=life.boot_counter, device=verified.device,
+                backend=verified.backend.value, signing_key=self._signing_key.public.hex(), resumed=resumed,
+            )
+        )  # fmt: skip
+        return OpenedLife(life, opened, secrets, resumed)

@@ -1,0 +1,1 @@
+"""The orchestrator's side towards data holders: inbox, attested channels, reports. Knows no GPU command."""

@@ -1,0 +1,88 @@
+"""Where holders' reports and refusals meet the visit that waits for them. Knows no HTTP and no storage.
+
+A report is volatile until the runner has committed it: after a crash the visit is recalled and repeated, so an answer of 202 promises
+receipt, not effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from shared.errors import Conflict, NotPermitted
+from shared.wire.visit import VisitRefusal, VisitReport
+
+Word = VisitReport | VisitRefusal
+
+
+class Recall(Exception):  # noqa: N818  # not an error: the runner's word to itself
+    """The visit is to be called back: why, and whether the holder is to blame."""
+
+    def __init__(self, reason: str, *, blame: bool) -> None:
+        super().__init__(reason)
+        self.reason, self.blame = reason, blame
+
+
+@dataclass
+class _Open:
+    holder: str
+    epoch: int
+    word: asyncio.Future[Word]
+
+
+class Arrivals:
+    """Visits that are away, by id."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Open] = {}
+
+    def expect(self, visit: str, holder: str, epoch: int) -> None:
+        """The visit is about to be offered."""
+        self._open[visit] = _Open(holder, epoch, asyncio.get_running_loop().create_future())
+
+    def forget(self, visit: str) -> None:
+        """The visit is over; late words are refused from now on."""
+        entry = self._open.pop(visit, None)
+        if entry is not None and not entry.word.done():
+            entry.word.cancel()
+
+    def away(self, visit: str) -> bool:
+        """Whether the holder's word is still awaited."""
+        entry = self._open.get(visit)
+        return entry is not None and not entry.word.done()
+
+    def deliver(self, visit: str, holder: str, word: Word) -> None:
+        """A holder's report or refusal; the same one again has no effect.
+
+        Raises:
+            Conflict: nobody waits for it (code `visit-recalled`). NotPermitted: not that holder's visit.
+        """
+        entry = self._open.get(visit)
+        if entry is None or entry.word.cancelled():
+            raise Conflict(f"{visit} is not away any more", code="visit-recalled", remedy="Wait for the next offer.")
+        if entry.holder != holder:
+            raise NotPermitted("This is another holder's visit", code="not-your-visit")
+        if word.visit != visit or word.epoch != entry.epoch:
+            raise Conflict("The report speaks of another epoch or visit", code="visit-recalled",
+                           expected=str(entry.epoch), got=str(word.epoch))  # fmt: skip
+        if not entry.word.done():
+            entry.word.set_result(word)
+        elif entry.word.exception() is not None or entry.word.result() != word:
+            raise Conflict("Another report came first", code="visit-recalled")
+
+    def recall(self, visit: str, reason: str, *, blame: bool) -> None:
+        """Call a visit back: a veto, a cancellation, the holder's new channel."""
+        entry = self._open.get(visit)
+        if entry is not None and not entry.word.done():
+            entry.word.set_exception(Recall(reason, blame=blame))
+
+    async def word(self, visit: str, timeout_s: float) -> Word:
+        """The holder's word.
+
+        Raises:
+            Recall: the visit was called back, or the lease expired.
+        """
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._open[visit].word), timeout_s)
+        except TimeoutError:
+            raise Recall("the lease expired", blame=True) from None

@@ -1,0 +1,204 @@
+"""Attested channels to the holders of a session (design 4.2 step 4): both sides' quotes once, then signatures per visit.
+
+A channel lives as long as the orchestrator's life on the GPU: its session signing key and every one-time key are in memory only. What
+is saved is what others need to check signatures later (runtime data and evidence), never a key. Knows no HTTP route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, insert
+
+from orchestrator.ids import new_channel_id
+from orchestrator.sessions.book import Book, Row
+from orchestrator.tables import CHANNELS
+from shared.attestation.channel import (
+    VerifiedHolder,
+    build_orchestrator_runtime,
+    gpu_evidence_digest,
+    report_data,
+    verify_holder,
+    verify_one_time_key,
+)
+from shared.attestation.cpu_trust import CpuReference, CpuRoots
+from shared.attestation.cpu_verifier import CpuPolicy, CpuTrust
+from shared.canonical import sha256
+from shared.claims.manifest import RosterEntry
+from shared.crypto.signing import PartyKey
+from shared.errors import Conflict, LimitExceeded, NotPermitted
+from shared.names import Backend
+from shared.service.clock import Clock, Entropy
+from shared.service.evidence import EvidenceProvider
+from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, Evidence, GpuEvidence, Signed
+
+PENDING_S = 120.0
+MAX_PENDING = 1024
+Attest = Callable[[bytes, bytes], Awaitable[GpuEvidence]]
+"""(challenge, session signing key) -> fresh GPU evidence, asked inside the SPDM session."""
+
+
+@dataclass
+class Pending:
+    """An offer of ours that waits for the holder's proof."""
+
+    holder: str
+    session: str
+    runtime_data: bytes
+    evidence: Evidence
+    gpu_evidence: GpuEvidence
+    not_after: float
+    expires: float
+
+
+@dataclass
+class Channel:
+    """An open channel. `key` is the holder's next one-time key, taken once."""
+
+    id: str
+    verified: VerifiedHolder
+    orchestrator_runtime: str  # SHA-256, hex
+    holder_runtime: str
+    gpu_evidence: str
+    not_after: float
+    key: Signed | None
+    last_key: str = ""
+
+
+@dataclass(frozen=True)
+class CpuRoom:
+    """What the operator trusts: roots, reference values, and whether emulated evidence may count at all."""
+
+    roots: CpuRoots
+    reference: CpuReference
+    allow_emulated: bool
+
+
+class Channels:
+    """The channels of one life of one session."""
+
+    def __init__(
+        self, book: Book, *, signing_key: PartyKey, identity: PartyKey, provider: EvidenceProvider, room: CpuRoom,
+        attest: Attest, clock: Clock, entropy: Entropy,
+    ) -> None:  # fmt: skip
+        self._book, self.signing_key, self._identity = book, signing_key, identity
+        self._provider, self._room, self._attest = provider, room, attest
+        self._clock, self._entropy = clock, entropy
+        self._pending: dict[str, Pending] = {}
+        self._open: dict[str, Channel] = {}
+
+    def _entry(self, holder: str) -> RosterEntry:
+        state = self._book.state
+        entry = next((e for e in state.manifest.roster if e.holder == holder), None)
+        if entry is None or holder not in state.active:
+            raise NotPermitted(f"{holder} takes no part in this session", code="not-in-session",
+                               remedy="Approve the manifest first.")  # fmt: skip
+        return entry
+
+    async def offer(self, holder: str, request: ChannelRequest) -> ChannelOffer:
+        """Our proof, over the holder's nonce: fresh GPU evidence, then a quote that covers it.
+
+        Raises:
+            NotPermitted: not an active holder. LimitExceeded: too many unanswered offers.
+        """
+        self._entry(holder)
+        self._prune()
+        state, now = self._book.state, self._clock()
+        gpu = await self._attest(bytes.fromhex(request.nonce), self.signing_key.public)
+        not_after = int(now + state.manifest.orchestrator_evidence.max_age_s)
+        runtime = build_orchestrator_runtime(
+            session=state.id, holder=holder, manifest=state.manifest.digest().hex(), peer_nonce=request.nonce,
+            nonce=self._entropy(32).hex(), signing_key=self.signing_key.public, enrolled_key=self._identity.public,
+            gpu_evidence=gpu, not_after=not_after,
+        )  # fmt: skip
+        evidence = await self._provider.quote(report_data("orchestrator", runtime))
+        channel = new_channel_id(self._entropy)
+        self._pending[channel] = Pending(holder, state.id, runtime, evidence, gpu, not_after, now + PENDING_S)
+        return ChannelOffer(
+            channel=channel, runtime_data=b64encode(runtime).decode(), evidence=evidence, gpu_evidence=gpu
+        )
+
+    def _prune(self) -> None:
+        now = self._clock()
+        self._pending = {key: value for key, value in self._pending.items() if value.expires > now}
+        if len(self._pending) >= MAX_PENDING:
+            raise LimitExceeded("Too many channels wait for a proof", code="too-many-channels")
+
+    async def prove(self, holder: str, channel: str, proof: ChannelProof, enrolled_key: bytes) -> ChannelState:
+        """Verify the holder's proof and open the channel; it replaces the holder's earlier one.
+
+        Raises:
+            Conflict: no such offer, or expired (code `channel-expired`). VerificationFailed: the proof fails.
+        """
+        entry, pending = self._entry(holder), self._pending.get(channel)
+        if pending is None or pending.holder != holder or pending.expires < self._clock():
+            raise Conflict(f"There is no open offer {channel}", code="channel-expired", remedy="Ask for a new channel.")
+        policy = CpuPolicy.of(entry.evidence, allow_emulated=self._room.allow_emulated)
+        trust = CpuTrust(self._room.roots, self._room.reference, policy)
+        max_age, at = entry.evidence.max_age_s, self._clock()
+        # The quote's chain costs milliseconds of signatures: off the event loop.
+        verified = await asyncio.to_thread(
+            verify_holder, proof, channel=channel, orchestrator_runtime=pending.runtime_data, enrolled_key=enrolled_key,
+            cpu=trust, max_lifetime_s=max_age, at=at,
+        )  # fmt: skip
+        del self._pending[channel]
+        not_after = min(pending.not_after, verified.runtime.not_after)
+        self._book.row(self._row(channel, pending, verified))
+        await self._book.commit()
+        self._open[holder] = Channel(
+            channel, verified, sha256(pending.runtime_data).hex(), sha256(verified.runtime_data).hex(),
+            gpu_evidence_digest(pending.gpu_evidence), not_after, proof.one_time_key,
+        )  # fmt: skip
+        self._book.announce()
+        return ChannelState(channel=channel)
+
+    def _row(self, channel: str, pending: Pending, verified: VerifiedHolder) -> Row:
+        state = self._book.state
+        values = {
+            "channel": channel, "session": state.id, "holder": pending.holder, "life": state.life,
+            "boot_counter": state.boot_counter, "signing_key": self.signing_key.public.hex(),
+            "runtime_data": b64encode(pending.runtime_data).decode(), "evidence": pending.evidence.model_dump(mode="json"),
+            "gpu_evidence": pending.gpu_evidence.model_dump(mode="json"),
+            "holder_runtime_data": b64encode(verified.runtime_data).decode(), "opened_at": self._clock(),
+            "emulated": verified.cvm.backend is Backend.EMULATED,
+        }  # fmt: skip
+
+        def write(connection: Connection) -> None:
+            connection.execute(insert(CHANNELS).values(values))
+
+        return write
+
+    def ready(self, holder: str) -> Channel | None:
+        """The holder's channel, if it is open, young enough and has a one-time key left."""
+        channel = self._open.get(holder)
+        if channel is None or channel.key is None or channel.not_after <= self._clock():
+            return None
+        return channel
+
+    def is_open(self, holder: str) -> bool:
+        """Whether the holder has an open channel (with or without a key left)."""
+        return holder in self._open
+
+    def next_key(self, holder: str, signed: Signed | None) -> None:
+        """Remember the one-time key that came with a report. Raises: VerificationFailed, BadRequest."""
+        channel = self._open.get(holder)
+        if channel is None or signed is None:
+            return
+        verified = verify_one_time_key(
+            signed, signing_key=channel.verified.signing_key, session=self._book.state.id, holder=holder, channel=channel.id
+        )
+        # A repeat of the key just used would be useless: the holder opens with each key once.
+        if verified.digest != channel.last_key:
+            channel.key = signed
+
+    def close(self, holder: str) -> None:
+        """The holder's word is not good any more: it must open a new channel."""
+        self._open.pop(holder, None)
+
+
+def document_digest(signed: Signed) -> str:
+    """SHA-256 (hex) of a signed document's exact bytes."""
+    return sha256(b64decode(signed.document)).hex()

@@ -1,0 +1,79 @@
+"""What waits for each holder, over its standing long-poll. Knows no HTTP and no storage: it is volatile, and says so.
+
+Sequence numbers start at the clock's microseconds, so they grow over restarts. A holder that asks from before this process's start,
+or from before what is still kept, gets what still matters again from `standing`; receipts it missed it fetches from the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from shared.service.changes import Changes, Stopping
+from shared.service.clock import Clock
+from shared.wire.visit import Inbox, InboxItem
+
+KEPT = 256
+Standing = Callable[[str], Awaitable[list[dict[str, Any]]]]
+"""What still matters to a holder: field sets of items, without sequence numbers."""
+
+
+class _Box:
+    def __init__(self, floor: int, stopping: Stopping) -> None:
+        self.items: deque[InboxItem] = deque(maxlen=KEPT)
+        self.floor = floor
+        self.changes = Changes(stopping)
+
+
+class Inboxes:
+    """One bounded box per holder."""
+
+    def __init__(self, clock: Clock, stopping: Stopping) -> None:
+        self._clock, self._stopping = clock, stopping
+        self._seq = int(clock() * 1_000_000)
+        self._start = self._seq
+        self._boxes: dict[str, _Box] = {}
+        self.last_seen: dict[str, float] = {}
+
+    def _box(self, holder: str) -> _Box:
+        return self._boxes.setdefault(holder, _Box(self._start, self._stopping))
+
+    def _item(self, fields: dict[str, Any]) -> InboxItem:
+        self._seq += 1
+        return InboxItem(seq=self._seq, **fields)
+
+    def post(self, holder: str, **fields: Any) -> None:
+        """Put one item into a holder's box and wake it."""
+        box = self._box(holder)
+        if len(box.items) == KEPT:
+            box.floor = box.items[0].seq
+        box.items.append(self._item(fields))
+        box.changes.notify()
+
+    def withdraw(self, holder: str, session: str, kinds: tuple[str, ...]) -> None:
+        """Take back items that no longer hold (a recalled offer)."""
+        box = self._box(holder)
+        kept = [item for item in box.items if item.session != session or item.kind not in kinds]
+        box.items = deque(kept, maxlen=KEPT)
+
+    async def read(self, holder: str, after: int, wait_s: float, standing: Standing) -> Inbox:
+        """Everything after `after`; waits up to `wait_s` seconds for the first item."""
+        self.last_seen[holder] = self._clock()
+        box = self._box(holder)
+        if after < box.floor:
+            again = [self._item(fields) for fields in await standing(holder)]
+            if again:
+                return Inbox(items=again, next=again[-1].seq)
+            after = self._seq
+        seen = box.changes.version
+        items = _after(box, after)
+        if not items and wait_s > 0:
+            await box.changes.wait(seen, wait_s)
+            items = _after(box, after)
+        self.last_seen[holder] = self._clock()
+        return Inbox(items=items, next=items[-1].seq if items else after)
+
+
+def _after(box: _Box, after: int) -> list[InboxItem]:
+    return [item for item in box.items if item.seq > after]

@@ -1,0 +1,28 @@
+"""Ids of sessions and visits: 80 random or derived bits in lower-case base32. Knows no storage."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b32encode
+
+from shared.service.clock import Entropy
+
+
+def _id(prefix: str, value: bytes) -> str:
+    return f"{prefix}_{b32encode(value).decode().lower()}"
+
+
+def new_session_id(owner: str, key: str) -> str:
+    """The session of one submission act: the same caller and Idempotency-Key give the same id, also after a crash."""
+    digest = hashlib.sha256(len(owner).to_bytes(8, "big") + owner.encode() + key.encode()).digest()
+    return _id("s", digest[:10])
+
+
+def new_visit_id(entropy: Entropy) -> str:
+    """A fresh visit; a repeated visit is a new one."""
+    return _id("v", entropy(10))
+
+
+def new_channel_id(entropy: Entropy) -> str:
+    """A fresh channel to a holder."""
+    return _id("c", entropy(10))

@@ -1,0 +1,93 @@
+"""The itinerary: which holder the GPU visits when, and with which records. Pure: knows the manifest alone, no state, no clock.
+
+A planned visit is fixed by the manifest (design 4.1): never by a holder's mood, an epoch, an attempt or an address. So a visit
+that is repeated after a crash carries the same records, and a skipped one leaves everybody else's records as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import shake_256
+
+from shared.canonical import cbor_bytes
+from shared.claims.manifest import Manifest
+from shared.claims.visit import CursorRange
+
+
+@dataclass(frozen=True)
+class PlannedVisit:
+    """One stop. `index` counts all stops from 1; `round` from 1; `first_step` is the global step if nothing is skipped."""
+
+    round: int
+    index: int
+    holder: str
+    cursor: CursorRange
+    steps: int
+    first_step: int
+
+
+@dataclass(frozen=True)
+class Itinerary:
+    """Every stop of a session, computed on demand: nothing grows with the number of rounds."""
+
+    manifest: Manifest
+
+    @property
+    def length(self) -> int:
+        """Number of planned visits."""
+        return self.manifest.rounds * len(self.manifest.roster)
+
+    @property
+    def steps_per_round(self) -> int:
+        """Training steps in one round over the whole roster."""
+        return sum(self.manifest.steps_for(entry.holder) for entry in self.manifest.roster)
+
+    @property
+    def total_steps(self) -> int:
+        """Training steps of the session if nothing is skipped."""
+        return self.manifest.rounds * self.steps_per_round
+
+    def order(self, round_number: int) -> tuple[str, ...]:
+        """Holders of one round in travel order: the roster's, or a Fisher-Yates shuffle drawn from (seed, round)."""
+        names = [entry.holder for entry in self.manifest.roster]
+        if self.manifest.visit_order == "roster":
+            return tuple(names)
+        # SHAKE-256 rather than `random`: the order must be the same in every version of every language.
+        draws = shake_256(cbor_bytes(["gput/visit-order", self.manifest.training.seed, round_number]))
+        stream = draws.digest(8 * len(names))
+        for last in range(len(names) - 1, 0, -1):
+            chosen = int.from_bytes(stream[8 * last : 8 * last + 8], "big") % (last + 1)
+            names[last], names[chosen] = names[chosen], names[last]
+        return tuple(names)
+
+    def visit(self, index: int) -> PlannedVisit:
+        """The stop number `index` (1-based). Raises: IndexError beyond the last."""
+        if not 1 <= index <= self.length:
+            raise IndexError(f"visit {index} of {self.length}")
+        round_before, place = divmod(index - 1, len(self.manifest.roster))
+        order = self.order(round_before + 1)
+        holder = order[place]
+        steps = self.manifest.steps_for(holder)
+        before_in_round = sum(self.manifest.steps_for(name) for name in order[:place])
+        return PlannedVisit(
+            round=round_before + 1,
+            index=index,
+            holder=holder,
+            cursor=self._cursor(steps, round_before),
+            steps=steps,
+            first_step=round_before * self.steps_per_round + before_in_round,
+        )
+
+    def __iter__(self) -> Iterator[PlannedVisit]:
+        return (self.visit(index) for index in range(1, self.length + 1))
+
+    def _cursor(self, steps: int, earlier_visits: int) -> CursorRange:
+        # Every holder is visited once a round, so its earlier visits are the rounds before this one.
+        count = steps * self.manifest.training.batch_size
+        return CursorRange(
+            start=earlier_visits * count,
+            count=count,
+            order=self.manifest.record_order,
+            seed=self.manifest.training.seed,
+        )

@@ -1,0 +1,1 @@
+"""The session's transparency log: leaves, tree, signed heads, receipts. Knows no HTTP."""

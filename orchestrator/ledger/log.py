@@ -1,0 +1,86 @@
+"""Leaves and signed heads of a session's log. Knows no HTTP; the tree's size lives in the journal's facts.
+
+A leaf is a receipt (COSE bytes) or an event (deterministic CBOR ["gput/log-event/1", session, kind, details]): restores, recalls,
+roll-backs and repeats are leaves themselves (design 4.3), so nobody can hide one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from orchestrator.ledger.tree import MerkleTree
+from orchestrator.sessions.book import Row
+from orchestrator.tables import HEADS, LEAVES
+from shared.canonical import cbor_bytes
+from shared.crypto.signing import PartyKey
+from shared.crypto.tree_head import TreeHead, sign_tree_head
+from shared.protocol.merkle import leaf_hash
+
+EVENT = "gput/log-event/1"
+
+
+@dataclass(frozen=True)
+class NewLeaf:
+    """A leaf about to be appended: what the journal's fact says of it, and its row."""
+
+    fact: dict[str, Any]
+    row: Row
+
+
+def event_leaf(tree: MerkleTree, session: str, kind: str, details: dict[str, Any]) -> NewLeaf:
+    """The leaf of something that happened to the session besides a closed visit."""
+    return _leaf(tree, session, "event", cbor_bytes([EVENT, session, kind, details]), {"visit": details.get("visit")})
+
+
+def receipt_leaf(tree: MerkleTree, session: str, cose: bytes, *, visit: str, holder: str, outcome: str) -> NewLeaf:
+    """The leaf of one visit's receipt."""
+    return _leaf(tree, session, "receipt", cose, {"visit": visit, "holder": holder, "outcome": outcome})
+
+
+def _leaf(tree: MerkleTree, session: str, kind: str, leaf: bytes, columns: dict[str, Any]) -> NewLeaf:
+    index = tree.size
+    values = {"session": session, "idx": index, "kind": kind, "leaf": leaf, **columns}
+
+    def write(connection: Connection) -> None:
+        connection.execute(insert(LEAVES).values(values))
+
+    return NewLeaf({"index": index, "hash": leaf_hash(leaf).hex()}, write)
+
+
+@dataclass(frozen=True)
+class SignedHead:
+    """A tree head and the session signing key's signature (64 bytes)."""
+
+    head: TreeHead
+    signature: bytes
+    signing_key: bytes
+
+
+def sign_head(tree: MerkleTree, session: str, key: PartyKey, at: float) -> SignedHead:
+    """The log's head as it stands."""
+    head = TreeHead(session, tree.size, tree.root(), int(at))
+    return SignedHead(head, sign_tree_head(head, key), key.public)
+
+
+def head_row(signed: SignedHead) -> Row:
+    """Keep the newest signed head for readers."""
+    values = {
+        "size": signed.head.size, "root": signed.head.root.hex(), "time": signed.head.time,
+        "signature": signed.signature, "signing_key": signed.signing_key.hex(),
+    }  # fmt: skip
+
+    def write(connection: Connection) -> None:
+        where = HEADS.c.session == signed.head.session
+        if connection.execute(update(HEADS).where(where).values(values)).rowcount == 0:
+            connection.execute(insert(HEADS).values(session=signed.head.session, **values))
+
+    return write
+
+
+def read_head(connection: Connection, session: str) -> dict[str, Any] | None:
+    """The newest stored head, as a row."""
+    row = connection.execute(select(HEADS).where(HEADS.c.session == session)).mappings().first()
+    return None if row is None else dict(row)

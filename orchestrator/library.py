@@ -1,0 +1,180 @@
+"""The orchestrator's library: parties, programs, weights and validation data it was given. Knows no HTTP and no session.
+
+Rows point to files by digest; what is read from disk is checked against its digest again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Table, insert, select
+
+from orchestrator.files import DigestStore
+from orchestrator.sessions.submission import Known, weights_digest
+from orchestrator.tables import FILES, PARTIES, PROGRAMS
+from shared.canonical import sha256
+from shared.claims.archive import Archive, open_archive
+from shared.claims.layout import plan_memory
+from shared.claims.manifest import Manifest
+from shared.crypto.signing import fingerprint
+from shared.errors import Conflict, NotFound, VerificationFailed
+from shared.service.clock import Clock
+from shared.service.store import Store
+
+KINDS = ("weights", "validation")
+
+
+class Library:
+    """Programs, weights, validation datasets and parties."""
+
+    def __init__(self, store: Store, folder: Path, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self.archives = DigestStore(folder / "programs", "sha256")
+        self.files = {kind: DigestStore(folder / kind, "sha256") for kind in KINDS}
+        self._opened = lru_cache(maxsize=16)(open_archive)
+
+    # ------------------------------------------------------------ parties
+
+    async def enrol(self, name: str, role: str, public_key: bytes) -> tuple[dict[str, Any], bool]:
+        """Enrol a party; answers its row and whether it is new.
+
+        Raises:
+            Conflict: the name or the key belongs to another enrolment (code `party-exists`).
+        """
+        row = {
+            "name": name, "role": role, "public_key": public_key.hex(), "fingerprint": fingerprint(public_key),
+            "enrolled_at": self._clock(),
+        }  # fmt: skip
+
+        def act(connection: Connection) -> tuple[dict[str, Any], bool]:
+            where = (PARTIES.c.name == name) | (PARTIES.c.fingerprint == row["fingerprint"])
+            old = connection.execute(select(PARTIES).where(where)).mappings().first()
+            if old is None:
+                connection.execute(insert(PARTIES).values(row))
+                return row, True
+            if any(old[key] != row[key] for key in ("name", "role", "public_key")):
+                raise Conflict(f"{name} or this key is enrolled already, differently", code="party-exists",
+                               remedy="Use another name, or the enrolled key.")  # fmt: skip
+            return dict(old), False
+
+        return await self._store.write(act)
+
+    async def party_by_key(self, key: str) -> dict[str, Any] | None:
+        """The enrolled party with this key fingerprint (hex)."""
+        return await self._store.read(
+            lambda c: _first(c.execute(select(PARTIES).where(PARTIES.c.fingerprint == key)).mappings().first())
+        )
+
+    # ------------------------------------------------------------ programs
+
+    async def add_program(self, digest: str, data: bytes) -> tuple[dict[str, Any], bool]:
+        """Store an archive under its program digest (SHA-384 of its manifest).
+
+        Raises:
+            InvalidProgram: the archive is not sound. VerificationFailed: it is another program (`digest-mismatch`).
+        """
+        archive = open_archive(data)
+        if archive.digest.hex() != digest:
+            raise VerificationFailed("The archive is not the program in the path", code="digest-mismatch",
+                                     remedy="Upload under the program's own digest.", expected=digest, got=archive.digest.hex())  # fmt: skip
+        name = sha256(data).hex()
+        self.archives.put(data, name)
+        row = {
+            "digest": digest, "archive_sha256": name, "archive_bytes": len(data),
+            "summary": program_summary(archive, len(data)), "stored_at": self._clock(),
+        }  # fmt: skip
+        return row["summary"], await self._insert_once(PROGRAMS, row, ("digest",))
+
+    async def archive_bytes(self, digest: str) -> bytes:
+        """The archive of a program. Raises: NotFound (code `unknown-program`), VerificationFailed."""
+        row = await self._store.read(
+            lambda c: c.execute(select(PROGRAMS.c.archive_sha256).where(PROGRAMS.c.digest == digest)).first()
+        )
+        if row is None:
+            raise NotFound(f"There is no program {digest}", code="unknown-program", remedy="Upload the archive first.")
+        return self.archives.open(row.archive_sha256).read_bytes()
+
+    async def program(self, digest: str) -> Archive:
+        """The opened archive; opening is remembered by the bytes' content."""
+        archive = self._opened(await self.archive_bytes(digest))
+        if archive.digest.hex() != digest:
+            raise VerificationFailed("The stored archive is another program", code="stored-file-changed")
+        return archive
+
+    # ------------------------------------------------------------ files
+
+    async def add_file(self, kind: str, digest: str, spooled: Path) -> tuple[dict[str, Any], bool]:
+        """Take over a spooled upload. Raises: VerificationFailed (`digest-mismatch`)."""
+        size = self.files[kind].adopt(spooled, digest)
+        row = {"kind": kind, "digest": digest, "size_bytes": size, "stored_at": self._clock()}
+        created = await self._insert_once(FILES, row, ("kind", "digest"))
+        return {key: row[key] for key in ("digest", "size_bytes", "stored_at")}, created
+
+    async def _insert_once(self, table: Table, row: dict[str, Any], keys: Sequence[str]) -> bool:
+        def act(connection: Connection) -> bool:
+            where = [table.c[key] == row[key] for key in keys]
+            if connection.execute(select(table.c[keys[0]]).where(*where)).first():
+                return False
+            connection.execute(insert(table).values(row))
+            return True
+
+        return await self._store.write(act)
+
+    # ------------------------------------------------------------ what a submission is judged by
+
+    async def known_for(self, manifest: Manifest, gpus: tuple[str, ...], allow_emulated: bool) -> Known:
+        """What is known about the things that this manifest names."""
+        programs = {}
+        try:
+            programs[manifest.program] = (await self.program(manifest.program)).manifest
+        except NotFound:
+            pass  # the check reports it with its field
+        wanted = [weights_digest(manifest, program) for program in programs.values()]
+        weights, validation = await self._store.read(lambda c: (_sizes(c, "weights"), _sizes(c, "validation")))
+        return Known(
+            programs=programs,
+            weights={d: partial(self.files["weights"].open, d) for d in wanted if d is not None and d in weights},
+            validation=validation,
+            parties=await self._store.read(_holders),
+            gpus=gpus,
+            allow_emulated=allow_emulated,
+        )
+
+    async def page(self, table: Table, key: str, after: str | None, limit: int, **where: str) -> list[dict[str, Any]]:
+        """Rows of a table in order of `key`, after a cursor."""
+        statement = select(table).order_by(table.c[key]).limit(limit)
+        for name, value in where.items():
+            statement = statement.where(table.c[name] == value)
+        if after is not None:
+            statement = statement.where(table.c[key] > after)
+        return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
+
+
+def _first(row: Mapping[Any, Any] | None) -> dict[str, Any] | None:
+    return None if row is None else dict(row)
+
+
+def _sizes(connection: Connection, kind: str) -> dict[str, int]:
+    rows = connection.execute(select(FILES.c.digest, FILES.c.size_bytes).where(FILES.c.kind == kind))
+    return {row.digest: row.size_bytes for row in rows}
+
+
+def _holders(connection: Connection) -> dict[str, str]:
+    rows = connection.execute(select(PARTIES.c.name, PARTIES.c.fingerprint).where(PARTIES.c.role == "holder"))
+    return {row.name: row.fingerprint for row in rows}
+
+
+def program_summary(archive: Archive, archive_bytes: int) -> dict[str, Any]:
+    """What the API says of a program."""
+    manifest = archive.manifest
+    return {
+        "digest": archive.digest.hex(), "name": manifest.name, "description": manifest.description,
+        "loss_unit": manifest.loss_unit, "operators": list(manifest.operators),
+        "records": manifest.records.model_dump(mode="json"), "parameters": len(manifest.parameters),
+        "state": len(manifest.state), "model_bytes": plan_memory(manifest, manifest.defaults).model.length,
+        "archive_bytes": archive_bytes, "initial_weights": manifest.initial_weights.model_dump(mode="json", exclude={"rules"}),
+        "defaults": manifest.defaults.model_dump(mode="json"), "tokenizer": manifest.tokenizer,
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Schema history of the orchestrator's tables; run by `shared.service.migrations`."""

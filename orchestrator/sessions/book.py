@@ -1,0 +1,134 @@
+"""A session's book: its folded state and the one way to write to it. Knows no GPU, no HTTP, no protocol step.
+
+Facts are *staged* (checked against the tables and applied in memory at once) and *committed* together before the next outward act
+that depends on them (design 4.3, 4.7). A failed commit leaves the book unusable: its owner opens it again from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection, insert, update
+
+from orchestrator.sessions.state import SessionState
+from orchestrator.sessions.views import summary
+from orchestrator.tables import SESSIONS, VISITS
+from shared.errors import GputError, Unavailable
+from shared.service.changes import Changes
+from shared.service.clock import Clock
+from shared.service.journal import Journal, NewFact
+from shared.service.store import Store
+
+Row = Callable[[Connection], object]
+"""A projection written in the same transaction as the facts it follows from."""
+
+
+class Book:
+    """One session, in memory and on disk. All calls come from the event loop's thread."""
+
+    def __init__(self, state: SessionState, *, store: Store, journal: Journal, clock: Clock, changes: Changes) -> None:
+        self.state = state
+        self.changes = changes
+        self._store, self._journal, self._clock = store, journal, clock
+        self._durable = state.seq
+        self._facts: list[NewFact] = []
+        self._rows: list[Row] = []
+        self._new_visits: dict[str, dict[str, Any]] = {}
+        self._changed_visits: dict[str, dict[str, Any]] = {}
+        self._tail: asyncio.Future[None] | None = None
+        self._broken = False
+        self.live: dict[str, Any] = {}  # what no decision reads: who is waited for, which step is running
+
+    def stage(self, fact: NewFact, *rows: Row) -> None:
+        """Check `fact` against the tables, apply it, and remember it for the next commit.
+
+        Raises:
+            ProtocolViolation: the tables do not allow it; nothing changed.
+        """
+        self._refuse_if_broken()
+        before = self.state.current
+        self.state.apply(fact.kind, fact.body, self._clock())
+        self._facts.append(fact)
+        self._rows.extend(rows)
+        self._track(before)
+
+    def row(self, row: Row) -> None:
+        """A projection that goes with the next commit."""
+        self._rows.append(row)
+
+    async def commit(self) -> None:
+        """Everything staged so far is durable when this returns.
+
+        Raises:
+            Unavailable, Conflict: the database refused; the book is closed for good.
+        """
+        self._refuse_if_broken()
+        if self._facts or self._rows:
+            self._tail = asyncio.ensure_future(self._write())
+        if self._tail is not None:
+            await asyncio.shield(self._tail)
+
+    async def record(self, fact: NewFact, *rows: Row) -> None:
+        """`stage` and `commit`."""
+        self.stage(fact, *rows)
+        await self.commit()
+
+    def announce(self) -> None:
+        """Wake everybody who watches the session (nothing durable changed)."""
+        self.changes.notify()
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken:
+            raise Unavailable("The session's book is closed after a failed commit", code="book-closed")
+
+    def _track(self, before: Any) -> None:
+        for visit in (before, self.state.current):
+            if visit is None:
+                continue
+            view = visit.view(self.state.id)
+            if visit is self.state.current and visit is not before:
+                self._new_visits[visit.id] = {"number": visit.number, **view}
+            elif visit.id in self._new_visits:
+                self._new_visits[visit.id].update(view)
+            else:
+                self._changed_visits[visit.id] = view
+
+    async def _write(self) -> None:
+        facts, rows = self._facts, self._rows
+        new, changed = self._new_visits, self._changed_visits
+        self._facts, self._rows, self._new_visits, self._changed_visits = [], [], {}, {}
+        expected, at = self._durable, self._clock()
+        self._durable += len(facts)
+        session, values = self.state.id, self._projection()
+
+        def act(connection: Connection) -> None:
+            self._journal.append(connection, session, facts, expected_seq=expected, at=at)
+            connection.execute(update(SESSIONS).where(SESSIONS.c.id == session).values(values))
+            _write_visits(connection, session, new, changed)
+            for row in rows:
+                row(connection)
+
+        try:
+            await self._store.write(act)
+        except GputError:
+            self._broken = True
+            raise
+        self.changes.notify()
+
+    def _projection(self) -> dict[str, Any]:
+        state = self.state
+        return {
+            "phase": state.phase.value, "version": state.seq, "updated_at": state.updated_at, "summary": summary(state),
+        }  # fmt: skip
+
+
+def _write_visits(connection: Connection, session: str, new: dict[str, Any], changed: dict[str, Any]) -> None:
+    for visit, view in new.items():
+        data = {key: value for key, value in view.items() if key != "number"}
+        connection.execute(
+            insert(VISITS).values(id=visit, session=session, number=view["number"], holder=view["holder"], phase=view["phase"], data=data)
+        )
+    for visit, view in changed.items():
+        connection.execute(update(VISITS).where(VISITS.c.id == visit).values(phase=view["phase"], data=view))

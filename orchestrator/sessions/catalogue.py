@@ -1,0 +1,180 @@
+"""All sessions: creating one, opening one's book after full verification, listing. Knows no GPU and no HTTP.
+
+Whatever is loaded from storage is verified again: the manifest from its owner's signature, approvals from the holders', facts from
+the journal's chain. Projection rows are only shown.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select
+
+from orchestrator.ids import new_session_id
+from orchestrator.library import Library
+from orchestrator.sessions.approvals import MANIFEST_LABEL, verify_approval
+from orchestrator.sessions.book import Book
+from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.state import SessionState
+from orchestrator.sessions.submission import check_manifest, read_manifest
+from orchestrator.sessions.views import summary
+from orchestrator.tables import SESSIONS
+from shared.claims.manifest import Manifest
+from shared.crypto.signing import fingerprint, verify
+from shared.errors import NotFound, VerificationFailed
+from shared.names import Role
+from shared.protocol.session import SESSION, SessionFact
+from shared.service.changes import Changes, Stopping
+from shared.service.clock import Clock
+from shared.service.journal import Fact, Journal
+from shared.service.store import Store
+from shared.wire.visit import Signed
+
+_DECISIONS = {"session.approved", "session.refused", "session.vetoed"}
+
+
+class Catalogue:
+    """Books by session id. A book stays open while its session lives."""
+
+    def __init__(self, store: Store, journal: Journal, library: Library, clock: Clock, stopping: Stopping) -> None:
+        self._store, self._journal, self._library = store, journal, library
+        self._clock, self._stopping = clock, stopping
+        self._books: dict[str, Book] = {}
+
+    async def submit(
+        self, signed: Signed, *, owner: str, owner_key: bytes, act: str, gpu: str, gpus: tuple[str, ...], allow_emulated: bool
+    ) -> Book:
+        """Check a signed manifest whole and create its session; the same `act` answers the same session.
+
+        Raises:
+            ManifestRefused: with every finding. VerificationFailed: not the owner's signature.
+        """
+        session = new_session_id(owner, act)
+        document, signature = b64decode(signed.document), b64decode(signed.signature)
+        verify(owner_key, MANIFEST_LABEL, document, signature)
+        manifest = read_manifest(document)
+        if await self._exists(session):
+            return await self.open(session)
+        check_manifest(manifest, gpu, await self._library.known_for(manifest, gpus, allow_emulated))
+        await self._create(session, manifest, document, signature, owner, owner_key, gpu)
+        return await self.open(session)
+
+    async def _exists(self, session: str) -> bool:
+        statement = select(SESSIONS.c.id).where(SESSIONS.c.id == session)
+        return await self._store.read(lambda c: c.execute(statement).first()) is not None
+
+    async def _create(
+        self, session: str, manifest: Manifest, document: bytes, signature: bytes, owner: str, owner_key: bytes, gpu: str
+    ) -> None:
+        at = self._clock()
+        fact = new_fact(
+            SessionFact.SUBMITTED, Role.OWNER, manifest=manifest.digest().hex(), owner=owner,
+            owner_key=fingerprint(owner_key), gpu=gpu,
+        )  # fmt: skip
+        state = SessionState(session, manifest, owner, gpu)
+        state.apply(fact.kind, fact.body, at)
+
+        def write(connection: Connection) -> None:
+            number = (connection.execute(select(func.max(SESSIONS.c.number))).scalar() or 0) + 1
+            row = {
+                "id": session, "number": number, "owner": owner, "owner_key": owner_key.hex(), "manifest": document,
+                "signature": signature, "gpu": gpu, "phase": state.phase.value, "version": state.seq,
+                "created_at": at, "updated_at": at, "summary": summary(state),
+            }  # fmt: skip
+            connection.execute(insert(SESSIONS).values(row))
+            self._journal.append(connection, session, [fact], expected_seq=0, at=at)
+
+        await self._store.write(write)
+
+    async def open(self, session: str) -> Book:
+        """The session's book, verified from the ground up when it was not open yet.
+
+        Raises:
+            NotFound: no such session. VerificationFailed: storage was tampered with.
+        """
+        book = self._books.get(session)
+        if book is None:
+            state = await self._load(session)
+            # Two requests may have loaded at once; the first one's book is everybody's.
+            book = self._books.setdefault(session, self._book(state))
+        return book
+
+    async def reopen(self, session: str) -> Book:
+        """A fresh book from the journal, in place of one that a failed commit has closed."""
+        old = self._books.pop(session, None)
+        book = await self.open(session)
+        if old is not None:
+            old.announce()
+        return book
+
+    def _book(self, state: SessionState) -> Book:
+        return Book(
+            state, store=self._store, journal=self._journal, clock=self._clock, changes=Changes(self._stopping)
+        )
+
+    async def _load(self, session: str) -> SessionState:
+        statement = select(SESSIONS).where(SESSIONS.c.id == session)
+
+        def read(connection: Connection) -> tuple[Mapping[Any, Any] | None, list[Fact]]:
+            row = connection.execute(statement).mappings().first()
+            return row, [] if row is None else self._journal.load(connection, session)
+
+        row, facts = await self._store.read(read)
+        if row is None:
+            raise NotFound(f"There is no session {session}", code="unknown-session")
+        return fold(row, facts)
+
+    async def live(self) -> list[Book]:
+        """Books of every session that has not ended, oldest first."""
+        final = [phase.value for phase in SESSION.phases() if SESSION.final(phase)]
+        statement = select(SESSIONS.c.id).where(SESSIONS.c.phase.not_in(final)).order_by(SESSIONS.c.number)
+        return [await self.open(row.id) for row in await self._store.read(lambda c: list(c.execute(statement)))]
+
+    async def page(self, after: int, limit: int, phase: str | None = None) -> list[dict[str, Any]]:
+        """Rows of sessions in order of submission."""
+        statement = select(SESSIONS).where(SESSIONS.c.number > after).order_by(SESSIONS.c.number).limit(limit)
+        if phase is not None:
+            statement = statement.where(SESSIONS.c.phase == phase)
+        return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
+
+    async def row(self, session: str) -> dict[str, Any]:
+        """A session's row. Raises: NotFound."""
+        statement = select(SESSIONS).where(SESSIONS.c.id == session)
+        found = await self._store.read(lambda c: c.execute(statement).mappings().first())
+        if found is None:
+            raise NotFound(f"There is no session {session}", code="unknown-session")
+        return dict(found)
+
+
+def fold(row: Mapping[Any, Any], facts: list[Fact]) -> SessionState:
+    """A session's state from its row and its verified facts.
+
+    1. The journal's first fact names manifest digest and owner's key; the row's manifest and key must be those.
+    2. The owner's signature covers the manifest's bytes.
+    3. Every approval, refusal and veto carries a roster holder's signature over this manifest.
+
+    Raises:
+        VerificationFailed: any of these fails.
+    """
+    document, owner_key = bytes(row["manifest"]), bytes.fromhex(row["owner_key"])
+    if not facts or facts[0].kind != "session.submitted":
+        raise VerificationFailed(f"The journal of {row['id']} does not begin with its submission", code="journal-tampered")
+    manifest, first = read_manifest(document), facts[0].body
+    if manifest.digest().hex() != first["manifest"] or fingerprint(owner_key) != first["owner_key"]:
+        raise VerificationFailed(f"The stored manifest of {row['id']} is not the submitted one", code="manifest-changed",
+                                 expected=first["manifest"], got=manifest.digest().hex())  # fmt: skip
+    verify(owner_key, MANIFEST_LABEL, document, bytes(row["signature"]))
+    state = SessionState(row["id"], manifest, first["owner"], first["gpu"])
+    for fact in facts:
+        if fact.kind in _DECISIONS:
+            signed = Signed(document=fact.body["document"], signature=fact.body["signature"])
+            verify_approval(signed, bytes.fromhex(fact.body["public_key"]), session=row["id"], manifest=manifest)
+        state.apply(fact.kind, fact.body, fact.at)
+    return state
+
+
+def signed_manifest(row: Mapping[Any, Any]) -> Signed:
+    """The manifest exactly as its owner signed it."""
+    return Signed(document=b64encode(row["manifest"]).decode(), signature=b64encode(row["signature"]).decode())

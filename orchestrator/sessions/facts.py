@@ -1,0 +1,34 @@
+"""The journal's vocabulary: how a fact of one of the three tables becomes a journal row and back. Knows no storage.
+
+A row's kind is `machine.fact`, for instance `visit.granted`; its body names who stated it (`by`). Besides the tables there is one
+kind of its own, `gpu.claimed`: the life number that is about to be asked of the GPU, written down before the GPU hears of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.names import Role
+from shared.protocol.session import SessionFact
+from shared.protocol.training import TrainingFact
+from shared.protocol.visit import VisitFact
+from shared.service.journal import NewFact
+
+CLAIMED = "gpu.claimed"
+TableFact = SessionFact | VisitFact | TrainingFact
+_MACHINES: dict[type, str] = {SessionFact: "session", VisitFact: "visit", TrainingFact: "training"}
+
+
+def kind_of(fact: TableFact) -> str:
+    """The journal kind of a table's fact."""
+    return f"{_MACHINES[type(fact)]}.{fact.value}"
+
+
+def new_fact(fact: TableFact, by: Role = Role.ORCHESTRATOR, **body: Any) -> NewFact:
+    """A fact to be appended; `body` is JSON and holds no secret and no byte of anybody's record."""
+    return NewFact(kind_of(fact), {"by": by.value, **body})
+
+
+def claim(life: int, boot_counter: int) -> NewFact:
+    """The intention to open `life`; `boot_counter` is the one that the GPU is expected to have then."""
+    return NewFact(CLAIMED, {"life": life, "boot_counter": boot_counter})

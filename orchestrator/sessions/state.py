@@ -1,0 +1,257 @@
+"""A session's state: its journal, folded. The same function folds history and applies the newest fact. Knows no storage.
+
+Nothing here is believed from a projection row: the manifest comes verified, the facts come from the verified journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.itinerary import Itinerary
+from orchestrator.ledger.tree import MerkleTree
+from orchestrator.sessions.visit_state import VisitState
+from shared.claims.manifest import Manifest
+from shared.errors import VerificationFailed
+from shared.names import Role, SessionPhase
+from shared.protocol.session import SESSION, SessionFact
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """The last committed model: digests (hex) of model and optimiser state, global step, held-out loss if known."""
+
+    model: str
+    optimiser: str
+    step: int
+    validation: float | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A sealed file and what it holds: the model after `position` visits of the itinerary."""
+
+    name: str
+    position: int
+    total: int
+    state: ModelState
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where things lie in the GPU: region handles by kind, dataset regions, and the digests that must never change."""
+
+    code: str
+    control: str
+    model_region: int
+    dataset_region: int
+    dataset_length: int
+    validation_region: int | None
+
+
+@dataclass
+class SessionState:
+    """Everything a decision about the session reads."""
+
+    id: str
+    manifest: Manifest
+    owner: str
+    gpu: str
+    phase: SessionPhase = SESSION.initial
+    seq: int = 0
+    updated_at: float = 0.0
+    decisions: dict[str, str] = field(default_factory=dict)
+    claims: list[tuple[int, int]] = field(default_factory=list)  # (life, boot counter) asked for since the last opened life
+    life: int = 0
+    boot_counter: int = 0
+    device: str | None = None
+    backend: str | None = None
+    signing_key: str | None = None
+    placement: Placement | None = None
+    initial: ModelState | None = None
+    committed: ModelState | None = None
+    position: int = 0  # stops of the itinerary that are behind us: closed, rejected or skipped
+    attempts: int = 0  # attempts at the next stop
+    blamed: int = 0  # of those, the ones that ended by the holder's fault or absence
+    last_epoch: int = 0
+    current: VisitState | None = None
+    visits_planned: int = 0
+    visits_closed: int = 0
+    records_done: dict[str, int] = field(default_factory=dict)
+    traffic: dict[str, int] = field(default_factory=dict)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    tree: MerkleTree = field(default_factory=MerkleTree)
+    offered_heads: dict[str, int] = field(default_factory=dict)  # log size last shown to each holder
+    first_validation: float | None = None
+    exported: dict[str, Any] | None = None
+    failure: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        self.itinerary = Itinerary(self.manifest)
+
+    # ------------------------------------------------------------ questions
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can happen any more."""
+        return SESSION.final(self.phase)
+
+    @property
+    def quorum(self) -> int:
+        """Approvals the manifest asks for."""
+        return self.manifest.quorum or len(self.manifest.roster)
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """Holders that approved and did not veto, in roster order."""
+        return tuple(e.holder for e in self.manifest.roster if self.decisions.get(e.holder) == "approve")
+
+    def may_skip(self, holder: str) -> bool:
+        """Whether enough others remain for the manifest's quorum when this holder's visit is left out."""
+        return len([name for name in self.active if name != holder]) >= self.quorum
+
+    @property
+    def done(self) -> bool:
+        """Whether the whole itinerary lies behind us."""
+        return self.position >= self.itinerary.length
+
+    # ------------------------------------------------------------ facts
+
+    def apply(self, kind: str, body: dict[str, Any], at: float) -> None:
+        """Fold one fact in.
+
+        Raises:
+            ProtocolViolation: the tables do not allow it here; nothing changed.
+        """
+        machine, _, fact = kind.partition(".")
+        if machine == "session":
+            self.phase = SESSION.after(self.phase, SessionFact(fact), Role(body["by"]))
+        elif fact == "planned":
+            self._planned(body, at)
+        elif machine in ("visit", "training"):
+            self._open(body["visit"]).move(machine, fact, Role(body["by"]), body, at)
+        handler = _HANDLERS.get(kind)
+        if handler is not None:
+            handler(self, body)
+        if "leaf" in body:
+            self._grow(body["leaf"])
+        self.seq += 1
+        self.updated_at = at
+
+    def _open(self, visit: str) -> VisitState:
+        if self.current is None or self.current.id != visit:
+            raise VerificationFailed(f"{visit} is not the visit that is open", code="journal-inconsistent")
+        return self.current
+
+    def _planned(self, body: dict[str, Any], at: float) -> None:
+        self.visits_planned += 1
+        self.attempts += 1
+        self.last_epoch = max(self.last_epoch, body["epoch"])
+        self.current = VisitState.planned(body, self.visits_planned, at)
+
+    def _grow(self, leaf: dict[str, Any]) -> None:
+        if leaf["index"] != self.tree.size:
+            raise VerificationFailed("The log's leaves are out of order in the journal", code="journal-inconsistent")
+        self.tree.append(bytes.fromhex(leaf["hash"]))
+
+    def _advance(self) -> None:
+        self.position, self.attempts, self.blamed = self.position + 1, 0, 0
+
+    def _count(self, **amounts: int) -> None:
+        for name, amount in amounts.items():
+            self.traffic[name] = self.traffic.get(name, 0) + amount
+
+
+def _life_opened(state: SessionState, body: dict[str, Any]) -> None:
+    state.life, state.boot_counter = body["life"], body["boot_counter"]
+    state.device, state.backend, state.signing_key = body["device"], body["backend"], body["signing_key"]
+    state.claims.clear()
+
+
+def _placed(state: SessionState, body: dict[str, Any]) -> None:
+    state.placement = Placement(**body["placement"])
+    if body["model"] is not None:  # absent when a checkpoint is about to be restored over it
+        state.initial = state.committed = ModelState(**body["model"])
+        state.position = state.attempts = state.blamed = 0
+        if state.first_validation is None:
+            state.first_validation = state.committed.validation
+
+
+def _restored(state: SessionState, body: dict[str, Any]) -> None:
+    state.committed = ModelState(**body["model"])
+    state.position, state.attempts, state.blamed = body["position"], 0, 0
+
+
+def _checkpointed(state: SessionState, body: dict[str, Any]) -> None:
+    made = Checkpoint(body["name"], body["position"], body["total"], ModelState(**body["model"]))
+    state.checkpoints = [*state.checkpoints[-1:], made]
+
+
+def _offered(state: SessionState, body: dict[str, Any]) -> None:
+    if state.current is not None:
+        state.offered_heads[state.current.holder] = body["log_size"]
+
+
+def _fenced(state: SessionState, body: dict[str, Any]) -> None:
+    state.last_epoch = max(state.last_epoch, body["fence_epoch"])
+    state._count(holder_to_gpu_records=body.get("length", 0), holder_to_gpu_sent=body.get("bytes_sent", 0))
+
+
+def _abandoned(state: SessionState, body: dict[str, Any]) -> None:
+    state.current = None
+    state.last_epoch = max(state.last_epoch, body.get("fence_epoch", 0))
+    if body.get("blame"):
+        state.blamed += 1
+    if not body.get("again", True):
+        state._advance()
+
+
+def _closed(state: SessionState, body: dict[str, Any]) -> None:
+    visit = state.current
+    if visit is None:
+        return
+    state.committed = ModelState(**body["model"])
+    state.visits_closed += 1
+    state.records_done[visit.holder] = state.records_done.get(visit.holder, 0) + visit.records
+    state.current = None
+    state._advance()
+
+
+def _rejected(state: SessionState, body: dict[str, Any]) -> None:
+    state.current = None
+    state.visits_closed += 1
+    state._advance()
+
+
+def _exported(state: SessionState, body: dict[str, Any]) -> None:
+    state.exported = {"digest": body["digest"], "sha256": body["sha256"], "size_bytes": body["size_bytes"]}
+
+
+def _failed(state: SessionState, body: dict[str, Any]) -> None:
+    state.failure = {"code": body["code"], "detail": body["detail"]}
+    state.current = None
+
+
+_HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
+    "gpu.claimed": lambda s, b: s.claims.append((b["life"], b["boot_counter"])),
+    "session.approved": lambda s, b: s.decisions.update({b["holder"]: "approve"}),
+    "session.refused": lambda s, b: s.decisions.update({b["holder"]: "refuse"}),
+    "session.vetoed": lambda s, b: s.decisions.update({b["holder"]: "veto"}),
+    "session.life_opened": _life_opened,
+    "session.placed": _placed,
+    "session.restored": _restored,
+    "session.checkpointed": _checkpointed,
+    "session.exported": _exported,
+    "session.failed": _failed,
+    "visit.offered": _offered,
+    "visit.fenced": _fenced,
+    "visit.recalled": _abandoned,
+    "visit.quarantined": _abandoned,
+    "visit.lost": _abandoned,
+    "training.recalled": _abandoned,
+    "training.quarantined": _abandoned,
+    "training.lost": _abandoned,
+    "training.rejected": _rejected,
+    "training.closed": _closed,
+}

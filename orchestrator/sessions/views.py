@@ -1,0 +1,75 @@
+"""What readers see of a session, as JSON values. Decides nothing. Knows no storage and no HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.sessions.state import SessionState
+from shared.names import SessionPhase
+
+TRAFFIC = (
+    "holder_to_gpu_records", "holder_to_gpu_sent", "orchestrator_to_gpu", "gpu_to_orchestrator", "from_holders", "to_holders",
+)  # fmt: skip
+
+
+def waiting_for(state: SessionState) -> list[str]:
+    """For whom the session waits, as far as the journal knows; the runner adds what it waits for at this moment."""
+    if state.phase is SessionPhase.AWAITING_APPROVAL:
+        return [_undecided(entry.holder, state) for entry in state.manifest.roster if entry.holder not in state.active]
+    if state.phase is SessionPhase.PAUSED:
+        return [f"{state.owner} (paused)"]
+    if state.phase is SessionPhase.READY:
+        return [state.gpu]
+    return []
+
+
+def _undecided(holder: str, state: SessionState) -> str:
+    decision = state.decisions.get(holder)
+    return f"{holder} ({'approval' if decision is None else 'said ' + decision})"
+
+
+def summary(state: SessionState) -> dict[str, Any]:
+    """The part of the session's page that is stored with it."""
+    committed, visit = state.committed, state.current
+    return {
+        "id": state.id,
+        "name": state.manifest.name,
+        "phase": state.phase.value,
+        "waiting_for": waiting_for(state),
+        "version": state.seq,
+        "manifest_digest": state.manifest.digest().hex(),
+        "owner": state.owner,
+        "program": state.manifest.program,
+        "gpu": state.gpu,
+        "backend": state.backend,
+        "updated_at": state.updated_at,
+        "round": min(state.manifest.rounds, state.position // len(state.manifest.roster) + 1),
+        "rounds": state.manifest.rounds,
+        "visits_closed": state.visits_closed,
+        "visits_total": state.itinerary.length,
+        "step": committed.step if committed else 0,
+        "steps_total": state.itinerary.total_steps,
+        "holders": [_holder(entry.holder, state) for entry in state.manifest.roster],
+        "current_visit": None if visit is None else {
+            "id": visit.id, "holder": visit.holder, "phase": visit.shown_phase, "round": visit.round,
+            "index": visit.index, "attempt": visit.attempt,
+        },
+        "failure": state.failure,
+        "validation_loss": _validation(state),
+        "model": state.exported,
+        "log": {"size": state.tree.size, "root": state.tree.root().hex()},
+        "bytes": {name: state.traffic.get(name, 0) for name in TRAFFIC},
+    }  # fmt: skip
+
+
+def _holder(name: str, state: SessionState) -> dict[str, Any]:
+    return {
+        "holder": name, "decision": state.decisions.get(name), "channel": False, "last_seen": None,
+        "records_done": state.records_done.get(name, 0),
+    }  # fmt: skip
+
+
+def _validation(state: SessionState) -> dict[str, float | None] | None:
+    if state.manifest.validation is None or state.committed is None:
+        return None
+    return {"first": state.first_validation, "last": state.committed.validation}

@@ -1,0 +1,120 @@
+"""The orchestrator's tables. Rows are projections and pointers: what decides is the journal, signatures and digests.
+
+Knows no behaviour. Migration: `orchestrator/migrations`.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text
+
+METADATA = MetaData()
+
+PARTIES = Table(
+    "parties", METADATA,
+    Column("name", String(63), primary_key=True),
+    Column("role", String(16), nullable=False),
+    Column("public_key", String(64), nullable=False),
+    Column("fingerprint", String(64), nullable=False, unique=True),
+    Column("enrolled_at", Float, nullable=False),
+)  # fmt: skip
+
+PROGRAMS = Table(
+    "programs", METADATA,
+    Column("digest", String(96), primary_key=True),
+    Column("archive_sha256", String(64), nullable=False),
+    Column("archive_bytes", BigInteger, nullable=False),
+    Column("summary", JSON, nullable=False),
+    Column("stored_at", Float, nullable=False),
+)  # fmt: skip
+
+FILES = Table(
+    "files", METADATA,
+    Column("kind", String(16), primary_key=True),  # weights | validation
+    Column("digest", String(64), primary_key=True),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("stored_at", Float, nullable=False),
+)  # fmt: skip
+
+SESSIONS = Table(
+    "sessions", METADATA,
+    Column("id", String(18), primary_key=True),
+    Column("number", Integer, nullable=False, unique=True),  # order of submission; the listing's cursor
+    Column("owner", String(63), nullable=False),
+    Column("owner_key", String(64), nullable=False),
+    Column("manifest", LargeBinary, nullable=False),
+    Column("signature", LargeBinary, nullable=False),
+    Column("gpu", String(63), nullable=False),
+    Column("phase", String(20), nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("updated_at", Float, nullable=False),
+    Column("summary", JSON, nullable=False),
+)  # fmt: skip
+
+APPROVALS = Table(
+    "approvals", METADATA,
+    Column("session", String(18), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("holder", String(63), nullable=False),
+    Column("decision", String(8), nullable=False),
+    Column("document", LargeBinary, nullable=False),
+    Column("signature", LargeBinary, nullable=False),
+    Column("at", Float, nullable=False),
+)  # fmt: skip
+
+VISITS = Table(
+    "visits", METADATA,
+    Column("id", String(18), primary_key=True),
+    Column("session", String(18), nullable=False),
+    Column("number", BigInteger, nullable=False),  # order of planning within the session; the listing's cursor
+    Column("holder", String(63), nullable=False),
+    Column("phase", String(16), nullable=False),
+    Column("data", JSON, nullable=False),
+    Index("visits_by_session", "session", "number", unique=True),
+)  # fmt: skip
+
+LOSSES = Table(
+    "losses", METADATA,
+    Column("session", String(18), primary_key=True),
+    Column("visit", String(18), primary_key=True),
+    Column("step", BigInteger, primary_key=True),
+    Column("holder", String(63), nullable=False),
+    Column("loss", Float, nullable=False),
+)  # fmt: skip
+
+LEAVES = Table(
+    "log_leaves", METADATA,
+    Column("session", String(18), primary_key=True),
+    Column("idx", BigInteger, primary_key=True),
+    Column("kind", String(8), nullable=False),  # receipt | event
+    Column("leaf", LargeBinary, nullable=False),
+    Column("visit", String(18)),
+    Column("holder", String(63)),
+    Column("outcome", String(16)),
+)  # fmt: skip
+
+CHANNELS = Table(
+    "channels", METADATA,
+    Column("channel", String(40), primary_key=True),
+    Column("session", String(18), nullable=False, index=True),
+    Column("holder", String(63), nullable=False),
+    Column("life", Integer, nullable=False),
+    Column("boot_counter", Integer, nullable=False),
+    Column("signing_key", String(64), nullable=False),
+    Column("runtime_data", Text, nullable=False),
+    Column("evidence", JSON, nullable=False),
+    Column("gpu_evidence", JSON, nullable=False),
+    Column("holder_runtime_data", Text, nullable=False),
+    Column("opened_at", Float, nullable=False),
+    Column("emulated", Boolean, nullable=False),
+)  # fmt: skip
+
+HEADS = Table(
+    "tree_heads", METADATA,
+    Column("session", String(18), primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("root", String(64), nullable=False),
+    Column("time", BigInteger, nullable=False),
+    Column("signature", LargeBinary, nullable=False),
+    Column("signing_key", String(64), nullable=False),
+)  # fmt: skip
