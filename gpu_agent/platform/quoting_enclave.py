@@ -14,17 +14,16 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from gpu_agent.platform.pki import QuotingKeys
 from shared.attestation.quote import SignatureData, TdReport, pack_header, pack_qe_report, pack_quote, parse_qe_report
 from shared.canonical import cbor_bytes, sha256, sha384
 from shared.crypto.derived_key import DERIVED_KEY_BYTES, derived_key_info
 from shared.crypto.hpke import seal
+from shared.crypto.schedule import hkdf
 from shared.crypto.secret import Secret
 from shared.errors import BadRequest, ConfigurationError, EmulationWarning, NotFound
 from shared.wire.visit import Evidence
-
-from .pki import QuotingKeys
 
 TD_ATTRIBUTES = (1 << 28).to_bytes(8, "little")  # SEPT_VE_DISABLE, never DEBUG
 XFAM = (0xE7).to_bytes(8, "little")  # x87, SSE, AVX, AVX-512
@@ -113,9 +112,7 @@ class QuotingEnclave:
         if not 1 <= len(label) <= MAX_LABEL:
             raise BadRequest(f"a label has 1 to {MAX_LABEL} characters", code="bad-label")
         info = cbor_bytes(["gput/derived-key", cvm.mr_td, cvm.name, label])
-        key = HKDF(algorithm=hashes.SHA256(), length=DERIVED_KEY_BYTES, salt=None, info=info).derive(
-            self._secret.reveal()
-        )
+        key = hkdf(self._secret.reveal(), info, DERIVED_KEY_BYTES)
         return seal(recipient, key, derived_key_info(name, label, recipient))
 
     def _cvm(self, name: str) -> Cvm:

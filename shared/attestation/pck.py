@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -21,6 +21,8 @@ SGX_PREFIX = bytes.fromhex("2a864886f84d010d01")  # DER contents of that OID; on
 PPID, PCE_ID, FMSPC, PLATFORM_INSTANCE = 1, 3, 4, 6
 CHAIN_LENGTH = 3
 MAX_CHAIN_BYTES = 16 * 1024
+# What `cryptography` raises on hostile certificates; its own exceptions are no family.
+_BAD = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension)
 DER_OID, DER_OCTETS, DER_SEQUENCE = 0x06, 0x04, 0x30
 
 
@@ -58,13 +60,16 @@ def verify_pck_chain(pem: bytes, roots: Mapping[str, x509.Certificate], at: floa
             got=fingerprint,
             remedy="check that the evidence comes from the installation or maker whose root is in the trust folder",
         )
-    for name, certificate in (("PCK leaf", leaf), ("platform CA", authority), ("root", root)):
-        _check_validity(name, certificate, at)
     _check_issued("platform CA", authority, root, issuer_is_root=True)
     _check_issued("PCK leaf", leaf, authority, issuer_is_root=False)
     if _is_authority(leaf):
         raise _broken("the PCK leaf is a certificate authority")
-    key = leaf.public_key()
+    for name, certificate in (("PCK leaf", leaf), ("platform CA", authority), ("root", root)):
+        _check_validity(name, certificate, at)
+    try:
+        key = leaf.public_key()
+    except _BAD:
+        raise _broken("the PCK key cannot be read") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _broken("the PCK key is not P-256")
     return _identity(leaf, key, fingerprint)
@@ -75,7 +80,7 @@ def _load(pem: bytes) -> list[x509.Certificate]:
         raise _malformed(f"the chain has {len(pem)} bytes")
     try:
         chain = x509.load_pem_x509_certificates(pem.rstrip(b"\0"))
-    except ValueError:
+    except _BAD:
         raise _malformed("the chain is not PEM certificates") from None
     if len(chain) != CHAIN_LENGTH:
         raise _malformed(f"the chain has {len(chain)} certificates, not leaf, platform CA and root")
@@ -100,7 +105,7 @@ def _check_issued(name: str, certificate: x509.Certificate, issuer: x509.Certifi
         raise _broken(f"the {name} is not a certificate authority")
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (InvalidSignature, ValueError, TypeError):
+    except (InvalidSignature, *_BAD):
         raise _broken(f"the {name} was not issued by the next certificate") from None
 
 
@@ -108,7 +113,7 @@ def _is_authority(certificate: x509.Certificate) -> bool:
     try:
         basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
         usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
-    except (x509.ExtensionNotFound, ValueError):
+    except (x509.ExtensionNotFound, *_BAD):
         return False
     return basic.ca and usage.key_cert_sign
 
@@ -116,7 +121,7 @@ def _is_authority(certificate: x509.Certificate) -> bool:
 def _identity(leaf: x509.Certificate, key: ec.EllipticCurvePublicKey, root_fingerprint: str) -> PckIdentity:
     try:
         extension = leaf.extensions.get_extension_for_oid(SGX_EXTENSION).value
-    except (x509.ExtensionNotFound, ValueError):
+    except (x509.ExtensionNotFound, *_BAD):
         raise _malformed("the PCK leaf has no SGX extension") from None
     if not isinstance(extension, x509.UnrecognizedExtension):
         raise _malformed("the SGX extension was read as something else")

@@ -1,0 +1,206 @@
+"""HTTP surface of the untrusted platform: MUX control for the orchestrator, the quoting enclave for its CVMs. Knows no PKI.
+
+Routes: PUT /v1/gpus/{gpu}/mux (RFC 9421, orchestrator's key), GET /v1/gpus, POST /cvms/{name}/quote and /cvms/{name}/derived-key
+(bearer token of that CVM).
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path as FilePath
+from typing import Annotated
+
+import httpx2
+from fastapi import APIRouter, Depends, FastAPI, Header, Path
+from pydantic import Field
+
+from gpu_agent.platform.files import Installation, read_private
+from gpu_agent.platform.manufacture import NAME, load_cvms
+from gpu_agent.platform.measurement import installed_package, measure_code
+from gpu_agent.platform.mux_control import MuxControl, MuxState
+from gpu_agent.platform.pki import QuotingKeys
+from gpu_agent.platform.quoting_enclave import Cvm, QuotingEnclave
+from gpu_agent.platform.settings import PlatformSettings
+from shared.attestation.one_time_keys import decoded
+from shared.claims import Claim
+from shared.crypto.secret import Secret
+from shared.crypto.signing import PartyKey, fingerprint, load_public
+from shared.errors import ConfigurationError, NotAuthenticated
+from shared.names import Role
+from shared.service.app import create_service_app
+from shared.service.callers import require
+from shared.service.clock import system_clock, system_entropy
+from shared.service.http import Peers
+from shared.service.migrations import upgrade
+from shared.service.replay import ReplayWindow
+from shared.service.signatures import KeyResolver, KnownKey, SignedAuth
+from shared.service.store import Store
+from shared.wire.visit import Base64, Evidence
+
+VERSION = "1"
+TITLE = "GPU Travelling platform (EMULATED)"
+CvmName = Annotated[str, Path(pattern=rf"^{NAME.pattern}$")]
+
+
+class MuxRequest(Claim):
+    """Bind to `orchestrator`, `holder-X`, or null for nobody."""
+
+    port: str | None
+
+
+class MuxAnswer(Claim):
+    """The state in force after a switch."""
+
+    gpu: str
+    port: str | None
+    switches: int
+
+
+class MuxList(Claim):
+    """All GPUs of this platform."""
+
+    items: list[MuxAnswer]
+
+
+class QuoteRequest(Claim):
+    """64 bytes, hex."""
+
+    report_data: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+
+
+class DerivedKeyRequest(Claim):
+    """`recipient`: raw one-time HPKE public key."""
+
+    label: Annotated[str, Field(min_length=1, max_length=120)]
+    recipient: Base64
+
+
+class DerivedKeyAnswer(Claim):
+    """32 bytes sealed to the recipient."""
+
+    sealed: Base64
+
+
+def load_enclave(place: Installation, overrides: Mapping[str, list[FilePath]]) -> QuotingEnclave:
+    """The installation's enclave, its CVMs measured now; `overrides` names other code folders for a CVM.
+
+    Raises:
+        ConfigurationError: nothing was manufactured, or code cannot be measured.
+    """
+    packages = load_cvms(place)
+    if not packages or not overrides.keys() <= packages.keys():
+        raise ConfigurationError(
+            f"this installation has the CVMs {', '.join(sorted(packages)) or 'of nobody'}",
+            code="installation-file",
+            remedy="run `python -m gpu_agent.platform manufacture --cvms …` first",
+        )
+    cvms = {
+        name: Cvm(name, measure_code(overrides.get(name) or [installed_package(package) for package in trees]))
+        for name, trees in packages.items()
+    }
+    keys = QuotingKeys(
+        read_private(place.pck_key, "the PCK key"), place.pck_chain.read_bytes(), place.cpu_roots.read_bytes()
+    )
+    return QuotingEnclave(keys, Secret(read_private(place.secret, "the installation secret")), cvms)
+
+
+def create_platform_app(
+    settings: PlatformSettings, base_url: str, *, transports: Mapping[str, httpx2.AsyncBaseTransport] | None = None
+) -> FastAPI:
+    """The platform's application.
+
+    Args:
+        base_url: address that callers sign for.
+        transports: of tests, by base URL.
+
+    Raises:
+        ConfigurationError: the installation is incomplete or a key file unusable.
+    """
+    place = Installation(settings.state_dir)
+    enclave = load_enclave(place, settings.cvms)
+    tokens = {name: read_private(place.token(name), "the token").decode() for name in enclave.cvms}
+    key, orchestrator = PartyKey.load(place.mux_key), load_public(settings.orchestrator_key.read_bytes())
+    upgrade(settings.store_url, "gpu_agent.platform")
+    store = Store(settings.store_url)
+    peers = Peers(transports=transports or {}, entropy=system_entropy)
+    agent = peers.peer(settings.agent_url, "agent", auth=SignedAuth(key, system_clock, system_entropy))
+
+    async def bind(gpu: str, port: str | None) -> None:
+        await agent.put_json(f"/v1/platform/gpus/{gpu}/mux", {"port": port})
+
+    @asynccontextmanager
+    async def closing(_app: FastAPI) -> AsyncIterator[None]:
+        async with peers:
+            yield
+
+    app = create_service_app(
+        TITLE,
+        VERSION,
+        settings=settings,
+        store=store,
+        lifespan=closing,
+        keys=_only(orchestrator),
+        # A switch leaves no row in the store, so the nonce must be durable before it happens.
+        replay=ReplayWindow(store, system_clock, durable=True),
+        base_url=base_url,
+    )
+    app.include_router(mux_routes(MuxControl(place.gpus(), bind)))
+    app.include_router(cvm_routes(enclave, tokens))
+    return app
+
+
+def _only(orchestrator: bytes) -> KeyResolver:
+    known = KnownKey(orchestrator, "orchestrator", frozenset({Role.ORCHESTRATOR}))
+
+    async def resolve(keyid: str) -> KnownKey | None:
+        return known if keyid == fingerprint(orchestrator) else None
+
+    return resolve
+
+
+def mux_routes(control: MuxControl) -> APIRouter:
+    """MUX control, by the enrolled orchestrator only."""
+    router = APIRouter(prefix="/v1/gpus", tags=["mux"], dependencies=[Depends(require(Role.ORCHESTRATOR))])
+
+    @router.get("")
+    async def list_gpus() -> MuxList:
+        """Which port each GPU is bound to."""
+        return MuxList(items=[_answer(state) for state in control.states()])
+
+    @router.put("/{gpu}/mux")
+    async def switch(gpu: str, wanted: MuxRequest) -> MuxAnswer:
+        """Bind one GPU to one port; in force when answered."""
+        return _answer(await control.switch(gpu, wanted.port))
+
+    return router
+
+
+def _answer(state: MuxState) -> MuxAnswer:
+    return MuxAnswer(gpu=state.gpu, port=state.port, switches=state.switches)
+
+
+def cvm_routes(enclave: QuotingEnclave, tokens: Mapping[str, str]) -> APIRouter:
+    """A CVM's private path to its quoting enclave; the token stands for the hardware's isolation."""
+
+    async def authenticated(name: CvmName, authorization: Annotated[str, Header()] = "") -> None:
+        expected = f"Bearer {tokens[name]}" if name in tokens else ""
+        if not expected or not hmac.compare_digest(authorization.encode(), expected.encode()):
+            raise NotAuthenticated("the token is not this CVM's", code="enclave-token")
+
+    router = APIRouter(prefix="/cvms/{name}", tags=["quoting enclave"], dependencies=[Depends(authenticated)])
+
+    @router.post("/quote")
+    async def quote(name: CvmName, wanted: QuoteRequest) -> Evidence:
+        """An EMULATED TDX quote over the caller's 64 bytes; all else is what the enclave measured."""
+        return enclave.quote(name, bytes.fromhex(wanted.report_data))
+
+    @router.post("/derived-key")
+    async def derived_key(name: CvmName, wanted: DerivedKeyRequest) -> DerivedKeyAnswer:
+        """A sealing key of this CVM's measurement and this installation."""
+        sealed = enclave.derived_key(name, wanted.label, decoded(wanted.recipient))
+        return DerivedKeyAnswer(sealed=base64.b64encode(sealed).decode())
+
+    return router

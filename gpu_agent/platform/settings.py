@@ -1,0 +1,24 @@
+"""What the platform's process can be told. Knows no key material and no HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from shared.service.settings import ServiceSettings
+
+
+class PlatformSettings(ServiceSettings):
+    """Environment prefix GPUT_PLATFORM_."""
+
+    model_config = SettingsConfigDict(env_prefix="GPUT_PLATFORM_", extra="forbid", env_nested_delimiter="__")
+
+    agent_url: str = Field(description="Base URL of the GPU agent whose MUX follows this platform.")
+    state_dir: Path = Field(description="The manufactured installation folder.")
+    orchestrator_key: Path = Field(description="Public key (PEM) of the orchestrator that may switch the MUX.")
+    cvms: dict[str, list[Path]] = Field(
+        default_factory=dict,
+        description="CVM name -> measured code folders; by default the installed packages, as manufactured.",
+    )
