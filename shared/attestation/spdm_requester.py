@@ -1,5 +1,8 @@
 """The orchestrator's end of an SPDM 1.1 session, sans I/O: bytes in, bytes out. Knows no transport and no trust policy.
 
+TH1, from which the handshake secrets come, ends with the signature: verify data cannot be in what its own key is made of (so does
+libspdm). FINISH and TH2 cover the complete KEY_EXCHANGE_RSP.
+
 It proves that the device holds the leaf key of the chain it showed (KEY_EXCHANGE_RSP signature, DSP0274 1.1) and that both ends
 share one transcript (verify data). Whether that chain is to be trusted is decided by `gpu_verifier` over the same chain.
 """
@@ -11,6 +14,7 @@ from base64 import b64encode
 from collections.abc import Callable
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from shared.canonical import sha384
@@ -142,14 +146,14 @@ class SpdmRequester:
         transcript = self._vca + sha384(self._chain) + self._sent + answer.unsigned
         ecc.verify(_leaf_key(self._certificates), transcript, answer.signature, "KEY_EXCHANGE_RSP")
         handshake = schedule.handshake_secret(ecc.shared_x(self._private, answer.point))
-        self._th1 = transcript + answer.signature + answer.verify_data
-        self._secrets = schedule.hs_secrets(handshake, sha384(self._th1))
-        expected = schedule.verify_data(self._secrets[1], sha384(transcript + answer.signature))
-        if not hmac.compare_digest(expected, answer.verify_data):
+        self._th1 = sha384(transcript + answer.signature)
+        self._secrets = schedule.hs_secrets(handshake, self._th1)
+        if not hmac.compare_digest(schedule.verify_data(self._secrets[1], self._th1), answer.verify_data):
             raise VerificationFailed("KEY_EXCHANGE_RSP: verify data does not hold", code="verify-data")
+        self._transcript = transcript + answer.signature + answer.verify_data
         self._master = schedule.master_secret(handshake)
         self._session_id = self._request_id | answer.response_id << 16
-        own = schedule.verify_data(self._secrets[0], sha384(self._th1 + spdm.FINISH_HEADER))
+        own = schedule.verify_data(self._secrets[0], sha384(self._transcript + spdm.FINISH_HEADER))
         self._finish_message = spdm.FINISH_HEADER + own
         record = SpdmRecords(self._session_id, self._secrets[0]).seal(self._finish_message)
         return self._send(record, self._finished)
@@ -158,15 +162,15 @@ class SpdmRequester:
         answer = SpdmRecords(self._session_id, self._secrets[1]).open(response)
         if answer != spdm.FINISH_RSP_MESSAGE:
             raise VerificationFailed("the device did not finish the handshake", code="not-finished")
-        th2 = sha384(self._th1 + self._finish_message + answer)
-        self._established = SpdmSession(self._session_id, sha384(self._th1), th2, self._master, self._certificates)
+        th2 = sha384(self._transcript + self._finish_message + answer)
+        self._established = SpdmSession(self._session_id, self._th1, th2, self._master, self._certificates)
         del self._private, self._master, self._secrets
 
 
 def _leaf_key(certificates: list[bytes]) -> ec.EllipticCurvePublicKey:
     try:
         key = x509.load_der_x509_certificate(certificates[-1]).public_key()
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, UnsupportedAlgorithm):
         raise VerificationFailed("the device's leaf certificate is malformed", code="leaf-malformed") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp384r1":
         raise VerificationFailed("the device's leaf key is not P-384", code="leaf-malformed")
