@@ -74,12 +74,13 @@ def create_service_app(
         openapi_url="/v1/openapi.json",
         docs_url=None,  # FastAPI's pages load scripts from the internet
         redoc_url=None,
-        max_body_size=settings.max_body_bytes,
         # Exporters could be turned on by an environment that the untrusted platform controls, and carry exception texts away.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.service = state
-    app.add_middleware(RequestMiddleware, registry=state.registry, entropy=entropy)
+    app.add_middleware(
+        RequestMiddleware, registry=state.registry, entropy=entropy, max_body_bytes=settings.max_body_bytes
+    )
     install_problems(app)
     app.include_router(_probes(state, title, version))
     _install_openapi(app)

@@ -13,7 +13,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from starlette.requests import ClientDisconnect
 
-from shared.errors import BadRequest, ConfigurationError, LimitExceeded, NotAuthenticated, NotPermitted, Unavailable
+from shared.errors import BadRequest, ConfigurationError, NotAuthenticated, NotPermitted, Unavailable
 from shared.names import Role
 from shared.service.signatures import Caller, RequestParts, check_digest, signed_digest, verify_request
 from shared.service.state import ServiceState, service_state
@@ -87,31 +87,25 @@ class SignedStream:
         """Writes the body to a new file in `directory` and checks it against the signed digest; the caller deletes the file.
 
         Raises:
-            LimitExceeded: code `body-too-large`. NotAuthenticated: `content-digest-mismatch`. BadRequest: the sender went away.
+            HTTPException: 413, code `body-too-large`. NotAuthenticated: `content-digest-mismatch`. BadRequest: the sender went away.
             Unavailable: code `disk-full`. No file is left behind.
         """
+        self.request.scope["gput.body_limit"].bytes = limit_bytes
         path = directory / f"upload-{secrets.token_hex(16)}"
         try:
-            got = await self._write(path, limit_bytes)
+            got = await self._write(path)
             check_digest(self.digest, got)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
         return path
 
-    async def _write(self, path: Path, limit_bytes: int) -> bytes:
-        digest, size = hashlib.sha256(), 0
+    async def _write(self, path: Path) -> bytes:
+        digest = hashlib.sha256()
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 async for chunk in self.request.stream():
-                    size += len(chunk)
-                    if size > limit_bytes:
-                        raise LimitExceeded(
-                            f"the upload is larger than {limit_bytes} bytes",
-                            code="body-too-large",
-                            expected=f"at most {limit_bytes}",
-                        )
                     digest.update(chunk)
                     file.write(chunk)
         except ClientDisconnect:

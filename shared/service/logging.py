@@ -69,8 +69,8 @@ def configure_logging(level: str, format: Literal["auto", "json", "console"], st
 
 
 def get_logger(name: str) -> FilteringBoundLogger:
-    """A logger whose lines carry `logger=name`."""
-    return cast(FilteringBoundLogger, structlog.get_logger(logger=name))
+    """A logger whose lines carry `component=name`."""
+    return cast(FilteringBoundLogger, structlog.get_logger(component=name))
 
 
 @contextmanager

@@ -188,7 +188,7 @@ def _by_status(status: int) -> type[GputError]:
         return NotFound
     if status == 413:
         return LimitExceeded
+    if not 400 <= status < 500:
+        return GputError
     exact = [kind for kind in _family(GputError) if kind.status == status and kind.__base__ is GputError]
-    if exact:
-        return exact[0]
-    return BadRequest if 400 <= status < 500 else GputError
+    return exact[0] if exact else BadRequest

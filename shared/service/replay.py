@@ -99,8 +99,10 @@ class ReplayWindow:
             self._since_purge = 0
 
         def insert(connection: Connection) -> None:
-            if purge:
-                connection.execute(sa.delete(REPLAY_NONCES).where(REPLAY_NONCES.c.expires <= now))
+            # A party may use a nonce again once it has expired: its old row must not stand in the way.
+            same = (REPLAY_NONCES.c.fingerprint == fingerprint) & (REPLAY_NONCES.c.nonce == nonce)
+            old = (REPLAY_NONCES.c.expires <= now) | same if purge else same
+            connection.execute(sa.delete(REPLAY_NONCES).where(old))
             connection.execute(sa.insert(REPLAY_NONCES).values(fingerprint=fingerprint, nonce=nonce, expires=expires))
 
         # `enqueue` puts the write in its place in the queue before this coroutine yields to any other.

@@ -1,0 +1,170 @@
+"""Every error answer is a problem document that says enough and not too much, and comes back as the same error."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+from service_world import World
+
+import shared.errors
+from shared.errors import GputError, VerificationFailed
+from shared.service.logging import configure_logging
+from shared.service.problems import error_of
+
+REQUIRED = {"type", "title", "status", "detail", "instance", "code", "request_id"}
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    configure_logging("debug", "json", stream)
+    yield stream
+    configure_logging("warning", "json")
+
+
+def check_shape(response: httpx2.Response, status: int, code: str) -> dict[str, object]:
+    document: dict[str, object] = response.json()
+    assert response.headers["content-type"] == "application/problem+json"
+    assert document.keys() >= REQUIRED
+    assert document["status"] == response.status_code == status
+    assert document["code"] == code
+    assert document["type"] == f"urn:gput:problem:{code}"
+    assert document["request_id"] == response.headers["x-request-id"]
+    return document
+
+
+async def test_validation_names_fields_and_shows_no_value(world: World) -> None:
+    async with world.client() as client:
+        body = {"name": "patient-smith-4711", "count": -3}
+        response = await client.post("/v1/things", json=body, headers={"idempotency-key": "k"})
+    document = check_shape(response, 422, "invalid-request")
+    assert [error["field"] for error in document["errors"]] == ["body.name", "body.count"]
+    assert "patient" not in response.text
+    assert "-3" not in response.text
+
+
+async def test_broken_json_shows_no_value(world: World) -> None:
+    async with world.client() as client:
+        response = await client.post(
+            "/v1/things",
+            content=b'{"patient-smith',
+            headers={"content-type": "application/json", "idempotency-key": "k"},
+        )
+    check_shape(response, 422, "invalid-request")
+    assert "patient" not in response.text
+
+
+async def test_unknown_path_and_method(world: World) -> None:
+    async with world.client(None) as client:
+        check_shape(await client.get("/v1/nothing"), 404, "not-found")
+        wrong = await client.delete("/v1/whoami")
+        check_shape(wrong, 405, "method-not-allowed")
+        assert wrong.headers["allow"] == "GET"
+
+
+async def test_body_limit(world: World) -> None:
+    async with world.client() as client:
+        response = await client.post(
+            "/v1/things",
+            content=b'"' + b"x" * (5 << 20) + b'"',
+            headers={"content-type": "application/json", "idempotency-key": "k"},
+        )
+    check_shape(response, 413, "body-too-large")
+
+
+async def test_our_own_fault_is_hidden_and_logged_without_its_message(world: World, log: io.StringIO) -> None:
+    async with world.client(None) as client:
+        response = await client.get("/v1/broken")
+    document = check_shape(response, 500, "internal")
+    assert "Smith" not in response.text
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    failure = next(line for line in lines if line["event"] == "request failed")
+    assert failure["request_id"] == document["request_id"]
+    assert failure["exception"] == "builtins.RuntimeError"
+    assert any("service_world.py" in frame and "broken" in frame for frame in failure["frames"])
+    assert "Smith" not in log.getvalue()
+
+
+async def test_the_family_keeps_code_remedy_and_comparison(world: World) -> None:
+    async with world.client() as client:
+        response = await client.post(
+            "/v1/things", json={"name": "forbidden", "count": 1}, headers={"idempotency-key": "k"}
+        )
+        document = check_shape(response, 403, "no-such-thing")
+        assert (document["remedy"], document["expected"], document["got"]) == ("Ask.", "a", "b")
+        later = await client.get("/v1/refused")
+        check_shape(later, 500, "odd")
+        assert later.headers["retry-after"] == "7"
+
+
+def family(kind: type[GputError]) -> Iterator[type[GputError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from family(child)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind for kind in family(GputError) if kind.__module__ == shared.errors.__name__],
+    ids=lambda kind: kind.__name__,
+)
+def test_an_error_comes_back_as_the_same_class(kind: type[GputError]) -> None:
+    body = json.dumps({"title": kind.title, "code": "some-code", "detail": "d", "remedy": "r", "got": "g"}).encode()
+    error = error_of(kind.status, body, "peer")
+    assert type(error) is kind
+    assert (error.code, error.detail, error.remedy, error.got) == ("some-code", "peer: d", "r", "g")
+
+
+@pytest.mark.parametrize(
+    ("status", "name"),
+    [(400, "BadRequest"), (409, "Conflict"), (418, "BadRequest"), (502, "Unavailable"), (500, "GputError")],
+)
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"title": 5}'])
+def test_an_answer_that_is_no_problem_is_still_an_error(status: int, name: str, body: bytes) -> None:
+    error = error_of(status, body, "peer")
+    assert type(error).__name__ == name
+    assert str(status) in error.detail
+
+
+async def test_openapi_documents_problems_only(world: World) -> None:
+    async with world.client(None) as client:
+        schema = (await client.get("/v1/openapi.json")).json()
+    text = json.dumps(schema)
+    assert "HTTPValidationError" not in text
+    assert schema["components"]["schemas"]["Problem"]["required"][0] == "type"
+    for path in schema["paths"].values():
+        for operation in path.values():
+            assert "422" not in operation["responses"]
+            assert "application/problem+json" in operation["responses"]["4XX"]["content"]
+
+
+async def test_probes_metrics_and_version(world: World) -> None:
+    async with world.client(None) as client:
+        assert (await client.get("/livez")).json() == {"status": "alive"}
+        assert (await client.get("/readyz")).json() == {"status": "ready", "checks": {"database": "ok"}}
+        assert (await client.get("/version")).json() == {"service": "test-service", "version": "1.2.3"}
+        await client.get("/v1/whoami")
+        text = (await client.get("/metrics")).text
+    assert 'gput_http_requests_total{method="GET",route="/v1/whoami",status="401"} 1.0' in text
+    assert "gput_store_commits_total" in text
+    assert 'route="/livez"' in text
+
+
+async def test_readiness_names_what_is_missing(world: World) -> None:
+    from shared.service.state import service_state
+
+    async def broken() -> None:
+        raise RuntimeError("secret detail")
+
+    async def absent() -> None:
+        raise VerificationFailed("the clock is wrong")
+
+    service_state(world.app).checks = {"a": broken, "b": absent}
+    async with world.client(None) as client:
+        response = await client.get("/readyz")
+    document = check_shape(response, 503, "not-ready")
+    assert document["checks"] == {"a": "the check itself failed; see the log", "b": "the clock is wrong"}
