@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
-from gput.local.demo import HOLDERS, Demo, Plan
+from gput.local.demo import HOLDERS, Demo
+from gput.local.job import Plan
 from gput.local.report import page
-from gput.local.view import Progress, view_for
+from gput.local.view import watch
 from gput.output import say
 from shared.errors import BadRequest, Conflict, GputError
 
@@ -84,7 +85,7 @@ async def _run(demo: Demo) -> int:
     await demo.start()
     url = demo.installation.services["orchestrator"].url
     say(f"{1 + len(HOLDERS) + 2} processes run; API and its description: {url}/docs  (session {demo.session})")
-    watching = asyncio.create_task(_watch(demo, began))
+    watching = asyncio.create_task(watch(demo.client, demo.session, HOLDERS, began))
     failing = asyncio.create_task(demo.installation.first_failure())
     try:
         await asyncio.wait({watching, failing}, return_when=asyncio.FIRST_COMPLETED)
@@ -99,15 +100,3 @@ async def _run(demo: Demo) -> int:
         raise GputError(f"the session ended {view['phase']}: {why}", code="session-" + view["phase"].lower())
     print(page(await demo.collect(), HOLDERS, demo.folder, time.monotonic() - began))
     return 0
-
-
-async def _watch(demo: Demo, began: float) -> dict[str, object]:
-    client = demo.client
-    if client is None:
-        raise GputError("the demo has no client", code="demo")
-    view = await client.session(demo.session)
-    with view_for(Progress(HOLDERS, view["visits_total"], began)) as shown:
-        async for event in client.events(demo.session):
-            shown.show(event)
-    final: dict[str, object] = await client.session(demo.session)
-    return final

@@ -68,11 +68,15 @@ class Installation:
 
     # ------------------------------------------------------------- processes
 
-    async def start(self) -> None:
-        """Start what does not run: agent, platform, orchestrator, then the holders side by side."""
+    async def start_base(self) -> None:
+        """Start the agent, then the platform, then the orchestrator: each needs the address of the one before."""
         await self._ensure("agent", "gpu_agent", self._agent())
         await self._ensure("platform", "gpu_agent.platform", self._platform())
         await self._ensure("orchestrator", "orchestrator", self._orchestrator())
+
+    async def start(self) -> None:
+        """Start what does not run; the holders side by side."""
+        await self.start_base()
         await asyncio.gather(*(self._ensure(f"holder-{h.name}", "data_holder", self._holder(h)) for h in self.holders))
 
     async def stop(self) -> None:

@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from gput.client import AsyncClient
 from shared.service.sse import Event
 
 LANE = 48
@@ -173,3 +174,13 @@ class PlainView:
 def view_for(progress: Progress) -> View:
     """The live panel on a terminal, plain lines elsewhere."""
     return LiveView(progress) if sys.stderr.isatty() else PlainView(progress)
+
+
+async def watch(client: AsyncClient, session: str, holders: Sequence[str], began: float) -> dict[str, Any]:
+    """Show a session until it ends; its final view."""
+    view = await client.session(session)
+    with view_for(Progress(holders, view["visits_total"], began)) as shown:
+        async for event in client.events(session):
+            shown.show(event)
+    final: dict[str, Any] = await client.session(session)
+    return final

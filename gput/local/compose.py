@@ -1,0 +1,182 @@
+"""The compose file's own steps: prepare the volumes once, start the orchestrator with its secret, submit the demo session.
+
+Knows services by their settings and public API. Usage: python -m gput.local.compose prepare|orchestrator|demo
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+from gput.client import AsyncClient
+from gput.local import corpus
+from gput.local.demo import HOLDERS
+from gput.local.installation import GPU, HolderSpec, Installation, to_toml
+from gput.local.job import Job, Plan, policy_text
+from gput.local.report import page
+from gput.local.view import watch
+from gput.output import say
+from shared.claims.operators import GROUPS
+from shared.crypto.signing import load_public
+from shared.names import ORCHESTRATOR_PORT, holder_port
+
+HOME = Path("/var/lib/gput")
+INSTALLATION = Path("/installation")
+VOLUMES = Path("/volumes")
+SECRET = Path("/run/secrets/database_password")
+SERVICE_UID = 10001
+ORCHESTRATOR = "http://orchestrator:8000"
+LISTEN = {"host": "0.0.0.0", "port": 8000, "log_format": "json"}  # noqa: S104  # a container's own network namespace
+
+
+def prepare() -> None:
+    """Manufacture once, then hand every service just the files that are its own."""
+    installation = Installation(INSTALLATION, [HolderSpec(name, {}) for name in HOLDERS])
+    installation.prepare()
+    folders = corpus.split(INSTALLATION / "data", HOLDERS)
+    _fill("platform", ["platform", "cvms", "trust", "devices"], _platform())
+    _copy(INSTALLATION / "orchestrator" / "orchestrator.pub", VOLUMES / "platform" / "orchestrator.pub")
+    _fill("agent", [f"devices/{GPU}"], _agent())
+    _copy(INSTALLATION / "platform" / "mux.pub", VOLUMES / "agent" / "mux.pub")
+    _fill("orchestrator", ["trust", "owners", "cvms/orchestrator.token"], _orchestrator())
+    _copy(INSTALLATION / "orchestrator" / "identity.pem", VOLUMES / "orchestrator" / "state" / "identity.pem")
+    for name in HOLDERS:
+        volume = f"holder-{name}"
+        _fill(volume, ["trust", f"cvms/{volume}.token"], _holder(name))
+        _copy(INSTALLATION / volume / "identity.pem", VOLUMES / volume / "state" / "identity.pem")
+        _copy(folders[name], VOLUMES / volume / "corpus")
+        (VOLUMES / volume / "policy.toml").write_text(policy_text(Plan(), f"operators = {json.dumps(sorted(GROUPS))}"))
+        public = VOLUMES / "client" / "holders" / f"{name}.pub"
+        public.parent.mkdir(exist_ok=True)
+        public.write_bytes(installation.holder_key(name).public_pem)
+    _copy(INSTALLATION / "owner", VOLUMES / "client" / "owner")
+    _copy(INSTALLATION / "trust", VOLUMES / "client" / "trust")
+    _copy(folders["held-out"], VOLUMES / "client" / "held-out")
+    _own(VOLUMES)
+
+
+def _fill(volume: str, parts: list[str], settings: dict[str, object]) -> None:
+    for part in parts:
+        _copy(INSTALLATION / part, VOLUMES / volume / part)
+    (VOLUMES / volume / "state").mkdir(exist_ok=True, mode=0o700)
+    (VOLUMES / volume / "config.toml").write_text(to_toml(settings))
+
+
+def _copy(source: Path, target: Path) -> None:
+    if target.exists():  # what a service has already must stay: its identity is enrolled
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copy2(source, target)
+
+
+def _own(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, SERVICE_UID, SERVICE_UID, follow_symlinks=False)
+
+
+def _agent() -> dict[str, object]:
+    ports = [ORCHESTRATOR_PORT, *(holder_port(name) for name in HOLDERS)]
+    return {
+        **LISTEN,
+        "data_dir": HOME / "state",
+        "device_dir": HOME / "devices" / GPU,
+        "platform_key": HOME / "mux.pub",
+        "ports": ports,
+        "public_url": "http://agent:8000",
+    }
+
+
+def _platform() -> dict[str, object]:
+    return {
+        **LISTEN,
+        "data_dir": HOME,
+        "agent_url": "http://agent:8000",
+        "orchestrator_key": HOME / "orchestrator.pub",
+        "public_url": "http://platform:8000",
+    }
+
+
+def _orchestrator() -> dict[str, object]:
+    return {
+        **LISTEN,
+        "data_dir": HOME / "state",
+        "trust_dir": HOME / "trust",
+        "allow_emulated": True,
+        "owner_keys": HOME / "owners",
+        "agent_url": "http://agent:8000",
+        "platform_url": "http://platform:8000",
+        "evidence": "emulated:http://platform:8000/cvms/orchestrator",
+        "evidence_token_file": HOME / "cvms" / "orchestrator.token",
+        "public_url": "http://orchestrator:8000",
+    }
+
+
+def _holder(name: str) -> dict[str, object]:
+    cvm = f"holder-{name}"
+    return {
+        **LISTEN,
+        "name": name,
+        "data_dir": HOME / "state",
+        "trust_dir": HOME / "trust",
+        "allow_emulated": True,
+        "orchestrator_url": "http://orchestrator:8000",
+        "datasets": {"corpus": HOME / "corpus"},
+        "evidence": f"emulated:http://platform:8000/cvms/{cvm}",
+        "evidence_token_file": HOME / "cvms" / f"{cvm}.token",
+        "policy": HOME / "policy.toml",
+        "approve": "policy",
+        "public_url": f"http://{name}:8000",
+    }
+
+
+def orchestrator() -> None:
+    """Become the orchestrator, with the database URL made from the mounted secret (never in the file or the image)."""
+    password = quote(SECRET.read_text().strip(), safe="")
+    os.environ["GPUT_ORCHESTRATOR_DATABASE_URL"] = f"postgresql+psycopg://gput:{password}@database:5432/gput"
+    os.execv(sys.executable, [sys.executable, "-m", "orchestrator", "--config", str(HOME / "config.toml")])  # noqa: S606
+
+
+def main(step: str) -> int:
+    """Run one step; exit code."""
+    if step == "prepare":
+        prepare()
+    elif step == "orchestrator":
+        orchestrator()
+    elif step == "demo":
+        return asyncio.run(client())
+    else:
+        print(f"no such step: {step}", file=sys.stderr)
+        return 2
+    return 0
+
+
+async def client() -> int:
+    """Build the program, submit the demo session with the owner's key, wait, fetch the model and verify the receipts."""
+    began = time.monotonic()
+    keys = {name: load_public((HOME / "holders" / f"{name}.pub").read_bytes()) for name in HOLDERS}
+    folder = HOME / "run"
+    folder.mkdir(exist_ok=True)
+    job = Job(folder, Plan(), keys, say)
+    archive = await job.build(HOME / "held-out")
+    async with AsyncClient(ORCHESTRATOR, HOME / "owner" / "owner.pem") as client:
+        session = await job.submit_or_resume(client, archive)
+        say(f"session {session} at {ORCHESTRATOR}")
+        view = await watch(client, session, HOLDERS, began)
+        if view["phase"] != "COMPLETED":
+            say(f"the session ended {view['phase']}: {(view.get('failure') or {}).get('detail')}")
+            return 1
+        print(page(await job.collect(client, session, HOME / "trust"), HOLDERS, folder, time.monotonic() - began))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1] if len(sys.argv) > 1 else ""))
