@@ -90,6 +90,7 @@ class Ledger:
         self.works: dict[str, Work] = {}
         self.visits: dict[str, Visit] = {}
         self.running: Work | None = None
+        self.pending: Work | None = None
         self._latest: dict[int, Visit] = {}
         self._unsettled: list[Visit] = []
 
@@ -142,9 +143,11 @@ class Ledger:
     def trained(self, visit: Visit) -> None:
         """The visit's training has begun: what becomes of the model is its result."""
         self._unsettled.append(visit)
+        self.pending = visit.work
 
     def settle(self, model_after: str) -> None:
         """The working model was committed or rolled back: visits trained since then end with this model."""
         for visit in self._unsettled:
             visit.model_after = model_after
         self._unsettled.clear()
+        self.pending = None

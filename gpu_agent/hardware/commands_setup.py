@@ -1,0 +1,183 @@
+"""Commands of setup: life, session, program, memory, initial model, measurement. Knows the GPU's state; no frame, no key."""
+
+from __future__ import annotations
+
+from gpu_agent.hardware.bulk import Bulk
+from gpu_agent.hardware.compute import Destroyed, Extent, Failed, Finished, Launch
+from gpu_agent.hardware.regions import Region
+from gpu_agent.hardware.state import GpuState
+from shared.canonical import blake3_256
+from shared.claims.archive import MAX_ARCHIVE_BYTES, open_archive
+from shared.claims.program import SeedInit
+from shared.errors import LimitExceeded, ProtocolViolation, Unavailable
+from shared.names import RegionKind
+from shared.wire.gpu import (
+    Committed, Configure, Configured, DeviceStatus, Done, EndSession, InitModel, InitSession, Measure, Measured,
+    ProgramLoaded, RegionInfo, SetReady, Status, Upload, UploadProgram,
+)  # fmt: skip
+
+SEED_DEADLINE_S = 600.0
+
+
+def init_session(state: GpuState, command: InitSession, bulk: Bulk) -> Done:
+    """Bind the wiped GPU to one session."""
+    state.bind(command.session, command.manifest)
+    return Done()
+
+
+def upload_program(state: GpuState, command: UploadProgram, bulk: Bulk) -> ProgramLoaded:
+    """Write the archive into the code region and build it, unless exactly these bytes are built already."""
+    if command.length > MAX_ARCHIVE_BYTES:
+        raise LimitExceeded(f"an archive has at most {MAX_ARCHIVE_BYTES} bytes", code="archive-too-large")
+    data = bulk.take(command.records, command.length)
+    session = state.session
+    digest = blake3_256(data).hex()
+    known = session.archive is not None and session.code_digest == digest
+    archive = session.archive if known and session.archive is not None else open_archive(data)
+    if session.config is not None and session.archive is not None and archive.digest != session.archive.digest:
+        raise ProtocolViolation("memory is configured for another program", code="program-changed")
+    code = _code_region(state, len(data))
+    state.hbm.view(code.address, len(data))[:] = data
+    session.archive, session.code, session.code_digest = archive, Extent(code.address, len(data)), digest
+    state.program_loaded = False
+    found = state.code_digest()  # read back from HBM: what compute will read
+    if found != digest:
+        raise ProtocolViolation("the code region does not hold what was uploaded", code="code-digest-mismatch")
+    rebuilt = state.compute.load(session.code, digest).rebuilt
+    state.program_loaded = True
+    return ProgramLoaded(program=archive.digest.hex(), code=found, rebuilt=rebuilt)
+
+
+def _code_region(state: GpuState, length: int) -> Region:
+    region = state.regions.only(RegionKind.CODE)
+    if region is None:
+        return state.regions.add(RegionKind.CODE, state.hbm.allocate(length), length)
+    if length > region.length:
+        raise ProtocolViolation("the archive is longer than the code region", code="program-changed")
+    state.hbm.erase(region.address, region.length)
+    return region
+
+
+def configure(state: GpuState, command: Configure, bulk: Bulk) -> Configured:
+    """Plan and allocate every region."""
+    if command.buffer_bytes < state.archive.manifest.records.record_bytes:
+        raise ProtocolViolation("a dataset buffer holds not even one record", code="buffer-too-small")
+    return Configured(regions=[region_info(region) for region in state.configure(command)])
+
+
+def region_info(region: Region) -> RegionInfo:
+    """A region as the orchestrator sees it."""
+    return RegionInfo(
+        handle=region.handle, kind=region.kind, address=region.address, length=region.length, phase=region.phase
+    )
+
+
+def upload(state: GpuState, command: Upload, bulk: Bulk) -> Done:
+    """Write bulk bytes into a region that is the orchestrator's own."""
+    data = bulk.take(command.records, command.length)
+    region = state.regions.get(command.region)
+    if region.kind not in (RegionKind.MODEL, RegionKind.VALIDATION):
+        raise ProtocolViolation(
+            f"region {region.handle} is not the orchestrator's to write", code="wrong-region-kind", got=region.kind.value
+        )
+    if region.kind is RegionKind.MODEL and state.model.committed is not None:
+        raise ProtocolViolation("the model was committed; it changes by training only", code="out-of-order")
+    if command.offset + command.length > region.length:
+        raise ProtocolViolation(f"region {region.handle} has {region.length} bytes", code="out-of-range")
+    state.hbm.view(region.address + command.offset, command.length)[:] = data
+    return Done()
+
+
+def init_model(state: GpuState, command: InitModel, bulk: Bulk) -> Committed:
+    """Make the initial model and commit it."""
+    seeded = isinstance(state.archive.manifest.initial_weights, SeedInit)
+    if (command.source == "seed") != seeded:
+        raise ProtocolViolation("the program's initial weights come from elsewhere", code="wrong-model-source")
+    if seeded:
+        _run_seed(state)
+    return committed(state)
+
+
+def committed(state: GpuState) -> Committed:
+    """Commit the working copy."""
+    digests = state.model.commit()
+    return Committed(model=digests.model, optimiser=digests.optimiser, step=digests.step)
+
+
+def _run_seed(state: GpuState) -> None:
+    state.compute.start(launch(state, "seed", None, 0, 0, 0))
+    failure: Failed | None = None
+    finished = False
+    while True:
+        news = state.compute.news(SEED_DEADLINE_S)
+        if not news:
+            state.compute.destroy()
+            raise Unavailable("the initial model was not made in time", code="compute-stuck")
+        for item in news:
+            failure = item if isinstance(item, Failed) else failure
+            finished = finished or isinstance(item, Finished)
+            if isinstance(item, Destroyed):
+                if failure is not None or not finished:
+                    raise Unavailable(
+                        failure.detail if failure else "the compute process died", code="model-init-failed"
+                    )
+                return
+
+
+def launch(state: GpuState, kind: str, data: Region | None, records: int, first_step: int, steps: int) -> Launch:
+    """A launch descriptor over the regions that the control structures in HBM name.
+
+    Raises:
+        ProtocolViolation: code or control structures in HBM are not what was measured (attacks H05, H06).
+    """
+    session, model = state.session, state.model
+    if session.code is None or state.code_digest() != session.code_digest:
+        raise ProtocolViolation("the code region does not hold the measured program", code="code-digest-mismatch")
+    if state.control_digest() != session.control_digest:
+        raise ProtocolViolation("the control structures in memory have changed", code="control-digest-mismatch")
+    return Launch(
+        kind=kind,  # type: ignore[arg-type]  # callers in this room pass literals
+        code=session.code, code_digest=session.code_digest,
+        model=model.model, gradients=model.gradients, optimiser=model.optimiser, committed=model.committed_copy,
+        data=Extent(data.address, data.length) if data is not None else None,
+        records=records, first_step=first_step, steps=steps, total_steps=state.config.total_steps,
+        options=state.config.options.model_dump(mode="json"),
+    )  # fmt: skip
+
+
+def set_ready(state: GpuState, command: SetReady, bulk: Bulk) -> Done:
+    """Open the GPU for work in this life."""
+    state.ready = True
+    return Done()
+
+
+def measure(state: GpuState, command: Measure, bulk: Bulk) -> Measured:
+    """Every digest is of the bytes in HBM at this moment; nothing is remembered."""
+    digests = state.model.digests()
+    return Measured(
+        nonce=command.nonce,
+        code=state.code_digest(),
+        program=state.archive.digest.hex(),
+        model=digests.model,
+        optimiser=digests.optimiser,
+        control=state.control_digest().hex(),
+        life=state.life,
+        boot_counter=state.boot_counter,
+        device=state.device,
+    )
+
+
+def status(state: GpuState, command: Status, bulk: Bulk) -> DeviceStatus:
+    """What the GPU holds."""
+    model = state.bound.model if state.bound is not None else None
+    return DeviceStatus(
+        life=state.life, boot_counter=state.boot_counter, session=state.bound.session if state.bound else None,
+        ready=state.ready, regions=[region_info(region) for region in state.regions.all()], epochs=state.epochs.alive,
+        step=model.step if model is not None else 0, hbm_bytes=state.hbm.backing, hbm_used=state.hbm.used,
+    )  # fmt: skip
+
+
+def end_session(state: GpuState, command: EndSession, bulk: Bulk) -> Done:
+    """Wipe; the answer still goes out under this life's keys, which are then erased."""
+    state.wipe()
+    return Done()

@@ -1,0 +1,97 @@
+"""Commands that move the committed model out and in: checkpoint, restore, export. Knows sealed chunks; no frame, no file.
+
+A checkpoint is model ‖ optimiser in chunks of CHUNK bytes. Each is sealed on its own under the checkpoint's key, by name and
+index; its plaintext begins with the global step (u64, little-endian), so that a restore knows where training stands.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from gpu_agent.hardware.bulk import Bulk
+from gpu_agent.hardware.state import GpuState
+from shared.canonical import cbor_bytes, sha256
+from shared.crypto.aead import at_rest_open, at_rest_seal
+from shared.crypto.secret import Secret
+from shared.errors import BadRequest, ProtocolViolation
+from shared.wire.gpu import MAX_BULK_RECORD, Checkpoint, CheckpointPart, Committed, Done, Export, Restore
+
+CHUNK: Final = 1024 * 1024
+_STEP: Final = struct.Struct("<Q")
+
+
+def checkpoint(state: GpuState, command: Checkpoint, bulk: Bulk) -> CheckpointPart:
+    """Seal chunks of the committed state."""
+    model = state.model
+    digests, total = model.require_committed(), model.committed_bytes
+    offset, length = command.offset, min(command.length, total - command.offset)
+    if length < 1 or offset % CHUNK or (length % CHUNK and offset + length != total):
+        raise BadRequest(f"checkpoint parts are whole chunks of {CHUNK} bytes within {total}", code="checkpoint-misaligned")
+    # One key and chunk name never seal two plaintexts (law L4).
+    used = state.session.checkpoints.setdefault(_key_id(command), (digests.model, digests.optimiser))
+    if used != (digests.model, digests.optimiser):
+        raise ProtocolViolation("this checkpoint key has sealed another state", code="checkpoint-key-reused")
+    key = Secret(command.key)
+    for start in range(offset, offset + length, CHUNK):
+        plain = _STEP.pack(digests.step) + model.read_committed(start, min(CHUNK, total - start))
+        bulk.give(at_rest_seal(key, _name(command, start), plain, _aad(command, start, total)))
+    return CheckpointPart(
+        offset=offset, length=length, total=total, model=digests.model, optimiser=digests.optimiser, step=digests.step
+    )
+
+
+def restore(state: GpuState, command: Restore, bulk: Bulk) -> Done | Committed:
+    """Open sealed chunks into the committed copy; the last part makes it count."""
+    records = bulk.take_records(command.records)
+    model, total, key = state.model, state.model.committed_bytes, Secret(command.key)
+    if command.offset % CHUNK or command.offset + command.length > total:
+        raise BadRequest(f"checkpoint parts are whole chunks of {CHUNK} bytes within {total}", code="checkpoint-misaligned")
+    if command.offset == 0:
+        state.session.restored_step = None
+    start = command.offset
+    for record in records:
+        plain = at_rest_open(key, _name(command, start), record, _aad(command, start, total))
+        (step,) = _STEP.unpack_from(plain)
+        if state.session.restored_step not in (None, step):
+            raise BadRequest("the chunks belong to different checkpoints", code="checkpoint-mixed")
+        state.session.restored_step = step
+        model.write_committed(start, plain[_STEP.size :])
+        start += len(plain) - _STEP.size
+    if start != command.offset + command.length:
+        raise BadRequest("the chunks have another length than the command states", code="bulk-mismatch")
+    if not command.last:
+        return Done()
+    return _accept(state, command)
+
+
+def _accept(state: GpuState, command: Restore) -> Committed:
+    step = state.session.restored_step
+    if command.model is None or command.optimiser is None or step is None:
+        raise BadRequest("the last part of a restore names both digests", code="checkpoint-incomplete")
+    digests = state.model.accept_restored(command.model, command.optimiser, step)
+    state.ledger.settle(digests.model)
+    return Committed(model=digests.model, optimiser=digests.optimiser, step=digests.step)
+
+
+def export(state: GpuState, command: Export, bulk: Bulk) -> Done:
+    """The committed model's bytes, as its region lays them out (`shared.claims.layout`)."""
+    if command.offset + command.length > state.model.plan.model.length:
+        raise ProtocolViolation(f"the model has {state.model.plan.model.length} bytes", code="out-of-range")
+    end = command.offset + command.length
+    for start in range(command.offset, end, MAX_BULK_RECORD):
+        # A copy: the answer is sealed after the whole batch, and later commands of it may change the model.
+        bulk.give(bytes(state.model.read_committed(start, min(MAX_BULK_RECORD, end - start))))
+    return Done()
+
+
+def _key_id(command: Checkpoint) -> bytes:
+    return sha256(cbor_bytes(["gput/checkpoint-key", command.key, command.name]))
+
+
+def _name(command: Checkpoint | Restore, start: int) -> str:
+    return f"{command.name}#{start // CHUNK}"
+
+
+def _aad(command: Checkpoint | Restore, start: int, total: int) -> bytes:
+    return cbor_bytes(["gput/checkpoint", command.name, start, total])

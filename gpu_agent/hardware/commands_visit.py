@@ -1,0 +1,102 @@
+"""Commands of a visit: epoch and fence, grant, drain, scrub, statement. Knows the GPU's state; no frame, no key."""
+
+from __future__ import annotations
+
+from gpu_agent.hardware.bulk import Bulk
+from gpu_agent.hardware.grants import GrantScope, check_grant
+from gpu_agent.hardware.ledger import Visit
+from gpu_agent.hardware.regions import RegionFact
+from gpu_agent.hardware.state import GpuState
+from shared.canonical import cbor_bytes
+from shared.claims.receipt import DeviceStatement
+from shared.errors import ProtocolViolation
+from shared.names import Role
+from shared.wire.gpu import (
+    CloseVisit, Drain, Drained, EpochOpened, GrantInstalled, InstallGrant, OpenEpoch, Scrub, Scrubbed, Statement, Train,
+)  # fmt: skip
+
+
+def open_epoch(state: GpuState, command: OpenEpoch, bulk: Bulk) -> EpochOpened:
+    """Fence first, then draw: no key of a killed epoch is alive when the new one begins (law L1)."""
+    state.epochs.require_next(command.epoch)
+    unknown = [epoch for epoch in command.kills if epoch > state.epochs.highest]
+    if unknown:
+        raise ProtocolViolation(f"epoch {unknown[0]} was never opened", code="unknown-epoch")
+    fenced = state.copies.fence(command.kills)
+    for content in fenced:
+        visit = state.ledger.visit_in(content.region)
+        if visit is not None and visit.grant.epoch == content.epoch:
+            visit.content = content
+    entropy = state.entropy(32)
+    state.epochs.draw(command.epoch, command.entropy, entropy)
+    return EpochOpened(entropy=entropy, fenced=fenced)
+
+
+def install_grant(state: GpuState, command: InstallGrant, bulk: Bulk) -> GrantInstalled:
+    """Let a visit key write into a region that is CLEAN by the GPU's own proof (law L2)."""
+    grant = command.grant
+    state.epochs.require_alive(grant.epoch)
+    scope = GrantScope(
+        state.session.session, state.life, state.archive.manifest.records.record_bytes, state.clock()
+    )
+    check_grant(grant, scope, state.regions, state.copies.grants)
+    state.ledger.enter(Visit(grant))
+    return state.copies.install(grant)
+
+
+def drain(state: GpuState, command: Drain, bulk: Bulk) -> Drained:
+    """Copies run under the device's lock, so none can be half way here; grants of dead epochs are counted all the same."""
+    alive = state.epochs.alive
+    return Drained(outstanding=sum(epoch not in alive for epoch in state.copies.grants.alive()))
+
+
+def scrub(state: GpuState, command: Scrub, bulk: Bulk) -> Scrubbed:
+    """Destroy what a region's records left: the compute process's memory, gradients, the region itself (law L7)."""
+    state.regions.require(command.region, RegionFact.SCRUBBED, Role.ORCHESTRATOR)
+    state.take_news(state.compute.destroy())
+    gradients = state.model.gradients
+    if gradients.length:
+        state.hbm.scrub(gradients.address, gradients.length)
+    proof = state.scrub(state.regions.get(command.region))
+    return Scrubbed(region=command.region, length=proof.length, digest=proof.digest.hex())
+
+
+def close_visit(state: GpuState, command: CloseVisit, bulk: Bulk) -> Statement:
+    """Sign what the GPU knows of a visit that trained, was committed or rolled back, and whose region was scrubbed."""
+    visit = state.ledger.visit(command.visit)
+    if visit.statement is None:
+        payload = cbor_bytes(_statement(state, visit).model_dump(mode="python"))
+        visit.statement = state.sign_statement(payload)
+    return Statement(statement=visit.statement)
+
+
+def _statement(state: GpuState, visit: Visit) -> DeviceStatement:
+    grant, content, work, proof = visit.grant, visit.content, visit.work, visit.proof
+    if content is None or content.commitment is None or work is None or visit.model_before is None:
+        raise ProtocolViolation(f"visit {grant.visit} never trained", code="visit-not-trained")
+    if visit.model_after is None:
+        raise ProtocolViolation(f"visit {grant.visit} is neither committed nor rolled back", code="visit-not-settled")
+    if proof is None:
+        raise ProtocolViolation(f"the region of visit {grant.visit} is not scrubbed", code="visit-not-scrubbed")
+    if not isinstance(work.command, Train):
+        raise ProtocolViolation(f"visit {grant.visit} never trained", code="visit-not-trained")
+    return DeviceStatement(
+        device=state.device,
+        backend=state.backend,
+        boot_counter=state.boot_counter,
+        life=state.life,
+        session=grant.session,
+        visit=grant.visit,
+        epoch=grant.epoch,
+        holder=grant.holder,
+        records=content.records,
+        length=content.length,
+        commitment=content.commitment,
+        program=state.archive.digest.hex(),
+        model_before=visit.model_before,
+        model_after=visit.model_after,
+        first_step=work.command.first_step,
+        steps=work.end.steps if work.end is not None else 0,
+        scrubbed_bytes=proof.length,
+        scrub_digest=proof.digest.hex(),
+    )

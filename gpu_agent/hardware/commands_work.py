@@ -1,0 +1,120 @@
+"""Commands of computation: train, evaluate, poll, commit, roll back. Knows the GPU's state; no tensor, no key."""
+
+from __future__ import annotations
+
+from gpu_agent.hardware.bulk import Bulk
+from gpu_agent.hardware.commands_setup import committed, launch
+from gpu_agent.hardware.ledger import Work
+from gpu_agent.hardware.model_memory import MODEL, ModelFact
+from gpu_agent.hardware.regions import RegionFact
+from gpu_agent.hardware.state import GpuState
+from shared.errors import BadRequest, ProtocolViolation
+from shared.names import RegionKind, Role
+from shared.wire.gpu import Commit, Committed, Evaluate, Poll, RollBack, Train, WorkState
+
+
+def train(state: GpuState, command: Train, bulk: Bulk) -> WorkState:
+    """Start training on a visit's fenced, published region; a repeated work is answered, never done twice."""
+    known = state.ledger.find(command)
+    if known is not None:
+        return known.tell(state.release, 0)
+    _require_idle(state)
+    visit = state.ledger.visit(command.visit)
+    if visit.grant.region != command.region or state.ledger.visit_in(command.region) is not visit:
+        raise ProtocolViolation(f"region {command.region} is not that of visit {command.visit}", code="wrong-region")
+    state.regions.require(command.region, RegionFact.TRAIN, Role.ORCHESTRATOR)
+    if visit.content is None or not visit.content.published or visit.content.records != command.records:
+        raise ProtocolViolation(f"visit {command.visit} did not publish {command.records} records", code="wrong-records")
+    _check_steps(state, command)
+    MODEL.after(state.model.phase, ModelFact.TRAIN, Role.ORCHESTRATOR)
+    region = state.regions.get(command.region)
+    descriptor = launch(state, "train", region, command.records, command.first_step, command.steps)
+    visit.model_before = state.model.require_committed().model
+    state.compute.start(descriptor)
+    state.model.state(ModelFact.TRAIN)
+    state.regions.move(command.region, RegionFact.TRAIN, Role.ORCHESTRATOR)
+    work = Work(command, batch=state.config.options.batch_size, own_data=False)
+    state.ledger.begin(work)
+    visit.work = work
+    state.ledger.trained(visit)
+    return work.tell(state.release, 0)
+
+
+def _check_steps(state: GpuState, command: Train) -> None:
+    if command.first_step != state.model.step:
+        raise ProtocolViolation(
+            "training continues where the committed model stands", code="wrong-step",
+            expected=str(state.model.step), got=str(command.first_step),
+        )  # fmt: skip
+    if command.steps * state.config.options.batch_size > command.records:
+        raise BadRequest(
+            f"{command.steps} steps of {state.config.options.batch_size} records need more than {command.records} records",
+            code="too-few-records",
+        )
+
+
+def evaluate(state: GpuState, command: Evaluate, bulk: Bulk) -> WorkState:
+    """Start an evaluation over the validation region, or over a fenced, published dataset region."""
+    known = state.ledger.find(command)
+    if known is not None:
+        return known.tell(state.release, 0)
+    _require_idle(state)
+    region = state.regions.get(command.region)
+    own = region.kind is RegionKind.VALIDATION
+    if not own:
+        state.regions.require(command.region, RegionFact.EVALUATE, Role.ORCHESTRATOR)
+        visit = state.ledger.visit_in(command.region)
+        if visit is None or visit.content is None or command.records > visit.content.records:
+            raise ProtocolViolation(f"region {command.region} does not hold {command.records} records", code="wrong-records")
+    if command.records * state.archive.manifest.records.record_bytes > region.length:
+        raise ProtocolViolation(f"region {command.region} does not hold {command.records} records", code="wrong-records")
+    state.compute.start(launch(state, "evaluate", region, command.records, 0, 0))
+    if not own:
+        state.regions.move(command.region, RegionFact.EVALUATE, Role.ORCHESTRATOR)
+    work = Work(command, batch=state.config.options.batch_size, own_data=own)
+    state.ledger.begin(work)
+    return work.tell(state.release, 0)
+
+
+def _require_idle(state: GpuState) -> None:
+    state.take_news(state.compute.news(0))
+    if state.ledger.running is not None:
+        raise ProtocolViolation("another work is running", code="work-running", remedy="Poll it to its end first.")
+
+
+def poll(state: GpuState, command: Poll, bulk: Bulk) -> WorkState:
+    """A work's state; waits, without holding up copies, until there is news beyond `after` steps or the time is over."""
+    work = state.ledger.work(command.work)
+    state.take_news(state.compute.news(0))
+    deadline = state.clock() + command.wait_ms / 1000
+    while work.state == "running" and len(work.losses) <= command.after:
+        left = deadline - state.clock()
+        news = state.wait(left) if left > 0 else []
+        if not news:
+            break
+        state.take_news(news)
+    return work.tell(state.release, command.after)
+
+
+def commit(state: GpuState, command: Commit, bulk: Bulk) -> Committed:
+    """Make the work's result the last committed state."""
+    work = state.ledger.work(command.work)
+    if work.committed is not None:
+        return work.committed
+    state.take_news(state.compute.news(0))
+    if state.ledger.pending is not work or work.state != "done" or work.end is None:
+        raise ProtocolViolation(f"work {command.work!r} is not a finished training to commit", code="nothing-to-commit")
+    if not work.end.finite:
+        raise ProtocolViolation(f"work {command.work!r} met a loss that is no number", code="not-finite")
+    work.committed = committed(state)
+    state.ledger.settle(work.committed.model)
+    return work.committed
+
+
+def roll_back(state: GpuState, command: RollBack, bulk: Bulk) -> Committed:
+    """Back to the last committed state, bit for bit; a training that still runs is ended first."""
+    if state.ledger.running is not None:
+        state.take_news(state.compute.destroy())
+    digests = state.model.roll_back()
+    state.ledger.settle(digests.model)
+    return Committed(model=digests.model, optimiser=digests.optimiser, step=digests.step)

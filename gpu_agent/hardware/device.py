@@ -1,0 +1,165 @@
+"""The GPU: what lies behind the MUX. Puts its engines together under one lock; trusts neither port nor platform. Knows no HTTP.
+
+Three doors: SPDM messages and command frames on the orchestrator's port, copy records on holders' ports. Which port a record
+came from is the platform's word; the keys decide.
+"""
+
+from __future__ import annotations
+
+import hmac
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from gpu_agent.hardware.command_processor import CommandProcessor
+from gpu_agent.hardware.compute import Compute, News
+from gpu_agent.hardware.hbm import HBM
+from gpu_agent.hardware.root_of_trust import RootOfTrust
+from gpu_agent.hardware.spdm import SpdmResponder
+from gpu_agent.hardware.state import Doors, GpuState
+from shared.canonical import sha256
+from shared.crypto import cose
+from shared.crypto.schedule import resume_proof
+from shared.errors import VerificationFailed
+from shared.wire.copy import CopyAck
+from shared.wire.spdm import VendorElement
+
+
+class Device:
+    """One GPU.
+
+    Locks: `_orders` lets one SPDM message or frame run at a time; `_lock` guards the state and is let go while a poll waits for
+    the compute engines, so that copies go on. An SPDM message ends such a wait: a new life need not queue behind a poll.
+
+    Args:
+        gpu_id: the operator's name for it; `root` knows the device's own.
+        next_boot: advances the boot counter durably.
+        report: told of faults that are bugs.
+    """
+
+    def __init__(
+        self,
+        gpu_id: str,
+        root: RootOfTrust,
+        hbm: HBM,
+        compute: Compute,
+        *,
+        entropy: Callable[[int], bytes],
+        clock: Callable[[], float],
+        next_boot: Callable[[], int],
+        report: Callable[[BaseException], None],
+    ) -> None:
+        self.gpu_id, self.backend = gpu_id, root.backend
+        self._hbm, self._compute, self._clock, self._root = hbm, compute, clock, root
+        doors = Doors(root.device, root.backend, entropy, clock, next_boot, self._sign_statement)
+        self._state = GpuState(doors, hbm, compute)
+        self._state.wait = self._wait
+        self._processor = CommandProcessor(self._state, report)
+        self._responder = SpdmResponder(root, entropy=entropy, hooks=self)
+        self._orders, self._lock = threading.Lock(), threading.Lock()
+        self._pressing = threading.Event()
+
+    # ------------------------------------------------------------ doors
+
+    def spdm(self, message: bytes) -> bytes:
+        """One SPDM message or secured record; faults come back as SPDM ERROR messages."""
+        self._pressing.set()
+        self._compute.wake()
+        try:
+            with self._ordered():
+                return self._responder.message(message)
+        finally:
+            self._pressing.clear()
+
+    def commands(self, frame: bytes) -> bytes:
+        """One command frame (CBOR); its answer frame.
+
+        Raises:
+            BadRequest, LimitExceeded, ProtocolViolation, VerificationFailed: not a frame of this life in order; nothing changed.
+        """
+        with self._ordered():
+            return self._processor.frame(frame)
+
+    def copy(self, port: str, record: bytes | memoryview) -> CopyAck:
+        """One copy record from `port`.
+
+        Raises:
+            BadRequest, ProtocolViolation: no record of a living grant; nothing changed. Refused `copy-refused`: the grant is dead.
+        """
+        with self._lock:
+            return self._state.copies.copy(port, record, self._clock())
+
+    @property
+    def boot_counter(self) -> int:
+        """Power-ons and wipes so far; public."""
+        return self._state.boot_counter
+
+    def statement_certificate(self) -> bytes:
+        """COSE_Sign1 by the leaf key over the statement key; public."""
+        return self._root.statement_certificate
+
+    def close(self) -> None:
+        """Power off: end compute, wipe memory and keys."""
+        with self._ordered():
+            self._compute.close()
+            self._processor.erase()
+            self._hbm.close()
+
+    @contextmanager
+    def _ordered(self) -> Iterator[None]:
+        with self._orders, self._lock:
+            yield
+
+    def _wait(self, timeout_s: float) -> Sequence[News]:
+        """Called with the lock held, from a poll; gives it to copies while it waits."""
+        if self._pressing.is_set():
+            return []
+        self._lock.release()
+        try:
+            return self._compute.news(timeout_s)
+        finally:
+            self._lock.acquire()
+
+    def _sign_statement(self, payload: bytes) -> bytes:
+        key = self._root.statement_key
+        return cose.sign1(payload, key, kid=sha256(cose.p384_point(key.public_key())))
+
+    # ------------------------------------------------------------ hooks of the SPDM responder
+
+    def check_resume(self, vendor: VendorElement, request_random: bytes, public_key: bytes) -> None:
+        """A resume proof must be that of the very next life of this very memory (attack V24).
+
+        Raises:
+            VerificationFailed: nothing changed.
+        """
+        if vendor.life == 0 and not vendor.resume:
+            return  # no proof: memory is wiped when the handshake finishes
+        self._require_next(vendor)
+        secret = self._state.resume
+        if secret is None:
+            raise VerificationFailed("the GPU has no session to resume", code="resume-refused")
+        proof = resume_proof(secret.reveal(), vendor.life, self._state.boot_counter, request_random, public_key)
+        if not hmac.compare_digest(proof, vendor.resume):
+            raise VerificationFailed("the resume proof does not verify", code="resume-refused")
+
+    def session_opened(
+        self, vendor: VendorElement, session_id: int, export_master_secret: bytes, th2: bytes
+    ) -> None:
+        """A handshake stands: wipe, or begin the next life.
+
+        Raises:
+            VerificationFailed: another life began between this KEY_EXCHANGE and its FINISH.
+        """
+        if vendor.life:
+            self._require_next(vendor)
+            self._state.next_life(export_master_secret)
+        else:
+            self._state.first_life(export_master_secret)
+        self._processor.new_life(export_master_secret)
+
+    def _require_next(self, vendor: VendorElement) -> None:
+        if vendor.life != self._state.life + 1 or self._state.resume is None:
+            raise VerificationFailed(
+                "the resumed life is not the next one", code="resume-refused",
+                expected=str(self._state.life + 1), got=str(vendor.life),
+            )  # fmt: skip

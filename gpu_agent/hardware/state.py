@@ -1,0 +1,292 @@
+"""What the GPU is now: its life, its session, its regions, its model. Knows how to wipe and how to resume; no frame, no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from blake3 import blake3
+
+from gpu_agent.hardware.compute import Compute, Destroyed, Extent, Failed, Finished, News, StepDone
+from gpu_agent.hardware.copy_engine import CopyEngine
+from gpu_agent.hardware.epochs import Epochs
+from gpu_agent.hardware.hbm import HBM, PAGE, ScrubProof
+from gpu_agent.hardware.ledger import Ledger, ReleaseRule
+from gpu_agent.hardware.model_memory import ModelFact, ModelMemory, ModelPhase
+from gpu_agent.hardware.regions import Region, RegionFact, RegionTable
+from shared.canonical import cbor_bytes
+from shared.claims.archive import Archive
+from shared.claims.layout import plan_memory
+from shared.crypto.schedule import resume_secret, root_key
+from shared.crypto.secret import Secret
+from shared.errors import Conflict, ProtocolViolation
+from shared.names import RegionKind, RegionPhase, Role
+from shared.wire.gpu import Configure, Train
+
+
+class Need(StrEnum):
+    """Facts that a command may need, or that must not hold; each has one sentence for the refusal."""
+
+    LIFE = "open_life was answered"
+    SESSION = "a session is bound"
+    PROGRAM = "a program is loaded in this life"
+    CONFIGURED = "memory is configured"
+    MODEL = "a model was committed"
+    READY = "the GPU was set ready in this life"
+    RUNNING = "a work is running"
+
+
+@dataclass
+class Session:
+    """The one session a GPU is bound to until it is wiped."""
+
+    session: str
+    manifest: str
+    archive: Archive | None = None
+    code: Extent | None = None
+    code_digest: str = ""
+    config: Configure | None = None
+    model: ModelMemory | None = None
+    control: Extent | None = None
+    control_digest: bytes = b""
+    checkpoints: dict[bytes, tuple[str, str]] = field(default_factory=dict)
+    restored_step: int | None = None
+
+
+@dataclass(frozen=True)
+class Doors:
+    """What comes in from outside: identity, chance, time (seconds since 1970), the durable boot counter, the statement key.
+
+    `next_boot` advances the boot counter, at power-on and at each wipe. `sign_statement` makes a COSE_Sign1 of a payload.
+    """
+
+    device: str
+    backend: Literal["EMULATED", "HARDWARE"]
+    entropy: Callable[[int], bytes]
+    clock: Callable[[], float]
+    next_boot: Callable[[], int]
+    sign_statement: Callable[[bytes], bytes]
+
+
+class GpuState:
+    """Everything behind the command processor.
+
+    `wait` waits for news of the compute engines; the device makes it let copies through meanwhile.
+    """
+
+    def __init__(self, doors: Doors, hbm: HBM, compute: Compute) -> None:
+        self.hbm, self.compute = hbm, compute
+        self.device, self.backend, self.sign_statement = doors.device, doors.backend, doors.sign_statement
+        self.entropy, self.clock, self._next_boot = doors.entropy, doors.clock, doors.next_boot
+        self.wait: Callable[[float], Sequence[News]] = compute.news
+        self.regions, self.epochs, self.ledger = RegionTable(), Epochs(), Ledger()
+        self.copies = CopyEngine(hbm, self.regions, self.epochs)
+        self.boot_counter = self._next_boot()
+        self.life = 0
+        self.life_open = self.ready = self.program_loaded = False
+        self.bound: Session | None = None
+        self.resume: Secret | None = None
+        self._first_export: Secret | None = None
+
+    # ------------------------------------------------------------ lives
+
+    def first_life(self, export_master_secret: bytes) -> None:
+        """A session opened without resume proof: nobody inherits a full GPU (attack V21)."""
+        self.wipe()
+        self._begin_life(1, export_master_secret)
+        self._first_export = Secret(export_master_secret)
+
+    def next_life(self, export_master_secret: bytes) -> None:
+        """A session opened with the resume proof: keep model, committed copy and optimiser; destroy all else."""
+        self.take_news(self.compute.destroy())
+        self.copies.fence(self.epochs.alive)
+        for region in self.regions.all(RegionKind.DATASET):
+            self.scrub(region)
+        for kind in (RegionKind.GRADIENTS, RegionKind.VALIDATION, RegionKind.CODE):
+            for region in self.regions.all(kind):
+                self.hbm.scrub(region.address, region.length)
+        self._begin_life(self.life + 1, export_master_secret)
+
+    def _begin_life(self, life: int, export_master_secret: bytes) -> None:
+        self.life = life
+        self.life_open = self.ready = self.program_loaded = False
+        self.epochs.new_life(Secret(root_key(export_master_secret, life)))
+
+    def bind(self, session: str, manifest: str) -> None:
+        """Bind the wiped GPU to a session; from here on only its resume secret opens a further life."""
+        if self._first_export is None:
+            raise ProtocolViolation("a session is bound in a GPU's first life only", code="out-of-order")
+        self.bound = Session(session, manifest)
+        self.resume = Secret(resume_secret(self._first_export.reveal(), session))
+        self._first_export = None
+
+    def wipe(self) -> None:
+        """Destroy compute, keys and every byte in HBM; the boot counter tells."""
+        self.take_news(self.compute.destroy())
+        self.copies.fence(self.epochs.alive)
+        self.hbm.wipe()
+        self.regions.clear()
+        self.epochs.wipe()
+        self.ledger = Ledger()
+        self.bound = self.resume = self._first_export = None
+        self.life, self.life_open, self.ready, self.program_loaded = 0, False, False, False
+        self.boot_counter = self._next_boot()
+
+    # ------------------------------------------------------------ facts
+
+    def facts(self) -> frozenset[Need]:
+        """All that holds now."""
+        bound = self.bound
+        holds = {
+            Need.LIFE: self.life_open,
+            Need.SESSION: bound is not None,
+            Need.PROGRAM: self.program_loaded,
+            Need.CONFIGURED: bound is not None and bound.config is not None,
+            Need.MODEL: bound is not None and bound.model is not None and bound.model.phase is not ModelPhase.EMPTY,
+            Need.READY: self.ready,
+            Need.RUNNING: self.ledger.running is not None,
+        }
+        return frozenset(need for need, value in holds.items() if value)
+
+    @property
+    def session(self) -> Session:
+        """Raises: ProtocolViolation: none is bound."""
+        if self.bound is None:
+            raise ProtocolViolation("no session is bound to the GPU", code="out-of-order")
+        return self.bound
+
+    @property
+    def archive(self) -> Archive:
+        """The loaded program. Raises: ProtocolViolation."""
+        if self.session.archive is None:
+            raise ProtocolViolation("no program is loaded", code="out-of-order")
+        return self.session.archive
+
+    @property
+    def config(self) -> Configure:
+        """Raises: ProtocolViolation."""
+        if self.session.config is None:
+            raise ProtocolViolation("memory is not configured", code="out-of-order")
+        return self.session.config
+
+    @property
+    def model(self) -> ModelMemory:
+        """Raises: ProtocolViolation."""
+        if self.session.model is None:
+            raise ProtocolViolation("memory is not configured", code="out-of-order")
+        return self.session.model
+
+    @property
+    def release(self) -> ReleaseRule:
+        """The manifest's rule for losses."""
+        return ReleaseRule(self.config.loss_decimals, self.config.privacy_floor)
+
+    # ------------------------------------------------------------ memory
+
+    def configure(self, command: Configure) -> list[Region]:
+        """Allocate every region at a random address and write the control structures into HBM.
+
+        Raises:
+            OutOfMemory: nothing stays allocated.
+        """
+        plan = plan_memory(self.archive.manifest, command.options)
+        wanted = [
+            (RegionKind.MODEL, plan.model.length),
+            (RegionKind.OPTIMISER, plan.optimiser.length),
+            (RegionKind.COMMITTED, plan.model.length + plan.optimiser.length),
+            (RegionKind.GRADIENTS, plan.gradients.length),
+            (RegionKind.VALIDATION, command.validation_bytes),
+            *[(RegionKind.DATASET, command.buffer_bytes)] * command.buffers,
+        ]
+        extents = self._allocate([length for _, length in wanted])
+        self.session.config = command
+        for (kind, _), extent in zip(wanted, extents, strict=True):
+            if extent.length:
+                proof = self.hbm.scrub(extent.address, extent.length) if kind is RegionKind.DATASET else None
+                self.regions.add(kind, extent.address, extent.length, proof)
+        model, optimiser, committed, gradients = extents[:4]
+        self.session.model = ModelMemory(
+            self.hbm, plan, model=model, optimiser=optimiser, gradients=gradients, committed=committed
+        )
+        self._write_control()
+        return self.regions.all()
+
+    def _allocate(self, lengths: list[int]) -> list[Extent]:
+        done: list[Extent] = []
+        try:
+            for length in lengths:
+                done.append(Extent(self.hbm.allocate(length) if length else 0, length))
+        except Exception:
+            for extent in done:
+                if extent.length:
+                    self.hbm.free(extent.address)
+            raise
+        return done
+
+    def _write_control(self) -> None:
+        """Region table and options as the launch descriptor's source, in HBM, where they are measured (attack H06)."""
+        session = self.session
+        rows = [[r.handle, r.kind.value, r.address, r.length] for r in self.regions.all()]
+        options = self.config.model_dump(mode="json", by_alias=True)
+        data = cbor_bytes(["gput/control", session.session, session.manifest, options, rows])
+        address = self.hbm.allocate(-(-len(data) // PAGE) * PAGE)
+        session.control = Extent(address, len(data))
+        self.hbm.view(address, len(data))[:] = data
+        session.control_digest = self.hbm.digest(address, len(data))
+
+    def control_digest(self) -> bytes:
+        """BLAKE3 (32 bytes) of the control structures as they lie in HBM now."""
+        control = self.session.control
+        return self.hbm.digest(control.address, control.length) if control is not None else blake3(b"").digest()
+
+    def code_digest(self) -> str:
+        """BLAKE3 (hex) of the code region's program bytes as they lie in HBM now."""
+        code = self.session.code
+        return self.hbm.digest(code.address, code.length).hex() if code is not None else ""
+
+    def scrub(self, region: Region) -> ScrubProof:
+        """Make a dataset region CLEAN with proof, and note it for the visit that used it. The grant is fenced before."""
+        self.regions.require(region.handle, RegionFact.SCRUBBED, Role.ORCHESTRATOR)
+        proof = self.hbm.scrub(region.address, region.length)
+        self.regions.move(region.handle, RegionFact.SCRUBBED, Role.ORCHESTRATOR, proof)
+        visit = self.ledger.visit_in(region.handle)
+        if visit is not None and visit.proof is None:
+            visit.proof = proof
+        return proof
+
+    # ------------------------------------------------------------ compute
+
+    def take_news(self, news: Sequence[News]) -> None:
+        """Enter what the compute engines told into ledger, model and region tables."""
+        for item in news:
+            work = self.ledger.running
+            if work is None:
+                continue
+            match item:
+                case StepDone(step, loss):
+                    work.losses.append((step, loss))
+                case Finished():
+                    work.end = item
+                case Failed(code, detail):
+                    work.code, work.detail = code, detail
+                case Destroyed():
+                    self._work_ended()
+
+    def _work_ended(self) -> None:
+        """The launch's memory is gone: only now is the work over."""
+        work = self.ledger.running
+        if work is None:
+            raise Conflict("no work was running", code="no-work")
+        self.ledger.running = None
+        if work.end is None and work.code is None:
+            work.code, work.detail = "work-interrupted", "the work was ended before it was done"
+        work.state = "failed" if work.code is not None else "done"
+        trained = isinstance(work.command, Train)
+        if trained:
+            self.model.state(ModelFact.FAILED if work.code else ModelFact.TRAINED, Role.GPU)
+            self.model.step = work.command.first_step + (work.end.steps if work.end else 0)
+        region = self.regions.get(work.command.region)
+        if region.kind is RegionKind.DATASET and region.phase is RegionPhase.IN_USE:
+            self.regions.move(region.handle, RegionFact.TRAINED if trained else RegionFact.EVALUATED, Role.GPU)
