@@ -1,0 +1,151 @@
+"""Measurement and manufacture: what is measured counts, secrets are private and kept, everything says EMULATED."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from gpu_agent.platform.files import Installation, read_private, write_secret
+from gpu_agent.platform.manufacture import ManufactureReport, cvm_role, manufacture
+from gpu_agent.platform.measurement import installed_package, measure_code
+from gpu_agent.platform.pki import make_quoting_keys
+from gpu_agent.platform.quoting_enclave import Cvm, QuotingEnclave
+from shared.attestation.cpu_trust import CpuReference, CpuRoots
+from shared.canonical import cbor_bytes, sha384
+from shared.crypto.secret import Secret
+from shared.errors import ConfigurationError, EmulationWarning
+
+AT = 1_790_000_000.0
+
+
+def code(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def device(directory: Path, gpu: str) -> None:
+    (directory / "devices" / gpu).mkdir(parents=True, exist_ok=True)
+
+
+def make(directory: Path, *cvms: str) -> ManufactureReport:
+    with pytest.warns(EmulationWarning):
+        return manufacture(directory, ["gpu-0"], cvms or ("orchestrator", "holder-north"), make_device=device, at=AT)
+
+
+def test_measurement_is_the_documented_digest(tmp_path: Path) -> None:
+    tree = code(tmp_path / "pkg", a="1", sub__b="2")
+    expected = sha384(cbor_bytes(["gput/mrtd/1", [["pkg/a", sha384(b"1")], ["pkg/sub/b", sha384(b"2")]]]))
+    assert measure_code([tree]) == expected
+
+
+def test_every_file_and_name_counts_and_caches_do_not(tmp_path: Path) -> None:
+    tree = code(tmp_path / "pkg", a="1", sub__b="2")
+    first = measure_code([tree])
+    (tree / "__pycache__").mkdir()
+    (tree / "__pycache__" / "a.cpython-311.pyc").write_bytes(b"x")
+    assert measure_code([tree]) == first
+    seen = {first}
+    for change in ({"a": "2"}, {"sub__b": "3"}, {"c": ""}, {"sub__template.html": "x"}):
+        code(tree, **change)
+        seen.add(measure_code([tree]))
+    (tree / "c").rename(tree / "d")
+    seen.add(measure_code([tree]))
+    assert len(seen) == 6
+    with pytest.raises(ConfigurationError):
+        measure_code([tree, tree])
+    for nothing in ([], [tmp_path / "absent"], [tmp_path / "pkg" / "a"]):
+        with pytest.raises(ConfigurationError):
+            measure_code(nothing)
+
+
+def test_roles_measure_different_code_and_names_are_strict() -> None:
+    shared, orchestrator = installed_package("shared"), installed_package("orchestrator")
+    assert measure_code([shared, orchestrator]) != measure_code([shared, installed_package("data_holder")])
+    assert [cvm_role(name) for name in ("orchestrator", "orchestrator-b", "holder-x")] == [
+        "orchestrator",
+        "orchestrator",
+        "data_holder",
+    ]
+    for bad in ("holder", "platform", "../orchestrator", "holder-X", ""):
+        with pytest.raises(ConfigurationError):
+            cvm_role(bad)
+    with pytest.raises(ConfigurationError):
+        installed_package("no_such_package")
+
+
+def test_an_installation_is_complete_private_and_emulated_by_name(tmp_path: Path) -> None:
+    report = make(tmp_path)
+    place = Installation(tmp_path)
+    assert (report.gpus, report.cvms) == (("gpu-0",), ("holder-north", "orchestrator"))
+    for path in (place.pck_key, place.secret, place.mux_key, place.token("orchestrator"), place.token("holder-north")):
+        assert path.stat().st_mode & 0o777 == 0o600
+    roots = CpuRoots.load(place.cpu_roots)
+    assert set(roots.sets.values()) == {"EMULATED"}
+    for certificate in x509.load_pem_x509_certificates(place.pck_chain.read_bytes()):
+        assert "EMULATED" in certificate.subject.rfc4514_string()
+        assert "Intel" not in certificate.subject.rfc4514_string()
+    reference = CpuReference.load(place.reference)
+    assert [profile.mr_td for profile in reference.profiles("orchestrator")] == [report.mr_td["orchestrator"]]
+    assert report.mr_td["orchestrator"] != report.mr_td["data_holder"]
+    assert place.token("orchestrator").read_bytes() != place.token("holder-north").read_bytes()
+
+
+def test_manufacture_again_keeps_secrets_and_adds(tmp_path: Path) -> None:
+    make(tmp_path)
+    place = Installation(tmp_path)
+    kept = [place.pck_key, place.pck_chain, place.cpu_roots, place.secret, place.mux_key, place.token("orchestrator")]
+    before = [path.read_bytes() for path in kept]
+    value = json.loads(place.reference.read_bytes())
+    value["gpu"] = {"measurements": {"driver": "00"}}
+    value["cvms"]["orchestrator"]["mr_td"] = "00" * 48
+    place.reference.write_text(json.dumps(value))
+    report = make(tmp_path, "holder-south")
+    assert [path.read_bytes() for path in kept] == before
+    assert report.made == ("token of holder-south",)
+    assert set(report.cvms) == {"orchestrator", "holder-north", "holder-south"}
+    after = json.loads(place.reference.read_bytes())
+    assert after["gpu"] == {"measurements": {"driver": "00"}}
+    assert after["cvms"]["orchestrator"]["mr_td"] == report.mr_td["orchestrator"]
+
+
+def test_an_interrupted_manufacture_is_finished_by_the_next(tmp_path: Path) -> None:
+    make(tmp_path)
+    place = Installation(tmp_path)
+    place.pck_key.unlink()
+    make(tmp_path)
+    root = x509.load_pem_x509_certificate(place.cpu_roots.read_bytes())
+    chain = x509.load_pem_x509_certificates(place.pck_chain.read_bytes())
+    assert chain[2] == root
+
+
+def test_damaged_and_open_files_are_refused(tmp_path: Path) -> None:
+    make(tmp_path)
+    place = Installation(tmp_path)
+    place.secret.chmod(0o644)
+    with pytest.raises(ConfigurationError):
+        read_private(place.secret, "the secret")
+    with pytest.raises(ConfigurationError):
+        read_private(tmp_path / "absent", "the secret")
+    with pytest.raises(FileExistsError):
+        write_secret(place.token("orchestrator"), b"other")
+    assert not list(place.token("orchestrator").parent.glob(".*"))
+    place.reference.write_text("[]")
+    with pytest.raises(ConfigurationError), pytest.warns(EmulationWarning):
+        manufacture(tmp_path, [], ["orchestrator"], make_device=device, at=AT)
+    with pytest.raises(ConfigurationError), pytest.warns(EmulationWarning):
+        manufacture(tmp_path, ["../gpu"], ["orchestrator"], make_device=device, at=AT)
+
+
+def test_the_enclave_says_that_it_is_emulated_when_built() -> None:
+    keys = make_quoting_keys("t", AT)
+    with pytest.warns(EmulationWarning):
+        QuotingEnclave(keys, Secret(bytes(32)), {})
+    assert b"PRIVATE" not in repr(keys).encode()
+    with pytest.warns(EmulationWarning), pytest.raises(ConfigurationError):
+        QuotingEnclave(keys, Secret(b"short"), {"orchestrator": Cvm("orchestrator", bytes(48))})
