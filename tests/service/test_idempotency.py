@@ -1,0 +1,146 @@
+"""Idempotency-Key, row by row of the draft's table; cursors."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import FastAPI, Request, Response
+from service_world import BASE_URL, FakeClock, MakeWorld, World
+
+from shared.errors import BadRequest
+from shared.service.idempotency import Replies
+from shared.service.pagination import Cursors, link_next
+from shared.service.problems import install_problems
+from shared.service.store import Store
+from shared.service.tables import IDEMPOTENT_REPLIES, METADATA
+
+THING = {"name": "a", "count": 1}
+
+
+async def create(world: World, key: str | None, body: dict[str, Any] = THING) -> httpx2.Response:
+    async with world.client() as client:
+        return await client.post("/v1/things", json=body, headers={"idempotency-key": key} if key else {})
+
+
+async def test_same_key_and_body_gets_the_first_answer(world: World) -> None:
+    first, second = await create(world, "k"), await create(world, "k")
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert first.json() == second.json()
+    assert first.headers["location"] == second.headers["location"]
+    assert "idempotent-replayed" not in first.headers
+    assert second.headers["idempotent-replayed"] == "true"
+    assert world.acts == ["a"]
+    assert (await create(world, "k2")).json() != first.json()
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "status", "code"),
+    [
+        (None, THING, 400, "idempotency-key-missing"),
+        ("k", {"name": "b", "count": 1}, 422, "idempotency-key-reused"),
+        ("x" * 129, THING, 400, "idempotency-key-malformed"),
+    ],
+)
+async def test_wrong_keys(world: World, key: str | None, body: dict[str, Any], status: int, code: str) -> None:
+    await create(world, "k")
+    response = await create(world, key, body)
+    assert (response.status_code, response.json()["code"]) == (status, code)
+    assert world.acts == ["a"]
+
+
+async def test_a_refusal_is_not_kept(world: World) -> None:
+    body = {"name": "forbidden", "count": 1}
+    for _ in range(2):
+        assert (await create(world, "k", body)).status_code == 403
+    assert world.acts == ["forbidden", "forbidden"]
+
+
+async def test_survives_a_restart(make_world: MakeWorld) -> None:
+    async with make_world() as world:
+        first = await create(world, "k")
+    async with make_world() as world:
+        world.clock.now += 3600
+        second = await create(world, "k")
+        assert (second.json(), world.acts) == (first.json(), [])
+        world.clock.now += 24 * 3600
+        third = await create(world, "k")
+        assert world.acts == ["a"]
+        assert third.json() == first.json()  # stable_id: the same act makes the same id
+
+
+async def test_in_progress_and_two_callers(database_url: str) -> None:
+    store, clock = Store(database_url), FakeClock()
+    await store.open()
+    await store.write(METADATA.create_all)
+    replies, gate, begun, acts = Replies(store, clock), asyncio.Event(), asyncio.Event(), []
+    app = FastAPI()
+    install_problems(app)
+
+    @app.post("/{caller}")
+    async def post(request: Request, caller: str) -> Response:
+        async def act(key: str) -> Response:
+            acts.append((caller, key))
+            begun.set()
+            await gate.wait()
+            return Response(b"\x00done", 201)
+
+        return await replies.once(request, caller, act)
+
+    headers = {"idempotency-key": "k"}
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url=BASE_URL) as client:
+        running = asyncio.ensure_future(client.post("/anna", headers=headers))
+        await begun.wait()
+        busy = await client.post("/anna", headers=headers)
+        assert (busy.status_code, busy.json()["code"]) == (409, "idempotency-in-progress")
+        assert busy.headers["retry-after"] == "1"
+        other = asyncio.ensure_future(client.post("/berta", headers=headers))
+        gate.set()
+        assert (await running).content == (await other).content == b"\x00done"
+        assert (await client.post("/anna", headers=headers)).headers["idempotent-replayed"] == "true"
+    assert sorted(acts) == [("anna", "k"), ("berta", "k")]
+    await store.close()
+
+
+async def test_bounded(sqlite_url: str) -> None:
+    store, clock = Store(sqlite_url), FakeClock()
+    await store.open()
+    await store.write(METADATA.create_all)
+    replies = Replies(store, clock, limit=10)
+    for index in range(140):
+        clock.now += 1
+        await replies._keep("caller", f"k{index}", bytes(32), Response(b"x", 201))
+    await replies.open()
+    rows = await store.read(lambda c: c.execute(IDEMPOTENT_REPLIES.select()).all())
+    assert {row.key for row in rows} == {f"k{index}" for index in range(130, 140)}
+    await store.close()
+
+
+CURSORS = Cursors(lambda: b"c" * 32)
+
+
+@pytest.mark.parametrize("position", [0, 12345, "ses-abc", "ü/+"])
+def test_cursor_comes_back(position: str | int) -> None:
+    assert CURSORS.decode("list", CURSORS.encode("list", position)) == position
+    assert CURSORS.decode("list", None) is None
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "x", "=", "ü", "AAAA" * 8, CURSORS.encode("other", 1), CURSORS.encode("list", 1)[:-2]]
+)
+def test_a_foreign_cursor_is_refused(bad: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        CURSORS.decode("list", bad)
+    assert caught.value.code == "invalid-cursor"
+    with pytest.raises(BadRequest):
+        Cursors(lambda: b"d" * 32).decode("list", CURSORS.encode("list", 1))
+
+
+def test_link_keeps_the_other_parameters() -> None:
+    scope = {
+        "type": "http", "method": "GET", "scheme": "http", "server": ("h", 80), "path": "/v1/x",
+        "query_string": b"limit=5&cursor=old", "headers": [],
+    }  # fmt: skip
+    assert link_next(Request(scope), "new") == '<http://h/v1/x?limit=5&cursor=new>; rel="next"'

@@ -1,0 +1,108 @@
+"""The client: what it repeats, what it does not, and that refusals come back as what they were."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+
+import httpx2
+import pytest
+from service_world import BASE_URL, OWNER, FakeClock, World
+
+from shared.errors import GputError, NotAuthenticated, Refused, Unavailable
+from shared.service.http import PeerClient, Peers
+from shared.service.signatures import SignedAuth
+
+Handler = Callable[[httpx2.Request], httpx2.Response]
+
+
+def client_of(handler: Handler, *, signed: bool = False) -> PeerClient:
+    async def sleep(_seconds: float) -> None:
+        return
+
+    transport = httpx2.MockTransport(handler)
+    peers = Peers(transports={BASE_URL: transport}, sleep=sleep)
+    auth = SignedAuth(OWNER, FakeClock(), os.urandom) if signed else None
+    return peers.peer(BASE_URL, "agent", auth=auth)
+
+
+def failing(times: int, error: type[httpx2.TransportError], seen: list[httpx2.Request]) -> Handler:
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request)
+        if len(seen) <= times:
+            raise error("broken", request=request)
+        return httpx2.Response(200, json={"ok": True})
+
+    return handle
+
+
+@pytest.mark.parametrize("error", [httpx2.ConnectError, httpx2.ReadError, httpx2.RemoteProtocolError])
+async def test_a_broken_connection_is_repeated_where_safe(error: type[httpx2.TransportError]) -> None:
+    for act in (
+        lambda client: client.get_json("/x"),
+        lambda client: client.put_json("/x", {"a": 1}),
+        lambda client: client.post_json("/x", {"a": 1}, idempotency_key="k"),
+    ):
+        seen: list[httpx2.Request] = []
+        assert await act(client_of(failing(3, error, seen))) == {"ok": True}
+        assert len(seen) == 4
+        seen.clear()
+        with pytest.raises(Unavailable):
+            await act(client_of(failing(4, error, seen)))
+        assert len(seen) == 4
+
+
+async def chunks() -> AsyncIterator[bytes]:
+    yield b"x"
+
+
+async def test_what_may_have_happened_is_not_repeated() -> None:
+    for act, error in (
+        (lambda client: client.post_json("/x", {}), httpx2.ReadError),
+        (lambda client: client.get_json("/x"), httpx2.ReadTimeout),
+        (lambda client: client.post_json("/x", {}, idempotency_key="k"), httpx2.ReadTimeout),
+        (lambda client: client.request("PUT", "/x", content=chunks()), httpx2.ConnectError),
+        (lambda client: client.request("GET", "/x", attempts=1), httpx2.ConnectError),
+    ):
+        seen: list[httpx2.Request] = []
+        with pytest.raises(Unavailable):
+            await act(client_of(failing(9, error, seen)))
+        assert len(seen) == 1
+
+
+async def test_every_attempt_is_signed_anew() -> None:
+    seen: list[httpx2.Request] = []
+    await client_of(failing(1, httpx2.ReadError, seen), signed=True).put_json("/x", {"a": 1})
+    first, second = (request.headers["signature-input"] for request in seen)
+    assert first != second
+
+
+async def test_refusals_come_back_with_code_and_retry_after(world: World) -> None:
+    async with Peers(transports={BASE_URL: httpx2.ASGITransport(app=world.app)}) as peers:
+        stranger = peers.peer(BASE_URL, "orchestrator")
+        with pytest.raises(NotAuthenticated, match="orchestrator: the request is not signed") as unsigned:
+            await stranger.get_json("/v1/whoami")
+        assert unsigned.value.code == "signature-missing"
+        owner = peers.peer(BASE_URL, "orchestrator", auth=SignedAuth(OWNER, world.clock, os.urandom))
+        assert (await owner.get_json("/v1/whoami"))["name"] == "olga"
+        with pytest.raises(Refused) as refused:
+            await owner.post_json("/v1/things", {"name": "forbidden", "count": 1}, idempotency_key="k")
+        assert (refused.value.code, refused.value.remedy, refused.value.expected) == ("no-such-thing", "Ask.", "a")
+        with pytest.raises(GputError) as later:
+            await owner.get_json("/v1/refused")
+        assert (later.value.code, later.value.retry_after_s) == ("odd", 7.0)
+        async with owner.stream("GET", "/v1/whoami") as response:
+            assert b"olga" in await response.aread()
+        with pytest.raises(GputError):
+            async with owner.stream("GET", "/v1/refused"):
+                pass
+
+
+async def test_an_answer_that_is_not_json_is_named() -> None:
+    with pytest.raises(Unavailable, match="not JSON") as caught:
+        await client_of(lambda _request: httpx2.Response(200, content=b"<html>")).get_json("/x")
+    assert caught.value.code == "peer-unintelligible"
+    assert await client_of(lambda _request: httpx2.Response(204)).get_json("/x") is None
+    assert (
+        await client_of(lambda _request: httpx2.Response(200, content=b"\x01")).post_bytes("/x", b"a", "a/b") == b"\x01"
+    )

@@ -1,0 +1,171 @@
+"""Settings say which one is wrong without showing it; logs show neither secrets nor bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from shared.errors import ConfigurationError, Refused
+from shared.service.clock import new_id, stable_id
+from shared.service.logging import bind, configure_logging, get_logger, redact
+from shared.service.settings import ServiceSettings
+
+
+class Settings(ServiceSettings):
+    model_config = SettingsConfigDict(env_prefix="SAMPLE_", extra="forbid")
+
+    name: str = "x"
+    datasets: dict[str, Path] = Field(default_factory=dict)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "service.toml"
+    path.write_text('data_dir = "/from/file"\nname = "file"\nport = 1000\n[datasets]\na = "/a"\n')
+    return path
+
+
+def test_arguments_over_environment_over_file(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAMPLE_NAME", "environment")
+    monkeypatch.setenv("SAMPLE_PORT", "2000")
+    settings = Settings.load(config, port=3000)
+    assert (settings.name, settings.port, settings.data_dir) == ("environment", 3000, Path("/from/file"))
+    assert settings.datasets == {"a": Path("/a")}
+    assert (settings.host, settings.allow_emulated) == ("127.0.0.1", False)
+    with pytest.raises(ConfigurationError):
+        Settings.load()  # the file of the call before is forgotten: data_dir is missing
+
+
+def test_default_database_lies_in_data_dir_and_is_private(tmp_path: Path) -> None:
+    settings = Settings.load(data_dir=tmp_path / "state")
+    assert settings.store_url == f"sqlite:///{tmp_path}/state/state.db"
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    assert Settings.load(data_dir=tmp_path, database_url="postgresql://h/x").store_url == "postgresql://h/x"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="data_dir"):
+        _ = Settings.load(data_dir=tmp_path / "file" / "below").store_url
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("data_dir = '/d'\nport = 'hunter2'", "port"),
+        ("data_dir = '/d'\nport = 70000", "port"),
+        ("data_dir = '/d'\nnmae = 'hunter2'", "nmae"),
+        ("data_dir = '/d'\nlog_level = 'hunter2'", "log_level"),
+        ("", "data_dir"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_variable(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=f"setting {named}") as caught:
+        Settings.load(path)
+    assert f"SAMPLE_{named.upper()}" in (caught.value.remedy or "")
+    assert "hunter2" not in f"{caught.value} {caught.value.remedy}"
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match=r"nowhere\.toml"):
+        Settings.load(tmp_path / "nowhere.toml")
+    (tmp_path / "bad.toml").write_text("= 1")
+    with pytest.raises(ConfigurationError, match="not TOML"):
+        Settings.load(tmp_path / "bad.toml")
+    monkeypatch.setenv("SAMPLE_DATASETS", "{not json")
+    with pytest.raises(ConfigurationError, match="datasets"):
+        Settings.load(data_dir=tmp_path)
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    configure_logging("debug", "json", stream)
+    yield stream
+    configure_logging("warning", "json")
+
+
+def lines(log: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in log.getvalue().splitlines()]
+
+
+def test_context_is_on_every_line_inside_only(log: io.StringIO) -> None:
+    logger = get_logger("test")
+    with bind(session="ses-1", visit="vis-1", party="north"):
+        logger.info("inside", steps=3)
+    logger.info("outside")
+    inside, outside = lines(log)
+    assert (inside["session"], inside["visit"], inside["party"], inside["steps"]) == ("ses-1", "vis-1", "north", 3)
+    assert (inside["component"], inside["level"]) == ("test", "info")
+    assert "session" not in outside
+
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"visit_key": SECRET},
+        {"Token": SECRET},
+        {"nested": {"client_secret": SECRET}},
+        {"items": [{"password": SECRET}]},
+        {"body": SECRET},
+        {"data": SECRET.encode()},
+        {"data": bytearray(SECRET.encode())},
+        {"data": [memoryview(SECRET.encode())]},
+        {"thing": Refused(SECRET)},
+        {"deep": {"a": {"b": {"c": {"d": {"e": SECRET.encode()}}}}}},
+    ],
+    ids=str,
+)
+def test_secrets_and_bytes_are_not_logged(log: io.StringIO, fields: dict[str, object]) -> None:
+    get_logger("test").info("event", **fields)
+    assert SECRET not in log.getvalue()
+    assert lines(log)
+
+
+@given(st.binary(min_size=8, max_size=64), st.text(max_size=12))
+def test_no_bytes_under_any_name(data: bytes, name: str) -> None:
+    shown = str(redact(None, "info", {name: data, "list": [data, {name: (data,)}]}))
+    assert repr(data)[2:-1] not in shown
+
+
+def test_exceptions_are_told_by_type_and_place(log: io.StringIO) -> None:
+    try:
+        raise ValueError(SECRET)
+    except ValueError:
+        get_logger("test").error("broke", exc_info=True)
+        logging.getLogger("library").exception("broke too")
+    get_logger("test").error("refused", exc_info=Refused("policy says no", code="c"))
+    first, second, third = lines(log)
+    assert first["exception"] == second["exception"] == "builtins.ValueError"
+    assert "test_exceptions_are_told" in str(first["frames"])
+    assert (third["detail"], third["code"]) == ("policy says no", "c")
+    assert SECRET not in log.getvalue()
+
+
+def test_console_and_level() -> None:
+    stream = io.StringIO()
+    configure_logging("warning", "console", stream)
+    get_logger("x").info("quiet")
+    get_logger("x").warning("loud", private_key="k")
+    assert "quiet" not in stream.getvalue()
+    assert "loud" in stream.getvalue()
+    assert "[redacted]" in stream.getvalue()
+
+
+def test_ids() -> None:
+    assert new_id("ses", os.urandom) != new_id("ses", os.urandom)
+    assert new_id("ses", lambda n: bytes(n)) == "ses-" + "a" * 26
+    assert stable_id("x", "ab", "c") == stable_id("x", "ab", "c") != stable_id("x", "a", "bc")
+    assert len(stable_id("x", "a")) == 28
