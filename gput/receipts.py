@@ -5,6 +5,7 @@ Knows the API's views and the formats of `shared`; asks no service while it veri
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from base64 import b64decode
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import ValidationError
 
 from gput.client import AsyncClient
@@ -24,7 +24,7 @@ from shared.attestation.nonces import gpu_nonce
 from shared.canonical import cbor_value, json_value, sha256
 from shared.claims.manifest import EvidencePolicy
 from shared.claims.receipt import DeviceStatement, Receipt
-from shared.crypto.cose import peek_kid, verify1
+from shared.crypto.cose import Verifier, peek_kid, verify1
 from shared.crypto.tree_head import TreeHead, verify_tree_head
 from shared.errors import BadRequest, GputError, VerificationFailed
 from shared.protocol.merkle import leaf_hash, root
@@ -44,6 +44,10 @@ async def save(client: AsyncClient, session: str, folder: Path, trust: Path) -> 
         "keys": await client.items(f"sessions/{session}/keys"),
         "manifest": await client.get(f"sessions/{session}/manifest"),
     }
+    await asyncio.to_thread(_store, bundle, folder, trust)
+
+
+def _store(bundle: dict[str, Any], folder: Path, trust: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in TRUST:
         shutil.copyfile(trust / name, folder / name)
@@ -57,7 +61,7 @@ class Signer:
     """One life's keys, believed: the orchestrator's session signing key and the device's statement key."""
 
     signing_key: bytes
-    statement_key: ec.EllipticCurvePublicKey
+    statement_key: Verifier
     gpu_evidence: str
     device: str
     backend: str
