@@ -1,0 +1,96 @@
+"""The holder's application: operator's API in front, runner behind. `create_app` works in one process with other services, too."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from data_holder.api import datasets, records, requests
+from data_holder.assembly import Holder, LinkCollector, assemble, lay_foundation
+from data_holder.channel import Verifier
+from data_holder.settings import HolderSettings
+from shared.errors import GputError, Unavailable
+from shared.service.app import create_service_app, service_state
+from shared.service.clock import Clock, Entropy, system_clock, system_entropy
+from shared.service.evidence import EvidenceProvider
+from shared.service.http import Peers
+from shared.service.logging import get_logger
+from shared.service.migrations import upgrade
+from shared.service.replay import ReplayWindow
+from shared.service.signatures import KnownKey
+from shared.service.store import Store
+
+_log = get_logger("data_holder")
+
+
+def create_app(
+    settings: HolderSettings, base_url: str | None = None, *, clock: Clock = system_clock, entropy: Entropy = system_entropy,
+    peers: Peers | None = None, verifier: Verifier | None = None, evidence: EvidenceProvider | None = None,
+) -> FastAPI:  # fmt: skip
+    """The application; its lifespan runs the holder.
+
+    Args:
+        base_url: the address under which operators sign requests.
+        peers, verifier, evidence: other doors to the world, for services that share a process.
+
+    Raises:
+        ConfigurationError: settings, identity, tokens, policy, trust folder or database are not usable.
+    """
+    foundation = lay_foundation(settings, entropy, verifier=verifier, evidence=evidence)
+    upgrade(settings.store_url, "data_holder")
+    store = Store(settings.store_url)
+
+    async def known(fingerprint: str) -> KnownKey | None:
+        return foundation.operators.get(fingerprint)
+
+    engine: list[asyncio.Task[None]] = []
+
+    async def runner_runs() -> None:
+        if not engine or engine[0].done():
+            raise Unavailable("the holder has stopped serving; its log says why", code="runner-stopped")
+
+    async def journal_is_open() -> None:
+        if not holder.ledger.is_open:
+            raise Unavailable("the journal is locked: the quoting enclave has not answered", code="journal-locked")
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await holder.catalogue.open()
+        running = asyncio.create_task(_run(holder))
+        engine.append(running)
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.wait([running])  # how it ended is in the log
+            await holder.peers.close()
+            await foundation.evidence.aclose()
+
+    app = create_service_app(
+        "gput data holder", version("gpu-travelling"), settings=settings, store=store, 
+        checks={"journal": journal_is_open, "runner": runner_runs},
+        lifespan=lifespan, keys=known, replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy,
+    )  # fmt: skip
+    state = service_state(app)
+    holder = assemble(foundation, store, peers or Peers(entropy=entropy), state.stopping, clock=clock, entropy=entropy)
+    app.state.holder = holder
+    state.registry.register(LinkCollector(holder))
+    for router in (datasets.router, requests.router, records.router):
+        app.include_router(router)
+    return app
+
+
+async def _run(holder: Holder) -> None:
+    """The runner, and one clear line when it ends by a fault: the API stays up so that the operator can read why."""
+    try:
+        await holder.runner.run()
+    except GputError as error:
+        _log.error("the holder stopped serving", code=error.code, detail=error.detail, remedy=error.remedy)
+        raise
+    except Exception:
+        _log.exception("the holder stopped serving because of a bug")
+        raise

@@ -1,0 +1,61 @@
+"""Who may use the operator's API: a local bearer token, or a request signed by an enrolled operator key. Knows no route.
+
+The operator's token has full rights because it never leaves the holder's own machine (a 0600 file beside the identity); the auditor's only
+reads. For callers from elsewhere there are signed requests (RFC 9421).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from data_holder.assembly import Holder
+from shared.errors import NotAuthenticated, NotPermitted
+from shared.names import Role
+from shared.service.callers import signed_caller
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A caller that was let in, and whether it may change anything."""
+
+    name: str
+    may_write: bool
+
+
+def holder_of(request: Request) -> Holder:
+    """The wired holder of this application."""
+    holder: Holder = request.app.state.holder
+    return holder
+
+
+async def reader(request: Request) -> Operator:
+    """Anybody known. Raises: NotAuthenticated."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        role = holder_of(request).foundation.tokens.role_of(token.strip())
+        if role is None:
+            raise NotAuthenticated(
+                "the bearer token is not one of this holder's", code="token-unknown",
+                remedy="Read it from operator.token or auditor.token in the holder's data_dir",
+            )  # fmt: skip
+        request.scope["gput.caller"] = role.value
+        return Operator(role.value, role is Role.HOLDER)
+    caller = await signed_caller(request)
+    return Operator(caller.name, Role.HOLDER in caller.roles)
+
+
+async def writer(operator: Annotated[Operator, Depends(reader)]) -> Operator:
+    """An operator, not an auditor. Raises: NotPermitted."""
+    if not operator.may_write:
+        raise NotPermitted(
+            f"{operator.name} may only read", code="role-missing", remedy="Use the operator's token or key"
+        )
+    return operator
+
+
+Reader = Annotated[Operator, Depends(reader)]
+Writer = Annotated[Operator, Depends(writer)]
+HolderDep = Annotated[Holder, Depends(holder_of)]

@@ -1,0 +1,219 @@
+"""Bodies of the operator's API, with examples. Knows no behaviour."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from fastapi import Path
+from pydantic import BaseModel, ConfigDict, Field
+
+DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", examples=["ehr"])]
+SessionPath = Annotated[str, Path(pattern=r"^s_[0-9a-z]{16}$", examples=["s_0123456789abcdef"])]
+VisitPath = Annotated[str, Path(pattern=r"^v_[0-9a-z]{16}$", examples=["v_0123456789abcdef"])]
+DatasetPath = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", examples=["ehr"])]
+IndexPath = Annotated[int, Path(ge=0, lt=2**53)]
+Reason = Annotated[str, Field(max_length=500, pattern=r"^[^\x00]*$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", examples=["a3" * 32])]
+RequestState = Literal["waiting", "approved", "refused", "vetoed", "ended"]
+T = TypeVar("T")
+
+
+class Body(BaseModel):
+    """Strict: an unknown field is an error, so that a misspelt one cannot be overlooked."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Page(Body, Generic[T]):
+    """One page of a list; `next` is the cursor of the following one."""
+
+    items: list[T]
+    next: str | None = None
+
+
+class Identity(Body):
+    """Who this holder is; `public_key` is what the orchestrator enrols."""
+
+    name: str = Field(examples=["hospital-a"])
+    fingerprint: Digest
+    public_key: str
+    orchestrator_url: str
+    backend: str = Field(examples=["emulated"])
+    approve: Literal["manual", "policy"]
+    connected: bool
+    sessions: int
+
+
+class DatasetBody(Body):
+    """A dataset to add. `options` as in `gput data inspect`: format, separator, suffixes, label, columns, delimiter."""
+
+    name: DatasetName
+    path: str = Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$", examples=["/data/ehr.csv"])
+    options: dict[str, Any] = Field(default_factory=dict, max_length=16)
+
+
+class DatasetView(Body):
+    """A dataset this holder knows. Its records are counted against a program, by inspection."""
+
+    name: str
+    path: str
+    options: dict[str, Any]
+    source: Literal["settings", "api"]
+    added_at: float
+
+
+class SessionBody(Body):
+    """Names a session whose program is meant."""
+
+    session: str = Field(pattern=r"^s_[0-9a-z]{16}$", examples=["s_0123456789abcdef"])
+
+
+class ApproveBody(Body):
+    """`manifest` must be the digest that was shown; `dataset` may be left out where policy or settings name one."""
+
+    manifest: Digest
+    dataset: DatasetName | None = None
+    reason: Reason = ""
+
+
+class RefuseBody(Body):
+    """A refusal or a veto of the manifest that was shown."""
+
+    manifest: Digest
+    reason: Reason = ""
+
+
+class FindingView(Body):
+    """One policy rule's verdict."""
+
+    rule: str
+    ok: bool
+    expected: str
+    got: str
+
+
+class ProgramView(Body):
+    """What will run: every operator the program's graphs call, and the record it expects."""
+
+    digest: str
+    name: str
+    description: str
+    operators: list[str]
+    records: dict[str, Any]
+    parameters: int
+    tokenizer: str
+
+
+class RequestView(Body):
+    """A session that asks this holder, and this holder's answer."""
+
+    session: str
+    manifest: str
+    state: RequestState
+    phase: str | None
+    received_at: float
+    dataset: str | None
+    decided_at: float | None
+    decided_by: Literal["operator", "policy"] | None
+    reason: str
+    delivered: bool
+    waiting_for: str | None
+    findings: list[FindingView]
+
+
+class RequestDetail(RequestView):
+    """The request in full: the manifest as approved by digest, and the program (null until fetched)."""
+
+    document: dict[str, Any]
+    program: ProgramView | None
+
+
+class CheckResult(Body):
+    """The policy's verdict, without deciding anything."""
+
+    allowed: bool
+    findings: list[FindingView]
+
+
+class PolicyView(Body):
+    """The policy as loaded; it was linted at start."""
+
+    mode: Literal["manual", "policy"]
+    path: str | None
+    policy: dict[str, Any] | None
+    problems: list[str]
+
+
+class Refusal(Body):
+    """Why this holder refused or gave up an attempt."""
+
+    code: str
+    detail: str
+
+
+class VisitView(Body):
+    """One attempt of a visit (one epoch)."""
+
+    visit: str
+    session: str
+    round: int
+    index: int
+    attempt: int
+    epoch: int
+    phase: str
+    records: int
+    length: int
+    commitment: str | None
+    start: int
+    count: int
+    bytes_sent: int
+    timers: dict[str, float] | None
+    refusal: Refusal | None
+    at: float
+
+
+class VisitDetail(VisitView):
+    """The latest attempt, and all of them."""
+
+    attempts: list[VisitView]
+
+
+class CheckView(Body):
+    """One check of a receipt."""
+
+    check: str
+    ok: bool
+    detail: str
+
+
+class ReceiptView(Body):
+    """A receipt with the outcome of its verification against this holder's own memory."""
+
+    session: str
+    index: int
+    visit: str
+    epoch: int
+    outcome: str
+    backend: Literal["EMULATED", "HARDWARE"]
+    closed_at: float
+    verified: bool
+    checks: list[CheckView]
+
+
+class ReceiptDetail(ReceiptView):
+    """The receipt's bytes (base64 COSE_Sign1) and what they say."""
+
+    receipt: str
+    claims: dict[str, Any]
+    statement: dict[str, Any]
+
+
+class LinksView(Body):
+    """Bytes of bodies per link since start, counted at the client. `dataset_bytes_to_orchestrator` is zero by construction."""
+
+    dataset_bytes_to_gpu: int
+    dataset_bytes_to_orchestrator: int
+    bytes_to_gpu: int
+    bytes_to_orchestrator: int
+    bytes_from_gpu: int
+    bytes_from_orchestrator: int

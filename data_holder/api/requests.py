@@ -1,0 +1,116 @@
+"""Routes of approvals: list, show, approve, refuse, veto, policy. Knows no key and no SQL beyond its projections."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from data_holder.api.access import HolderDep, Reader, Writer
+from data_holder.api.models import (
+    ApproveBody,
+    CheckResult,
+    Page,
+    PolicyView,
+    RefuseBody,
+    RequestDetail,
+    RequestState,
+    RequestView,
+    SessionBody,
+    SessionPath,
+)
+from data_holder.api.paging import CursorsDep
+from data_holder.assembly import Holder
+from data_holder.policy import allowed
+from data_holder.requests import verify_manifest, verify_program
+from data_holder.tables import rows
+from shared.canonical import json_value
+from shared.claims.program import ProgramManifest
+from shared.errors import Conflict
+from shared.service.pagination import CursorParam, Limit
+
+router = APIRouter(prefix="/v1", tags=["approvals"])
+
+
+@router.get("/requests", summary="Sessions that ask this holder")
+async def list_requests(
+    _: Reader, holder: HolderDep, cursors: CursorsDep, state: Annotated[RequestState | None, Query()] = None,
+    cursor: CursorParam = None, limit: Limit = 50,
+) -> Page[RequestView]:  # fmt: skip
+    scope = f"requests:{state or ''}"
+    after = cursors.text(scope, cursor)
+    found = await holder.store.read(lambda connection: rows.requests(connection, state, after, limit + 1))
+    following = cursors.encode(scope, found[limit - 1]["session"]) if len(found) > limit else None
+    return Page(items=[RequestView(**_view(row)) for row in found[:limit]], next=following)
+
+
+@router.get("/requests/{session}", summary="One request in full: manifest, program, policy findings")
+async def show_request(session: SessionPath, _: Reader, holder: HolderDep) -> RequestDetail:
+    return await _detail(holder, session)
+
+
+@router.post("/requests/{session}/approve", summary="Approve the manifest shown, with one of this holder's datasets")
+async def approve(session: SessionPath, body: ApproveBody, _: Writer, holder: HolderDep) -> RequestDetail:
+    await holder.approvals.decide(
+        session, body.manifest, "approve", dataset=body.dataset, reason=body.reason, by="operator"
+    )
+    return await _detail(holder, session)
+
+
+@router.post("/requests/{session}/refuse", summary="Refuse the manifest shown")
+async def refuse(session: SessionPath, body: RefuseBody, _: Writer, holder: HolderDep) -> RequestDetail:
+    await holder.approvals.decide(session, body.manifest, "refuse", dataset=None, reason=body.reason, by="operator")
+    return await _detail(holder, session)
+
+
+@router.post("/requests/{session}/veto", summary="Withdraw an approval: no visit follows, a running one is recalled")
+async def veto(session: SessionPath, body: RefuseBody, _: Writer, holder: HolderDep) -> RequestDetail:
+    await holder.approvals.decide(session, body.manifest, "veto", dataset=None, reason=body.reason, by="operator")
+    return await _detail(holder, session)
+
+
+@router.get("/policy", summary="The local policy as loaded")
+async def show_policy(_: Reader, holder: HolderDep) -> PolicyView:
+    settings, policy = holder.foundation.settings, holder.foundation.policy
+    problems = [] if policy is not None else ["no policy file is named: nothing is approved without a person"]
+    return PolicyView(
+        mode=settings.approve, path=str(settings.policy) if settings.policy else None,
+        policy=policy.model_dump(mode="json") if policy else None, problems=problems,
+    )  # fmt: skip
+
+
+@router.post("/policy/check", summary="What the policy says of one request, without deciding")
+async def check_policy(body: SessionBody, _: Writer, holder: HolderDep) -> CheckResult:
+    if holder.foundation.policy is None:
+        raise Conflict("this holder has no policy file", code="no-policy", remedy="Set policy to a TOML file")
+    request, program = await holder.approvals.show(body.session)
+    findings = holder.approvals.findings(request, program)
+    return CheckResult.model_validate(
+        {"allowed": allowed(findings), "findings": [finding.as_json() for finding in findings]}
+    )
+
+
+def _view(row: dict[str, Any]) -> dict[str, Any]:
+    same = (
+        "session", "state", "phase", "received_at", "dataset", "decided_at", "decided_by", "reason", "delivered", "waiting_for",
+    )  # fmt: skip
+    view = {name: row[name] for name in same}
+    return {**view, "manifest": row["manifest_digest"], "findings": json.loads(row["findings"])}
+
+
+async def _detail(holder: Holder, session: str) -> RequestDetail:
+    """The request as verified again from its bytes, not as the row tells it."""
+    row = await holder.store.read(lambda connection: rows.request(connection, session))
+    request = verify_manifest(row["manifest"], holder.approvals.name, holder.approvals.key)
+    program = row["program"] and verify_program(row["program"], request.manifest.program)
+    view = {**_view(row), "manifest": request.digest, "document": json_value(request.data)}
+    return RequestDetail.model_validate({**view, "program": program and _program(program, request.manifest.program)})
+
+
+def _program(program: ProgramManifest, digest: str) -> dict[str, Any]:
+    return {
+        "digest": digest, "name": program.name, "description": program.description, "operators": list(program.operators),
+        "records": program.records.model_dump(mode="json"), "parameters": len(program.parameters),
+        "tokenizer": program.tokenizer,
+    }  # fmt: skip

@@ -1,0 +1,258 @@
+"""Requests to this holder and its answers: shown, decided by a person or the policy, signed, stored, then delivered until acknowledged.
+
+A decision is committed before it is sent, and sent again until the orchestrator has it. Knows the orchestrator's link, no GPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+from data_holder.catalogue import Catalogue, finding_text
+from data_holder.ledger import Ledger
+from data_holder.links import OrchestratorLink, document
+from data_holder.policy import Policy, RuleFinding, allowed, evaluate
+from data_holder.protocol.state import DECISION, ENDED, REQUEST
+from data_holder.requests import (
+    Approved,
+    VerifiedManifest,
+    program_from_archive,
+    sign_decision,
+    verify_approved,
+    verify_decision,
+    verify_manifest,
+    verify_program,
+)
+from data_holder.tables import rows
+from data_holder.tables.schema import REQUESTS
+from shared.claims.program import ProgramManifest
+from shared.crypto.signing import PartyKey
+from shared.errors import Conflict, GputError, InvalidData, NotAuthenticated, NotFound, Unavailable
+from shared.service.clock import Clock
+from shared.service.logging import get_logger
+from shared.service.store import Store
+from shared.wire.visit import Approval, Signed
+
+_STATES = {"approve": "approved", "refuse": "refused", "veto": "vetoed"}
+_log = get_logger("data_holder.approvals")
+
+
+class Approvals:
+    """Everything between `approval_wanted` and a delivered, signed decision.
+
+    `on_veto(session)` is called after a veto is committed, so that a running visit of that session stops at once.
+    """
+
+    def __init__(
+        self, *, name: str, key: PartyKey, ledger: Ledger, store: Store, catalogue: Catalogue, link: OrchestratorLink,
+        clock: Clock, policy: Policy | None, automatic: bool, default_dataset: str | None,
+    ) -> None:  # fmt: skip
+        self.name, self.key, self.policy, self.automatic = name, key, policy, automatic
+        self._ledger, self._store, self._catalogue, self._link, self._clock = ledger, store, catalogue, link, clock
+        self._default_dataset = default_dataset
+        self._deciding = asyncio.Lock()
+        self._programs: dict[str, ProgramManifest] = {}
+        self.on_veto: Callable[[str], None] = lambda session: None
+
+    async def receive(self, session: str, manifest_bytes: bytes) -> None:
+        """Take in a request; a known one is delivered again if decided. Another manifest for a known session is refused.
+
+        Raises:
+            InvalidManifest, NotPermitted: not addressed to this holder as it is. Conflict: `manifest-changed`.
+        """
+        request = verify_manifest(manifest_bytes, self.name, self.key)
+        if self._ledger.knows(session):
+            state = self._ledger.state(session)
+            if state.manifest != manifest_bytes:
+                raise Conflict(f"session {session} was offered with another manifest before", code="manifest-changed")
+            if state.decision is not None:
+                await self._update(session, {"delivered": False})
+            return
+        row = {
+            "manifest_digest": request.digest, "manifest": request.data, "program": None, "state": "waiting", "phase": None,
+            "dataset": None, "reason": "", "decided_by": None, "decided_at": None, "delivered": False, "findings": "[]",
+            "waiting_for": "the orchestrator (program archive)", "received_at": self._clock(),
+        }  # fmt: skip
+        await self._ledger.record(
+            session, [(REQUEST, {"manifest": _b64(manifest_bytes)})],
+            lambda connection: rows.put(connection, REQUESTS, {"session": session}, row),
+        )  # fmt: skip
+        _log.info("approval wanted", session=session, manifest=request.digest)
+
+    async def consider(self, session: str) -> None:
+        """Fetch and check the program, show the policy's findings, and decide by policy where the holder runs so.
+
+        Raises:
+            Unavailable: the orchestrator did not answer; call again later. VerificationFailed, InvalidProgram: it lied.
+        """
+        row = await self._store.read(lambda connection: rows.request(connection, session))
+        if row["state"] != "waiting":
+            return
+        request, program = await self.show(session)
+        findings = self.findings(request, program)
+        waiting_for = "this holder's policy" if self.automatic else "this holder's operator"
+        shown = json.dumps([finding.as_json() for finding in findings])
+        await self._update(session, {"findings": shown, "waiting_for": waiting_for})
+        if self.automatic:
+            await self._decide_by_policy(session, request, findings)
+
+    async def show(self, session: str) -> tuple[VerifiedManifest, ProgramManifest]:
+        """The request as verified from its bytes: manifest and program. Fetches the program once. Raises: as `consider`."""
+        request = verify_manifest(self._ledger.state(session).manifest, self.name, self.key)
+        digest = request.manifest.program
+        if digest not in self._programs:
+            row = await self._store.read(lambda connection: rows.request(connection, session))
+            data = row["program"]
+            if data is None:
+                archive = await self._link.get(f"/v1/programs/{digest}/archive")
+                data = await asyncio.to_thread(program_from_archive, archive, digest)
+                await self._update(session, {"program": data})
+            if len(self._programs) >= 16:  # a cache: a program manifest can be megabytes
+                self._programs.clear()
+            self._programs[digest] = verify_program(data, digest)
+        return request, self._programs[digest]
+
+    def findings(self, request: VerifiedManifest, program: ProgramManifest) -> list[RuleFinding]:
+        """What the local policy says; empty without a policy."""
+        return [] if self.policy is None else evaluate(self.policy, request.manifest, program, self.name)
+
+    async def _decide_by_policy(self, session: str, request: VerifiedManifest, findings: list[RuleFinding]) -> None:
+        broken = [f"{f.rule}: expected {f.expected}, got {f.got}" for f in findings if not f.ok]
+        decision = "approve" if allowed(findings) else "refuse"
+        reason = "; ".join(broken)[:500]
+        try:
+            await self.decide(session, request.digest, decision, dataset=None, reason=reason, by="policy")
+        except (InvalidData, NotFound) as error:
+            await self.decide(
+                session, request.digest, "refuse", dataset=None, reason=error.detail[:500], by="policy"
+            )  # fmt: skip
+
+    async def decide(
+        self, session: str, manifest: str, decision: str, *, dataset: str | None, reason: str, by: str
+    ) -> None:
+        """Sign, store and try to deliver a decision.
+
+        Raises:
+            Conflict: `manifest-changed`, `already-decided`, `not-approved` (a veto needs an approval), `session-ended`.
+            InvalidData: the dataset does not fit the program; the detail names reason, file and row.
+        """
+        async with self._deciding:
+            self._may_decide(session, manifest, decision)
+            chosen, records, record_bytes = None, None, None
+            if decision == "approve":
+                chosen, records, record_bytes = await self._fitting(session, dataset)
+            approval = Approval(
+                session=session, holder=self.name, manifest=manifest, decision=decision,  # type: ignore[arg-type]  # checked by pydantic
+                reason=reason, records=records, record_bytes=record_bytes, at=int(self._clock()),
+            )  # fmt: skip
+            await self._store_decision(session, approval, chosen, by)
+        _log.info("decided", session=session, decision=decision, by=by)
+        if decision == "veto":
+            self.on_veto(session)
+        try:
+            await self.deliver(session)
+        except (Unavailable, NotAuthenticated) as error:
+            _log.warning("decision not delivered yet", session=session, code=error.code)
+
+    def _may_decide(self, session: str, manifest: str, decision: str) -> None:
+        state = self._ledger.state(session)
+        request = verify_manifest(state.manifest, self.name, self.key)
+        if manifest != request.digest:
+            raise Conflict(
+                "the decision names another manifest than the one shown", code="manifest-changed",
+                expected=request.digest, got=manifest, remedy="Read the request again before deciding",
+            )  # fmt: skip
+        if state.ended is not None:
+            raise Conflict(f"session {session} has ended ({state.ended})", code="session-ended")
+        last = verify_decision(state, self.key)
+        if decision == "veto":
+            if last is None or last.decision != "approve":
+                raise Conflict("only an approved session can be vetoed", code="not-approved")
+        elif last is not None:
+            raise Conflict(f"session {session} was decided before: {last.decision}", code="already-decided")
+
+    async def _fitting(self, session: str, dataset: str | None) -> tuple[str, int, int]:
+        _, program = await self.show(session)
+        name = dataset or (self.policy.dataset if self.policy else None) or self._default_dataset
+        if name is None:
+            raise InvalidData(
+                "no dataset was named for this approval", code="dataset-not-named",
+                remedy="Name one in the approval, in the policy (`dataset = …`) or in the settings",
+            )  # fmt: skip
+        report = await self._catalogue.inspect(name, program)
+        if not report.fits:
+            code = report.findings[0].code if report.findings else "invalid-data"
+            raise InvalidData(f"dataset {name!r} does not fit the program: {finding_text(report)}", code=code)
+        return name, report.records, report.record_bytes
+
+    async def _store_decision(self, session: str, approval: Approval, dataset: str | None, by: str) -> None:
+        signed = sign_decision(self.key, approval)
+        kept = dataset
+        if approval.decision == "veto" and (before := self._ledger.state(session).decision) is not None:
+            kept = before.dataset
+        body = {"document": signed.document, "signature": signed.signature, "dataset": kept, "by": by}
+        row = {
+            "state": _STATES[approval.decision], "dataset": kept, "reason": approval.reason, "decided_by": by,
+            "decided_at": self._clock(), "delivered": False, "waiting_for": "the orchestrator (delivery)",
+        }  # fmt: skip
+        await self._ledger.record(
+            session, [(DECISION, body)], lambda connection: rows.change(connection, REQUESTS, {"session": session}, row)
+        )
+
+    async def deliver(self, session: str) -> None:
+        """Send the stored decision; the same bytes again do no harm.
+
+        Raises:
+            Unavailable, NotAuthenticated: call again later. Any other answer ends the attempts and is shown in `waiting_for`.
+        """
+        decision = self._ledger.state(session).decision
+        if decision is None:
+            return
+        signed = Signed(document=_b64(decision.document), signature=_b64(decision.signature))
+        values: dict[str, Any] = {"delivered": True, "waiting_for": None}
+        try:
+            await self._link.send("POST", f"/v1/sessions/{session}/approvals", document(signed))
+        except (Unavailable, NotAuthenticated):
+            raise  # not there, or this holder is not enrolled yet: both may heal
+        except GputError as error:
+            _log.error("the orchestrator did not accept the decision", session=session, code=error.code)
+            values = {"delivered": True, "waiting_for": f"nobody: the orchestrator answered {error.code}"}
+        await self._update(session, values)
+
+    async def undelivered(self) -> list[str]:
+        """Sessions whose decision the orchestrator does not have yet."""
+        found = await self._store.read(lambda connection: rows.requests(connection, None, None, 10_000))
+        return [row["session"] for row in found if not row["delivered"] and row["decided_by"]]
+
+    async def unconsidered(self) -> list[str]:
+        """Requests still waiting for their program or for the policy."""
+        found = await self._store.read(lambda connection: rows.requests(connection, "waiting", None, 10_000))
+        return [row["session"] for row in found if self.automatic or row["program"] is None]
+
+    async def ended(self, session: str, phase: str) -> None:
+        """The session is over; nothing of it is served any more."""
+        if not self._ledger.knows(session) or self._ledger.state(session).ended is not None:
+            return
+        row = {"state": "ended", "phase": phase, "waiting_for": None, "delivered": True}
+        await self._ledger.record(
+            session, [(ENDED, {"phase": phase})],
+            lambda connection: rows.change(connection, REQUESTS, {"session": session}, row),
+        )  # fmt: skip
+
+    async def waiting_for(self, session: str, whom: str) -> None:
+        """Show for whom the session waits."""
+        await self._update(session, {"waiting_for": whom})
+
+    def approved(self, session: str) -> Approved:
+        """What an offer may rely on. Raises: NotFound, NotPermitted, VerificationFailed (see `verify_approved`)."""
+        return verify_approved(self._ledger.state(session), self.name, self.key)
+
+    async def _update(self, session: str, values: dict[str, Any]) -> None:
+        await self._store.write(lambda connection: rows.change(connection, REQUESTS, {"session": session}, values))
+
+
+def _b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

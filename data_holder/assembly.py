@@ -1,0 +1,157 @@
+"""The one place where the holder's parts meet: settings in, a wired holder out. The parts themselves know only what they are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from data_holder.approvals import Approvals
+from data_holder.catalogue import Catalogue
+from data_holder.channel import Channels, Verifier
+from data_holder.identity import Tokens, load_identity, load_tokens, operator_keys
+from data_holder.ledger import Ledger
+from data_holder.links import GpuLink, LinkCounters, OrchestratorLink
+from data_holder.policy import Policy, load_policy
+from data_holder.receipt_book import ReceiptBook
+from data_holder.runner import Runner
+from data_holder.settings import HolderSettings
+from data_holder.trust import load_anchors
+from data_holder.visit_facts import VisitFacts
+from data_holder.visits import Visits
+from shared.crypto.signing import PartyKey
+from shared.errors import ConfigurationError
+from shared.service.changes import Stopping
+from shared.service.clock import Clock, Entropy
+from shared.service.evidence import EvidenceProvider, provider
+from shared.service.http import Peers
+from shared.service.signatures import KnownKey, SignedAuth
+from shared.service.store import Store
+
+
+@dataclass(frozen=True)
+class Foundation:
+    """What exists before the application: identity, tokens, policy, trust. Reading it fails early, with a remedy."""
+
+    settings: HolderSettings
+    key: PartyKey
+    tokens: Tokens
+    operators: dict[str, KnownKey]
+    policy: Policy | None
+    verifier: Verifier
+    evidence: EvidenceProvider
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The wired holder that the API serves and the runner drives."""
+
+    foundation: Foundation
+    store: Store
+    ledger: Ledger
+    catalogue: Catalogue
+    approvals: Approvals
+    visits: Visits
+    runner: Runner
+    orchestrator: OrchestratorLink
+    gpu: LinkCounters
+    peers: Peers
+
+
+def lay_foundation(
+    settings: HolderSettings,
+    entropy: Entropy,
+    *,
+    verifier: Verifier | None = None,
+    evidence: EvidenceProvider | None = None,
+) -> Foundation:
+    """Read everything from disk that must be right before the service starts. Raises: ConfigurationError."""
+    policy = load_policy(settings.policy) if settings.policy is not None else None
+    if settings.approve == "policy" and policy is None:
+        raise ConfigurationError("approve is `policy` but no policy file is named", remedy="Set policy to a TOML file")
+    return Foundation(
+        settings,
+        load_identity(settings.data_dir, settings.name),
+        load_tokens(settings.data_dir, entropy),
+        operator_keys(settings.operator_keys),
+        policy,
+        verifier or load_anchors(settings.trust_dir, allow_emulated=settings.allow_emulated),
+        evidence or provider(settings.evidence, _evidence_token(settings)),
+    )
+
+
+def assemble(
+    foundation: Foundation, store: Store, peers: Peers, stopping: Stopping, *, clock: Clock, entropy: Entropy
+) -> Holder:
+    """Introduce the parts to one another. Connects nothing."""
+    settings, key = foundation.settings, foundation.key
+    peer = peers.peer(settings.orchestrator_url, "the orchestrator", auth=SignedAuth(key, clock, entropy))
+    link, gpu, ledger = OrchestratorLink(peer), LinkCounters(), Ledger(store, clock)
+    catalogue = Catalogue(store, settings.datasets, settings.data_dir / "converted", clock)
+    approvals = Approvals(
+        name=settings.name, key=key, ledger=ledger, store=store, catalogue=catalogue, link=link, clock=clock,
+        policy=foundation.policy, automatic=settings.approve == "policy", default_dataset=settings.dataset,
+    )  # fmt: skip
+    channels = Channels(
+        name=settings.name, key=key, link=link, ledger=ledger, evidence=foundation.evidence,
+        verifier=foundation.verifier, clock=clock, entropy=entropy,
+    )  # fmt: skip
+    facts = VisitFacts(ledger, clock)
+    visits = Visits(
+        ledger=ledger, approvals=approvals, channels=channels, catalogue=catalogue, link=link,
+        gpu_link=_GpuLinks(peers, gpu).to, agent_url=settings.agent_url, prepare_bytes=settings.prepare_bytes,
+        clock=clock, entropy=entropy, facts=facts,
+    )  # fmt: skip
+    receipts = ReceiptBook(ledger=ledger, approvals=approvals, store=store, facts=facts, link=link)
+    runner = Runner(
+        ledger=ledger, approvals=approvals, channels=channels, visits=visits, receipts=receipts, link=link,
+        evidence=foundation.evidence, wait_s=settings.inbox_wait_s, stopping=stopping,
+    )  # fmt: skip
+    return Holder(foundation, store, ledger, catalogue, approvals, visits, runner, link, gpu, peers)
+
+
+class _GpuLinks:
+    """One client per agent address, kept open: a visit must not pay for a connection. All count into one pair of counters."""
+
+    def __init__(self, peers: Peers, counters: LinkCounters) -> None:
+        self._peers, self._counters = peers, counters
+        self._links: dict[str, GpuLink] = {}
+
+    def to(self, url: str) -> GpuLink:
+        """The link to the agent at `url`. Raises: BadRequest for an address that is not http."""
+        if url not in self._links:
+            self._links[url] = GpuLink(self._peers.peer(url, "the GPU agent"), self._counters)
+        return self._links[url]
+
+
+class LinkCollector(Collector):
+    """The two links' counters, and what a person watches, as Prometheus metrics."""
+
+    def __init__(self, holder: Holder) -> None:
+        self._holder = holder
+
+    def collect(self) -> list[Metric]:
+        """Read at each scrape; nothing is counted twice."""
+        body = CounterMetricFamily("gput_holder_link_bytes", "Body bytes per link", labels=["link", "direction"])
+        data = CounterMetricFamily("gput_holder_dataset_bytes", "Record bytes per link", labels=["link"])
+        for name, link in (("gpu", self._holder.gpu), ("orchestrator", self._holder.orchestrator.counters)):
+            body.add_metric([name, "sent"], link.sent)
+            body.add_metric([name, "received"], link.received)
+            data.add_metric([name], link.dataset)
+        refused = CounterMetricFamily("gput_holder_offers_refused", "Offers refused", labels=["code"])
+        for code, count in self._holder.visits.refusals.items():
+            refused.add_metric([code], count)
+        connected = GaugeMetricFamily("gput_holder_connected", "Whether the last inbox call was answered")
+        connected.add_metric([], float(self._holder.runner.connected))
+        return [body, data, refused, connected]
+
+
+def _evidence_token(settings: HolderSettings) -> str:
+    try:
+        return settings.evidence_token_file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"evidence_token_file {settings.evidence_token_file} cannot be read: {type(error).__name__}",
+            remedy="Point it at this CVM's token file",
+        ) from error

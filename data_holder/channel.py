@@ -1,0 +1,173 @@
+"""The attested channel: verify the orchestrator, answer with one's own quote, keep keys in memory only.
+
+A restart forgets every key; the holder then opens a new channel, which kills the old one (design 4.2, 4.5). Knows no GPU link.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from data_holder.ledger import Ledger
+from data_holder.links import OrchestratorLink, document
+from data_holder.protocol.state import CHANNEL
+from data_holder.requests import Approved
+from data_holder.trust import AttestedGpu
+from shared.attestation.channel import (
+    OrchestratorExpectation,
+    VerifiedOrchestrator,
+    build_holder_runtime,
+    gpu_evidence_digest,
+    report_data,
+    sign_one_time_key,
+)
+from shared.canonical import sha256
+from shared.claims.manifest import Manifest
+from shared.crypto.hpke import OneTimeKey
+from shared.crypto.signing import PartyKey
+from shared.errors import ProtocolViolation, Refused
+from shared.service.clock import Clock, Entropy
+from shared.service.evidence import EvidenceProvider
+from shared.service.logging import get_logger
+from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, Signed
+
+MAX_UNUSED_KEYS = 4
+_log = get_logger("data_holder.channel")
+
+
+class Verifier(Protocol):
+    """Who decides whether a channel offer is believed (`data_holder.trust.TrustAnchors`)."""
+
+    def verify_orchestrator(
+        self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
+    ) -> VerifiedOrchestrator[AttestedGpu]: ...
+
+
+@dataclass
+class OpenChannel:
+    """One channel's secrets, in memory only: no repr of keys, never stored."""
+
+    session: str
+    holder: str
+    orchestrator: VerifiedOrchestrator[AttestedGpu]
+    not_after: int
+    signing: PartyKey = field(repr=False)
+    entropy: Entropy = field(repr=False)
+    _keys: OrderedDict[str, tuple[OneTimeKey, Signed]] = field(default_factory=OrderedDict, repr=False)
+
+    def new_key(self) -> Signed:
+        """A fresh one-time HPKE key, signed by the session signing key. The oldest unused one is forgotten beyond a few."""
+        key = OneTimeKey.generate()
+        signed = sign_one_time_key(
+            self.signing, session=self.session, holder=self.holder, channel=self.orchestrator.channel,
+            nonce=self.entropy(32).hex(), public=key.public,
+        )  # fmt: skip
+        self._keys[sha256(key.public).hex()] = (key, signed)
+        while len(self._keys) > MAX_UNUSED_KEYS:
+            self._keys.popitem(last=False)
+        return signed
+
+    def signed_key(self, digest: str) -> Signed:
+        """The signed document of an unused one-time key. Raises: ProtocolViolation `one-time-key-unknown`."""
+        return self._entry(digest)[1]
+
+    def take(self, digest: str) -> OneTimeKey:
+        """Give the one-time key out and forget it. Raises: ProtocolViolation."""
+        key, _ = self._entry(digest)
+        del self._keys[digest]
+        return key
+
+    def _entry(self, digest: str) -> tuple[OneTimeKey, Signed]:
+        if digest not in self._keys:
+            raise ProtocolViolation(
+                "the offer is sealed to a one-time key that this holder does not have", code="one-time-key-unknown",
+                remedy="Nothing: after a restart the holder opens a new channel by itself",
+            )  # fmt: skip
+        return self._keys[digest]
+
+
+class Channels:
+    """The open channel of each session."""
+
+    def __init__(
+        self, *, name: str, key: PartyKey, link: OrchestratorLink, ledger: Ledger, evidence: EvidenceProvider,
+        verifier: Verifier, clock: Clock, entropy: Entropy,
+    ) -> None:  # fmt: skip
+        self._name, self._key, self._link, self._ledger = name, key, link, ledger
+        self._evidence, self._verifier, self._clock, self._entropy = evidence, verifier, clock, entropy
+        self._open: dict[str, OpenChannel] = {}
+
+    def get(self, session: str) -> OpenChannel:
+        """Raises: ProtocolViolation `channel-not-open` or `channel-expired`: a new channel is needed first."""
+        channel = self._open.get(session)
+        if channel is None:
+            raise ProtocolViolation(f"no channel is open for session {session}", code="channel-not-open")
+        if channel.not_after <= self._clock():
+            raise ProtocolViolation(f"the channel of session {session} has expired", code="channel-expired")
+        return channel
+
+    def close(self, session: str) -> None:
+        """Forget the channel's keys."""
+        self._open.pop(session, None)
+
+    async def open(self, session: str, approved: Approved) -> OpenChannel:
+        """Attest the orchestrator, answer with one's own quote, and keep the channel; the old one is dead.
+
+        Raises:
+            VerificationFailed: the orchestrator or its GPU is not what the manifest and this holder's trust folder ask for.
+            Refused: it identifies itself by another enrolled key than before. Unavailable: no answer.
+        """
+        nonce = self._entropy(32).hex()
+        answer = await self._link.send(
+            "POST", f"/v1/sessions/{session}/channels", document(ChannelRequest(nonce=nonce))
+        )
+        offer = ChannelOffer.model_validate(answer)
+        manifest, now = approved.request.manifest, self._clock()
+        expected = OrchestratorExpectation(
+            session, self._name, approved.request.digest, nonce, self._known_key(session)
+        )
+        orchestrator = self._verifier.verify_orchestrator(offer, expected, manifest, at=now)
+        entry = next(entry for entry in manifest.roster if entry.holder == self._name)
+        not_after = min(int(now) + entry.evidence.max_age_s, orchestrator.runtime.not_after)
+        channel = OpenChannel(
+            session, self._name, orchestrator, not_after, PartyKey.generate(self._entropy), self._entropy
+        )
+        runtime = build_holder_runtime(
+            orchestrator, nonce=self._entropy(32).hex(), signing_key=channel.signing.public,
+            enrolled_key=self._key.public, not_after=not_after,
+        )  # fmt: skip
+        proof = ChannelProof(
+            runtime_data=base64.b64encode(runtime).decode(),
+            evidence=await self._evidence.quote(report_data("holder", runtime)),
+            one_time_key=channel.new_key(),
+        )
+        # The facts first: a receipt of a visit over this channel must find them after any restart.
+        await self._ledger.record(session, [(CHANNEL, _facts(channel, offer, runtime))], lambda connection: None)
+        path = f"/v1/sessions/{session}/channels/{offer.channel}"
+        ChannelState.model_validate(await self._link.send("PUT", path, document(proof)))
+        self._open[session] = channel
+        _log.info("channel open", session=session, channel=offer.channel, backend=orchestrator.cvm.backend.value)
+        return channel
+
+    def _known_key(self, session: str) -> bytes | None:
+        """The orchestrator's enrolled key as attested before in this session: it must not change under way."""
+        known = {record.enrolled_key for record in self._ledger.state(session).channels.values()}
+        if len(known) > 1:
+            raise Refused(f"session {session} has channels to two orchestrators", code="orchestrator-changed")
+        return next(iter(known), None)
+
+
+def _facts(channel: OpenChannel, offer: ChannelOffer, holder_runtime: bytes) -> dict[str, str]:
+    orchestrator = channel.orchestrator
+    return {
+        "channel": orchestrator.channel,
+        "orchestrator_runtime": sha256(orchestrator.runtime_data).hex(),
+        "holder_runtime": sha256(holder_runtime).hex(),
+        "gpu_evidence": gpu_evidence_digest(offer.gpu_evidence),
+        "signing_key": orchestrator.signing_key.hex(),
+        "enrolled_key": orchestrator.runtime.enrolled_key,
+        "statement_key": orchestrator.gpu.statement_key.hex(),
+        "device": orchestrator.gpu.device,
+    }

@@ -1,0 +1,128 @@
+"""The holder's journal of facts and the states folded from it: the only memory that decisions read. Knows no HTTP.
+
+A fact and the rows an operator lists are committed in one transaction; the state in memory follows only after the commit. At start the
+journal's MACs are verified from the first fact on, so a changed row is found before anything is decided on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from typing import Any
+
+from sqlalchemy import Connection
+
+from data_holder.protocol.state import SessionState
+from shared.crypto.secret import Secret
+from shared.errors import NotFound, Unavailable
+from shared.service.clock import Clock
+from shared.service.journal import Journal, NewFact
+from shared.service.store import Store
+
+Project = Callable[[Connection], None]
+
+
+class Ledger:
+    """States of every session this holder knows. `open` needs the journal key, which the quoting enclave derives for this CVM."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._key: Secret | None = None
+        self._journal = Journal(self._reveal)
+        self._states: dict[str, SessionState] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the journal was verified; before, nothing may be decided."""
+        return self._key is not None
+
+    async def open(self, key: Secret) -> None:
+        """Verify and fold every session's journal.
+
+        Raises:
+            VerificationFailed: `journal-tampered`.
+        """
+        self._key = key
+        try:
+            self._states = await self._store.read(self._load)
+        except BaseException:
+            self._key = None
+            raise
+
+    def state(self, session: str) -> SessionState:
+        """Raises: NotFound."""
+        self._reveal()
+        found = self._states.get(session)
+        if found is None:
+            raise NotFound(f"session {session!r} was never offered to this holder", code="session-unknown")
+        return found
+
+    def states(self) -> Iterator[SessionState]:
+        """Every session, in no particular order."""
+        return iter(list(self._states.values()))
+
+    def knows(self, session: str) -> bool:
+        """Whether the session has any fact here."""
+        return session in self._states
+
+    async def record(self, session: str, facts: Sequence[tuple[str, dict[str, Any]]], project: Project) -> SessionState:
+        """Commit facts with their projection, then fold them. An illegal fact changes nothing, neither here nor there.
+
+        Raises:
+            ProtocolViolation: a fact the tables do not allow. Conflict: somebody else wrote this journal.
+        """
+        work = asyncio.ensure_future(self._record(session, facts, project))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            # A commit in flight is finished and folded before its caller goes: memory never lags behind the journal.
+            await asyncio.wait([work])
+            raise
+
+    async def _record(
+        self, session: str, facts: Sequence[tuple[str, dict[str, Any]]], project: Project
+    ) -> SessionState:
+        async with self._locks.setdefault(session, asyncio.Lock()):
+            state = self._states.get(session) or SessionState(session)
+            trial = _copy(state)
+            for kind, body in facts:
+                trial.fold(kind, body)
+            new = [NewFact(kind, body) for kind, body in facts]
+            at = self._clock()
+
+            def commit(connection: Connection) -> None:
+                self._journal.append(connection, session, new, expected_seq=state.seq, at=at)
+                project(connection)
+
+            await self._store.write(commit)
+            self._states[session] = trial
+            return trial
+
+    def _load(self, connection: Connection) -> dict[str, SessionState]:
+        states = {}
+        for stream in self._journal.streams(connection):
+            state = SessionState(stream)
+            for fact in self._journal.load(connection, stream):
+                state.fold(fact.kind, fact.body)
+            states[stream] = state
+        return states
+
+    def _reveal(self) -> bytes:
+        if self._key is None:
+            raise Unavailable(
+                "the journal is not open yet: the quoting enclave has not given its key",
+                code="journal-locked",
+                remedy="Check that the platform's quoting enclave runs and that the evidence token is this CVM's",
+            )
+        return self._key.reveal()
+
+
+def _copy(state: SessionState) -> SessionState:
+    """A copy deep enough that folding it leaves the original as it was."""
+    trial = copy(state)
+    trial.channels, trial.ranges = dict(state.channels), dict(state.ranges)
+    trial.attempts = {epoch: copy(attempt) for epoch, attempt in state.attempts.items()}
+    return trial

@@ -1,0 +1,92 @@
+"""The holder's two links, with every byte counted at the client: what went to the orchestrator, what went to the GPU. Knows no protocol.
+
+Dataset bytes are counted where a body is handed over: only the GPU link has a call that takes record chunks; the orchestrator's link has
+none, so its dataset count stays zero by construction (law L9), and a test reads both counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from shared.canonical import json_bytes, json_value
+from shared.service.http import PeerClient
+
+JSON = {"content-type": "application/json"}
+
+
+@dataclass
+class LinkCounters:
+    """Bytes of bodies since start, both ways; `dataset` counts plaintext record bytes whose chunk was acknowledged."""
+
+    sent: int = 0
+    received: int = 0
+    dataset: int = 0
+    requests: int = 0
+
+
+class OrchestratorLink:
+    """Signed JSON calls to the orchestrator. Takes documents only, never chunks."""
+
+    def __init__(self, peer: PeerClient) -> None:
+        self._peer = peer
+        self.counters = LinkCounters()
+
+    async def get(self, path: str, *, params: dict[str, Any] | None = None, timeout_s: float | None = None) -> bytes:
+        """GET; the answer's body. Raises: the error family as the orchestrator answered, or Unavailable."""
+        return await self._call("GET", path, params=params, timeout_s=timeout_s)
+
+    async def send(
+        self, method: str, path: str, body: bytes, *, idempotency_key: str | None = None, attempts: int | None = None
+    ) -> Any:
+        """Send a JSON document's exact bytes; the answer's JSON value. Raises: as `get`."""
+        answer = await self._call(
+            method, path, content=body, headers=JSON, idempotency_key=idempotency_key, attempts=attempts
+        )
+        return json_value(answer) if answer else None
+
+    async def _call(self, method: str, path: str, **arguments: Any) -> bytes:
+        body = arguments.get("content") or b""
+        self.counters.requests += 1
+        self.counters.sent += len(body)
+        response = await self._peer.request(method, path, **arguments)
+        self.counters.received += len(response.content)
+        return bytes(response.content)
+
+
+class GpuLink:
+    """The copy port of one GPU. Bodies are sealed copy records, sent from the caller's own buffer without a copy."""
+
+    def __init__(self, peer: PeerClient, counters: LinkCounters) -> None:
+        self._peer = peer
+        self.counters = counters
+
+    async def copy(self, gpu: str, port: str, record: memoryview, *, timeout_s: float) -> bytes:
+        """POST one copy record once; the acknowledgement's CBOR. No retry here: the caller owns the bytes and decides.
+
+        Raises:
+            ProtocolViolation/Conflict: as the GPU answered (`port-not-bound`, `copy-refused`…). Unavailable: no answer.
+        """
+        self.counters.requests += 1
+        self.counters.sent += len(record)
+        response = await self._peer.request(
+            "POST", f"/v1/gpus/{gpu}/ports/{port}/copy", content=_whole(record), attempts=1, timeout_s=timeout_s,
+            headers={"content-type": "application/octet-stream", "content-length": str(len(record))},
+        )  # fmt: skip
+        self.counters.received += len(response.content)
+        return bytes(response.content)
+
+    def delivered(self, plaintext_bytes: int) -> None:
+        """Count record bytes whose chunk the GPU acknowledged."""
+        self.counters.dataset += plaintext_bytes
+
+
+async def _whole(view: memoryview) -> AsyncIterator[bytes]:
+    # One piece, so that the transport writes straight from the sealed buffer; it takes any bytes-like object.
+    yield view  # type: ignore[misc]  # httpx types the stream as bytes; h11 and httptools accept a buffer
+
+
+def document(model: Any) -> bytes:
+    """Canonical JSON of a wire model: the exact bytes that are sent."""
+    return json_bytes(model.model_dump(mode="json"))

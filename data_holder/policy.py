@@ -1,0 +1,193 @@
+"""The local approval policy: a typed TOML file that is linted at load, and its verdict on one request. Default deny; knows no storage.
+
+Every rule yields one finding with both sides of the comparison, so that an operator reads all reasons at once.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from shared.claims import Claim
+from shared.claims.manifest import Manifest, PartyName
+from shared.claims.operators import ALLOWED, GROUPS
+from shared.claims.program import HexSha384, ProgramManifest
+from shared.errors import ConfigurationError
+
+Glob = Annotated[str, Field(min_length=1, max_length=80)]
+
+
+class Programs(Claim):
+    """A program passes when its digest is listed, or when every operator it calls lies in a listed group."""
+
+    digests: tuple[HexSha384, ...] = ()
+    operators: tuple[str, ...] = ()
+
+    @field_validator("operators")
+    @classmethod
+    def _known_groups(cls, groups: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = sorted(set(groups) - set(GROUPS))
+        if unknown:
+            raise ValueError(f"unknown operator groups {', '.join(unknown)}; known: {', '.join(GROUPS)}")
+        return groups
+
+
+class Limits(Claim):
+    """Upper and lower bounds. Without `max_rounds` and `min_privacy_floor` nothing is approved."""
+
+    max_rounds: int | None = Field(default=None, ge=1)
+    min_privacy_floor: int | None = Field(default=None, ge=1)
+    max_steps_per_visit: int | None = Field(default=None, ge=1)
+    max_records_per_visit: int | None = Field(default=None, ge=1)
+    loss_decimals: int | None = Field(default=None, ge=0, le=6)
+
+
+class Output(Claim):
+    """To whom the finished model may go; the manifest's list must lie within it."""
+
+    release_to: tuple[Literal["owner", "holders"], ...] = ()
+
+
+class SessionRules(Claim):
+    """With whom, and under which name."""
+
+    names: tuple[Glob, ...] = ()
+    min_parties: int | None = Field(default=None, ge=1)
+    required_parties: tuple[PartyName, ...] = ()
+
+
+class EvidenceRules(Claim):
+    """What peers must prove beyond the manifest's own rule."""
+
+    allow_emulated: bool = False
+    orchestrator_measurements: tuple[HexSha384, ...] = ()
+
+
+class Policy(Claim):
+    """What this holder approves without asking a person."""
+
+    dataset: str | None = None
+    programs: Programs = Programs()
+    limits: Limits = Limits()
+    output: Output = Output()
+    session: SessionRules = SessionRules()
+    evidence: EvidenceRules = EvidenceRules()
+
+
+@dataclass(frozen=True)
+class RuleFinding:
+    """One rule's verdict; `expected` and `got` are public text."""
+
+    rule: str
+    ok: bool
+    expected: str
+    got: str
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def load_policy(path: Path) -> Policy:
+    """Read and lint a policy file.
+
+    Raises:
+        ConfigurationError: unreadable, not TOML, or a key that is unknown or of the wrong type; the first fault is named.
+    """
+    try:
+        return Policy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigurationError(f"policy {path} cannot be read: {error.strerror}", code="policy-unreadable") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"policy {path} is not TOML: {error}", code="policy-malformed") from error
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
+        raise ConfigurationError(
+            f"policy {path}: {faults}",
+            code="policy-malformed",
+            remedy="Correct the named keys; unknown keys are refused so that a misspelt rule cannot be overlooked",
+        ) from error
+
+
+def evaluate(policy: Policy, manifest: Manifest, program: ProgramManifest, holder: str) -> list[RuleFinding]:
+    """Every rule's verdict on one request; the request is allowed when all are `ok` (see `allowed`)."""
+    return [
+        *_program_rules(policy.programs, manifest, program),
+        *_limit_rules(policy.limits, manifest, holder),
+        _subset("output.release_to", manifest.output.release_to, policy.output.release_to),
+        *_session_rules(policy.session, manifest),
+        *_evidence_rules(policy.evidence, manifest),
+    ]
+
+
+def allowed(findings: list[RuleFinding]) -> bool:
+    """Whether every rule agreed; no findings at all is a refusal."""
+    return bool(findings) and all(finding.ok for finding in findings)
+
+
+def _program_rules(rules: Programs, manifest: Manifest, program: ProgramManifest) -> Iterator[RuleFinding]:
+    listed = manifest.program in rules.digests
+    groups = sorted({ALLOWED.get(name, f"not allowed: {name}") for name in program.operators})
+    fits = bool(rules.operators) and set(groups) <= set(rules.operators)
+    yield RuleFinding(
+        "programs", listed or fits,
+        expected=f"digest among {len(rules.digests)} listed, or operators within [{', '.join(rules.operators)}]",
+        got=f"digest {manifest.program[:16]}…, operators within [{', '.join(groups)}]",
+    )  # fmt: skip
+
+
+def _limit_rules(rules: Limits, manifest: Manifest, holder: str) -> Iterator[RuleFinding]:
+    steps = manifest.steps_for(holder)
+    yield _at_most("limits.max_rounds", manifest.rounds, rules.max_rounds, required=True)
+    floor = rules.min_privacy_floor
+    yield RuleFinding(
+        "limits.min_privacy_floor", floor is not None and manifest.privacy_floor >= floor,
+        expected="a limit in the policy" if floor is None else f">= {floor}", got=str(manifest.privacy_floor),
+    )  # fmt: skip
+    if rules.max_steps_per_visit is not None:
+        yield _at_most("limits.max_steps_per_visit", steps, rules.max_steps_per_visit)
+    if rules.max_records_per_visit is not None:
+        records = steps * manifest.training.batch_size
+        yield _at_most("limits.max_records_per_visit", records, rules.max_records_per_visit)
+    if rules.loss_decimals is not None:
+        yield _at_most("limits.loss_decimals", manifest.loss_decimals, rules.loss_decimals)
+
+
+def _session_rules(rules: SessionRules, manifest: Manifest) -> Iterator[RuleFinding]:
+    parties = [entry.holder for entry in manifest.roster]
+    if rules.names:
+        matched = any(fnmatch.fnmatchcase(manifest.name, pattern) for pattern in rules.names)
+        yield RuleFinding("session.names", matched, expected=f"one of {', '.join(rules.names)}", got=manifest.name)
+    if rules.min_parties is not None:
+        ok = len(parties) >= rules.min_parties
+        yield RuleFinding("session.min_parties", ok, expected=f">= {rules.min_parties}", got=str(len(parties)))
+    if rules.required_parties:
+        yield _subset("session.required_parties", rules.required_parties, tuple(parties))
+
+
+def _evidence_rules(rules: EvidenceRules, manifest: Manifest) -> Iterator[RuleFinding]:
+    roots = sorted({*manifest.orchestrator_evidence.roots, *manifest.gpu_evidence.roots})
+    yield RuleFinding(
+        "evidence.allow_emulated", rules.allow_emulated or "EMULATED" not in roots,
+        expected="any roots" if rules.allow_emulated else "no EMULATED roots", got=", ".join(roots),
+    )  # fmt: skip
+    if rules.orchestrator_measurements:
+        asked = manifest.orchestrator_evidence.measurements
+        finding = _subset("evidence.orchestrator_measurements", asked, rules.orchestrator_measurements)
+        yield RuleFinding(finding.rule, finding.ok and bool(asked), finding.expected, finding.got)
+
+
+def _at_most(rule: str, value: int, limit: int | None, *, required: bool = False) -> RuleFinding:
+    ok = value <= limit if limit is not None else not required
+    return RuleFinding(rule, ok, expected="a limit in the policy" if limit is None else f"<= {limit}", got=str(value))
+
+
+def _subset(rule: str, inner: tuple[str, ...], outer: tuple[str, ...]) -> RuleFinding:
+    return RuleFinding(
+        rule, set(inner) <= set(outer), expected=f"within [{', '.join(outer)}]", got=f"[{', '.join(inner)}]"
+    )

@@ -1,0 +1,129 @@
+"""What an authentic offer must satisfy before the holder touches the visit key: one rule, one refusal. Pure: bytes and numbers in.
+
+Each rule names the attack it stops. The signature over the offer is checked before (shared.attestation.channel.verify_offer); these rules
+hold an *authentic* orchestrator to what this holder approved and remembers.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+from data_holder.protocol.state import RememberedHead, SessionState
+from shared.claims.manifest import Manifest
+from shared.crypto.tree_head import TreeHead, verify_tree_head
+from shared.errors import Refused
+from shared.names import holder_port
+from shared.protocol.merkle import verify_consistency
+from shared.wire.visit import OfferDocument
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What this holder agreed to and brings: the approved manifest with its digest, and its own name and record size."""
+
+    manifest: Manifest
+    digest: str
+    holder: str
+    record_bytes: int
+
+
+def check_offer(
+    document: OfferDocument,
+    agreement: Agreement,
+    state: SessionState,
+    *,
+    signing_key: bytes,
+    proof: list[bytes],
+    at: float,
+) -> RememberedHead:
+    """Hold an authentic offer to the approval and to this holder's memory; the log head to remember from now on.
+
+    Args:
+        signing_key: the attested orchestrator's session signing key (raw 32 bytes), which signs log heads.
+        proof: consistency path from the remembered head's size to the offer's.
+        at: now, seconds since 1970.
+
+    Raises:
+        Refused: with the rule's own code. VerificationFailed: the log head's signature or its proof.
+    """
+    _same_agreement(document, agreement)
+    _grant_within(document, agreement, at)
+    _cursor_as_planned(document, agreement.manifest, agreement.holder, state)
+    _epoch_is_new(document, state)
+    return check_log(document, state.session, state.head, signing_key, proof)
+
+
+def _same_agreement(document: OfferDocument, agreement: Agreement) -> None:
+    _equal("manifest-not-approved", "manifest digest", agreement.digest, document.manifest)
+    # A grant of another party's visit would put this holder's records where that party's are expected.
+    _equal("wrong-holder", "holder", agreement.holder, document.grant.holder)
+    _equal("wrong-port", "port", holder_port(agreement.holder), document.grant.port)
+    if document.round > agreement.manifest.rounds:
+        raise Refused("the visit lies beyond the approved rounds", code="too-many-rounds",
+                      expected=f"<= {agreement.manifest.rounds}", got=str(document.round))  # fmt: skip
+
+
+def _grant_within(document: OfferDocument, agreement: Agreement, at: float) -> None:
+    grant, manifest = document.grant, agreement.manifest
+    planned = manifest.steps_for(agreement.holder) * manifest.training.batch_size
+    _equal("records-not-planned", "records of the grant", planned, grant.records)
+    _equal("record-size", "record bytes", agreement.record_bytes, grant.record_bytes)
+    # More budget than records would let a wrong visit key be used for more than one visit's data.
+    if not grant.length <= grant.byte_budget <= max(manifest.buffer_bytes, grant.length):
+        raise Refused("the byte budget does not match the visit", code="budget-not-planned",
+                      expected=f"{grant.length}..{manifest.buffer_bytes}", got=str(grant.byte_budget))  # fmt: skip
+    if grant.length > manifest.buffer_bytes:
+        raise Refused("the visit exceeds the approved buffer", code="buffer-exceeded",
+                      expected=f"<= {manifest.buffer_bytes}", got=str(grant.length))  # fmt: skip
+    if grant.expires_at <= at:
+        raise Refused("the grant has expired", code="grant-expired", expected=f"> {int(at)}", got=str(grant.expires_at))
+    _equal("one-time-key-mismatch", "recipient of the grant", document.one_time_key, grant.recipient)
+
+
+def _cursor_as_planned(document: OfferDocument, manifest: Manifest, holder: str, state: SessionState) -> None:
+    """The visit record fixes what is read: whole steps in order, nothing before what was closed, nothing beyond the plan."""
+    cursor = document.cursor
+    _equal("records-not-planned", "records of the cursor", document.grant.records, cursor.count)
+    _equal("order-not-planned", "record order", manifest.record_order, cursor.order)
+    furthest = (document.round - 1) * cursor.count  # the cursor advances only at CLOSED, so it may lag behind the round
+    if cursor.start % cursor.count or not state.closed_until <= cursor.start <= furthest:
+        raise Refused("the cursor is not where the itinerary puts it", code="cursor-not-planned",
+                      expected=f"a multiple of {cursor.count} in {state.closed_until}..{furthest}",
+                      got=str(cursor.start))  # fmt: skip
+
+
+def _epoch_is_new(document: OfferDocument, state: SessionState) -> None:
+    # Law L4: under a repeated epoch the same key and counters would come again.
+    if document.grant.epoch <= state.highest_epoch:
+        raise Refused("the epoch was seen before", code="epoch-not-new",
+                      expected=f"> {state.highest_epoch}", got=str(document.grant.epoch))  # fmt: skip
+
+
+def check_log(
+    document: OfferDocument, session: str, remembered: RememberedHead | None, signing_key: bytes, proof: list[bytes]
+) -> RememberedHead:
+    """The offer's log head, if it extends the remembered one: a rolled-back or forked database is noticed here (design 4.3).
+
+    Raises:
+        Refused: `log-rolled-back`. VerificationFailed: signature or consistency proof.
+    """
+    root = bytes.fromhex(document.log_root)
+    head = TreeHead(session=session, size=document.log_size, root=root, time=document.log_time)
+    verify_tree_head(head, signing_key, _decode(document.log_signature))
+    if remembered is not None:
+        if document.log_size < remembered.size:
+            raise Refused("the session's log is shorter than the one this holder saw", code="log-rolled-back",
+                          expected=f">= {remembered.size}", got=str(document.log_size))  # fmt: skip
+        verify_consistency(remembered.size, remembered.root, document.log_size, root, proof)
+    return RememberedHead(document.log_size, root)
+
+
+def _equal(code: str, what: str, expected: Any, got: Any) -> None:
+    if expected != got:
+        raise Refused(f"{what} is not what this holder approved", code=code, expected=str(expected), got=str(got))
+
+
+def _decode(text: str) -> bytes:
+    return base64.b64decode(text)

@@ -1,0 +1,141 @@
+"""What the holder knows of one session, folded from its journal's facts. Pure: the same facts always give the same state.
+
+Only this decides: the highest epoch seen, the log head remembered, the manifest and decision as signed, whose keys sign, what is open.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from data_holder.protocol.visit import HOLDER_VISIT, HolderFact, HolderPhase
+from shared.errors import ProtocolViolation
+from shared.names import Role
+
+REQUEST, DECISION, CHANNEL, VISIT, HEAD, RECEIPT, ENDED = (
+    "request", "decision", "channel", "visit", "head", "receipt", "ended"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RememberedHead:
+    """The newest log head this holder accepted: `size` leaves, `root` 32 bytes."""
+
+    size: int
+    root: bytes
+
+
+@dataclass(frozen=True)
+class Decision:
+    """This holder's newest signed word on the session, as bytes; verified again whenever it is used."""
+
+    document: bytes
+    signature: bytes
+    dataset: str | None
+    by: str
+
+
+@dataclass(frozen=True)
+class ChannelRecord:
+    """Public facts of one attested channel, which later receipts refer to. Keys raw; digests hex."""
+
+    channel: str
+    orchestrator_runtime: str
+    holder_runtime: str
+    gpu_evidence: str
+    signing_key: bytes
+    enrolled_key: bytes
+    statement_key: bytes
+    device: str
+
+
+@dataclass
+class Attempt:
+    """One open attempt of a visit. `report`: the exact report bytes from PROVISIONED on, so that a repeat is byte-identical."""
+
+    visit: str
+    epoch: int
+    phase: HolderPhase
+    report: bytes = b""
+
+
+@dataclass
+class SessionState:
+    """See the module's docstring. `seq`: facts folded so far. `closed_until`: end of the furthest range with a closed receipt."""
+
+    session: str
+    seq: int = 0
+    manifest: bytes = b""
+    decision: Decision | None = None
+    highest_epoch: int = 0
+    head: RememberedHead | None = None
+    channels: dict[str, ChannelRecord] = field(default_factory=dict)
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    ranges: dict[int, tuple[str, int, int]] = field(default_factory=dict)
+    closed_until: int = 0
+    ended: str | None = None
+
+    def fold(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Take in one fact. Raises: ProtocolViolation when the visit's table does not allow it."""
+        _FOLDS[kind](self, body)
+        self.seq += 1
+
+
+def _request(state: SessionState, body: Mapping[str, Any]) -> None:
+    state.manifest = base64.b64decode(body["manifest"])
+
+
+def _decision(state: SessionState, body: Mapping[str, Any]) -> None:
+    document, signature = base64.b64decode(body["document"]), base64.b64decode(body["signature"])
+    state.decision = Decision(document, signature, body["dataset"], body["by"])
+
+
+def _channel(state: SessionState, body: Mapping[str, Any]) -> None:
+    raw = {name: bytes.fromhex(body[name]) for name in ("signing_key", "enrolled_key", "statement_key")}
+    record = ChannelRecord(**{**body, **raw})
+    state.channels[record.orchestrator_runtime] = record
+
+
+def _visit(state: SessionState, body: Mapping[str, Any]) -> None:
+    """One fact of an attempt; OFFERED opens it and claims its epoch for ever."""
+    epoch, fact = int(body["epoch"]), HolderFact(body["fact"])
+    if fact is HolderFact.OFFERED:
+        if epoch <= state.highest_epoch:
+            raise ProtocolViolation(
+                f"epoch {epoch} was seen before", code="epoch-not-new",
+                expected=f"> {state.highest_epoch}", got=str(epoch),
+            )  # fmt: skip
+        state.attempts[epoch] = Attempt(body["visit"], epoch, HolderPhase.IDLE)
+        state.ranges[epoch] = (body["visit"], int(body["start"]), int(body["count"]))
+        state.highest_epoch = epoch
+    attempt = state.attempts.get(epoch)
+    if attempt is None:
+        raise ProtocolViolation(f"no open attempt under epoch {epoch}", code="attempt-not-open")
+    attempt.phase = HOLDER_VISIT.after(attempt.phase, fact, Role(body["actor"]))
+    if fact is HolderFact.PROVISIONED:
+        attempt.report = base64.b64decode(body["report"])
+    if HOLDER_VISIT.final(attempt.phase):
+        del state.attempts[epoch]
+
+
+def _head(state: SessionState, body: Mapping[str, Any]) -> None:
+    state.head = RememberedHead(int(body["size"]), bytes.fromhex(body["root"]))
+
+
+def _receipt(state: SessionState, body: Mapping[str, Any]) -> None:
+    """A verified receipt settles the range of its epoch; a closed one moves the cursor that later offers are held to."""
+    _, start, count = state.ranges.pop(int(body["epoch"]), ("", 0, 0))
+    if body["outcome"] == "closed":
+        state.closed_until = max(state.closed_until, start + count)
+    state.ranges = {epoch: kept for epoch, kept in state.ranges.items() if epoch > int(body["epoch"])}
+
+
+def _ended(state: SessionState, body: Mapping[str, Any]) -> None:
+    state.ended = str(body["phase"])
+
+
+_FOLDS = {
+    REQUEST: _request, DECISION: _decision, CHANNEL: _channel, VISIT: _visit, HEAD: _head, RECEIPT: _receipt, ENDED: _ended,
+}  # fmt: skip

@@ -1,0 +1,83 @@
+"""Keeping receipts: each is verified against this holder's own memory, stored with its checks, and fetched again when it was missed."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from data_holder.approvals import Approvals
+from data_holder.ledger import Ledger
+from data_holder.links import OrchestratorLink
+from data_holder.receipts import check_receipt, claimed_epoch
+from data_holder.requests import verify_manifest
+from data_holder.tables import rows
+from data_holder.visit_facts import VisitFacts
+from shared.canonical import json_value
+from shared.errors import NotFound, Unavailable, VerificationFailed
+from shared.service.logging import get_logger
+from shared.service.store import Store
+
+_log = get_logger("data_holder.receipts")
+
+
+class ReceiptBook:
+    """Receives receipts; the same one again does nothing, another one under a known index is refused."""
+
+    def __init__(
+        self, *, ledger: Ledger, approvals: Approvals, store: Store, facts: VisitFacts, link: OrchestratorLink
+    ) -> None:
+        self._ledger, self._approvals, self._store, self._facts, self._link = ledger, approvals, store, facts, link
+
+    async def receive(self, session: str, cose: bytes, index: int) -> None:
+        """Verify and keep one receipt.
+
+        Raises:
+            VerificationFailed: signed by nobody this holder opened a channel with, or another one under a known leaf index.
+            NotFound: the session is unknown here.
+        """
+        state = self._ledger.state(session)
+        known = await self._known(session, index)
+        if known is not None:
+            if known["cose"] != cose:
+                raise VerificationFailed(
+                    f"leaf {index} of session {session} was another receipt before", code="receipt-changed"
+                )
+            return
+        request = verify_manifest(state.manifest, self._approvals.name, self._approvals.key)
+        visit = await self._own_visit(session, claimed_epoch(cose))
+        checked = check_receipt(
+            cose, index, state, holder=self._approvals.name, manifest=request.digest, program=request.manifest.program,
+            visit=visit,
+        )  # fmt: skip
+        await self._facts.receipt(session, checked)
+        if not checked.verified:
+            failed = [check.check for check in checked.checks if not check.ok]
+            _log.error("receipt does not verify", session=session, index=index, failed=failed)
+
+    async def fetch_missed(self, session: str) -> None:
+        """Ask for this holder's receipts that never came. A lost connection is no fault: they can be fetched later."""
+        if not self._ledger.knows(session) or not self._ledger.state(session).channels:
+            return
+        after: str | None = None
+        try:
+            while True:
+                params: dict[str, Any] = {"limit": 200} | ({"after": after} if after else {})
+                page = json_value(await self._link.get(f"/v1/sessions/{session}/receipts", params=params))
+                for item in page["items"]:
+                    if item["holder"] == self._approvals.name:
+                        await self.receive(session, base64.b64decode(item["cose"]), int(item["index"]))
+                after = page["next"]
+                if not after:
+                    return
+        except Unavailable as error:
+            _log.warning("missed receipts not fetched", session=session, code=error.code)
+
+    async def _known(self, session: str, index: int) -> rows.Row | None:
+        try:
+            return await self._store.read(lambda connection: rows.receipt(connection, session, index))
+        except NotFound:
+            return None
+
+    async def _own_visit(self, session: str, epoch: int) -> rows.Row | None:
+        found = await self._store.read(lambda connection: rows.visits(connection, session, (session, epoch - 1), 1))
+        return found[0] if found and found[0]["epoch"] == epoch else None

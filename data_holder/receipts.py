@@ -1,0 +1,163 @@
+"""Receipts of this holder's own visits: signatures, device statement and every claim held against what this holder itself remembers.
+
+A verification lists its checks by name with their outcome; a receipt that fails one is kept and shown as not verified. Knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import cbor2
+from pydantic import BaseModel, ValidationError
+
+from data_holder.protocol.state import ChannelRecord, SessionState
+from data_holder.tables.rows import Row
+from shared.canonical import cbor_value
+from shared.claims.receipt import DeviceStatement, Receipt
+from shared.crypto.cose import load_p384_public, verify1
+from shared.errors import GputError, VerificationFailed
+
+C = TypeVar("C", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One named check and its outcome."""
+
+    check: str
+    ok: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class CheckedReceipt:
+    """A receipt with its claims and the outcome of every check. `verified` only if all agreed."""
+
+    index: int
+    cose: bytes
+    receipt: Receipt
+    statement: DeviceStatement
+    checks: tuple[Check, ...]
+
+    @property
+    def verified(self) -> bool:
+        return bool(self.checks) and all(check.ok for check in self.checks)
+
+    def row(self) -> dict[str, Any]:
+        """The stored form, less its key (session, index)."""
+        return {
+            "visit": self.receipt.visit, "epoch": self.receipt.epoch, "outcome": self.receipt.outcome,
+            "backend": self.statement.backend, "closed_at": float(self.receipt.closed_at), "cose": self.cose,
+            "verified": self.verified, "checks": json.dumps([check.__dict__ for check in self.checks]),
+        }  # fmt: skip
+
+
+def check_receipt(
+    cose: bytes, index: int, state: SessionState, *, holder: str, manifest: str, program: str, visit: Row | None
+) -> CheckedReceipt:
+    """Verify one receipt.
+
+    Args:
+        manifest, program: digests (hex) this holder approved.
+        visit: this holder's own row of the receipt's epoch; None when it never provisioned it.
+
+    Raises:
+        VerificationFailed: it names no channel of this holder, or its signature by that channel's orchestrator fails; such
+            bytes are nobody's receipt and are not stored.
+    """
+    claims = _parse(Receipt, _unverified_payload(cose))
+    channel = state.channels.get(claims.orchestrator_runtime_data)
+    if channel is None:
+        raise VerificationFailed(
+            "the receipt names a channel that this holder never opened", code="receipt-channel-unknown",
+            got=claims.orchestrator_runtime_data,
+        )  # fmt: skip
+    receipt = _parse(Receipt, verify1(cose, channel.signing_key))
+    checks = [Check("orchestrator signature", True)]
+    statement = _statement(receipt, channel, checks)
+    _match(checks, "receipt", receipt, {"session": state.session, "holder": holder, "manifest": manifest})
+    _match(checks, "channel", receipt, {
+        "holder_runtime_data": channel.holder_runtime, "gpu_evidence": channel.gpu_evidence,
+    })  # fmt: skip
+    same = {name: getattr(receipt, name) for name in ("session", "visit", "epoch", "holder")}
+    _match(checks, "statement", statement, {**same, "program": program, "device": channel.device})
+    checks.append(Check("fence after visit", receipt.fence_epoch > receipt.epoch))
+    checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))
+    _own_memory(checks, receipt, statement, visit)
+    return CheckedReceipt(index, cose, receipt, statement, tuple(checks))
+
+
+def _statement(receipt: Receipt, channel: ChannelRecord, checks: list[Check]) -> DeviceStatement:
+    """The device's own claims; under the statement key that the attested GPU's leaf certified."""
+    if not channel.statement_key:
+        checks.append(Check("device signature", False, "this device certified no statement key"))
+        return _parse(DeviceStatement, _unverified_payload(receipt.statement))
+    try:
+        payload = verify1(receipt.statement, load_p384_public(channel.statement_key))
+    except GputError as error:
+        checks.append(Check("device signature", False, error.detail))
+        payload = _unverified_payload(receipt.statement)
+    else:
+        checks.append(Check("device signature", True))
+    return _parse(DeviceStatement, payload)
+
+
+def _own_memory(checks: list[Check], receipt: Receipt, statement: DeviceStatement, visit: Row | None) -> None:
+    """What only this holder can check: that the GPU consumed exactly what this holder wrote."""
+    if visit is None:
+        checks.append(Check("own visit", False, f"this holder wrote nothing under epoch {receipt.epoch}"))
+        return
+    expected = {"records": visit["count"], "length": visit["length"], "commitment": visit["commitment"]}
+    _match(checks, "own data", statement, expected)
+    _match(checks, "own visit", receipt, {name: visit[name] for name in ("visit", "round", "index", "attempt")})
+
+
+def _match(checks: list[Check], prefix: str, claims: BaseModel, expected: dict[str, Any]) -> None:
+    for name, value in expected.items():
+        got = getattr(claims, name)
+        checks.append(Check(f"{prefix}: {name}", got == value, "" if got == value else f"expected {value}, got {got}"))
+
+
+def _parse(kind: type[C], payload: bytes) -> C:
+    try:
+        return kind.model_validate(_map(payload))
+    except ValidationError as error:
+        raise VerificationFailed(
+            f"{kind.__name__}: {error.error_count()} fields are not as the profile says", code="receipt-malformed"
+        ) from None
+
+
+def _map(payload: bytes) -> dict[str, Any]:
+    value = cbor_value(payload)
+    if not isinstance(value, dict):
+        raise VerificationFailed("a receipt's payload is a CBOR map", code="receipt-malformed")
+    return value
+
+
+def _unverified_payload(cose: bytes) -> bytes:
+    """The payload before its signature is checked: only to find out which key it must be checked with."""
+    try:
+        message = cbor2.loads(cose)
+        payload = message.value[2]
+    except Exception as error:  # hostile bytes: cbor2 raises many types, all mean the same here
+        raise VerificationFailed("not a COSE_Sign1 message", code="receipt-malformed") from error
+    if not isinstance(payload, bytes):
+        raise VerificationFailed("a receipt carries its payload", code="receipt-malformed")
+    return payload
+
+
+def claimed_epoch(cose: bytes) -> int:
+    """The epoch a receipt names, *unverified*: only to look up this holder's own visit. Raises: VerificationFailed."""
+    return _parse(Receipt, _unverified_payload(cose)).epoch
+
+
+def explain(cose: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(receipt claims, device statement claims) of a stored receipt as JSON values, for reading."""
+    claims = _parse(Receipt, _unverified_payload(cose))
+    statement = _parse(DeviceStatement, _unverified_payload(claims.statement))
+    shown = claims.model_dump(mode="json", exclude={"statement"})
+    shown["statement"] = base64.b64encode(claims.statement).decode()
+    return shown, statement.model_dump(mode="json")

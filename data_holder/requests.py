@@ -1,0 +1,150 @@
+"""Verification of what is approved: manifest bytes, program bytes, this holder's own signature. Knows no storage and no HTTP.
+
+Everything here is verified again from bytes each time it is loaded (design 4.3, "storage is hostile").
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from data_holder.protocol.state import SessionState
+from shared.canonical import json_bytes, json_value, sha256, sha384
+from shared.claims.archive import open_archive
+from shared.claims.manifest import Manifest, parse_manifest
+from shared.claims.program import ProgramManifest
+from shared.crypto.signing import PartyKey, verify
+from shared.errors import InvalidManifest, InvalidProgram, NotPermitted, VerificationFailed
+from shared.wire.visit import Approval, Signed
+
+APPROVAL_LABEL = "gput/approval"
+_MINT = object()
+
+
+@dataclass(frozen=True)
+class VerifiedManifest:
+    """A manifest whose bytes are canonical and which names this holder with this holder's key. Made by `verify_manifest`."""
+
+    manifest: Manifest
+    data: bytes
+    digest: str
+
+    def __init__(self, manifest: Manifest, data: bytes, digest: str, mint: object) -> None:
+        if mint is not _MINT:
+            raise TypeError("only verify_manifest makes a VerifiedManifest")
+        for name, value in (("manifest", manifest), ("data", data), ("digest", digest)):
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class Approved:
+    """What this holder agreed to, verified from its own signature. Made by `verify_approved`."""
+
+    request: VerifiedManifest
+    dataset: str
+    records: int
+    record_bytes: int
+
+    def __init__(self, request: VerifiedManifest, dataset: str, records: int, record_bytes: int, mint: object) -> None:
+        if mint is not _MINT:
+            raise TypeError("only verify_approved makes an Approved")
+        fields = (("request", request), ("dataset", dataset), ("records", records), ("record_bytes", record_bytes))
+        for name, value in fields:
+            object.__setattr__(self, name, value)
+
+
+def verify_manifest(data: bytes, holder: str, key: PartyKey) -> VerifiedManifest:
+    """Check a manifest's exact bytes for this holder.
+
+    Raises:
+        InvalidManifest: schema, or not the canonical form (two byte strings must never mean one manifest).
+        NotPermitted: the roster does not name this holder, or names it with another key.
+    """
+    try:
+        manifest = parse_manifest(data)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise InvalidManifest(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if manifest.canonical() != data:
+        raise InvalidManifest("the manifest is not in canonical form (RFC 8785)", code="not-canonical")
+    entry = next((entry for entry in manifest.roster if entry.holder == holder), None)
+    if entry is None:
+        raise NotPermitted(f"the roster does not name {holder!r}", code="not-in-roster")
+    if entry.key != key.fingerprint:
+        raise NotPermitted(
+            f"the roster names {holder!r} with another key", code="key-mismatch",
+            expected=key.fingerprint, got=entry.key, remedy="Enrol this holder's key again at the orchestrator",
+        )  # fmt: skip
+    return VerifiedManifest(manifest, data, sha256(data).hex(), _MINT)
+
+
+def program_from_archive(archive: bytes, digest: str) -> bytes:
+    """The program manifest's exact bytes out of a fetched archive, after hashing it again.
+
+    Raises:
+        InvalidProgram: the archive is malformed. VerificationFailed: it is another program than the manifest names.
+    """
+    opened = open_archive(archive)
+    if opened.digest.hex() != digest:
+        raise VerificationFailed(
+            "the orchestrator served another program than the manifest names", code="program-mismatch",
+            expected=digest, got=opened.digest.hex(),
+        )  # fmt: skip
+    return opened.manifest_bytes
+
+
+def verify_program(data: bytes, digest: str) -> ProgramManifest:
+    """A stored program manifest, hashed again. Raises: VerificationFailed, InvalidProgram."""
+    if sha384(data).hex() != digest:
+        raise VerificationFailed("the stored program manifest was changed", code="program-mismatch", expected=digest)
+    try:
+        return ProgramManifest.model_validate(json_value(data))
+    except ValidationError as error:
+        raise InvalidProgram(f"program manifest: {error.error_count()} faults") from None
+
+
+def sign_decision(key: PartyKey, approval: Approval) -> Signed:
+    """This holder's signed word, as the exact bytes that travel."""
+    document = json_bytes(approval.model_dump(mode="json"))
+    signature = key.sign(APPROVAL_LABEL, document)
+    return Signed(document=base64.b64encode(document).decode(), signature=base64.b64encode(signature).decode())
+
+
+def verify_decision(state: SessionState, key: PartyKey) -> Approval | None:
+    """This holder's newest decision on the session, verified from its signature; None while undecided.
+
+    Raises:
+        VerificationFailed: the stored decision is not this holder's, or not about this session.
+    """
+    if state.decision is None:
+        return None
+    verify(key.public, APPROVAL_LABEL, state.decision.document, state.decision.signature)
+    approval = Approval.model_validate(json_value(state.decision.document))
+    if approval.session != state.session:
+        raise VerificationFailed("the stored decision is about another session", code="decision-mismatch")
+    return approval
+
+
+def verify_approved(state: SessionState, holder: str, key: PartyKey) -> Approved:
+    """What an offer may rely on: an approval by this holder's key of exactly these manifest bytes, not vetoed since.
+
+    Raises:
+        NotPermitted: `not-approved` or `vetoed`. VerificationFailed: stored bytes were changed.
+    """
+    approval = verify_decision(state, key)
+    if approval is None or approval.decision == "refuse":
+        raise NotPermitted(f"this holder has not approved session {state.session}", code="not-approved")
+    if approval.decision == "veto":
+        raise NotPermitted(f"this holder has vetoed session {state.session}", code="vetoed")
+    request = verify_manifest(state.manifest, holder, key)
+    if approval.manifest != request.digest or approval.holder != holder:
+        raise VerificationFailed(
+            "the approval names another manifest than the stored one", code="decision-mismatch",
+            expected=approval.manifest, got=request.digest,
+        )  # fmt: skip
+    dataset = state.decision.dataset if state.decision else None
+    if dataset is None or approval.records is None or approval.record_bytes is None:
+        raise VerificationFailed("the approval names no dataset", code="decision-mismatch")
+    return Approved(request, dataset, approval.records, approval.record_bytes, _MINT)

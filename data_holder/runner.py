@@ -1,0 +1,182 @@
+"""The holder's engine: a standing long-poll at the orchestrator, one worker per session, and an outbox that tries again. Outbound only.
+
+The inbox starts at 0 at every start of this process: the orchestrator then says again what still matters. Everything that arrives twice is
+recognised by its meaning. Whatever could not be delivered lies in the journal and is sent until acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+
+from pydantic import ValidationError
+
+from data_holder.approvals import Approvals
+from data_holder.channel import Channels
+from data_holder.ledger import Ledger
+from data_holder.links import OrchestratorLink
+from data_holder.receipt_book import ReceiptBook
+from data_holder.visits import Visits
+from shared.canonical import json_value
+from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
+from shared.service.changes import Stopping
+from shared.service.evidence import EvidenceProvider
+from shared.service.logging import get_logger
+from shared.wire.visit import Inbox, InboxItem
+
+JOURNAL_LABEL = "holder-journal"
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 5.0
+TEND_S = 1.0
+_log = get_logger("data_holder.runner")
+Act = Callable[[], Awaitable[None]]
+
+
+class Runner:
+    """`run` lives as long as the service. `connected`: whether the last inbox call was answered."""
+
+    def __init__(
+        self, *, ledger: Ledger, approvals: Approvals, channels: Channels, visits: Visits, receipts: ReceiptBook,
+        link: OrchestratorLink, evidence: EvidenceProvider, wait_s: float, stopping: Stopping,
+    ) -> None:  # fmt: skip
+        self._ledger, self._approvals, self._channels, self._visits = ledger, approvals, channels, visits
+        self._receipts, self._link, self._evidence, self._wait_s = receipts, link, evidence, wait_s
+        self._stopping = stopping
+        self.connected = False
+        self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
+        self._workers: dict[str, asyncio.Task[None]] = {}
+        self._channels_wanted: set[str] = set()
+        approvals.on_veto = self._vetoed
+
+    async def run(self) -> None:
+        """Until stopped: unlock the journal, settle what a crash left open, then listen and tend."""
+        if not await self._unlock():
+            return
+        await self._visits.recover()
+        tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._tend())]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in (*tasks, *self._workers.values()):
+                task.cancel()
+            await asyncio.gather(*tasks, *self._workers.values(), return_exceptions=True)
+            for state in self._ledger.states():
+                await self._visits.cancel(state.session)
+
+    async def _unlock(self) -> bool:
+        """The journal's key comes from the quoting enclave, for this measured code only; wait for it. False when stopping."""
+        pause = FIRST_PAUSE_S
+        while not self._stopping.is_set:
+            try:
+                await self._ledger.open(await self._evidence.derived_key(JOURNAL_LABEL))
+                return True
+            except Unavailable as error:
+                _log.warning("waiting for the quoting enclave", code=error.code, detail=error.detail)
+            if await self._stopping.wait(pause):
+                return False
+            pause = min(pause * 2, LAST_PAUSE_S)
+        return False
+
+    async def _listen(self) -> None:
+        after, pause = 0, FIRST_PAUSE_S
+        while not self._stopping.is_set:
+            try:
+                params = {"after": after, "wait": self._wait_s}
+                data = await self._link.get("/v1/inbox", params=params, timeout_s=self._wait_s + 10)
+                inbox = Inbox.model_validate(json_value(data))
+            except (GputError, ValidationError) as error:
+                self.connected = False
+                _log.warning("inbox not reachable", code=getattr(error, "code", "malformed-inbox"))
+                if await self._stopping.wait(pause):
+                    return
+                pause = min(pause * 2, LAST_PAUSE_S)
+                continue
+            self.connected, pause, after = True, FIRST_PAUSE_S, inbox.next
+            for item in inbox.items:
+                self._enqueue(item.session, item)
+
+    def _enqueue(self, session: str, item: InboxItem | None) -> None:
+        """Items of one session are handled in order by its worker; sessions do not wait for one another."""
+        if session not in self._queues:
+            self._queues[session] = asyncio.Queue()
+            self._workers[session] = asyncio.create_task(self._work(session, self._queues[session]))
+        self._queues[session].put_nowait(item)
+
+    def _vetoed(self, session: str) -> None:
+        self._enqueue(session, None)
+
+    async def _work(self, session: str, queue: asyncio.Queue[InboxItem | None]) -> None:
+        while True:
+            item = await queue.get()
+            try:
+                if item is None:
+                    await self._visits.close(session)
+                else:
+                    await self._handle(item)
+            except GputError as error:
+                kind = item.kind if item else "veto"
+                _log.error("inbox item failed", session=session, kind=kind, code=error.code, detail=error.detail)
+            if item is not None and item.kind == "ended" and queue.empty():
+                del self._queues[session], self._workers[session]
+                return
+
+    async def _handle(self, item: InboxItem) -> None:
+        session = item.session
+        if item.kind == "approval_wanted" and item.manifest is not None:
+            await self._approvals.receive(session, base64.b64decode(item.manifest))
+            await self._consider(session)
+        elif item.kind == "channel_wanted":
+            await self._open_channel(session)
+        elif item.kind == "offer" and item.offer is not None:
+            try:
+                await self._visits.offer(session, item.offer)
+            except ProtocolViolation as error:
+                _log.warning("offer without a usable channel", session=session, code=error.code)
+                await self._open_channel(session)
+        elif item.kind == "receipt" and item.receipt is not None and item.receipt_index is not None:
+            await self._receipts.receive(session, base64.b64decode(item.receipt), item.receipt_index)
+        elif item.kind == "ended":
+            await self._visits.close(session)
+            await self._approvals.ended(session, item.phase or "ENDED")
+            await self._receipts.fetch_missed(session)
+
+    async def _consider(self, session: str) -> None:
+        try:
+            await self._approvals.consider(session)
+        except Unavailable as error:
+            _log.warning("request not considered yet", session=session, code=error.code)
+
+    async def _open_channel(self, session: str) -> None:
+        """A new channel kills the old one: a visit under the old one is over. Without an answer the outbox tries again."""
+        approved = self._approvals.approved(session)
+        await self._visits.cancel(session)
+        try:
+            await self._channels.open(session, approved)
+        except (Unavailable, NotAuthenticated) as error:
+            self._channels_wanted.add(session)
+            _log.warning("channel not open yet", session=session, code=error.code)
+            return
+        except VerificationFailed as error:
+            self._channels_wanted.discard(session)
+            detail = f"nobody: the orchestrator is not trusted ({error.code}: {error.detail})"
+            await self._approvals.waiting_for(session, detail[:200])
+            raise
+        self._channels_wanted.discard(session)
+
+    async def _tend(self) -> None:
+        """What was not delivered, once a second while there is anything."""
+        while not await self._stopping.wait(TEND_S):
+            for session in await self._approvals.undelivered():
+                await self._try(session, lambda session=session: self._approvals.deliver(session))  # type: ignore[misc]  # mypy cannot type a lambda's default
+            for session in await self._approvals.unconsidered():
+                await self._try(session, lambda session=session: self._approvals.consider(session))  # type: ignore[misc]  # as above
+            for session in list(self._channels_wanted):
+                await self._try(session, lambda session=session: self._open_channel(session))  # type: ignore[misc]  # as above
+            for session, epoch in self._visits.unreported():
+                await self._try(session, lambda session=session, epoch=epoch: self._visits.report(session, epoch))  # type: ignore[misc]  # as above
+
+    async def _try(self, session: str, act: Act) -> None:
+        try:
+            await act()
+        except GputError as error:
+            _log.warning("not done yet", session=session, code=error.code)

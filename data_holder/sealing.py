@@ -1,0 +1,134 @@
+"""One visit's records as sealed copy records: read, commit, seal, in order, each exactly once. Blocking; knows no HTTP and no GPU.
+
+Law L4: the sealing channel counts its own messages and this class never seals the same chunk twice; whoever needs bytes again keeps them.
+The commitment is BLAKE3 keyed with a fresh 32-byte salt, so that nobody can try out guesses against it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from blake3 import blake3
+
+from data_holder.datasets import Dataset
+from shared.claims.visit import CursorRange, Grant
+from shared.crypto.aead import SealingChannel
+from shared.crypto.visit_key import VisitKey
+from shared.errors import ProtocolViolation
+from shared.wire.codec import encode
+from shared.wire.copy import (
+    CLOSING,
+    DATA,
+    HEADER_BYTES,
+    MAX_CLOSING_BYTES,
+    TAG_BYTES,
+    Closing,
+    CopyHeader,
+    copy_context,
+    pack_header,
+)
+
+
+@dataclass(frozen=True)
+class SealedRecord:
+    """One copy record in a caller's buffer. `plaintext_bytes`: record data in it (0 for the closing record)."""
+
+    index: int
+    total: int
+    data: memoryview
+    plaintext_bytes: int
+
+    @property
+    def closing(self) -> bool:
+        return self.index == self.total
+
+
+class RecordSealer:
+    """Seals a visit's chunks 0..total-1 and then the closing record, each into a buffer of `buffer_bytes`.
+
+    `read_s`, `seal_s`: seconds spent reading (and committing) and sealing so far. Not thread-safe: one chunk after another.
+    """
+
+    def __init__(self, grant: Grant, key: VisitKey, dataset: Dataset, cursor: CursorRange, salt: bytes) -> None:
+        if dataset.record_bytes * cursor.count != grant.length:
+            raise ProtocolViolation("the cursor's records do not fill the grant exactly", code="records-not-planned")
+        self._grant, self._dataset, self._cursor, self._salt = grant, dataset, cursor, salt
+        self._channel: SealingChannel | None = SealingChannel(
+            key.key, label="visit h2d", iv_mask=key.iv_mask, channel_counter=key.channel_counter
+        )
+        self._context = copy_context(grant)
+        self._hash = blake3(key=salt)
+        self._scratch = bytearray(min(grant.chunk_bytes, grant.length))
+        self._next = 0
+        self.read_s = 0.0
+        self.seal_s = 0.0
+
+    @property
+    def total(self) -> int:
+        """Number of data chunks."""
+        return self._grant.chunks
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes a buffer needs for any of this visit's records."""
+        return HEADER_BYTES + max(len(self._scratch), MAX_CLOSING_BYTES) + TAG_BYTES
+
+    @property
+    def commitment(self) -> str:
+        """Keyed BLAKE3 over all record bytes, hex; only after the last chunk."""
+        if self._next <= self.total - 1:
+            raise ProtocolViolation("the commitment exists only after the last chunk", code="out-of-order")
+        return self._hash.hexdigest()
+
+    def seal_next(self, buffer: bytearray) -> SealedRecord:
+        """Seal the next record into `buffer`; the closing record after the last chunk.
+
+        Raises:
+            ProtocolViolation: everything was sealed, or the key was erased. UnfitData: the file changed under us.
+        """
+        if self._channel is None or self._next > self.total:
+            raise ProtocolViolation("this visit's records are sealed or its key is erased", code="visit-key-erased")
+        if self._next == self.total:
+            plaintext, kind, size = memoryview(self._closing()), CLOSING, 0
+        else:
+            plaintext, kind = self._read(), DATA
+            size = len(plaintext)
+        record = self._seal(self._channel, kind, plaintext, buffer)
+        self._next += 1
+        return SealedRecord(self._next - 1, self.total, record, size)
+
+    def erase(self) -> None:
+        """Drop the visit key and the plaintext scratch; nothing can be sealed any more."""
+        if self._channel is not None:
+            self._channel.erase()
+        self._channel = None
+        self._scratch[:] = bytes(len(self._scratch))
+
+    def _read(self) -> memoryview:
+        started = time.perf_counter()
+        offset = self._next * self._grant.chunk_bytes
+        chunk = memoryview(self._scratch)[: min(self._grant.chunk_bytes, self._grant.length - offset)]
+        self._dataset.read_slice(self._cursor, offset, chunk)
+        self._hash.update(chunk)
+        self.read_s += time.perf_counter() - started
+        return chunk
+
+    def _seal(self, channel: SealingChannel, kind: int, plaintext: memoryview, buffer: bytearray) -> memoryview:
+        started = time.perf_counter()
+        grant = self._grant
+        header = pack_header(CopyHeader(kind, grant.epoch, grant.region, self._next, self.total, len(plaintext)))
+        end = HEADER_BYTES + len(plaintext) + TAG_BYTES
+        view = memoryview(buffer)
+        view[:HEADER_BYTES] = header
+        channel.seal_into(plaintext, header + self._context, view[HEADER_BYTES:end])
+        self.seal_s += time.perf_counter() - started
+        return view[:end]
+
+    def _closing(self) -> bytes:
+        grant = self._grant
+        closing = Closing(
+            visit=grant.visit, chunks=self.total, records=grant.records, length=grant.length, salt=self._salt,
+            commitment=self.commitment,
+        )  # fmt: skip
+        return encode(closing)

@@ -1,0 +1,1 @@
+"""The holder's SQL: what its operator lists. Decisions read the journal, never these rows (storage is hostile)."""

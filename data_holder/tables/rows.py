@@ -1,0 +1,136 @@
+"""Reading and writing the projections: one function per question. Synchronous; runs inside store.read / store.write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Table, and_, delete, insert, or_, select, update
+
+from data_holder.tables.schema import DATASETS, RECEIPTS, REQUESTS, VISITS
+from shared.errors import Conflict, NotFound
+
+Row = dict[str, Any]
+
+
+def put(connection: Connection, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Insert the row or overwrite its `values` (one writer thread, so the two statements cannot race)."""
+    where = and_(*(table.c[name] == value for name, value in key.items()))
+    if connection.execute(update(table).where(where).values(**values)).rowcount == 0:
+        connection.execute(insert(table).values(**key, **values))
+
+
+def change(connection: Connection, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Overwrite `values` of an existing row; a row that is not there stays absent."""
+    where = and_(*(table.c[name] == value for name, value in key.items()))
+    connection.execute(update(table).where(where).values(**values))
+
+
+def datasets(connection: Connection, after: str | None = None, limit: int = 500) -> list[Row]:
+    """Datasets by name."""
+    query = select(DATASETS).order_by(DATASETS.c.name).limit(limit)
+    return _all(connection, query.where(DATASETS.c.name > after) if after else query)
+
+
+def dataset(connection: Connection, name: str) -> Row:
+    """Raises: NotFound."""
+    return _one(connection, select(DATASETS).where(DATASETS.c.name == name), f"dataset {name!r}")
+
+
+def add_dataset(connection: Connection, row: Row) -> None:
+    """Raises: Conflict `dataset-exists`."""
+    if connection.execute(select(DATASETS.c.name).where(DATASETS.c.name == row["name"])).first():
+        raise Conflict(
+            f"dataset {row['name']!r} exists already",
+            code="dataset-exists",
+            remedy="Remove it first or use another name",
+        )
+    connection.execute(insert(DATASETS).values(**row))
+
+
+def remove_dataset(connection: Connection, name: str) -> None:
+    """Raises: NotFound; Conflict `dataset-in-use` while an approved session uses it."""
+    dataset(connection, name)
+    in_use = select(REQUESTS.c.session).where(REQUESTS.c.dataset == name, REQUESTS.c.state == "approved")
+    if (used := connection.execute(in_use).first()) is not None:
+        raise Conflict(
+            f"dataset {name!r} is used by session {used[0]}", code="dataset-in-use", remedy="Veto that session first"
+        )
+    connection.execute(delete(DATASETS).where(DATASETS.c.name == name))
+
+
+def requests(connection: Connection, state: str | None, after: str | None, limit: int) -> list[Row]:
+    """Requests by session id."""
+    query = select(REQUESTS).order_by(REQUESTS.c.session).limit(limit)
+    if state:
+        query = query.where(REQUESTS.c.state == state)
+    return _all(connection, query.where(REQUESTS.c.session > after) if after else query)
+
+
+def request(connection: Connection, session: str) -> Row:
+    """Raises: NotFound."""
+    return _one(connection, select(REQUESTS).where(REQUESTS.c.session == session), f"session {session!r}")
+
+
+def visits(connection: Connection, session: str | None, after: tuple[str, int] | None, limit: int) -> list[Row]:
+    """Attempts by (session, epoch)."""
+    query = select(VISITS).order_by(VISITS.c.session, VISITS.c.epoch).limit(limit)
+    if session:
+        query = query.where(VISITS.c.session == session)
+    if after:
+        here = and_(VISITS.c.session == after[0], VISITS.c.epoch > after[1])
+        query = query.where(or_(VISITS.c.session > after[0], here))
+    return _all(connection, query)
+
+
+def attempts(connection: Connection, visit: str) -> list[Row]:
+    """Every attempt of one visit, oldest first. Raises: NotFound."""
+    found = _all(connection, select(VISITS).where(VISITS.c.visit == visit).order_by(VISITS.c.epoch))
+    if not found:
+        raise NotFound(f"no visit {visit!r} here")
+    return found
+
+
+def receipts(connection: Connection, session: str | None, after: tuple[str, int] | None, limit: int) -> list[Row]:
+    """Receipts by (session, leaf index)."""
+    query = select(RECEIPTS).order_by(RECEIPTS.c.session, RECEIPTS.c.index).limit(limit)
+    if session:
+        query = query.where(RECEIPTS.c.session == session)
+    if after:
+        here = and_(RECEIPTS.c.session == after[0], RECEIPTS.c.index > after[1])
+        query = query.where(or_(RECEIPTS.c.session > after[0], here))
+    return _all(connection, query)
+
+
+def receipt(connection: Connection, session: str, index: int) -> Row:
+    """Raises: NotFound."""
+    query = select(RECEIPTS).where(RECEIPTS.c.session == session, RECEIPTS.c.index == index)
+    return _one(connection, query, f"receipt {index} of session {session!r}")
+
+
+def visit_row(attempt: Mapping[str, Any]) -> Row:
+    """The API's view of one attempt row."""
+    row = {name: attempt[name] for name in VISIT_FIELDS}
+    row["records"] = attempt["count"]
+    row["timers"] = json.loads(attempt["timers"]) if attempt["timers"] else None
+    code = attempt["refusal_code"]
+    row["refusal"] = {"code": code, "detail": attempt["refusal_detail"]} if code else None
+    return row
+
+
+VISIT_FIELDS = (
+    "visit", "session", "round", "index", "attempt", "epoch", "phase", "length", "commitment", "start", "count",
+    "bytes_sent", "at",
+)  # fmt: skip
+
+
+def _all(connection: Connection, query: Any) -> list[Row]:
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def _one(connection: Connection, query: Any, what: str) -> Row:
+    row = connection.execute(query).mappings().first()
+    if row is None:
+        raise NotFound(f"no {what} here")
+    return dict(row)

@@ -1,0 +1,68 @@
+"""Table definitions, the same for SQLite and PostgreSQL. Knows no query; migrations/ makes them."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, LargeBinary, MetaData, String, Table, Text
+
+METADATA = MetaData()
+
+DATASETS = Table(
+    "holder_datasets", METADATA,
+    Column("name", String(64), primary_key=True),
+    Column("path", Text, nullable=False),
+    Column("options", Text, nullable=False),  # JSON
+    Column("source", String(16), nullable=False),  # settings | api
+    Column("added_at", Float, nullable=False),
+)  # fmt: skip
+
+REQUESTS = Table(
+    "holder_requests", METADATA,
+    Column("session", String(32), primary_key=True),
+    Column("manifest_digest", String(64), nullable=False),
+    Column("manifest", LargeBinary, nullable=False),  # the exact bytes
+    Column("program", LargeBinary),  # the program manifest's exact bytes; SHA-384 must be manifest.program
+    Column("state", String(16), nullable=False, index=True),
+    Column("phase", String(24)),
+    Column("dataset", String(64)),
+    Column("reason", Text, nullable=False),
+    Column("decided_by", String(16)),
+    Column("decided_at", Float),
+    Column("delivered", Boolean, nullable=False),
+    Column("findings", Text, nullable=False),  # JSON
+    Column("waiting_for", String(200)),
+    Column("received_at", Float, nullable=False),
+)  # fmt: skip
+
+VISITS = Table(
+    "holder_visits", METADATA,
+    Column("session", String(32), primary_key=True),
+    Column("epoch", BigInteger, primary_key=True),
+    Column("visit", String(32), nullable=False, index=True),
+    Column("round", Integer, nullable=False),
+    Column("index", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("phase", String(16), nullable=False),
+    Column("start", BigInteger, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("length", BigInteger, nullable=False),
+    Column("commitment", String(64)),
+    Column("bytes_sent", BigInteger, nullable=False),
+    Column("timers", Text),  # JSON
+    Column("refusal_code", String(64)),
+    Column("refusal_detail", Text),
+    Column("at", Float, nullable=False, index=True),
+)  # fmt: skip
+
+RECEIPTS = Table(
+    "holder_receipts", METADATA,
+    Column("session", String(32), primary_key=True),
+    Column("index", BigInteger, primary_key=True),
+    Column("visit", String(32), nullable=False, index=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("outcome", String(16), nullable=False),
+    Column("backend", String(16), nullable=False),
+    Column("closed_at", Float, nullable=False),
+    Column("cose", LargeBinary, nullable=False),
+    Column("verified", Boolean, nullable=False),
+    Column("checks", Text, nullable=False),  # JSON
+)  # fmt: skip

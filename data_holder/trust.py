@@ -1,0 +1,86 @@
+"""What this holder believes in: trust roots and reference values from its own disk, policies from the approved manifest. Knows no HTTP.
+
+An EMULATED root counts only when the manifest names it *and* this holder's own settings allow it (law L10).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.attestation.channel import OrchestratorExpectation, VerifiedOrchestrator, verify_orchestrator
+from shared.attestation.cpu_verifier import CpuPolicy, CpuReference, CpuRoots, CpuTrust
+from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_gpu_evidence, verify_statement_key
+from shared.claims.manifest import Manifest
+from shared.crypto.cose import p384_point
+from shared.errors import ConfigurationError
+from shared.names import Backend
+from shared.wire.visit import ChannelOffer, GpuEvidence
+
+
+@dataclass(frozen=True)
+class AttestedGpu:
+    """What stays of a verified GPU: its identity, and the statement key its leaf certified (97 bytes; empty where it has none)."""
+
+    device: str
+    backend: Backend
+    statement_key: bytes
+
+
+@dataclass(frozen=True)
+class TrustAnchors:
+    """Roots and reference values as configured; read once at start."""
+
+    cpu_roots: CpuRoots
+    cpu_reference: CpuReference
+    gpu_roots: GpuRoots
+    gpu_reference: GpuReference
+    allow_emulated: bool
+
+    def verify_orchestrator(
+        self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
+    ) -> VerifiedOrchestrator[AttestedGpu]:
+        """The orchestrator behind a channel offer, believed. Raises: VerificationFailed with the check's own code."""
+        policy = CpuPolicy.of(manifest.orchestrator_evidence, allow_emulated=self.allow_emulated)
+        return verify_orchestrator(
+            offer,
+            expected=expected,
+            cpu=CpuTrust(self.cpu_roots, self.cpu_reference, policy),
+            gpu=self._gpu_check(manifest, at),
+            max_lifetime_s=manifest.orchestrator_evidence.max_age_s,
+            at=at,
+        )
+
+    def _gpu_check(self, manifest: Manifest, at: float) -> Callable[[GpuEvidence, bytes], AttestedGpu]:
+        def check(evidence: GpuEvidence, nonce: bytes) -> AttestedGpu:
+            gpu = verify_gpu_evidence(
+                base64.b64decode(evidence.report), evidence.chain, nonce=nonce, roots=self.gpu_roots,
+                reference=self.gpu_reference, allowed_roots=manifest.gpu_evidence.roots,
+                allow_emulated=self.allow_emulated, at=at,
+            )  # fmt: skip
+            certificate = base64.b64decode(evidence.statement_key)
+            key = p384_point(verify_statement_key(gpu, certificate)) if certificate else b""
+            return AttestedGpu(gpu.device, gpu.backend, key)
+
+        return check
+
+
+def load_anchors(trust_dir: Path | None, *, allow_emulated: bool) -> TrustAnchors:
+    """Read the trust folder. Raises: ConfigurationError when it is not named, a file is absent or names no root."""
+    if trust_dir is None:
+        raise ConfigurationError(
+            "trust_dir is not set: nothing could be believed",
+            remedy="Point trust_dir at the installation's trust folder",
+        )
+    for name in ("cpu-roots.pem", "gpu-roots.pem", "reference.json"):
+        if not (trust_dir / name).is_file():
+            raise ConfigurationError(
+                f"{trust_dir / name} is missing", remedy="Copy it from the installation's trust folder"
+            )
+    reference = trust_dir / "reference.json"
+    return TrustAnchors(
+        CpuRoots.load(trust_dir / "cpu-roots.pem"), CpuReference.load(reference),
+        GpuRoots.load(trust_dir / "gpu-roots.pem"), GpuReference.load(reference), allow_emulated,
+    )  # fmt: skip

@@ -1,0 +1,138 @@
+"""Committing what happened to a visit: journal facts and the operator's rows, in one transaction each. Decides nothing."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from data_holder.ledger import Ledger
+from data_holder.links import document as document_bytes
+from data_holder.offers import Admitted
+from data_holder.protocol.state import HEAD, RECEIPT, VISIT, SessionState
+from data_holder.protocol.visit import HOLDER_VISIT, HolderFact, HolderPhase
+from data_holder.receipts import CheckedReceipt
+from data_holder.tables import rows
+from data_holder.tables.schema import RECEIPTS, VISITS
+from shared.errors import GputError
+from shared.names import Role
+from shared.service.clock import Clock
+from shared.wire.visit import OfferDocument, VisitReport
+
+_F, _P = HolderFact, HolderPhase
+_ACTORS = {fact: move.actor for (_, fact), move in HOLDER_VISIT.moves.items()}
+
+
+class VisitFacts:
+    """Writes facts through the ledger; after each call the state in memory and the rows agree."""
+
+    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+        self._ledger, self._clock = ledger, clock
+
+    async def admitted(self, session: str, admitted: Admitted) -> None:
+        """OFFERED, VERIFIED and the log head, before the visit key is opened."""
+        document, head = admitted.document, admitted.head
+        facts = [
+            _offered(document), _fact(document.grant.epoch, _F.VERIFIED),
+            (HEAD, {"size": head.size, "root": head.root.hex()}),
+        ]  # fmt: skip
+        await self._put(session, document, facts, {"phase": _P.VERIFIED.value})
+
+    async def refused(self, session: str, document: OfferDocument, error: GputError) -> None:
+        """An authentic offer that was turned away. An old epoch cannot be recorded again and is only logged."""
+        if document.grant.epoch <= self._ledger.state(session).highest_epoch:
+            return
+        facts = [_offered(document), _fact(document.grant.epoch, _F.REFUSED)]
+        values = {"phase": _P.REFUSED.value, "refusal_code": error.code, "refusal_detail": error.detail}
+        await self._put(session, document, facts, values)
+
+    async def provisioned(self, session: str, epoch: int, report: VisitReport) -> None:
+        """ATTACHED and PROVISIONED with the report's exact bytes, before it is sent."""
+        body = document_bytes(report)
+        kept = base64.b64encode(body).decode()
+        facts = [_fact(epoch, _F.ATTACHED), _fact(epoch, _F.PROVISIONED, report=kept)]
+        values = {
+            "phase": _P.PROVISIONED.value, "commitment": report.commitment, "bytes_sent": report.bytes_sent,
+            "timers": report.timers.model_dump_json(),
+        }  # fmt: skip
+        await self._change(session, epoch, facts, values)
+
+    async def advance(self, session: str, epoch: int, facts: Sequence[HolderFact]) -> None:
+        """Plain facts in order, as far as the attempt is still open."""
+        if epoch in self._ledger.state(session).attempts:
+            await self._change(session, epoch, [_fact(epoch, fact) for fact in facts], {})
+
+    async def gave_up(self, session: str, epoch: int, error: GputError) -> None:
+        """The holder stopped an attempt on its own: REFUSED, or ABANDONED where data may already be published."""
+        attempt = self._ledger.state(session).attempts.get(epoch)
+        if attempt is None:
+            return
+        before_data = attempt.phase in (_P.OFFERED, _P.VERIFIED, _P.ATTACHED)
+        fact = _F.REFUSED if before_data else _F.ABANDONED
+        values = {"refusal_code": error.code, "refusal_detail": error.detail}
+        await self._change(session, epoch, [_fact(epoch, fact)], values)
+
+    async def settle(self, session: str, fact: HolderFact) -> None:
+        """End open attempts: SUPERSEDED ends all, ABANDONED only those whose data was never published."""
+        state = self._ledger.state(session)
+        published = (_P.PROVISIONED, _P.REPORTED)
+        for epoch, attempt in list(state.attempts.items()):
+            if fact is _F.SUPERSEDED or attempt.phase not in published:
+                await self._change(session, epoch, [_fact(epoch, fact)], {})
+
+    async def receipt(self, session: str, checked: CheckedReceipt) -> None:
+        """A receipt's row; a verified one also settles its attempt and moves the cursor that offers are held to."""
+        receipt = checked.receipt
+        key = {"session": session, "index": checked.index}
+        facts: list[tuple[str, dict[str, Any]]] = []
+        values: dict[str, Any] = {}
+        state = self._ledger.state(session)
+        if checked.verified:
+            attempt = state.attempts.get(receipt.epoch)
+            if attempt is not None and attempt.phase in (_P.PROVISIONED, _P.REPORTED):
+                facts.append(_fact(receipt.epoch, _F.RECEIVED))
+                values["phase"] = _P.DONE.value
+            facts.append((RECEIPT, {"epoch": receipt.epoch, "outcome": receipt.outcome}))
+
+        def project(connection: Any) -> None:
+            rows.put(connection, RECEIPTS, key, checked.row())
+            if values:
+                rows.change(connection, VISITS, {"session": session, "epoch": receipt.epoch}, values)
+
+        await self._ledger.record(session, facts, project)
+
+    async def _put(self, session: str, document: OfferDocument, facts: Any, values: dict[str, Any]) -> None:
+        row = {**_row(document), "at": self._clock(), **values}
+        key = {"session": session, "epoch": document.grant.epoch}
+        await self._ledger.record(session, facts, lambda connection: rows.put(connection, VISITS, key, row))
+
+    async def _change(self, session: str, epoch: int, facts: Any, values: dict[str, Any]) -> None:
+        values = {"phase": _phase_after(self._ledger.state(session), epoch, facts), **values}
+        key = {"session": session, "epoch": epoch}
+        await self._ledger.record(session, facts, lambda connection: rows.change(connection, VISITS, key, values))
+
+
+def _fact(epoch: int, fact: HolderFact, **more: Any) -> tuple[str, dict[str, Any]]:
+    return VISIT, {"epoch": epoch, "fact": fact.value, "actor": _ACTORS[fact].value, **more}
+
+
+def _offered(document: OfferDocument) -> tuple[str, dict[str, Any]]:
+    cursor = document.cursor
+    more = {"visit": document.grant.visit, "start": cursor.start, "count": cursor.count}
+    return _fact(document.grant.epoch, _F.OFFERED, **more)
+
+
+def _phase_after(state: SessionState, epoch: int, facts: Sequence[tuple[str, dict[str, Any]]]) -> str:
+    phase = state.attempts[epoch].phase
+    for _, body in facts:
+        phase = HOLDER_VISIT.after(phase, HolderFact(body["fact"]), Role(body["actor"]))
+    return phase.value
+
+
+def _row(document: OfferDocument) -> dict[str, Any]:
+    grant, cursor = document.grant, document.cursor
+    return {
+        "visit": grant.visit, "round": document.round, "index": document.index, "attempt": document.attempt,
+        "start": cursor.start, "count": cursor.count, "length": grant.length, "commitment": None, "bytes_sent": 0,
+        "timers": None, "refusal_code": None, "refusal_detail": None,
+    }  # fmt: skip

@@ -1,0 +1,229 @@
+"""One visit at this holder: verify the offer, remember, open the key, provision, report. Knows approvals, channels and the GPU link.
+
+Order of outward acts: the epoch and the log head are committed before the visit key is opened; what was written is committed before it is
+reported. A running visit is one task per session; a veto, the session's end, a new channel or a newer offer cancels it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from data_holder.approvals import Approvals
+from data_holder.catalogue import Catalogue
+from data_holder.channel import Channels, OpenChannel
+from data_holder.datasets import Dataset
+from data_holder.gpu_channel import Provisioned, Provisioner, Sleep
+from data_holder.ledger import Ledger
+from data_holder.links import GpuLink, OrchestratorLink, document
+from data_holder.offers import Admission, Admitted
+from data_holder.protocol.visit import HolderFact, HolderPhase
+from data_holder.sealing import RecordSealer
+from data_holder.visit_facts import VisitFacts
+from shared.attestation.channel import open_offer
+from shared.claims.visit import VisitTimers
+from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
+from shared.service.clock import Clock, Entropy
+from shared.service.logging import get_logger
+from shared.wire.visit import OfferDocument, VisitOffer, VisitRefusal, VisitReport
+
+_log = get_logger("data_holder.visits")
+_F = HolderFact
+
+
+class Visits:
+    """Serves offers. `gpu_link(url)` gives the link to the agent at that address."""
+
+    def __init__(
+        self, *, ledger: Ledger, approvals: Approvals, channels: Channels, catalogue: Catalogue, link: OrchestratorLink,
+        gpu_link: Callable[[str], GpuLink], agent_url: str | None, prepare_bytes: int, clock: Clock, entropy: Entropy,
+        facts: VisitFacts, sleep: Sleep = asyncio.sleep,
+    ) -> None:  # fmt: skip
+        self._ledger, self._approvals, self._channels, self._catalogue = ledger, approvals, channels, catalogue
+        self._link, self._gpu_link, self._agent_url = link, gpu_link, agent_url
+        self._prepare_bytes, self._clock, self._entropy, self._sleep = prepare_bytes, clock, entropy, sleep
+        self._facts = facts
+        self._admission = Admission(ledger, approvals, channels, link, clock)
+        self._datasets: dict[str, Dataset] = {}
+        self._running: dict[str, tuple[int, asyncio.Task[None]]] = {}
+        self.refusals: dict[str, int] = {}
+
+    async def offer(self, session: str, offer: VisitOffer) -> None:
+        """Serve one offer; a repeat of one that is being served or was served does nothing, or reports again.
+
+        Raises:
+            ProtocolViolation: `channel-not-open`, `channel-expired`, `one-time-key-unknown`: open a new channel first.
+        """
+        seen, state = self._admission.peek(session, offer), self._ledger.state(session)
+        if seen.grant.epoch <= state.highest_epoch:
+            await self._repeated(session, seen)
+            return
+        try:
+            verified, channel = self._admission.authenticate(session, offer)
+        except VerificationFailed as error:
+            # Answering an offer that nobody signed would let anybody recall visits.
+            await self._turn_away(session, seen, error, answer=error.code.startswith("offer-"))
+            return
+        try:
+            admitted = await self._admission.admit(session, verified, channel)
+        except GputError as error:
+            await self._turn_away(session, verified.document, error, answer=True)
+            return
+        await self.cancel(session, _F.SUPERSEDED)
+        await self._facts.admitted(session, admitted)
+        task = asyncio.create_task(self._serve(session, admitted), name=f"visit {seen.grant.visit}")
+        self._running[session] = (seen.grant.epoch, task)
+
+    async def _repeated(self, session: str, seen: OfferDocument) -> None:
+        """An epoch seen before: the same offer once more (then its report may have been lost), or an old one. Nothing is sealed."""
+        attempt = self._ledger.state(session).attempts.get(seen.grant.epoch)
+        if attempt is not None and attempt.phase is HolderPhase.PROVISIONED and session not in self._running:
+            await self.report(session, attempt.epoch)
+        elif attempt is None:
+            _log.warning("old offer ignored", session=session, visit=seen.grant.visit, epoch=seen.grant.epoch)
+
+    async def cancel(self, session: str, fact: HolderFact = _F.ABANDONED) -> None:
+        """Stop a running visit of the session and settle every open attempt, REPORTED ones only for SUPERSEDED."""
+        running = self._running.pop(session, None)
+        if running is not None:
+            running[1].cancel()
+            with suppress(asyncio.CancelledError):
+                await running[1]
+        if self._ledger.knows(session):
+            await self._facts.settle(session, fact)
+
+    async def close(self, session: str) -> None:
+        """The session is over for this holder: stop, forget keys, unmap the dataset."""
+        await self.cancel(session, _F.SUPERSEDED)
+        self._channels.close(session)
+        if (dataset := self._datasets.pop(session, None)) is not None:
+            dataset.close()
+
+    async def wait_idle(self) -> None:
+        """Until no visit runs any more (at shutdown and in tests)."""
+        while self._running:
+            await asyncio.wait([task for _, task in self._running.values()])
+            await asyncio.sleep(0)
+
+    async def recover(self) -> None:
+        """At start: keys of open attempts are gone, so those without published data are abandoned; the others are reported again."""
+        for state in self._ledger.states():
+            await self._facts.settle(state.session, _F.ABANDONED)
+
+    def unreported(self) -> list[tuple[str, int]]:
+        """(session, epoch) of attempts whose report the orchestrator has not acknowledged, and which nobody serves now."""
+        return [
+            (state.session, attempt.epoch)
+            for state in self._ledger.states()
+            for attempt in state.attempts.values()
+            if attempt.phase is HolderPhase.PROVISIONED and state.session not in self._running
+        ]
+
+    async def _serve(self, session: str, admitted: Admitted) -> None:
+        epoch = admitted.document.grant.epoch
+        try:
+            await self._provision(session, admitted)
+            await self.report(session, epoch)
+        except Exception as fault:
+            # A bug must not leave the GPU waiting for its lease: it is reported like any refusal, and logged in full.
+            error = fault if isinstance(fault, GputError) else GputError("the visit failed inside this holder")
+            if error is not fault:
+                _log.exception("bug while serving a visit", session=session)
+            _log.warning("visit failed", session=session, visit=admitted.document.grant.visit, code=error.code)
+            await self._give_up(session, admitted, error)
+        finally:
+            if self._running.get(session, (0, None))[0] == epoch:
+                del self._running[session]
+
+    async def _provision(self, session: str, admitted: Admitted) -> None:
+        document_, grant = admitted.document, admitted.document.grant
+        dataset = await self._dataset(session, admitted)
+        started = time.perf_counter()
+        key = open_offer(admitted.offer, admitted.channel.take(document_.one_time_key))
+        import_s = time.perf_counter() - started
+        sealer = RecordSealer(grant, key, dataset, document_.cursor, self._entropy(32))
+        del key
+        attached: list[HolderFact] = []
+        provisioner = Provisioner(
+            self._gpu_link(self._agent_url or document_.agent_url), self._clock, prepare_bytes=self._prepare_bytes,
+            sleep=self._sleep, attached=lambda: attached.append(_F.ATTACHED),
+        )  # fmt: skip
+        try:
+            done = await provisioner.provision(grant, document_.gpu, sealer)
+        except BaseException:
+            if attached:
+                await self._facts.advance(session, grant.epoch, attached)
+            raise
+        report = _report(admitted, done, import_s, admitted.channel)
+        await self._facts.provisioned(session, grant.epoch, report)
+
+    async def _dataset(self, session: str, admitted: Admitted) -> Dataset:
+        dataset = self._datasets.get(session)
+        if dataset is None:
+            _, program = await self._approvals.show(session)
+            dataset = await self._catalogue.open_dataset(admitted.approved.dataset, program)
+            self._datasets[session] = dataset
+        if dataset.records != admitted.approved.records:
+            self._datasets.pop(session).close()
+            raise ProtocolViolation(
+                f"dataset {admitted.approved.dataset!r} is not what was approved", code="dataset-changed",
+                expected=f"{admitted.approved.records} records", got=f"{dataset.records}",
+                remedy="Put the approved files back, or veto and approve a new session",
+            )  # fmt: skip
+        return dataset
+
+    async def report(self, session: str, epoch: int) -> None:
+        """Send the committed report's exact bytes. Raises nothing for a lost connection: the outbox calls again."""
+        attempt = self._ledger.state(session).attempts.get(epoch)
+        if attempt is None or attempt.phase is not HolderPhase.PROVISIONED:
+            return
+        try:
+            path = f"/v1/visits/{attempt.visit}/report"
+            await self._link.send("POST", path, attempt.report, idempotency_key=f"report-{session}-{epoch}")
+        except (Unavailable, NotAuthenticated) as error:
+            _log.warning("report not delivered yet", session=session, visit=attempt.visit, code=error.code)
+        except GputError as error:
+            _log.warning("the orchestrator does not want the report", session=session, code=error.code)
+            await self._facts.advance(session, epoch, [_F.ABANDONED])
+        else:
+            await self._facts.advance(session, epoch, [_F.REPORTED])
+
+    async def _turn_away(self, session: str, seen: OfferDocument, error: GputError, *, answer: bool) -> None:
+        """An offer that is refused: nothing is sealed. Only an authentic one is answered and shown to the operator."""
+        _log.error("offer refused", session=session, visit=seen.grant.visit, code=error.code, detail=error.detail)
+        self.refusals[error.code] = self.refusals.get(error.code, 0) + 1
+        if answer:
+            await self._facts.refused(session, seen, error)
+            await self._refuse(seen.grant.visit, seen.grant.epoch, error)
+
+    async def _give_up(self, session: str, admitted: Admitted, error: GputError) -> None:
+        grant = admitted.document.grant
+        await self._facts.gave_up(session, grant.epoch, error)
+        await self._refuse(grant.visit, grant.epoch, error)
+
+    async def _refuse(self, visit: str, epoch: int, error: GputError) -> None:
+        refusal = VisitRefusal(visit=visit, epoch=epoch, code=error.code[:64], detail=error.detail[:500])
+        try:
+            await self._link.send(
+                "POST", f"/v1/visits/{visit}/refusal", document(refusal), idempotency_key=f"refusal-{visit}-{epoch}"
+            )
+        except GputError as failure:
+            # The lease recalls the visit in any case; the refusal only saves time.
+            _log.warning("refusal not delivered", visit=visit, code=failure.code)
+
+
+def _report(admitted: Admitted, done: Provisioned, import_s: float, channel: OpenChannel) -> VisitReport:
+    grant = admitted.document.grant
+    started = time.perf_counter()
+    next_key = channel.new_key()
+    export_s = done.export_key + time.perf_counter() - started
+    return VisitReport(
+        visit=grant.visit, epoch=grant.epoch, records=grant.records, length=grant.length, commitment=done.commitment,
+        bytes_sent=done.bytes_sent, next_key=next_key,
+        timers=VisitTimers(
+            grab_gpu=done.grab_gpu, import_key=import_s, buffer_read=done.buffer_read, gpu_write=done.gpu_write,
+            export_key=export_s,
+        ),
+    )  # fmt: skip
