@@ -52,13 +52,18 @@ _MINT = object()
 
 @dataclass(frozen=True)
 class OrchestratorExpectation:
-    """What a holder insists on. `nonce` is the holder's own, hex; `enrolled_key` raw, None where the holder knows none."""
+    """What a holder insists on. `nonce` is the holder's own, hex; `enrolled_key` raw, None where the holder knows none.
+
+    `gpu_challenge` (hex): the challenge the GPU must have answered. None accepts the orchestrator's own: its measured code
+    asked the GPU at session setup, and the CPU quote of this very channel covers the evidence.
+    """
 
     session: str
     holder: str
     manifest: str
     nonce: str
     enrolled_key: bytes | None = None
+    gpu_challenge: str | None = None
 
 
 @dataclass(frozen=True)
@@ -185,6 +190,8 @@ def verify_orchestrator(
     _require("gpu-evidence", gpu_evidence_digest(offer.gpu_evidence), runtime.gpu_evidence)
     signing_key = bytes.fromhex(runtime.signing_key)
     evidence = offer.gpu_evidence
+    if expected.gpu_challenge is not None:
+        _require("gpu-challenge", expected.gpu_challenge, evidence.challenge)
     nonce = gpu_nonce(bytes.fromhex(evidence.challenge), bytes.fromhex(evidence.th2), evidence.epoch, signing_key)
     return VerifiedOrchestrator(offer.channel, runtime, raw, cvm, gpu(evidence, nonce), signing_key, _MINT)
 

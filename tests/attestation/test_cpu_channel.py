@@ -204,6 +204,13 @@ def test_swapped_gpu_evidence_is_refused() -> None:
     assert gpu_evidence_digest(GPU) == sha256(json_bytes(GPU.model_dump(mode="json"))).hex()
 
 
+def test_a_wanted_gpu_challenge_must_have_been_answered() -> None:
+    offer = channel_offer(orchestrator_runtime())
+    holder_checks(offer, expected=replace(EXPECTED, gpu_challenge=GPU.challenge))
+    wanted = replace(EXPECTED, gpu_challenge="12" * 32)
+    assert code_of(lambda: holder_checks(offer, expected=wanted)) == "channel-gpu-challenge"
+
+
 def test_malformed_runtime_data_is_refused() -> None:
     document = json.loads(orchestrator_runtime())
     for change in ({"extra": 1}, {"profile": "gput/asc/2"}, {"role": "platform"}, {"nonce": "00"}):
