@@ -51,7 +51,7 @@ class Opener:
         """
         secrets = self._sealed.load()
         facts = await self._link.facts()
-        if secrets is not None:
+        if secrets is not None and self._book.state.placement is not None:
             for number, boot in self._candidates():
                 life = await self._try(Opening(number, boot, secrets.resume), facts)
                 if life is not None:

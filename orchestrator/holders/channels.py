@@ -7,7 +7,7 @@ is saved is what others need to check signatures later (runtime data and evidenc
 from __future__ import annotations
 
 import asyncio
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -22,10 +22,10 @@ from shared.attestation.channel import (
     gpu_evidence_digest,
     report_data,
     verify_holder,
-    verify_one_time_key,
 )
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.attestation.cpu_verifier import CpuPolicy, CpuTrust
+from shared.attestation.one_time_keys import VerifiedOneTimeKey, verify_one_time_key
 from shared.canonical import sha256
 from shared.claims.manifest import RosterEntry
 from shared.crypto.signing import PartyKey
@@ -64,7 +64,7 @@ class Channel:
     holder_runtime: str
     gpu_evidence: str
     not_after: float
-    key: Signed | None
+    key: VerifiedOneTimeKey | None
     last_key: str = ""
 
 
@@ -150,7 +150,7 @@ class Channels:
         await self._book.commit()
         self._open[holder] = Channel(
             channel, verified, sha256(pending.runtime_data).hex(), sha256(verified.runtime_data).hex(),
-            gpu_evidence_digest(pending.gpu_evidence), not_after, proof.one_time_key,
+            gpu_evidence_digest(pending.gpu_evidence), not_after, verified.one_time_key,
         )  # fmt: skip
         self._book.announce()
         return ChannelState(channel=channel)
@@ -192,13 +192,17 @@ class Channels:
         )
         # A repeat of the key just used would be useless: the holder opens with each key once.
         if verified.digest != channel.last_key:
-            channel.key = signed
+            channel.key = verified
+
+    def take_key(self, channel: Channel) -> VerifiedOneTimeKey:
+        """The holder's one-time key, for one offer only. Raises: Conflict: none is left."""
+        key, channel.key = channel.key, None
+        if key is None:
+            raise Conflict("The holder's one-time key was used", code="one-time-key-used")
+        channel.last_key = key.digest
+        return key
 
     def close(self, holder: str) -> None:
         """The holder's word is not good any more: it must open a new channel."""
         self._open.pop(holder, None)
 
-
-def document_digest(signed: Signed) -> str:
-    """SHA-256 (hex) of a signed document's exact bytes."""
-    return sha256(b64decode(signed.document)).hex()

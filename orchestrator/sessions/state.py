@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.itinerary import Itinerary
+from orchestrator.itinerary import Itinerary, PlannedVisit
 from orchestrator.ledger.tree import MerkleTree
 from orchestrator.sessions.visit_state import VisitState
 from shared.claims.manifest import Manifest
@@ -111,10 +111,13 @@ class SessionState:
         """Whether enough others remain for the manifest's quorum when this holder's visit is left out."""
         return len([name for name in self.active if name != holder]) >= self.quorum
 
-    @property
-    def done(self) -> bool:
-        """Whether the whole itinerary lies behind us."""
-        return self.position >= self.itinerary.length
+    def next_stop(self) -> PlannedVisit | None:
+        """The next stop at an active holder; None when the itinerary lies behind us. Stops at others are passed over."""
+        for index in range(self.position + 1, self.itinerary.length + 1):
+            stop = self.itinerary.visit(index)
+            if stop.holder in self.active:
+                return stop
+        return None
 
     # ------------------------------------------------------------ facts
 
@@ -145,9 +148,11 @@ class SessionState:
         return self.current
 
     def _planned(self, body: dict[str, Any], at: float) -> None:
+        if body["index"] - 1 != self.position:
+            self.position, self.attempts, self.blamed = body["index"] - 1, 0, 0
         self.visits_planned += 1
         self.attempts += 1
-        self.last_epoch = max(self.last_epoch, body["epoch"])
+        self.last_epoch = max(self.last_epoch, body["fence_epoch"])
         self.current = VisitState.planned(body, self.visits_planned, at)
 
     def _grow(self, leaf: dict[str, Any]) -> None:
@@ -194,13 +199,11 @@ def _offered(state: SessionState, body: dict[str, Any]) -> None:
 
 
 def _fenced(state: SessionState, body: dict[str, Any]) -> None:
-    state.last_epoch = max(state.last_epoch, body["fence_epoch"])
     state._count(holder_to_gpu_records=body.get("length", 0), holder_to_gpu_sent=body.get("bytes_sent", 0))
 
 
 def _abandoned(state: SessionState, body: dict[str, Any]) -> None:
     state.current = None
-    state.last_epoch = max(state.last_epoch, body.get("fence_epoch", 0))
     if body.get("blame"):
         state.blamed += 1
     if not body.get("again", True):

@@ -11,7 +11,7 @@ from shared.protocol.visit import VISIT, VisitFact
 
 _OUTCOMES = {"closed", "rejected", "recalled", "quarantined", "lost"}
 _SHOWN = ("bytes_sent", "length", "commitment", "timers", "validation_before", "validation_after", "mean_loss",
-          "losses_released", "reason", "durations", "fence_epoch")  # fmt: skip
+          "losses_released", "reason", "durations")  # fmt: skip
 
 
 @dataclass
@@ -28,6 +28,7 @@ class VisitState:
     first_step: int
     steps: int
     epoch: int
+    fence_epoch: int
     region: int
     number: int
     planned_at: float
@@ -41,7 +42,7 @@ class VisitState:
     @classmethod
     def planned(cls, body: dict[str, Any], number: int, at: float) -> VisitState:
         """From the body of `visit.planned`."""
-        names = ("round", "index", "attempt", "holder", "cursor", "records", "first_step", "steps", "epoch", "region")
+        names = ("round", "index", "attempt", "holder", "cursor", "records", "first_step", "steps", "epoch", "fence_epoch", "region")
         return cls(id=body["visit"], number=number, planned_at=at, **{name: body[name] for name in names})
 
     def move(self, machine: str, fact: str, by: Role, body: dict[str, Any], at: float) -> None:
@@ -68,7 +69,7 @@ class VisitState:
         shown = {key: self.details.get(key) for key in _SHOWN}
         return {
             "id": self.id, "session": session, "round": self.round, "index": self.index, "attempt": self.attempt,
-            "holder": self.holder, "phase": self.shown_phase, "epoch": self.epoch, "cursor": self.cursor,
+            "holder": self.holder, "phase": self.shown_phase, "epoch": self.epoch, "fence_epoch": self.fence_epoch, "cursor": self.cursor,
             "first_step": self.first_step, "steps": self.steps, "records": self.records, "outcome": self.outcome,
             "receipt": self.receipt, "planned_at": self.planned_at, "closed_at": self.closed_at,
             **shown, "losses_released": bool(shown["losses_released"]), "durations": shown["durations"] or {},

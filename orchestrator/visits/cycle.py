@@ -1,0 +1,79 @@
+"""One whole visit as its twelve steps in order (design 4.3). Knows the steps' order and their ways out, and nothing else.
+
+Commits: planned (with the previous visit's close) · granted, offered · reported · fenced, verified · trained, validated · and closed, which the
+next plan's commit makes durable before anything else leaves the house.
+"""
+
+from __future__ import annotations
+
+from orchestrator.holders.arrivals import Recall
+from orchestrator.holders.channels import Channel
+from orchestrator.itinerary import PlannedVisit
+from orchestrator.visits.abandon import quarantine, recall
+from orchestrator.visits.epilogue import close, reject
+from orchestrator.visits.granting import grant, offer
+from orchestrator.visits.planning import plan
+from orchestrator.visits.returning import Returned, check_content, fence, report, verify, word
+from orchestrator.visits.run import Run
+from orchestrator.visits.training import Verdict, WorkFailed, accept, train, validate
+from shared.errors import VerificationFailed
+
+
+async def run_visit(run: Run, stop: PlannedVisit, channel: Channel) -> None:
+    """One visit to one holder, to its close or to one of its ways out.
+
+    Raises:
+        Unavailable: GPU, platform or database are gone: the life is over. VerificationFailed: the session must fail.
+    """
+    plan(run, stop)
+    with run.watch.step("plan"):
+        await run.commit()
+    try:
+        returned = await _provisioned(run, channel)
+    except Recall as why:
+        await recall(run, why)
+        return
+    try:
+        with run.watch.step("verify"):
+            await verify(run, returned)
+    except VerificationFailed as error:
+        await quarantine(run, error)
+        return
+    await _trained(run)
+
+
+async def _provisioned(run: Run, channel: Channel) -> Returned:
+    """Steps 2 to 7."""
+    watch = run.watch
+    with watch.step("grant"):
+        granted = await grant(run, channel)
+    with watch.step("offer"):
+        await offer(run, channel, granted)
+    del granted  # the visit key is the holder's now
+    with watch.step("provision"):
+        said = await word(run)
+    with watch.step("report"):
+        await report(run, said)
+    with watch.step("fence"):
+        returned = await fence(run)
+        run.arrivals.forget(run.visit.id)
+        check_content(run, returned)
+    return returned
+
+
+async def _trained(run: Run) -> None:
+    """Steps 9 to 12."""
+    watch = run.watch
+    try:
+        with watch.step("train"):
+            trained = await train(run)
+        with watch.step("validate"):
+            verdict = await validate(run, trained)
+    except WorkFailed as error:
+        verdict = Verdict(False, f"{error.code}: {error.detail}", run.committed.validation, None)
+    if verdict.accepted:
+        with watch.step("verdict"):
+            await accept(run, verdict)
+        await close(run, verdict)
+    else:
+        await reject(run, verdict)

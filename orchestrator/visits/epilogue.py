@@ -1,0 +1,107 @@
+"""Steps 11 and 12, epilogue and close: commit or roll back, scrub with read-back, device statement, receipt. Knows no HTTP route."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import lru_cache
+
+from blake3 import blake3
+
+from orchestrator.gpu_session.life import Batch
+from orchestrator.gpu_session.placement import model_state
+from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.state import ModelState
+from orchestrator.visits.receipts import check_statement, make_receipt
+from orchestrator.visits.run import Run
+from orchestrator.visits.training import Verdict
+from shared.errors import VerificationFailed
+from shared.protocol.training import TrainingFact
+from shared.wire.gpu import CloseVisit, Commit, Committed, RollBack, Scrub, Scrubbed, Statement
+
+
+@lru_cache(maxsize=8)
+def zeros_digest(length: int) -> str:
+    """BLAKE3 of `length` zero bytes: what a scrubbed region reads back as."""
+    hasher, piece = blake3(), bytes(1 << 20)
+    for _ in range(length >> 20):
+        hasher.update(piece)
+    hasher.update(piece[: length & ((1 << 20) - 1)])
+    return hasher.hexdigest()
+
+
+def check_scrub(run: Run, scrubbed: Scrubbed) -> None:
+    """The whole region reads back as zeros. Raises: VerificationFailed (code `scrub-incomplete`)."""
+    placement = run.placement
+    whole = (scrubbed.region, scrubbed.length) == (placement.dataset_region, placement.dataset_length)
+    if not whole or scrubbed.digest != zeros_digest(scrubbed.length):
+        raise VerificationFailed("The dataset region does not read back as zeros", code="scrub-incomplete",
+                                 expected=zeros_digest(placement.dataset_length), got=scrubbed.digest)  # fmt: skip
+
+
+async def close(run: Run, verdict: Verdict) -> None:
+    """Commit the model in the GPU, scrub, close. The facts are staged; the next commit makes them durable.
+
+    Raises:
+        CommandRefused, VerificationFailed, Unavailable.
+    """
+    visit = run.visit
+    with run.watch.step("epilogue"):
+        batch = await run.life.batch(
+            [Commit(work=f"{visit.id}/commit"), Scrub(region=visit.region), CloseVisit(visit=visit.id)]
+        )
+    with run.watch.step("close"):
+        check_scrub(run, batch.answer(1, Scrubbed))
+        committed = batch.answer(0, Committed)
+        if committed.step != visit.first_step + visit.steps:
+            raise VerificationFailed("The GPU committed another step than it was to reach", code="step-mismatch",
+                                     expected=str(visit.first_step + visit.steps), got=str(committed.step))  # fmt: skip
+        settle_closed(run, committed, batch.answer(2, Statement).statement, verdict)
+
+
+def settle_closed(run: Run, committed: Committed, statement: bytes, verdict: Verdict) -> None:
+    """Stage `scrubbed` and `closed` with the receipt; also used after a restart, when the GPU had finished before us."""
+    visit, before = run.visit, run.committed
+    check_statement(run, statement, committed.model)
+    run.book.stage(new_fact(TrainingFact.SCRUBBED, visit=visit.id))
+    leaf = make_receipt(run, statement, outcome="closed", before=verdict.before, after=verdict.after)
+    known = verdict.after if verdict.after is not None else before.validation
+    run.book.stage(
+        new_fact(
+            TrainingFact.CLOSED, visit=visit.id, leaf=leaf.fact, model=asdict(model_state(committed, known)),
+            durations=run.watch.reading(),
+        ),
+        leaf.row,
+    )  # fmt: skip
+
+
+async def reject(run: Run, verdict: Verdict) -> None:
+    """Roll back, scrub, and give the holder its receipt with outcome `rejected`; the session goes on (design 4.3).
+
+    Raises:
+        VerificationFailed: the roll-back did not end at the committed model (law L8).
+    """
+    visit = run.visit
+    with run.watch.step("epilogue"):
+        batch = await run.life.batch([RollBack(), Scrub(region=visit.region), CloseVisit(visit=visit.id)])
+    with run.watch.step("close"):
+        check_rolled_back(run, batch)
+        check_scrub(run, batch.answer(1, Scrubbed))
+        statement = batch.answer(2, Statement).statement
+        check_statement(run, statement, run.committed.model)
+        leaf = make_receipt(run, statement, outcome="rejected", before=verdict.before, after=verdict.after)
+        run.book.stage(
+            new_fact(
+                TrainingFact.REJECTED, visit=visit.id, reason=verdict.reason, leaf=leaf.fact,
+                validation_before=verdict.before, validation_after=verdict.after, durations=run.watch.reading(),
+            ),
+            leaf.row,
+        )  # fmt: skip
+
+
+def check_rolled_back(run: Run, batch: Batch, index: int = 0) -> ModelState:
+    """The GPU is back at the last committed model. Raises: VerificationFailed (code `roll-back-failed`)."""
+    answer, committed = batch.answer(index, Committed), run.committed
+    if (answer.model, answer.optimiser, answer.step) != (committed.model, committed.optimiser, committed.step):
+        raise VerificationFailed("The GPU did not roll back to the last committed model", code="roll-back-failed",
+                                 expected=committed.model, got=answer.model)  # fmt: skip
+    return committed

@@ -1,0 +1,103 @@
+"""Steps 2 to 4, grant, offer, switch: a new epoch and grant in the GPU, the visit key sealed to the holder, the MUX at its port.
+
+The key exists here between the draw and the sealing, and nowhere at rest. Knows no HTTP route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from dataclasses import dataclass
+
+from orchestrator.holders.channels import Channel
+from orchestrator.ledger.log import head_row, sign_head
+from orchestrator.sessions.facts import new_fact
+from orchestrator.visits.run import Run
+from shared.attestation.offers import seal_offer
+from shared.attestation.one_time_keys import VerifiedOneTimeKey
+from shared.claims.visit import MAX_CHUNK_BYTES, CursorRange, Grant
+from shared.crypto.schedule import VisitContext, visit_iv_mask, visit_key
+from shared.crypto.visit_key import VisitKey
+from shared.errors import VerificationFailed
+from shared.names import holder_port
+from shared.protocol.visit import VisitFact
+from shared.wire.gpu import EpochOpened, GrantInstalled, InstallGrant, OpenEpoch
+from shared.wire.visit import OfferDocument
+
+
+@dataclass(frozen=True)
+class Granted:
+    """A grant that the GPU installed, its key, and the one-time key that the offer is sealed to. No repr of the key."""
+
+    grant: Grant
+    key: VisitKey
+    one_time_key: VerifiedOneTimeKey
+
+
+async def grant(run: Run, channel: Channel) -> Granted:
+    """Open the visit's epoch and install its grant; the fact is staged.
+
+    Raises:
+        CommandRefused: the GPU refuses, for instance without the region's scrub proof. VerificationFailed: masks differ.
+    """
+    one_time_key = run.channels.take_key(channel)
+    wanted = _grant(run, one_time_key)
+    ours = run.entropy(32)
+    batch = await run.life.batch([OpenEpoch(epoch=wanted.epoch, entropy=ours), InstallGrant(grant=wanted)])
+    secret = run.life.draw(wanted.epoch, ours, batch.answer(0, EpochOpened).entropy)
+    installed = batch.answer(1, GrantInstalled)
+    context = VisitContext(
+        wanted.session, wanted.epoch, wanted.holder, wanted.region, bytes.fromhex(one_time_key.digest)
+    )
+    mask = visit_iv_mask(secret.reveal(), context)
+    if mask != installed.iv_mask:
+        raise VerificationFailed("GPU and orchestrator derive different IV masks", code="iv-mask-mismatch")
+    key = VisitKey(visit_key(secret.reveal(), context), mask, installed.engine, installed.channel_counter)
+    run.book.stage(
+        new_fact(
+            VisitFact.GRANTED, visit=wanted.visit, life=wanted.life, recipient=wanted.recipient, channel=channel.id,
+            expires_at=wanted.expires_at, gpu_evidence=channel.gpu_evidence, holder_runtime_data=channel.holder_runtime,
+            orchestrator_runtime_data=channel.orchestrator_runtime,
+        )
+    )  # fmt: skip
+    return Granted(wanted, key, one_time_key)
+
+
+def _grant(run: Run, one_time_key: VerifiedOneTimeKey) -> Grant:
+    visit, record_bytes = run.visit, run.program.manifest.records.record_bytes
+    return Grant(
+        session=run.state.id, visit=visit.id, life=run.life.number, epoch=visit.epoch, holder=visit.holder,
+        port=holder_port(visit.holder), region=visit.region, byte_budget=visit.records * record_bytes,
+        records=visit.records, record_bytes=record_bytes, chunk_bytes=MAX_CHUNK_BYTES, recipient=one_time_key.digest,
+        expires_at=int(run.clock()) + run.state.manifest.lease_s + 1,
+    )  # fmt: skip
+
+
+async def offer(run: Run, channel: Channel, granted: Granted) -> None:
+    """Seal the visit key to the holder, commit, put the offer into its inbox and have the MUX switched.
+
+    Raises:
+        Unavailable: the platform does not answer.
+    """
+    state, visit = run.state, run.visit
+    head = sign_head(state.tree, state.id, run.signing_key, run.clock())
+    seen = state.offered_heads.get(visit.holder, 0)
+    document = OfferDocument(
+        channel=channel.id, manifest=state.manifest.digest().hex(), grant=granted.grant,
+        cursor=CursorRange.model_validate(visit.cursor), gpu=run.gpu, agent_url=run.agent_url,
+        one_time_key=granted.one_time_key.digest, iv_epoch=visit.epoch, round=visit.round, index=visit.index,
+        attempt=visit.attempt, log_size=head.head.size, log_root=head.head.root.hex(), log_time=head.head.time,
+        log_signature=b64encode(head.signature).decode(), log_from=seen,
+        log_consistency=[node.hex() for node in state.tree.consistency(seen, head.head.size)],
+    )  # fmt: skip
+    sealed = seal_offer(
+        document, visit_key=granted.key, one_time_key=granted.one_time_key, signing_key=run.signing_key
+    )
+    fact = new_fact(VisitFact.OFFERED, visit=visit.id, log_size=head.head.size, log_root=head.head.root.hex())
+    run.book.stage(fact, head_row(head))
+    run.arrivals.expect(visit.id, visit.holder, visit.epoch)
+    await run.commit()
+    # The switch starts before the holder hears of it; the holder's checks take about as long as the switch.
+    switching = asyncio.ensure_future(run.mux.to_holder(visit.holder))
+    run.inboxes.post(visit.holder, kind="offer", session=state.id, offer=sealed)
+    await switching

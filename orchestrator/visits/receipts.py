@@ -1,0 +1,66 @@
+"""The receipt of a visit: the device's own statement checked and embedded, signed by the session signing key. Knows no GPU command."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+from pydantic import ValidationError
+
+from orchestrator.ledger.log import NewLeaf, receipt_leaf
+from orchestrator.visits.run import Run
+from shared.canonical import cbor_value
+from shared.claims.receipt import DeviceStatement, Receipt
+from shared.claims.visit import VisitTimers
+from shared.crypto.cose import sign1, verify1
+from shared.errors import VerificationFailed
+from shared.wire.codec import encode
+
+
+def check_statement(run: Run, statement: bytes, model_after: str) -> DeviceStatement:
+    """The device's signature, then every field that the orchestrator knows better.
+
+    Raises:
+        VerificationFailed: the signature, or a field that is not this visit's (code `statement-mismatch`).
+    """
+    if run.life.statement_key is None:
+        raise VerificationFailed("The GPU has no certified statement key", code="no-statement-key")
+    try:
+        claims = DeviceStatement.model_validate(cbor_value(verify1(statement, run.life.statement_key)))
+    except ValidationError:
+        raise VerificationFailed("The device statement is malformed", code="statement-malformed") from None
+    visit, state = run.visit, run.state
+    expected = {
+        "device": state.device, "backend": state.backend, "boot_counter": run.life.boot_counter, "session": state.id,
+        "visit": visit.id, "epoch": visit.epoch, "holder": visit.holder, "program": state.manifest.program,
+        "model_before": run.committed.model, "model_after": model_after, "first_step": visit.first_step,
+        "records": visit.records, "commitment": visit.details["commitment"],
+    }  # fmt: skip
+    for name, value in expected.items():
+        if getattr(claims, name) != value:
+            raise VerificationFailed(f"The device statement's {name} is not this visit's", code="statement-mismatch",
+                                     expected=str(value), got=str(getattr(claims, name)))  # fmt: skip
+    return claims
+
+
+def make_receipt(run: Run, statement: bytes, *, outcome: str, before: float | None, after: float | None) -> NewLeaf:
+    """Sign the receipt, make its leaf, and queue it for the holder's inbox after the commit."""
+    visit, state = run.visit, run.state
+    details = visit.details
+    receipt = Receipt.model_validate({
+        "session": state.id, "visit": visit.id, "index": visit.index, "round": visit.round, "attempt": visit.attempt,
+        "holder": visit.holder, "manifest": state.manifest.digest().hex(), "epoch": visit.epoch,
+        "fence_epoch": visit.fence_epoch, "outcome": outcome, "gpu_evidence": details["gpu_evidence"],
+        "holder_runtime_data": details["holder_runtime_data"],
+        "orchestrator_runtime_data": details["orchestrator_runtime_data"],
+        "losses_released": bool(details.get("losses_released")), "validation_before": before, "validation_after": after,
+        "timers": VisitTimers.model_validate(details["timers"]), "statement": statement, "closed_at": int(run.clock()),
+    })  # fmt: skip
+    cose = sign1(encode(receipt), run.signing_key, kid=bytes.fromhex(run.signing_key.fingerprint))
+    leaf = receipt_leaf(state.tree, state.id, cose, visit=visit.id, holder=visit.holder, outcome=outcome)
+    holder, index = visit.holder, leaf.fact["index"]
+    run.outbox.append(
+        lambda: run.inboxes.post(
+            holder, kind="receipt", session=state.id, receipt=b64encode(cose).decode(), receipt_index=index
+        )
+    )
+    return leaf

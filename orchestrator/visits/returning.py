@@ -1,0 +1,125 @@
+"""Steps 6 to 8, report, return and fence, verify. The order is law L3: fence, drain, upload, only then look.
+
+Knows no training and no HTTP route.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.holders.arrivals import Recall
+from orchestrator.sessions.facts import new_fact
+from orchestrator.visits.run import Run
+from shared.errors import GputError, VerificationFailed
+from shared.protocol.visit import VisitFact
+from shared.service.logging import get_logger
+from shared.wire.gpu import Drain, EpochOpened, Measure, Measured, OpenEpoch, ProgramLoaded, RegionContent, UploadProgram
+from shared.wire.visit import VisitRefusal, VisitReport
+
+_log = get_logger("visits")
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What the fence found in the region, and what the read-back says."""
+
+    content: RegionContent | None
+    measured: Measured
+    nonce: bytes
+
+
+async def word(run: Run) -> VisitReport:
+    """Wait for the holder's report, as long as the lease lasts.
+
+    Raises:
+        Recall: lease expired, refusal, veto, cancellation, or the holder lost its key.
+    """
+    visit = run.visit
+    said = await run.arrivals.word(visit.id, max(0.0, visit.details["expires_at"] - run.clock()))
+    if isinstance(said, VisitRefusal):
+        raise Recall(f"{visit.holder} refused: {said.code}: {said.detail}", blame=True)
+    return said
+
+
+async def report(run: Run, said: VisitReport) -> None:
+    """Commit the report; its one-time key, if sound, is the next visit's."""
+    visit = run.visit
+    run.inboxes.withdraw(visit.holder, run.state.id, ("offer",))
+    try:
+        run.channels.next_key(visit.holder, said.next_key)
+    except GputError as error:
+        # The visit's data are not in question; the holder merely must open a new channel.
+        _log.warning("next one-time key refused", holder=visit.holder, code=error.code)
+        run.channels.close(visit.holder)
+    run.book.stage(
+        new_fact(
+            VisitFact.REPORTED, visit=visit.id, bytes_sent=said.bytes_sent, timers=said.timers.model_dump(mode="json"),
+            reported_commitment=said.commitment, reported_records=said.records, reported_length=said.length,
+        )
+    )  # fmt: skip
+    await run.commit()
+
+
+async def fence(run: Run) -> Returned:
+    """MUX back; one batch: a new epoch that kills the visit's, drain, upload the program again, read everything back."""
+    visit = run.visit
+    await run.mux.home()
+    ours, nonce = run.entropy(32), run.entropy(32)
+    batch = await run.life.batch(
+        [
+            OpenEpoch(epoch=visit.fence_epoch, entropy=ours, kills=[visit.epoch]),
+            Drain(),
+            UploadProgram(length=len(run.archive), records=len(run.archive_records)),
+            Measure(nonce=nonce),
+        ],
+        run.archive_records,
+    )
+    opened = batch.answer(0, EpochOpened)
+    run.life.draw(visit.fence_epoch, ours, opened.entropy)
+    batch.answer(2, ProgramLoaded)
+    content = next((c for c in opened.fenced if c.epoch == visit.epoch), None)
+    found = {} if content is None else content.model_dump(mode="json", include={"published", "records", "length", "commitment"})
+    run.book.stage(new_fact(VisitFact.FENCED, visit=visit.id, bytes_sent=visit.details["bytes_sent"], **found))
+    return Returned(content, batch.answer(3, Measured), nonce)
+
+
+def check_content(run: Run, returned: Returned) -> None:
+    """The buffer was published, whole, and is what the holder says it is.
+
+    Raises:
+        Recall: it is not; the holder is to blame, the model is untouched.
+    """
+    visit, content = run.visit, returned.content
+    length = visit.records * run.program.manifest.records.record_bytes
+    if content is None or not content.published:
+        raise Recall("the buffer was not published", blame=True)
+    if (content.records, content.length, content.commitment) != (
+        visit.records, length, visit.details["reported_commitment"],
+    ):  # fmt: skip
+        raise Recall("the buffer does not hold what was reported", blame=True)
+
+
+async def verify(run: Run, returned: Returned) -> None:
+    """Law L8: after the fence everything equals the last committed state, by read-back; the fact is committed.
+
+    Raises:
+        VerificationFailed: something differs (code `integrity-broken`): roll back and quarantine.
+    """
+    check_measured(run, returned.measured, returned.nonce)
+    run.book.stage(new_fact(VisitFact.VERIFIED, visit=run.visit.id))
+    await run.commit()
+
+
+def check_measured(run: Run, measured: Measured, nonce: bytes) -> None:
+    """One comparison for every field. Raises: VerificationFailed naming the first that differs."""
+    placement, committed = run.placement, run.committed
+    expected = {
+        "nonce": nonce, "device": run.state.device, "boot_counter": run.life.boot_counter, "life": run.life.number,
+        "program": run.state.manifest.program, "code": placement.code, "control": placement.control,
+        "model": committed.model, "optimiser": committed.optimiser,
+    }  # fmt: skip
+    for name, value in expected.items():
+        got = getattr(measured, name)
+        if got != value:
+            raise VerificationFailed(f"After the fence the GPU's {name} is not the committed one", code="integrity-broken",
+                                     expected=str(value), got=str(got))  # fmt: skip

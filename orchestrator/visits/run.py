@@ -1,0 +1,106 @@
+"""What a visit's steps work with: one life of one session, its peers and doors. Knows no step."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from orchestrator.gpu_session.bulk import records_of
+from orchestrator.gpu_session.life import GpuLife
+from orchestrator.holders.arrivals import Arrivals
+from orchestrator.holders.channels import Channels
+from orchestrator.holders.inbox import Inboxes
+from orchestrator.platform_link import Mux
+from orchestrator.sessions.book import Book
+from orchestrator.sessions.state import ModelState, Placement, SessionState
+from orchestrator.sessions.visit_state import VisitState
+from shared.claims.archive import Archive
+from shared.crypto.signing import PartyKey
+from shared.errors import ProtocolViolation
+from shared.service.clock import Clock, Entropy
+
+LIVE_LOSSES = 512
+
+
+@dataclass
+class Stopwatch:
+    """Seconds spent in each named step of the visit under way, by the monotonic clock that came in by the door."""
+
+    timer: Callable[[], float]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Count the time spent inside under `name`."""
+        begin = self.timer()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + self.timer() - begin
+
+    def reading(self) -> dict[str, float]:
+        """Seconds by step, rounded to microseconds."""
+        return {name: round(value, 6) for name, value in self.seconds.items()}
+
+
+@dataclass
+class Run:
+    """One life of one session."""
+
+    book: Book
+    life: GpuLife
+    mux: Mux
+    channels: Channels
+    inboxes: Inboxes
+    arrivals: Arrivals
+    signing_key: PartyKey
+    program: Archive
+    archive: bytes
+    gpu: str
+    agent_url: str
+    visit_attempts: int
+    clock: Clock
+    entropy: Entropy
+    timer: Callable[[], float]
+    watch: Stopwatch = field(init=False)
+    outbox: list[Callable[[], None]] = field(default_factory=list)
+    losses: deque[dict[str, object]] = field(default_factory=lambda: deque(maxlen=LIVE_LOSSES))
+
+    def __post_init__(self) -> None:
+        self.watch = Stopwatch(self.timer)
+        self.archive_records = records_of(self.archive)
+
+    @property
+    def state(self) -> SessionState:
+        """The session as folded so far."""
+        return self.book.state
+
+    @property
+    def visit(self) -> VisitState:
+        """The open visit. Raises: ProtocolViolation: none is open."""
+        if self.state.current is None:
+            raise ProtocolViolation("no visit is open", code="no-visit")
+        return self.state.current
+
+    @property
+    def placement(self) -> Placement:
+        """Where things lie. Raises: ProtocolViolation: nothing was placed."""
+        if self.state.placement is None:
+            raise ProtocolViolation("nothing was placed on the GPU yet", code="not-placed")
+        return self.state.placement
+
+    @property
+    def committed(self) -> ModelState:
+        """The last committed model. Raises: ProtocolViolation."""
+        if self.state.committed is None:
+            raise ProtocolViolation("no model was committed yet", code="not-placed")
+        return self.state.committed
+
+    async def commit(self) -> None:
+        """Make what is staged durable, then send what waited for it."""
+        await self.book.commit()
+        outbox, self.outbox = self.outbox, []
+        for send in outbox:
+            send()

@@ -1,0 +1,144 @@
+"""Steps 9 and 10, train and validate: the GPU works, the orchestrator watches, then accepts or rejects. Knows no holder's data.
+
+Losses come from the GPU rounded and under the privacy floor already; here they are only passed on, by the release rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, insert
+
+from orchestrator.sessions.book import Row
+from orchestrator.sessions.facts import new_fact
+from orchestrator.tables import LOSSES
+from orchestrator.visits.run import Run
+from shared.errors import GputError
+from shared.protocol.training import TrainingFact
+from shared.wire.gpu import Evaluate, Poll, Train, Wire, WorkState
+
+POLL_MS = 10_000
+
+
+class WorkFailed(GputError):
+    """A work ended in the GPU with a reason of its own, for instance a record out of range."""
+
+    status, default_code, title = 409, "work-failed", "Work failed"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the trained model is accepted, and the held-out losses around it."""
+
+    accepted: bool
+    reason: str
+    before: float | None
+    after: float | None
+
+
+async def _work(run: Run, command: Wire, key: str, *, follow: bool) -> tuple[WorkState, list[tuple[int, float]]]:
+    """Start a work and follow it to its end; its losses as they came."""
+    losses: list[tuple[int, float]] = []
+    poll = Poll(work=key, wait_ms=POLL_MS)
+    state = (await run.life.batch([command, poll])).answer(1, WorkState)
+    while True:
+        losses.extend(state.losses)
+        if follow and state.losses:
+            _show(run, state.losses)
+        if state.state != "running":
+            return state, losses
+        poll = Poll(work=key, after=state.steps_done, wait_ms=POLL_MS)
+        state = (await run.life.batch([poll])).answer(0, WorkState)
+
+
+def _show(run: Run, losses: list[tuple[int, float]]) -> None:
+    visit = run.visit
+    for step, loss in losses:
+        run.losses.append({"visit": visit.id, "holder": visit.holder, "step": step, "loss": loss})
+    run.book.announce()
+
+
+async def train(run: Run) -> WorkState:
+    """Train on the visit's buffer; the fact is staged.
+
+    Raises:
+        WorkFailed: the GPU refused the data or the program failed. Unavailable: the GPU is gone.
+    """
+    visit = run.visit
+    key = f"{visit.id}/train"
+    command = Train(
+        work=key, visit=visit.id, region=visit.region, records=visit.records, first_step=visit.first_step, steps=visit.steps
+    )
+    state, losses = await _work(run, command, key, follow=True)
+    if state.state == "failed":
+        raise WorkFailed(state.detail or "the work failed", code=state.code)
+    run.book.stage(
+        new_fact(
+            TrainingFact.TRAINED, visit=visit.id, seconds=state.seconds, mean_loss=state.loss, finite=state.finite,
+            update_norm=state.update_norm, steps_done=state.steps_done, losses_released=bool(losses),
+        ),
+        *([_losses_row(run, losses)] if losses else []),
+    )  # fmt: skip
+    return state
+
+
+def _losses_row(run: Run, losses: list[tuple[int, float]]) -> Row:
+    session, visit = run.state.id, run.visit
+    rows = [
+        {"session": session, "visit": visit.id, "step": step, "holder": visit.holder, "loss": loss} for step, loss in losses
+    ]
+
+    def write(connection: Connection) -> None:
+        connection.execute(insert(LOSSES), rows)
+
+    return write
+
+
+async def validate(run: Run, trained: WorkState) -> Verdict:
+    """Loss finite, then the held-out check at the manifest's cadence.
+
+    Raises:
+        Unavailable: the GPU is gone.
+    """
+    before = run.committed.validation
+    if not trained.finite or trained.steps_done != run.visit.steps:
+        return Verdict(False, "the training loss is not finite", before, None)
+    rule = run.state.manifest.validation
+    if rule is None or not _due(run):
+        return Verdict(True, "", before, None)
+    after = await held_out_loss(run, f"{run.visit.id}/eval")
+    if after is None:
+        return Verdict(False, "the held-out loss is not finite", before, None)
+    if rule.max_loss_increase is not None and before is not None and after - before > rule.max_loss_increase:
+        return Verdict(False, f"the held-out loss rose from {before} to {after}", before, after)
+    return Verdict(True, "", before, after)
+
+
+def _due(run: Run) -> bool:
+    rule, index = run.state.manifest.validation, run.visit.index
+    return rule is not None and (index % rule.every_visits == 0 or index == run.state.itinerary.length)
+
+
+async def held_out_loss(run: Run, key: str) -> float | None:
+    """Mean loss over the session's validation region; None if it is not finite or there is no such region.
+
+    Raises:
+        WorkFailed: the validation records do not fit the program.
+    """
+    rule, region = run.state.manifest.validation, run.placement.validation_region
+    if rule is None or region is None:
+        return None
+    state, _ = await _work(run, Evaluate(work=key, region=region, records=rule.records), key, follow=False)
+    if state.state == "failed":
+        raise WorkFailed(state.detail or "the evaluation failed", code=state.code)
+    return state.loss if state.finite else None
+
+
+async def accept(run: Run, verdict: Verdict) -> None:
+    """Write the verdict down before the GPU is told to commit."""
+    run.book.stage(
+        new_fact(
+            TrainingFact.VALIDATED, visit=run.visit.id, validation_before=verdict.before, validation_after=verdict.after
+        )
+    )
+    await run.commit()
