@@ -72,7 +72,7 @@ def parse_chain(pem: str) -> list[x509.Certificate]:
     return chain
 
 
-def leaf_key(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
+def public_key(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
     """The P-384 key of a certificate. Raises: VerificationFailed `gpu-chain-broken`."""
     try:
         key = certificate.public_key()
@@ -108,14 +108,14 @@ def verify_chain(pem: str, roots: Mapping[str, x509.Certificate], at: float) -> 
     chain[-1] = roots[fingerprint]
     _check_links(chain)
     _check_validity(chain, at)
-    product, pdi = _device(chain)
-    fwid = _fwid(chain[0], leaf_key(chain[1]))
-    return DeviceIdentity(leaf_key(chain[0]), fingerprint, pdi, product, fwid, chain_digest(chain))
+    product, pdi = identity_of(chain)
+    fwid = verify_dice(chain[0], public_key(chain[1]))
+    return DeviceIdentity(public_key(chain[0]), fingerprint, pdi, product, fwid, chain_digest(chain))
 
 
 def _check_links(chain: list[x509.Certificate]) -> None:
     for certificate in chain:
-        leaf_key(certificate)
+        public_key(certificate)
         if certificate.signature_algorithm_oid != SignatureAlgorithmOID.ECDSA_WITH_SHA384:
             raise _broken("a signature in the GPU's chain is not ECDSA-SHA-384")
     for certificate, issuer in zip(chain, [*chain[1:], chain[-1]], strict=True):
@@ -170,8 +170,11 @@ def _check_validity(chain: list[x509.Certificate], at: float) -> None:
             )
 
 
-def _device(chain: list[x509.Certificate]) -> tuple[str, str]:
-    """(product, PDI). A switch hangs under the same root, so the root alone does not make a GPU."""
+def identity_of(chain: list[x509.Certificate]) -> tuple[str, str]:
+    """(product, PDI in hex). Raises: VerificationFailed `gpu-device-type`.
+
+    A switch hangs under the same root, so the root alone does not make a GPU.
+    """
     serial = chain[1].serial_number.to_bytes(20, "big").lstrip(b"\0")
     info = _device_info(chain[0]).split(":")
     if len(serial) != 9 or serial[0] != GPU_IDENTITY or len(info) != 3 or not info[1].startswith("G"):
@@ -191,8 +194,12 @@ def _device_info(leaf: x509.Certificate) -> str:
     return ""
 
 
-def _fwid(leaf: x509.Certificate, identity: ec.EllipticCurvePublicKey) -> bytes:
-    """FWID certified by the leaf. Hopper also names the DeviceID key, which must be the identity certificate's."""
+def verify_dice(leaf: x509.Certificate, identity: ec.EllipticCurvePublicKey) -> bytes:
+    """FWID (48 bytes) certified by the leaf; Hopper also names the DeviceID key, which must be the identity certificate's.
+
+    Raises:
+        VerificationFailed: `gpu-device-id`.
+    """
     for extension in _extensions(leaf):
         if not isinstance(extension.value, x509.UnrecognizedExtension):
             continue

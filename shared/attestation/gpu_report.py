@@ -28,6 +28,9 @@ DIGEST_BYTES: Final = 48
 DMTF: Final = 0x01
 RECORD_BYTES: Final = BLOCKS * BLOCK.size
 MAX_REPORT_BYTES: Final = 0x2000  # NVML's report buffer
+STATEMENT_KEY_PROFILE: Final = (
+    "gput/statement-key"  # what the leaf certifies besides reports: the key of this boot's statements
+)
 _TYPE_LIMIT, _MAX_OPAQUE_VERSION = 36, 1
 _DRIVER_VERSION = re.compile(rb"[0-9]{1,4}(\.[0-9]{1,4}){1,3}\0")
 

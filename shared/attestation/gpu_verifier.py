@@ -14,25 +14,22 @@ Not here: RIM documents and OCSP; reference values come from the trust folder. T
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from shared.attestation.gpu_chain import DeviceIdentity, verify_chain
-from shared.attestation.gpu_report import DIGEST_BYTES, NONCE_BYTES, GpuReport, parse_report
+from shared.attestation.gpu_report import NONCE_BYTES, STATEMENT_KEY_PROFILE, GpuReport, parse_report
 from shared.attestation.gpu_trust import GpuProfile, GpuReference, GpuRoots, GpuRootSet
 from shared.canonical import cbor_value, sha256, sha384
+from shared.crypto import ecc
 from shared.crypto.cose import load_p384_public, p384_point, verify1
 from shared.errors import BadRequest, VerificationFailed
 from shared.names import Backend
 
 __all__ = ["GpuProfile", "GpuReference", "GpuRoots", "VerifiedGpu", "verify_gpu_evidence", "verify_statement_key"]
 
-STATEMENT_KEY_PROFILE = "gput/statement-key"
 SINGLE_PASSTHROUGH = 0
 CHECKS = (
     "layout",
@@ -67,10 +64,10 @@ class VerifiedGpu:
     driver_version: str
     vbios_version: str
     checks: tuple[str, ...]
-    _mint: object = None
+    _mint: InitVar[object] = None  # kept nowhere, so that `replace` cannot carry it into a changed copy
 
-    def __post_init__(self) -> None:
-        if self._mint is not _MINT:
+    def __post_init__(self, _mint: object) -> None:
+        if _mint is not _MINT:
             raise TypeError("VerifiedGpu is made by verify_gpu_evidence only")
 
 
@@ -143,18 +140,6 @@ def verify_statement_key(gpu: VerifiedGpu, statement_certificate: bytes) -> ec.E
     return load_p384_public(point)
 
 
-def check_leaf_signature(leaf: ec.EllipticCurvePublicKey, data: bytes, signature: bytes, what: str) -> None:
-    """ECDSA-SHA-384 in raw form r ‖ s (96 bytes). Raises: VerificationFailed `gpu-signature`."""
-    failed = VerificationFailed(f"{what} is not signed by the GPU's leaf key", code="gpu-signature")
-    if len(signature) != 2 * DIGEST_BYTES:
-        raise failed
-    r, s = (int.from_bytes(half, "big") for half in (signature[:DIGEST_BYTES], signature[DIGEST_BYTES:]))
-    try:
-        leaf.verify(encode_dss_signature(r, s), data, ec.ECDSA(hashes.SHA384()))
-    except InvalidSignature:
-        raise failed from None
-
-
 def _check_root_set(root_set: GpuRootSet, allowed: tuple[str, ...], allow_emulated: bool) -> GpuRootSet:
     if root_set not in allowed:
         raise VerificationFailed(
@@ -196,7 +181,10 @@ def _check_nonce(report: GpuReport, nonce: bytes) -> None:
 
 
 def _check_signature(report: GpuReport, device: DeviceIdentity) -> None:
-    check_leaf_signature(device.leaf, report.signed, report.signature, "the report")
+    try:
+        ecc.verify(device.leaf, report.signed, report.signature, "GPU report")
+    except VerificationFailed:
+        raise VerificationFailed("the report is not signed by the GPU's leaf key", code="gpu-signature") from None
 
 
 def _check_feature_flag(report: GpuReport) -> None:
