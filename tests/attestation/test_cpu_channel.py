@@ -204,6 +204,17 @@ def test_swapped_gpu_evidence_is_refused() -> None:
     assert gpu_evidence_digest(GPU) == sha256(json_bytes(GPU.model_dump(mode="json"))).hex()
 
 
+def test_roles_inside_the_runtime_data_count_as_well() -> None:
+    document = json.loads(orchestrator_runtime())
+    for change, code in (
+        ({"role": "holder"}, "channel-role"),
+        ({"previous": "00" * 32}, "channel-previous"),
+        ({"gpu_evidence": None}, "channel-gpu-evidence"),
+    ):
+        raw = json_bytes({**document, **change})
+        assert code_of(lambda raw=raw: holder_checks(channel_offer(raw))) == code  # type: ignore[misc]  # bound per turn
+
+
 def test_a_wanted_gpu_challenge_must_have_been_answered() -> None:
     offer = channel_offer(orchestrator_runtime())
     holder_checks(offer, expected=replace(EXPECTED, gpu_challenge=GPU.challenge))
@@ -421,6 +432,18 @@ def test_an_offer_opens_with_its_own_key_only() -> None:
     other = OneTimeKey.generate()
     assert code_of(lambda: open_offer(ONE.check(), other)) == "offer-recipient"
     assert not other.used
+
+
+def test_a_grant_for_another_recipient_is_refused_though_signed() -> None:
+    one = visit()
+    grant = one.document.grant.model_copy(update={"recipient": "00" * 32})
+    raw = json_bytes(one.document.model_copy(update={"grant": grant}).model_dump(mode="json"))
+    sealed = base64.b64decode(one.offer.sealed)
+    transcript = sha512(b"gput/offer\x00" + base64.b64decode(one.statement.document) + raw + sealed)
+    offer = VisitOffer(
+        document=b64(raw), sealed=b64(sealed), signature=b64(ORCHESTRATOR.sign("gput/offer", transcript))
+    )
+    assert code_of(lambda: one.check(offer)) == "offer-recipient"
 
 
 def test_sealing_for_a_mismatched_grant_is_refused() -> None:
