@@ -107,5 +107,5 @@ def _holder(method: str, path: str, url: str, token: Path, body: Any = None) -> 
     except httpx2.TransportError as error:
         raise Unavailable(f"holder service {url}: {type(error).__name__}", code="peer-unreachable") from None
     if answer.status_code >= 400:
-        raise error_of(answer.status_code, answer.content)
+        raise error_of(answer.status_code, answer.content, "holder service")
     return answer.json()

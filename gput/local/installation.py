@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +52,7 @@ class Installation:
 
     def prepare(self) -> None:
         """Make keys, device, quoting enclave and trust folder; keeps what is there."""
+        from gpu_agent.platform.device_manufacture import manufacture_device
         from gpu_agent.platform.manufacture import manufacture
 
         for part in ("owner", "orchestrator", *(f"holder-{h.name}" for h in self.holders)):
@@ -60,7 +62,8 @@ class Installation:
         (owners / "owner.pub").write_bytes(PartyKey.load_or_generate(self.owner_key).public_pem)
         orchestrator = PartyKey.load_or_generate(self.folder / "orchestrator" / "identity.pem")
         (self.folder / "orchestrator" / "orchestrator.pub").write_bytes(orchestrator.public_pem)
-        manufacture(self.folder, [GPU], ["orchestrator", *(f"holder-{h.name}" for h in self.holders)])
+        cvms = ["orchestrator", *(f"holder-{h.name}" for h in self.holders)]
+        manufacture(self.folder, [GPU], cvms, make_device=manufacture_device, at=time.time())
 
     def holder_key(self, name: str) -> PartyKey:
         """A holder's enrolled key, made here because this launcher plays every party."""

@@ -1,0 +1,119 @@
+"""Writes the parts of the documentation that come from code: state diagrams, manifest fields, settings, error family.
+
+Each page holds `<!-- made from code: NAME -->` … `<!-- end -->`; what lies between is replaced. `--check` only compares, and exits 1
+where a page is out of date (the test run does that). Knows the pages and the tables, no service.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from data_holder.protocol.visit import HOLDER_VISIT
+from data_holder.settings import HolderSettings
+from gpu_agent.hardware.regions import REGION
+from gpu_agent.platform.settings import PlatformSettings
+from gpu_agent.settings import AgentSettings
+from orchestrator.settings import OrchestratorSettings
+from shared import errors
+from shared.claims.manifest import EvidencePolicy, Manifest, OutputPolicy, RosterEntry, Validation
+from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
+from shared.protocol.machine import Machine
+from shared.protocol.session import SESSION
+from shared.protocol.training import TRAINING
+from shared.protocol.visit import VISIT
+from shared.service.settings import ServiceSettings
+
+PAGES = Path(__file__).parent
+BLOCK = re.compile(r"(<!-- made from code: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def diagram(machine: Machine[Any, Any]) -> str:
+    """A mermaid state diagram of a protocol table."""
+    rows = [f"    [*] --> {machine.initial.value}"]
+    rows += [f"    {p.value} --> {m.to.value}: {f.value} ({m.actor.value})" for (p, f), m in machine.moves.items()]
+    rows += [f"    {phase.value} --> [*]" for phase in sorted(machine.phases()) if machine.final(phase)]
+    return "```mermaid\nstateDiagram-v2\n" + "\n".join(rows) + "\n```\n"
+
+
+def fields(*models: type[BaseModel], skip: type[BaseModel] | None = None) -> str:
+    """A table of every field of the models: type, default, description."""
+    parts = []
+    for model in models:
+        rows = [f"### {model.__name__}\n\n{_first(model.__doc__)}\n\n| field | type | default | meaning |\n|---|---|---|---|\n"]
+        for name, info in model.model_fields.items():
+            if skip is None or name not in skip.model_fields:
+                default = "required" if info.is_required() else f"`{_text(info.get_default(call_default_factory=True))}`"
+                kind = _text(getattr(info.annotation, "__name__", str(info.annotation)))
+                rows.append(f"| `{name}` | {kind} | {default} | {info.description or ''} |\n")
+        parts.append("".join(rows))
+    return "\n".join(parts)
+
+
+def error_family() -> str:
+    """A table of the error classes with HTTP status, default code and exit code."""
+    rows = "".join(
+        f"| {kind.__name__} | {kind.status} | `{kind.default_code}` | {kind.exit_code} | {_first(kind.__doc__)} |\n"
+        for kind in _family(errors.GputError)
+    )
+    return f"| error | HTTP | default code | exit code | |\n|---|---|---|---|---|\n{rows}"
+
+
+def _family(kind: type[errors.GputError]) -> Iterator[type[errors.GputError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from _family(child)
+
+
+def _first(doc: str | None) -> str:
+    return " ".join((doc or "").split("\n\n")[0].split())
+
+
+def _text(value: Any) -> str:
+    return str(value).replace("|", "\\|").replace("typing.", "")
+
+
+SETTINGS = (OrchestratorSettings, HolderSettings, AgentSettings, PlatformSettings)
+MADE: dict[str, Callable[[], str]] = {
+    "session-diagram": lambda: diagram(SESSION),
+    "visit-diagram": lambda: diagram(VISIT),
+    "training-diagram": lambda: diagram(TRAINING),
+    "holder-diagram": lambda: diagram(HOLDER_VISIT),
+    "region-diagram": lambda: diagram(REGION),
+    "manifest-fields": lambda: fields(
+        Manifest, RosterEntry, EvidencePolicy, Validation, OutputPolicy, TrainingOptions, AdamW, SGD, Schedule
+    ),
+    "common-settings": lambda: fields(ServiceSettings),
+    "service-settings": lambda: fields(*SETTINGS, skip=ServiceSettings),
+    "error-family": error_family,
+}
+
+
+def remade(text: str) -> str:
+    """The page's text with every block made anew. Raises KeyError for an unknown block."""
+    return BLOCK.sub(lambda found: found[1] + MADE[found[2]]() + found[3], text)
+
+
+def main(check: bool) -> int:
+    """Write, or with `check` compare, every page."""
+    stale = []
+    for page in sorted(PAGES.rglob("*.md")):
+        text = page.read_text()
+        new = remade(text)
+        if new != text:
+            stale.append(page.name)
+            if not check:
+                page.write_text(new)
+    for name in stale:
+        print(f"{'out of date' if check else 'written'}: {name}")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main("--check" in sys.argv[1:]))
