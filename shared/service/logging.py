@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, TextIO, cast
 
@@ -24,6 +25,8 @@ REDACTED = "[redacted]"
 _SECRET_WORDS = (
     "key", "secret", "token", "body", "password", "authorization", "plaintext", "cookie", "entropy", "private", "database_url",
 )  # fmt: skip
+# Their messages hold names out of our own source, never data.
+_NAMES_ONLY = (NameError, AttributeError, ImportError)
 MAX_DEPTH = 4
 MAX_FRAMES = 30
 
@@ -85,13 +88,18 @@ def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     return {name: _shown(name, value, 0) for name, value in event.items()}
 
 
+@lru_cache(1024)
+def _is_secret(name: str) -> bool:
+    lowered = name.lower()
+    return any(word in lowered for word in _SECRET_WORDS)
+
+
 def _shown(name: str, value: Any, depth: int) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return f"<{len(value)} bytes>"
     if value is None or isinstance(value, bool | int | float):
         return value
-    lowered = name.lower()
-    if any(word in lowered for word in _SECRET_WORDS):
+    if _is_secret(name):
         return REDACTED
     if depth < MAX_DEPTH and isinstance(value, MutableMapping | dict):
         return {str(inner): _shown(str(inner), item, depth + 1) for inner, item in value.items()}
@@ -113,6 +121,8 @@ def explain_exception(_logger: WrappedLogger, _method: str, event: EventDict) ->
         event["detail"], event["code"] = error.detail, error.code
     elif isinstance(error, OSError) and error.strerror:
         event["detail"] = error.strerror
+    elif isinstance(error, _NAMES_ONLY):
+        event["detail"] = str(error)
     event["frames"] = [
         f"{frame.filename.rsplit('/site-packages/')[-1]}:{frame.lineno} {frame.name}"
         for frame in traceback.extract_tb(trace)[-MAX_FRAMES:]

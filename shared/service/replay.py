@@ -1,27 +1,40 @@
 """The replay window: which signature nonces were seen in the last minute, also across a restart. Knows no HTTP.
 
-Memory decides, the table survives. A nonce's row is queued before any later write of the same store, and writes become durable in the
-order they were queued: whatever a request changes in the database is durable only after its nonce is. A service whose acts do not go
-through its store (MUX control) waits for the row instead (`durable=True`).
+Memory decides, the table survives. Nonces ride along with the store's next transaction, whoever asks for it: what a request changes
+in the database is durable only together with its nonce or after it, at no commit of its own. A crash in between forgets nonces of
+requests that had changed nothing. A service whose acts do not go through its store (MUX control) waits for the row (`durable=True`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter, deque
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from shared.errors import NotAuthenticated, Unavailable
+from shared.errors import GputError, NotAuthenticated, Unavailable
 from shared.service.clock import Clock
+from shared.service.logging import get_logger
 from shared.service.store import Store
 from shared.service.tables import REPLAY_NONCES
+
+_log = get_logger("replay")
 
 WINDOW_S = 60.0
 MAX_PER_KEY = 20_000
 """Requests of one key in memory at a time; bounds what one enrolled party can make this service hold."""
-PURGE_EVERY = 256
+PURGE_EVERY_S = 30.0
+FLUSH_AFTER_S = 0.2
+"""Nonces of requests that wrote nothing are made durable after this time."""
+
+_UPSERT = sa.text(
+    # A party may use a nonce again once it has expired: its old row must not stand in the way.
+    "INSERT INTO replay_nonces (fingerprint, nonce, expires) VALUES (:fingerprint, :nonce, :expires) "
+    "ON CONFLICT (fingerprint, nonce) DO UPDATE SET expires = excluded.expires"
+)
 
 
 class ReplayWindow:
@@ -44,9 +57,12 @@ class ReplayWindow:
         self._seen: dict[tuple[str, bytes], float] = {}
         self._order: deque[tuple[float, tuple[str, bytes]]] = deque()
         self._per_key: Counter[str] = Counter()
-        self._pending: set[asyncio.Task[None]] = set()
-        self._since_purge = 0
-        self._failure: BaseException | None = None
+        self._lock = threading.Lock()  # guards the two below: the writer thread takes, the event loop adds
+        self._due: list[dict[str, Any]] = []
+        self._taken = 0
+        self._purged_at = 0.0
+        self._flush: asyncio.Task[None] | None = None
+        store.add_rider(self)
 
     async def open(self) -> None:
         """Reads back what the process before this one had seen. Raises: Unavailable."""
@@ -61,16 +77,10 @@ class ReplayWindow:
 
         Raises:
             NotAuthenticated: code `signature-replayed`.
-            Unavailable: code `replay-window-full`, or the database did not take an earlier nonce.
+            Unavailable: code `replay-window-full`; with `durable`, also what the store raises.
         """
         now = self._clock()
         self._forget(now)
-        if self._failure is not None:
-            raise Unavailable(
-                "the replay window cannot be written, so no signed request is accepted",
-                code="replay-window-unwritable",
-                remedy="Mend the database (see readiness) and restart the service.",
-            ) from self._failure
         if (fingerprint, nonce) in self._seen:
             raise NotAuthenticated(
                 "this very request was received before",
@@ -86,40 +96,44 @@ class ReplayWindow:
         # `created` may lie ahead of our clock by a whole window, and is valid for another one after that.
         expires = created + self.window_s + 1.0
         self._note(fingerprint, nonce, expires)
-        await self._persist(fingerprint, nonce, expires, now)
+        with self._lock:
+            self._due.append({"fingerprint": fingerprint, "nonce": nonce, "expires": expires})
+        if self._durable:
+            await self._store.write(_nothing)
+        elif self._flush is None or self._flush.done():
+            self._flush = asyncio.ensure_future(self._flush_later())
+
+    def write(self, connection: Connection) -> None:
+        """Part of every transaction of the store (`shared.service.store.Rider`)."""
+        now = self._clock()
+        with self._lock:
+            rows = list(self._due)
+            self._taken = len(rows)
+        if rows:
+            connection.execute(_UPSERT, rows)
+        if now >= self._purged_at + PURGE_EVERY_S:
+            connection.execute(sa.delete(REPLAY_NONCES).where(REPLAY_NONCES.c.expires <= now))
+            self._purged_at = now
+
+    def settle(self, *, committed: bool) -> None:
+        """After the transaction: what was not committed is due again."""
+        with self._lock:
+            if committed:
+                del self._due[: self._taken]
+            self._taken = 0
 
     async def settled(self) -> None:
-        """Waits until every nonce taken in so far is durable."""
-        await asyncio.gather(*self._pending)
+        """Waits until every nonce taken in so far is durable. Raises: Unavailable."""
+        if self._due:
+            await self._store.write(_nothing)
 
-    async def _persist(self, fingerprint: str, nonce: bytes, expires: float, now: float) -> None:
-        self._since_purge += 1
-        purge = self._since_purge >= PURGE_EVERY
-        if purge:
-            self._since_purge = 0
-
-        def insert(connection: Connection) -> None:
-            # A party may use a nonce again once it has expired: its old row must not stand in the way.
-            same = (REPLAY_NONCES.c.fingerprint == fingerprint) & (REPLAY_NONCES.c.nonce == nonce)
-            old = (REPLAY_NONCES.c.expires <= now) | same if purge else same
-            connection.execute(sa.delete(REPLAY_NONCES).where(old))
-            connection.execute(sa.insert(REPLAY_NONCES).values(fingerprint=fingerprint, nonce=nonce, expires=expires))
-
-        # `enqueue` puts the write in its place in the queue before this coroutine yields to any other.
-        written = self._store.enqueue(insert)
-        if self._durable:
-            await written
-            return
-        task = asyncio.ensure_future(self._watch(written))
-        self._pending.add(task)
-        task.add_done_callback(self._pending.discard)
-
-    async def _watch(self, written: asyncio.Future[None]) -> None:
+    async def _flush_later(self) -> None:
+        await asyncio.sleep(FLUSH_AFTER_S)
         try:
-            await written
-        except Exception as error:
-            # From here on a restart could forget this nonce: fail closed for every later request.
-            self._failure = error
+            await self.settled()
+        except GputError as error:
+            # Still due: the next write carries them or fails with them, so nothing a request does outlives its nonce.
+            _log.warning("replay window not written yet", exc_info=error)
 
     def _note(self, fingerprint: str, nonce: bytes, expires: float) -> None:
         self._seen[(fingerprint, nonce)] = expires
@@ -134,3 +148,7 @@ class ReplayWindow:
             self._per_key[entry[0]] -= 1
             if self._per_key[entry[0]] <= 0:
                 del self._per_key[entry[0]]
+
+
+def _nothing(_connection: Connection) -> None:
+    """A transaction for its riders' sake."""

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Table
@@ -49,6 +49,16 @@ class _Job:
             self.future.set_result(value)
 
 
+class Rider(Protocol):
+    """Rows that must be durable no later than any later write, and need no commit of their own. Called on the writer thread."""
+
+    def write(self, connection: Connection) -> None:
+        """Writes what is due; the first thing in every transaction."""
+
+    def settle(self, *, committed: bool) -> None:
+        """Whether what `write` wrote is durable; if not it is due again."""
+
+
 class Store:
     """A database of one process: `write`, `read`, `close`.
 
@@ -64,6 +74,7 @@ class Store:
         self._parsed = parse_url(url)
         self.dialect: Dialect = dialect_of(self._parsed)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._riders: list[Rider] = []
         self._writer: threading.Thread | None = None
         self._reader: ThreadPoolExecutor | None = None
         self._write_engine: Engine | None = None
@@ -112,6 +123,10 @@ class Store:
         future: asyncio.Future[T] = loop.create_future()
         self._jobs.put(_Job(act, future, loop))
         return future
+
+    def add_rider(self, rider: Rider) -> None:
+        """`rider` takes part in every transaction from now on."""
+        self._riders.append(rider)
 
     async def read(self, act: Callable[[Connection], T]) -> T:
         """Runs `act` on a consistent snapshot, on a connection that cannot write.
@@ -177,19 +192,25 @@ class Store:
         """One transaction for the whole group; each caller hears of its own fate after the commit."""
         assert self._write_engine is not None
         outcomes: list[tuple[Any, BaseException | None]] = []
+        committed = False
         try:
             with self._write_engine.connect() as connection, connection.begin() as transaction:
+                for rider in self._riders:
+                    rider.write(connection)
                 outcomes = [self._attempt(job.act, connection, alone=len(group) == 1) for job in group]
                 if len(group) == 1 and outcomes[0][1] is not None:
                     transaction.rollback()
                 else:
                     transaction.commit()
+                    committed = True
                     self.commits += 1
         except DBAPIError as error:
             failure = translate(error, self._parsed) or error
             outcomes = [(None, failure) for _ in group]
         except Exception as error:  # the connection failed outside a statement: every caller must hear of it
             outcomes = [(None, error) for _ in group]
+        for rider in self._riders:
+            rider.settle(committed=committed)
         for job, (value, failed) in zip(group, outcomes, strict=True):
             job.settle(value, failed)
 
