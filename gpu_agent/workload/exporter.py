@@ -112,7 +112,8 @@ class _Converter:
         self.nodes: list[Node] = []
         self.values: dict[str, int] = {}  # fx node name -> value number: input i is i, node i is -1 - i until the end
         self.new_state: dict[str, int] = {}
-        self.aliased: set[int] = set()
+        self.aliases: dict[int, set[int]] = {}  # value -> all values that may share its memory, itself included
+        self.stale: list[tuple[int, set[int], str]] = []  # (node, values it would have changed too, operator)
 
     def convert(self) -> Exported:
         specs = {spec.arg.name: spec for spec in self.exported.graph_signature.input_specs}
@@ -124,10 +125,15 @@ class _Converter:
                 self._call(node)
             elif node.op == "output":
                 losses = self._losses(node)
+            elif node.op == "get_attr":  # a sub-graph: torch.no_grad() blocks, torch.cond, checkpointing
+                raise fault(
+                    self.kind, "contains a block (torch.no_grad, torch.cond, ...); use .detach() and torch.where"
+                )
             elif not (node.op == "call_module" and node.target == "_guards_fn"):
                 raise fault(self.kind, f"contains {node.op} {node.target!s}, which has no form in a program")
         if losses is None:
             raise fault(self.kind, "returns nothing")
+        self._check_stale(losses)
         graph = self._pruned(losses)
         check_graph(graph)
         used = {name for kind, name in graph.inputs if kind == "state"}
@@ -169,26 +175,31 @@ class _Converter:
         value = -len(self.nodes)
         self.values[node.name] = value
         if in_place:
-            self._rebind(self._value(node.args[0]), value, name)
+            self._rebind(node, value, name)
         elif name in ALIASING:
-            self.aliased.add(value)
-            self.aliased.update(self._value(n) for n in node.all_input_nodes if n.name in self.values)
+            group = {value}.union(*(self.aliases.get(ref, {ref}) for ref in _indices(args)))
+            for member in group:
+                self.aliases[member] = group
 
-    def _rebind(self, old: int, new: int, name: str) -> None:
-        """After an in-place operator every name of the old value means the new one."""
-        if old in self.aliased:
-            raise fault(self.kind, f"changes a view in place with {name}; write it out of place")
+    def _rebind(self, node: fx.Node, new: int, name: str) -> None:
+        """After an in-place operator every name of the old value means the new one; its other aliases are stale."""
+        old = self._value(node.args[0])
+        others = self.aliases.get(old, {old}) - {old}
+        touched = [self.inputs[value] for value in (old, *others) if value >= 0]
+        if touched and (touched[0][0] != "state" or self.kind != "train" or others):
+            raise fault(self.kind, f"changes {touched[0][0]} {touched[0][1]!r} in place with {name}")
         if old >= 0:
-            entry, tensor = self.inputs[old]
-            if entry != "state" or self.kind != "train":
-                raise fault(self.kind, f"changes {entry} {tensor!r} in place with {name}")
-            self.new_state[tensor] = new
-        for tensor, current in self.new_state.items():
-            if current == old:
-                self.new_state[tensor] = new
-        for key, value in self.values.items():
-            if value == old:
-                self.values[key] = new
+            self.new_state[self.inputs[old][1]] = new
+        self.stale.append((len(self.nodes), others, name))
+        self.new_state = {key: new if value == old else value for key, value in self.new_state.items()}
+        self.values = {key: new if value == old else value for key, value in self.values.items()}
+
+    def _check_stale(self, losses: int) -> None:
+        """The pure form is only the same if nobody reads another view of the changed memory afterwards."""
+        for position, others, name in self.stale:
+            later = {ref for node in self.nodes[position:] for ref in _node_indices(node)} | {losses}
+            if later & others:
+                raise fault(self.kind, f"changes a view in place with {name}; write it out of place")
 
     def _value(self, node: Any) -> int:
         if not isinstance(node, fx.Node) or node.name not in self.values:
@@ -232,8 +243,7 @@ class _Converter:
             node = self.nodes[position]
             if -1 - position in needed or (node.op in STATE_WRITERS and self.kind == "train"):
                 keep.append(position)
-                needed.update(_indices(node.args))
-                needed.update(i for _, value in node.kwargs for i in _indices(value))
+                needed.update(_node_indices(node))
         keep.reverse()
         inputs = [i for i in range(len(self.inputs)) if i in needed]
         number = {value: place for place, value in enumerate(inputs)}
@@ -259,6 +269,10 @@ def _indices(arg: Arg) -> list[int]:
     if isinstance(arg, Ref):
         return [arg.index]
     return [i for item in arg for i in _indices(item)] if isinstance(arg, tuple) else []
+
+
+def _node_indices(node: Node) -> list[int]:
+    return [*_indices(node.args), *(i for _, value in node.kwargs for i in _indices(value))]
 
 
 def _renumber_node(node: Node, number: Mapping[int, int]) -> Node:

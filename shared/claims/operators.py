@@ -104,7 +104,8 @@ TUPLE_RESULT: Final = frozenset({
 CREATION: Final = frozenset(name for name, group in ALLOWED.items() if group == "creation")
 
 ALIASING: Final = frozenset(
-    name for name, group in ALLOWED.items() if group == "views" and name not in {"aten.clone.default"}
+    {name for name, group in ALLOWED.items() if group in {"views", "dropout"}} - {"aten.clone.default"}
+    | {"operator.getitem"}
 )
 """Operators whose result may share memory with an input; the builder needs this to rewrite in-place operators."""
 

@@ -186,6 +186,16 @@ def config_from_metadata(metadata: Mapping[str, object]) -> GPT2Config:
     return GPT2Config(**{key: int(str(value)) for key, value in sizes.items()})
 
 
+def held_out_loss(state_dict: Mapping[str, Tensor], config: GPT2Config, records: Tensor, batch_size: int = 32) -> float:
+    """Mean loss in nats per token of an exported model in plain PyTorch; `records`: token ids (N, T+1), any integer dtype."""
+    model = GPT2(config)
+    model.load_state_dict(dict(state_dict))
+    model.eval()
+    with torch.no_grad():
+        losses = [token_losses(model, {"tokens": part}).double() for part in torch.split(records, batch_size)]
+    return float(torch.cat(losses).mean())
+
+
 def sample_text(
     state_dict: Mapping[str, Tensor],
     config: GPT2Config,
