@@ -102,4 +102,3 @@ def public_failure(error: BaseException) -> tuple[str, str]:
     if isinstance(error, MemoryError) or "not enough memory" in str(error):
         return "compute-out-of-memory", "the compute process ran out of memory"
     return "compute-failed", f"the compute process failed ({type(error).__name__})"
-

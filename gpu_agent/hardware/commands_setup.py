@@ -12,8 +12,22 @@ from shared.claims.program import SeedInit
 from shared.errors import LimitExceeded, ProtocolViolation, Unavailable
 from shared.names import RegionKind
 from shared.wire.gpu import (
-    Committed, Configure, Configured, DeviceStatus, Done, EndSession, InitModel, InitSession, Measure, Measured,
-    ProgramLoaded, RegionInfo, SetReady, Status, Upload, UploadProgram,
+    Committed,
+    Configure,
+    Configured,
+    DeviceStatus,
+    Done,
+    EndSession,
+    InitModel,
+    InitSession,
+    Measure,
+    Measured,
+    ProgramLoaded,
+    RegionInfo,
+    SetReady,
+    Status,
+    Upload,
+    UploadProgram,
 )  # fmt: skip
 
 SEED_DEADLINE_S = 600.0
@@ -78,7 +92,9 @@ def upload(state: GpuState, command: Upload, bulk: Bulk) -> Done:
     region = state.regions.get(command.region)
     if region.kind not in (RegionKind.MODEL, RegionKind.VALIDATION):
         raise ProtocolViolation(
-            f"region {region.handle} is not the orchestrator's to write", code="wrong-region-kind", got=region.kind.value
+            f"region {region.handle} is not the orchestrator's to write",
+            code="wrong-region-kind",
+            got=region.kind.value,
         )
     if region.kind is RegionKind.MODEL and state.model.committed is not None:
         raise ProtocolViolation("the model was committed; it changes by training only", code="out-of-order")

@@ -27,7 +27,9 @@ def checkpoint(state: GpuState, command: Checkpoint, bulk: Bulk) -> CheckpointPa
     digests, total = model.require_committed(), model.committed_bytes
     offset, length = command.offset, min(command.length, total - command.offset)
     if length < 1 or offset % CHUNK or (length % CHUNK and offset + length != total):
-        raise BadRequest(f"checkpoint parts are whole chunks of {CHUNK} bytes within {total}", code="checkpoint-misaligned")
+        raise BadRequest(
+            f"checkpoint parts are whole chunks of {CHUNK} bytes within {total}", code="checkpoint-misaligned"
+        )
     # One key and chunk name never seal two plaintexts (law L4).
     used = state.session.checkpoints.setdefault(_key_id(command), (digests.model, digests.optimiser))
     if used != (digests.model, digests.optimiser):
@@ -46,7 +48,9 @@ def restore(state: GpuState, command: Restore, bulk: Bulk) -> Done | Committed:
     records = bulk.take_records(command.records)
     model, total, key = state.model, state.model.committed_bytes, Secret(command.key)
     if command.offset % CHUNK or command.offset + command.length > total:
-        raise BadRequest(f"checkpoint parts are whole chunks of {CHUNK} bytes within {total}", code="checkpoint-misaligned")
+        raise BadRequest(
+            f"checkpoint parts are whole chunks of {CHUNK} bytes within {total}", code="checkpoint-misaligned"
+        )
     if command.offset == 0:
         state.session.restored_step = None
     start = command.offset

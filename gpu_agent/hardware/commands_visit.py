@@ -12,7 +12,17 @@ from shared.claims.receipt import DeviceStatement
 from shared.errors import ProtocolViolation
 from shared.names import Role
 from shared.wire.gpu import (
-    CloseVisit, Drain, Drained, EpochOpened, GrantInstalled, InstallGrant, OpenEpoch, Scrub, Scrubbed, Statement, Train,
+    CloseVisit,
+    Drain,
+    Drained,
+    EpochOpened,
+    GrantInstalled,
+    InstallGrant,
+    OpenEpoch,
+    Scrub,
+    Scrubbed,
+    Statement,
+    Train,
 )  # fmt: skip
 
 
@@ -36,9 +46,7 @@ def install_grant(state: GpuState, command: InstallGrant, bulk: Bulk) -> GrantIn
     """Let a visit key write into a region that is CLEAN by the GPU's own proof (law L2)."""
     grant = command.grant
     state.epochs.require_alive(grant.epoch)
-    scope = GrantScope(
-        state.session.session, state.life, state.archive.manifest.records.record_bytes, state.clock()
-    )
+    scope = GrantScope(state.session.session, state.life, state.archive.manifest.records.record_bytes, state.clock())
     check_grant(grant, scope, state.regions, state.copies.grants)
     state.ledger.enter(Visit(grant))
     return state.copies.install(grant)

@@ -24,7 +24,9 @@ def train(state: GpuState, command: Train, bulk: Bulk) -> WorkState:
         raise ProtocolViolation(f"region {command.region} is not that of visit {command.visit}", code="wrong-region")
     state.regions.require(command.region, RegionFact.TRAIN, Role.ORCHESTRATOR)
     if visit.content is None or not visit.content.published or visit.content.records != command.records:
-        raise ProtocolViolation(f"visit {command.visit} did not publish {command.records} records", code="wrong-records")
+        raise ProtocolViolation(
+            f"visit {command.visit} did not publish {command.records} records", code="wrong-records"
+        )
     _check_steps(state, command)
     MODEL.after(state.model.phase, ModelFact.TRAIN, Role.ORCHESTRATOR)
     region = state.regions.get(command.region)
@@ -65,9 +67,13 @@ def evaluate(state: GpuState, command: Evaluate, bulk: Bulk) -> WorkState:
         state.regions.require(command.region, RegionFact.EVALUATE, Role.ORCHESTRATOR)
         visit = state.ledger.visit_in(command.region)
         if visit is None or visit.content is None or command.records > visit.content.records:
-            raise ProtocolViolation(f"region {command.region} does not hold {command.records} records", code="wrong-records")
+            raise ProtocolViolation(
+                f"region {command.region} does not hold {command.records} records", code="wrong-records"
+            )
     if command.records * state.archive.manifest.records.record_bytes > region.length:
-        raise ProtocolViolation(f"region {command.region} does not hold {command.records} records", code="wrong-records")
+        raise ProtocolViolation(
+            f"region {command.region} does not hold {command.records} records", code="wrong-records"
+        )
     state.compute.start(launch(state, "evaluate", region, command.records, 0, 0))
     if not own:
         state.regions.move(command.region, RegionFact.EVALUATE, Role.ORCHESTRATOR)

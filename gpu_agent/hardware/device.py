@@ -142,9 +142,7 @@ class Device:
         if not hmac.compare_digest(proof, vendor.resume):
             raise VerificationFailed("the resume proof does not verify", code="resume-refused")
 
-    def session_opened(
-        self, vendor: VendorElement, session_id: int, export_master_secret: bytes, th2: bytes
-    ) -> None:
+    def session_opened(self, vendor: VendorElement, session_id: int, export_master_secret: bytes, th2: bytes) -> None:
         """A handshake stands: wipe, or begin the next life.
 
         Raises:

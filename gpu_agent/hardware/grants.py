@@ -102,8 +102,16 @@ def check_grant(grant: Grant, scope: GrantScope, regions: RegionTable, table: Gr
         ("wrong-life", grant.life == scope.life, f"is of life {grant.life}, the GPU is in life {scope.life}"),
         ("epoch-used", table.of_epoch(grant.epoch) is None, f"reuses epoch {grant.epoch}, which has its grant"),
         ("wrong-port", grant.port == holder_port(grant.holder), "names a port that is not its holder's"),
-        ("wrong-record-size", grant.record_bytes == scope.record_bytes, "counts records of another size than the program's"),
-        ("grant-too-large", grant.length <= region.length, f"carries {grant.length} bytes, the region has {region.length}"),
+        (
+            "wrong-record-size",
+            grant.record_bytes == scope.record_bytes,
+            "counts records of another size than the program's",
+        ),
+        (
+            "grant-too-large",
+            grant.length <= region.length,
+            f"carries {grant.length} bytes, the region has {region.length}",
+        ),
         ("over-budget", grant.length <= grant.byte_budget, "carries more bytes than its own budget"),
         ("grant-expired", scope.now < grant.expires_at, "has expired"),
     )

@@ -125,7 +125,9 @@ class Ledger:
         """
         name = visit.grant.visit
         if name in self.visits:
-            raise Conflict(f"visit {name!r} had its grant", code="visit-reused", remedy="Plan the attempt as a new visit.")
+            raise Conflict(
+                f"visit {name!r} had its grant", code="visit-reused", remedy="Plan the attempt as a new visit."
+            )
         self.visits[name] = self._latest[visit.grant.region] = visit
         if len(self.visits) > REMEMBERED:
             del self.visits[next(iter(self.visits))]

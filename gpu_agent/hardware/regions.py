@@ -82,7 +82,9 @@ class RegionTable:
         """
         region = self.get(handle)
         if region.kind is not RegionKind.DATASET:
-            raise ProtocolViolation(f"region {handle} is no dataset region", code="wrong-region-kind", got=region.kind.value)
+            raise ProtocolViolation(
+                f"region {handle} is no dataset region", code="wrong-region-kind", got=region.kind.value
+            )
         return REGION.after(region.phase, fact, actor)
 
     def move(self, handle: int, fact: RegionFact, actor: Role, proof: ScrubProof | None = None) -> Region:

@@ -283,10 +283,11 @@ class GpuState:
         if work.end is None and work.code is None:
             work.code, work.detail = "work-interrupted", "the work was ended before it was done"
         work.state = "failed" if work.code is not None else "done"
-        trained = isinstance(work.command, Train)
-        if trained:
+        command, trained = work.command, False
+        if isinstance(command, Train):
+            trained = True
             self.model.state(ModelFact.FAILED if work.code else ModelFact.TRAINED, Role.GPU)
-            self.model.step = work.command.first_step + (work.end.steps if work.end else 0)
-        region = self.regions.get(work.command.region)
+            self.model.step = command.first_step + (work.end.steps if work.end else 0)
+        region = self.regions.get(command.region)
         if region.kind is RegionKind.DATASET and region.phase is RegionPhase.IN_USE:
             self.regions.move(region.handle, RegionFact.TRAINED if trained else RegionFact.EVALUATED, Role.GPU)

@@ -1,0 +1,54 @@
+"""A whole visit on a real device: setup, grant, copy, fence, train, commit, scrub, statement. Knows no HTTP."""
+
+from __future__ import annotations
+
+from gpu_world import SESSION, World, program, records
+
+from shared.canonical import blake3_256, cbor_value, keyed_blake3
+from shared.claims.archive import open_archive
+from shared.claims.receipt import DeviceStatement
+from shared.crypto import cose
+from shared.wire import gpu
+
+
+def test_one_visit_from_grant_to_statement(world: World) -> None:
+    world.set_up()
+    before = world.measure()
+    data = records(32)
+    holder = world.install(32)
+    ack = holder.send(data)
+    assert ack.published
+    assert ack.received == len(data)
+    epoch, opened, _ = world.open_epoch(holder.grant.epoch)
+    (content,) = opened.fenced
+    assert (content.records, content.length, content.published) == (32, len(data), True)
+    assert content.commitment == keyed_blake3(bytes(range(32)), data).hex()
+    assert world.run(gpu.Drain())[0].outstanding == 0
+    assert world.measure().model == before.model
+
+    state = world.train(holder, steps=4)
+    assert state.state == "done", state
+    assert [step for step, _ in state.losses] == [0, 1, 2, 3]
+    assert all(round(loss, 4) == loss for _, loss in state.losses)
+    assert (state.records, state.steps_done, state.finite) == (32, 4, True)
+    assert state.update_norm is not None and state.update_norm > 0
+    assert world.measure().model != before.model
+
+    region = holder.grant.region
+    committed, scrubbed, closed = world.run(
+        gpu.Commit(work="w1"), gpu.Scrub(region=region), gpu.CloseVisit(visit=holder.grant.visit)
+    )
+    assert committed.step == 4
+    assert committed.model == world.measure().model
+    assert scrubbed.digest == blake3_256(bytes(64 * 1024)).hex()
+    key = world.device._root.statement_key.public_key()
+    statement = DeviceStatement.model_validate(cbor_value(cose.verify1(closed.statement, key)))
+    assert statement.model_before == before.model
+    assert statement.model_after == committed.model
+    assert (statement.session, statement.visit, statement.epoch) == (SESSION, holder.grant.visit, holder.grant.epoch)
+    assert (statement.records, statement.length, statement.commitment) == (32, len(data), content.commitment)
+    assert (statement.first_step, statement.steps, statement.backend) == (0, 4, "EMULATED")
+    assert statement.program == open_archive(program()[0]).digest.hex()
+    assert (statement.scrubbed_bytes, statement.scrub_digest) == (64 * 1024, scrubbed.digest)
+    assert world.run(gpu.CloseVisit(visit=holder.grant.visit))[0].statement == closed.statement
+    assert world.phase(region) == "CLEAN"
