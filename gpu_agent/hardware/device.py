@@ -51,7 +51,7 @@ class Device:
     ) -> None:
         self.gpu_id, self.backend = gpu_id, root.backend
         self._hbm, self._compute, self._clock, self._root = hbm, compute, clock, root
-        doors = Doors(root.device, root.backend, entropy, clock, next_boot, self._sign_statement)
+        doors = Doors(root.device, root.backend.value, entropy, clock, next_boot, self._sign_statement)
         self._state = GpuState(doors, hbm, compute)
         self._state.wait = self._wait
         self._processor = CommandProcessor(self._state, report)

@@ -1,0 +1,270 @@
+"""HTTP surface of the GPU agent: the MUX's ports and the platform's switch. Knows no key and looks into no body.
+
+Ports authenticate by SPDM records and visit-key AEAD, never by HTTP. Every GPU has three threads of its own: one for SPDM, one for
+command frames (a poll may wait there), one for copies; none of them holds up the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
+from pydantic import Field
+
+from gpu_agent.boot_counter import BootCounter
+from gpu_agent.compute.process import ComputeProcess
+from gpu_agent.hardware.device import Device
+from gpu_agent.hardware.hbm import HBM
+from gpu_agent.hardware.mux import Mux
+from gpu_agent.hardware.root_of_trust import RootOfTrust
+from gpu_agent.settings import AgentSettings
+from shared.claims import Claim
+from shared.crypto.signing import fingerprint, load_public
+from shared.errors import ConfigurationError, NotFound, NotPermitted
+from shared.names import ORCHESTRATOR_PORT, Role
+from shared.service.app import create_service_app
+from shared.service.callers import require
+from shared.service.clock import Clock, Entropy, system_clock, system_entropy
+from shared.service.logging import get_logger
+from shared.service.migrations import upgrade
+from shared.service.replay import ReplayWindow
+from shared.service.signatures import KeyResolver, KnownKey
+from shared.service.store import Store
+from shared.wire.codec import encode
+from shared.wire.copy import HEADER_BYTES, TAG_BYTES
+from shared.wire.gpu import MAX_BULK_RECORD, MAX_FRAME_BYTES
+
+TITLE, VERSION = "GPU Travelling agent (EMULATED)", "1"
+SPDM_LIMIT = 0x1200  # the transport's shared surface (reference h100.md 4.1)
+COPY_LIMIT = MAX_BULK_RECORD + HEADER_BYTES + TAG_BYTES
+T = TypeVar("T")
+PortName = Annotated[str, Path(pattern=r"^(orchestrator|holder-[a-z0-9][a-z0-9-]{0,62})$")]
+
+_log = get_logger("gpu")
+
+
+class GpuView(Claim):
+    """Public facts of one GPU. `statement_certificate`: COSE_Sign1 by the device's leaf over this boot's statement key, hex."""
+
+    gpu: str
+    backend: str
+    port: str | None
+    switches: int
+    boot_counter: int
+    statement_certificate: str
+
+
+class GpuList(Claim):
+    """All GPUs of this agent."""
+
+    items: list[GpuView]
+
+
+class MuxRequest(Claim):
+    """Bind to `orchestrator`, `holder-X`, or null for nobody."""
+
+    port: Annotated[str, Field(pattern=r"^(orchestrator|holder-[a-z0-9][a-z0-9-]{0,62})$")] | None
+
+
+class GpuUnit:
+    """One GPU with its MUX and its threads."""
+
+    def __init__(self, device: Device, compute: ComputeProcess, mux: Mux) -> None:
+        self.device, self.compute, self.mux = device, compute, mux
+        self._threads = {kind: ThreadPoolExecutor(1, f"gpu-{kind}") for kind in ("spdm", "commands", "copy")}
+
+    async def act(self, kind: str, port: str, act: Callable[[], T]) -> T:
+        """Run on the thread of this kind, if `port` is bound then.
+
+        Raises:
+            Conflict: `port-not-bound`; and what the device raises.
+        """
+
+        def bound() -> T:
+            self.mux.require(port)
+            return act()
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads[kind], bound)
+
+    def view(self) -> GpuView:
+        """Public facts."""
+        return GpuView(
+            gpu=self.device.gpu_id,
+            backend=self.device.backend.value,
+            port=self.mux.bound,
+            switches=self.mux.switches,
+            boot_counter=self.device.boot_counter,
+            statement_certificate=self.device.statement_certificate().hex(),
+        )
+
+    def power_off(self) -> None:
+        """End compute and wipe; a poll that waits is let go first."""
+        self.compute.wake()
+        self.device.close()
+        for threads in self._threads.values():
+            threads.shutdown(wait=True)
+
+
+def build_gpu(settings: AgentSettings, clock: Clock = system_clock, entropy: Entropy = system_entropy) -> GpuUnit:
+    """Power on the GPU of `settings`.
+
+    Raises:
+        ConfigurationError: the device's identity or the boot counter cannot be used.
+    """
+    root = RootOfTrust.load(settings.device_dir, entropy)
+    name = settings.device_dir.name
+    boots = BootCounter(settings.data_dir / f"{name}.boot")
+    hbm = HBM(settings.hbm_bytes, entropy, settings.backing())
+    compute = ComputeProcess(hbm.fd, hbm.size)
+
+    def report(error: BaseException) -> None:
+        # Without the traceback's values: frames of the device may hold plaintext.
+        _log.error("device fault", gpu=name, fault=type(error).__name__)
+
+    device = Device(
+        name, root, hbm, compute, entropy=entropy, clock=clock, next_boot=boots.advance, report=report
+    )
+    return GpuUnit(device, compute, Mux(tuple(settings.ports)))
+
+
+def create_app(
+    settings: AgentSettings,
+    base_url: str,
+    *,
+    units: Mapping[str, GpuUnit] | None = None,
+    clock: Clock = system_clock,
+    entropy: Entropy = system_entropy,
+) -> FastAPI:
+    """The agent's application. `units` replaces the GPU that the settings name (tests).
+
+    Raises:
+        ConfigurationError: a key file or the device's identity cannot be used.
+    """
+    try:
+        platform = load_public(settings.platform_key.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"the platform's key cannot be read: {error.strerror}", code="platform-key") from error
+    store_url = settings.store_url  # makes data_dir
+    upgrade(store_url, "gpu_agent")
+    if units is None:
+        unit = build_gpu(settings, clock, entropy)
+        units = {unit.device.gpu_id: unit}
+    powered = units
+
+    @asynccontextmanager
+    async def power(_app: FastAPI) -> AsyncIterator[None]:
+        for unit in powered.values():
+            unit.compute.spawn()
+        try:
+            yield
+        finally:
+            for unit in powered.values():
+                await asyncio.to_thread(unit.power_off)
+
+    store = Store(store_url)
+    app = create_service_app(
+        TITLE, VERSION, settings=settings, store=store, lifespan=power, keys=_only(platform),
+        # A switch leaves no row in the store, so its nonce must be durable before it happens.
+        replay=ReplayWindow(store, clock, durable=True), base_url=base_url, clock=clock, entropy=entropy,
+    )  # fmt: skip
+    app.include_router(_public(powered))
+    app.include_router(_ports(powered))
+    app.include_router(_platform(powered))
+    return app
+
+
+def _only(platform: bytes) -> KeyResolver:
+    known = KnownKey(platform, "platform", frozenset({Role.PLATFORM}))
+
+    async def resolve(keyid: str) -> KnownKey | None:
+        return known if keyid == fingerprint(platform) else None
+
+    return resolve
+
+
+def _unit(units: Mapping[str, GpuUnit], gpu: str) -> GpuUnit:
+    if gpu not in units:
+        raise NotFound(f"this agent has no GPU {gpu!r}", code="unknown-gpu")
+    return units[gpu]
+
+
+def _public(units: Mapping[str, GpuUnit]) -> APIRouter:
+    router = APIRouter(prefix="/v1/gpus", tags=["gpus"])
+
+    @router.get("")
+    async def list_gpus() -> GpuList:
+        """Public facts of all GPUs."""
+        return GpuList(items=[unit.view() for unit in units.values()])
+
+    @router.get("/{gpu}")
+    async def get_gpu(gpu: str) -> GpuView:
+        """Public facts of one GPU."""
+        return _unit(units, gpu).view()
+
+    return router
+
+
+def _ports(units: Mapping[str, GpuUnit]) -> APIRouter:
+    router = APIRouter(prefix="/v1/gpus/{gpu}/ports/{port}", tags=["ports"])
+
+    @router.post("/spdm", response_class=Response)
+    async def spdm(gpu: str, port: PortName, body: Annotated[bytes, Depends(_body(SPDM_LIMIT))]) -> Response:
+        """One SPDM message or secured record."""
+        unit = _orchestrators(units, gpu, port)
+        return _bytes(await unit.act("spdm", port, lambda: unit.device.spdm(body)), "application/octet-stream")
+
+    @router.post("/commands", response_class=Response)
+    async def commands(gpu: str, port: PortName, body: Annotated[bytes, Depends(_body(MAX_FRAME_BYTES))]) -> Response:
+        """One command frame (CBOR)."""
+        unit = _orchestrators(units, gpu, port)
+        return _bytes(await unit.act("commands", port, lambda: unit.device.commands(body)), "application/cbor")
+
+    @router.post("/copy", response_class=Response)
+    async def copy(gpu: str, port: PortName, body: Annotated[bytes, Depends(_body(COPY_LIMIT))]) -> Response:
+        """One copy record."""
+        unit = _unit(units, gpu)
+        if port == ORCHESTRATOR_PORT:
+            raise NotPermitted("copy records come on holders' ports only", code="wrong-port")
+        ack = await unit.act("copy", port, lambda: unit.device.copy(port, body))
+        return _bytes(encode(ack), "application/cbor")
+
+    return router
+
+
+def _orchestrators(units: Mapping[str, GpuUnit], gpu: str, port: str) -> GpuUnit:
+    if port != ORCHESTRATOR_PORT:
+        raise NotPermitted("SPDM and commands come on the orchestrator's port only", code="wrong-port")
+    return _unit(units, gpu)
+
+
+def _body(limit: int) -> Callable[[Request], Any]:
+    """A dependency: the body, at most `limit` bytes."""
+
+    async def read(request: Request) -> bytes:
+        request.scope["gput.body_limit"].bytes = limit
+        return await request.body()
+
+    return read
+
+
+def _bytes(content: bytes, media_type: str) -> Response:
+    return Response(content, media_type=media_type)
+
+
+def _platform(units: Mapping[str, GpuUnit]) -> APIRouter:
+    router = APIRouter(
+        prefix="/v1/platform/gpus", tags=["platform"], dependencies=[Depends(require(Role.PLATFORM))]
+    )
+
+    @router.put("/{gpu}/mux")
+    async def switch(gpu: str, wanted: MuxRequest) -> GpuView:
+        """Bind one GPU to one port; in force when answered."""
+        unit = _unit(units, gpu)
+        unit.mux.bind(wanted.port)
+        return unit.view()
+
+    return router
