@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from gpu_agent.platform.__main__ import main
 from gpu_agent.platform.files import Installation, read_private, write_secret
 from gpu_agent.platform.manufacture import ManufactureReport, cvm_role, manufacture
 from gpu_agent.platform.measurement import installed_package, measure_code
@@ -149,3 +150,28 @@ def test_the_enclave_says_that_it_is_emulated_when_built() -> None:
     assert b"PRIVATE" not in repr(keys).encode()
     with pytest.warns(EmulationWarning), pytest.raises(ConfigurationError):
         QuotingEnclave(keys, Secret(b"short"), {"orchestrator": Cvm("orchestrator", bytes(48))})
+
+
+def test_the_command_makes_a_whole_installation_and_says_what(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [
+        "manufacture",
+        "--dir",
+        str(tmp_path / "made"),
+        "--gpus",
+        "gpu-0,gpu-1",
+        "--cvms",
+        "orchestrator,holder-a",
+    ]
+    with pytest.warns(EmulationWarning):
+        assert main(arguments) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert (first["gpus"], first["backend"]) == (["gpu-0", "gpu-1"], "EMULATED")
+    with pytest.warns(EmulationWarning):
+        assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out) == {**first, "made": []}
+    assert set(json.loads((tmp_path / "made" / "trust" / "reference.json").read_bytes())) == {"gpu", "cvms"}
+    with pytest.warns(EmulationWarning):
+        assert main([*arguments[:-1], "stranger"]) == 2
+    assert "orchestrator-X" in capsys.readouterr().err
