@@ -40,7 +40,7 @@ class CpuRoots:
     @classmethod
     def load(cls, source: bytes | Path) -> CpuRoots:
         """Roots from PEM. Raises: ConfigurationError: no certificate, or one that is neither Intel's nor named EMULATED."""
-        pem = _read(source, "CPU roots")
+        pem = read_trust_file(source, "CPU roots")
         try:
             loaded = x509.load_pem_x509_certificates(pem)
         except ValueError:
@@ -92,7 +92,7 @@ class CpuReference:
     def load(cls, source: bytes | Path) -> CpuReference:
         """From reference.json's `cvms`: role -> one profile or a list. Raises: ConfigurationError."""
         try:
-            value = json_value(_read(source, "reference values"))
+            value = json_value(read_trust_file(source, "reference values"))
             parsed = _CVMS.validate_python(value["cvms"] if isinstance(value, dict) else None)
         except (GputError, KeyError, ValidationError) as error:
             if isinstance(error, ConfigurationError):
@@ -148,7 +148,8 @@ class CpuTrust:
     collateral: CollateralCheck | None = None
 
 
-def _read(source: bytes | Path, what: str) -> bytes:
+def read_trust_file(source: bytes | Path, what: str) -> bytes:
+    """Bytes as given, or a file's. Raises: ConfigurationError `trust-file`."""
     if isinstance(source, bytes):
         return source
     try:

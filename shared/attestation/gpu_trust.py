@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from cryptography import x509
 from pydantic import Field, TypeAdapter, ValidationError
 
-from shared.attestation.cpu_trust import EMULATED_MARK
+from shared.attestation.cpu_trust import EMULATED_MARK, read_trust_file
 from shared.attestation.pck import certificate_fingerprint
 from shared.canonical import json_value
 from shared.claims import Claim
@@ -36,7 +36,7 @@ class GpuRoots:
     def load(cls, source: bytes | Path) -> GpuRoots:
         """Roots from PEM. Raises: ConfigurationError: no certificate, or one that is neither NVIDIA's nor named EMULATED."""
         try:
-            loaded = x509.load_pem_x509_certificates(_read(source, "GPU roots"))
+            loaded = x509.load_pem_x509_certificates(read_trust_file(source, "GPU roots"))
         except ValueError:
             raise ConfigurationError("the GPU roots are not PEM certificates", code="bad-roots") from None
         certificates = {certificate_fingerprint(certificate): certificate for certificate in loaded}
@@ -84,7 +84,7 @@ class GpuReference:
     def load(cls, source: bytes | Path) -> GpuReference:
         """Raises: ConfigurationError: unreadable, or not the documented form."""
         try:
-            value = json_value(_read(source, "GPU reference values"))
+            value = json_value(read_trust_file(source, "GPU reference values"))
             loaded = _PROFILES.validate_python(value["gpu"])
         except (BadRequest, KeyError, TypeError, ValidationError) as error:
             raise ConfigurationError(
@@ -98,12 +98,3 @@ class GpuReference:
         """The profile of exactly these versions."""
         wanted = (driver_version, vbios_version)
         return next((p for p in self.profiles if (p.driver_version, p.vbios_version) == wanted), None)
-
-
-def _read(source: bytes | Path, what: str) -> bytes:
-    if isinstance(source, bytes):
-        return source
-    try:
-        return source.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"{what} {source.name} cannot be read: {error.strerror}", code="bad-roots") from None
