@@ -1,0 +1,88 @@
+"""`gput bench`: figures of this machine from one run: visit cost per step, memory per service, training against plain PyTorch.
+
+Knows the API's views only. Ratios are against limits measured in the same run; nothing here asserts a wall time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gput.local.demo import Demo
+from gput.local.job import Plan, run_module
+from gput.local.report import DATA_OR_COMPUTE
+from gput.output import Format, emit, say
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Measure this machine.")
+FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
+
+
+@app.command()
+def visit(
+    visits: Annotated[int, typer.Option(min=6, help="how many visits")] = 200,
+    fmt: FormatOption = Format.TABLE,
+) -> None:
+    """Cost of a visit by step (ms: median, p99), over short visits of a 1.2 M-parameter model; memory of each service.
+
+    Example:  gput bench visit --visits 200
+    """
+    with tempfile.TemporaryDirectory(prefix="gput-bench-") as folder:
+        found = asyncio.run(_visits(Path(folder), visits))
+    emit(_by_step(found["visits"]), ("step", "median_ms", "p99_ms"), fmt)
+    emit(found["memory"], ("service", "rss_anon_mb"), fmt)
+
+
+@app.command()
+def training(
+    steps: Annotated[int, typer.Option(min=10)] = 60,
+    batch: Annotated[int, typer.Option(min=1, help="16 gives long steps, 2 short ones")] = 16,
+    fmt: FormatOption = Format.TABLE,
+) -> None:
+    """Time of a training step through the measured graph ÷ plain PyTorch on the same batches, taken in turn."""
+    found = json.loads(asyncio.run(run_module("gput.local.training_bench", str(steps), str(batch))))
+    emit([{"batch": batch, **found}], ("batch", "ours_s", "plain_s", "ratio"), fmt)
+
+
+async def _visits(folder: Path, visits: int) -> dict[str, Any]:
+    plan = Plan(rounds=-(-visits // 3), steps=1, batch=4, validation_records=16)
+    demo = Demo(folder, plan, say)
+    try:
+        await demo.start()
+        view = await demo.client.wait(demo.session)
+        if view["phase"] != "COMPLETED":
+            say(f"the session ended {view['phase']}: {view.get('failure')}")
+        found = await demo.client.items(f"sessions/{demo.session}/visits")
+        memory = [
+            {"service": name, "rss_anon_mb": _rss_anon_mb(service.pid)}
+            for name, service in demo.installation.services.items()
+            if service.pid
+        ]
+        return {"visits": [v for v in found if v["outcome"] == "closed"], "memory": memory}
+    finally:
+        await demo.stop()
+
+
+def _by_step(visits: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    steps = list(dict.fromkeys(step for visit in visits for step in visit["durations"]))
+    rows = [{"step": step, **_figures(v["durations"].get(step, 0.0) for v in visits)} for step in steps]
+    control = (sum(s for name, s in v["durations"].items() if name not in DATA_OR_COMPUTE) for v in visits)
+    return [*rows, {"step": "control (all but data, training, validation)", **_figures(control)}]
+
+
+def _figures(seconds: Iterable[float]) -> dict[str, float]:
+    found = sorted(value * 1000 for value in seconds)
+    return {"median_ms": round(statistics.median(found), 3), "p99_ms": round(found[int(len(found) * 0.99)], 3)}
+
+
+def _rss_anon_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) / 1024
+    return 0.0

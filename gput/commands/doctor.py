@@ -1,0 +1,99 @@
+"""`gput doctor`: test each hop of an installation and name the failing one. Knows the services' public addresses only."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx2
+import typer
+
+from gput.client import AsyncClient
+from gput.output import Format, emit
+from shared.errors import GputError, Unavailable
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+MAX_SKEW_S = 30.0
+Check = Callable[[], Awaitable[str]]
+
+
+@app.command()
+def doctor(
+    url: Annotated[str, typer.Option("--url", envvar="GPUT_URL", help="orchestrator")],
+    key: Annotated[Path | None, typer.Option("--key", envvar="GPUT_KEY", help="your key, to test signed calls")] = None,
+    holder_url: Annotated[
+        list[str] | None, typer.Option("--holder-url", help="a holder service; may be repeated")
+    ] = None,
+    agent_url: Annotated[str | None, typer.Option("--agent-url", help="the GPU agent")] = None,
+    platform_url: Annotated[str | None, typer.Option("--platform-url", help="the platform")] = None,
+    fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
+) -> None:
+    """Ask every service whether it is alive and ready, and test your key and clock against the orchestrator.
+
+    Example:  gput doctor --url http://127.0.0.1:8700 --key owner.pem
+    """
+    services = {"orchestrator": url}
+    services |= {f"holder {number}": address for number, address in enumerate(holder_url or [], 1)}
+    services |= {"agent": agent_url} if agent_url else {}
+    services |= {"platform": platform_url} if platform_url else {}
+    rows = asyncio.run(_examine(services, url, key))
+    emit(rows, ("hop", "result", "detail"), fmt)
+    failed = [row["hop"] for row in rows if row["result"] != "ok"]
+    if failed:
+        raise Unavailable(f"failing: {', '.join(failed)}", code="doctor")
+
+
+async def _examine(services: dict[str, str], url: str, key: Path | None) -> list[dict[str, Any]]:
+    rows = []
+    async with httpx2.AsyncClient(timeout=5) as http:
+        for name, address in services.items():
+            rows.append(await _row(f"{name}: reachable", lambda a=address: _alive(http, a)))  # type: ignore[misc]  # bound at once
+            if rows[-1]["result"] == "ok":
+                rows.append(await _row(f"{name}: ready", lambda a=address: _ready(http, a)))  # type: ignore[misc]  # bound at once
+    if key is not None:
+        async with AsyncClient(url, key) as client:
+            rows.append(await _row("orchestrator: knows your key", lambda: _who(client)))
+            rows.append(await _row("orchestrator: its GPUs", lambda: _gpus(client)))
+    return rows
+
+
+async def _row(hop: str, check: Check) -> dict[str, Any]:
+    try:
+        return {"hop": hop, "result": "ok", "detail": await check()}
+    except GputError as error:
+        return {"hop": hop, "result": "failed", "detail": f"{error.detail} [{error.code}]"}
+    except httpx2.TransportError as error:
+        return {"hop": hop, "result": "failed", "detail": f"{type(error).__name__}: nothing answers at that address"}
+
+
+async def _alive(http: httpx2.AsyncClient, address: str) -> str:
+    answer = await http.get(f"{address}/livez")
+    if answer.status_code != 200:
+        raise Unavailable(f"{address}/livez answered {answer.status_code}", code="not-alive")
+    skew = time.time() - parsedate_to_datetime(answer.headers["date"]).timestamp() if "date" in answer.headers else 0.0
+    if abs(skew) > MAX_SKEW_S:
+        raise Unavailable(
+            f"its clock differs from ours by {skew:.0f} s; signed requests will be refused", code="clock-skew"
+        )
+    return address
+
+
+async def _ready(http: httpx2.AsyncClient, address: str) -> str:
+    answer = await http.get(f"{address}/readyz")
+    if answer.status_code != 200:
+        raise Unavailable(f"not ready: {answer.text[:300]}", code="not-ready")
+    return "ready"
+
+
+async def _who(client: AsyncClient) -> str:
+    me = await client.whoami()
+    return f"you are {me['name']} ({me['role']})"
+
+
+async def _gpus(client: AsyncClient) -> str:
+    gpus = await client.items("gpus")
+    return ", ".join(f"{gpu['id']} {gpu['backend']} {gpu['leased_to'] or 'free'}" for gpu in gpus)
