@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.attestation.channel import (
+    CLOCK_SLACK_S,
     OrchestratorExpectation,
     VerifiedHolder,
     VerifiedOrchestrator,
@@ -159,7 +160,7 @@ def test_a_good_orchestrator_is_believed_with_its_gpu() -> None:
         ({"peer_nonce": ORCHESTRATOR_NONCE}, "channel-nonce"),
         ({"enrolled_key": HOLDER.public}, "channel-enrolled-key"),
         ({"not_after": int(AT)}, "channel-lifetime"),
-        ({"not_after": int(AT) + LIFETIME + 1}, "channel-lifetime"),
+        ({"not_after": int(AT) + LIFETIME + CLOCK_SLACK_S + 1}, "channel-lifetime"),
         ({"gpu_evidence": GPU.model_copy(update={"epoch": 1})}, "channel-gpu-evidence"),
     ],
 )
@@ -275,7 +276,7 @@ def test_a_holders_answer_is_for_one_offer_only() -> None:
     )
     assert code_of(lambda: orchestrator_checks(proof, at=AT + 601)) == "channel-lifetime"
     assert code_of(lambda: orchestrator_checks(channel_proof(seen, cvm="orchestrator"))) == "cvm-measurement"
-    late = channel_proof(seen, not_after=int(AT) + LIFETIME + 1)
+    late = channel_proof(seen, not_after=int(AT) + LIFETIME + CLOCK_SLACK_S + 1)
     assert code_of(lambda: orchestrator_checks(late)) == "channel-lifetime"
 
 

@@ -18,10 +18,8 @@ from shared.attestation.channel import (
     report_data,
     verify_orchestrator,
 )
-from shared.attestation.gpu_check import gpu_check
-from shared.attestation.gpu_verifier import GpuReference, GpuRoots, VerifiedGpu
+from shared.attestation.gpu_verifier import GpuReference, GpuRoots, VerifiedGpu, verify_gpu_evidence
 from shared.attestation.nonces import gpu_nonce
-from shared.claims.manifest import EvidencePolicy
 from shared.crypto.signing import PartyKey
 from shared.errors import EmulationWarning, VerificationFailed
 from shared.service.clock import system_clock, system_entropy
@@ -77,17 +75,22 @@ def check(folder: Path, evidence: GpuEvidence, key: PartyKey, **changes: Any) ->
         gpu_evidence=evidence,
     )
     options: dict[str, Any] = {
-        "agreed": EvidencePolicy(roots=("EMULATED",)),
+        "allowed_roots": ("EMULATED",),
         "allow_emulated": True,
         "at": at,
         **changes,
     }
     roots, reference = (folder / "trust" / name for name in ("gpu-roots.pem", "reference.json"))
+
+    def ask(offered: GpuEvidence, nonce: bytes) -> VerifiedGpu:
+        trust: dict[str, Any] = {"roots": GpuRoots.load(roots), "reference": GpuReference.load(reference)}
+        return verify_gpu_evidence(base64.b64decode(offered.report), offered.chain, nonce=nonce, **trust, **options)
+
     seen = verify_orchestrator(
         offer,
         expected=OrchestratorExpectation(SESSION, "north", MANIFEST, NONCE),
         cpu=machine.trust(),
-        gpu=gpu_check(GpuRoots.load(roots), GpuReference.load(reference), **options),
+        gpu=ask,
         max_lifetime_s=3600,
         at=AT,
     )
@@ -108,7 +111,7 @@ def test_a_manufactured_gpu_is_believed_for_its_session_key_only(installation: P
 def test_an_emulated_gpu_needs_policy_and_switch(installation: Path) -> None:
     key = PartyKey.generate()
     evidence = evidence_for(installation, key)
-    for change in ({"allow_emulated": False}, {"agreed": EvidencePolicy(roots=("NVIDIA",))}):
+    for change in ({"allow_emulated": False}, {"allowed_roots": ("NVIDIA",)}):
         with pytest.raises(VerificationFailed) as caught:
             check(installation, evidence, key, **change)
         assert caught.value.code.startswith("gpu-")
