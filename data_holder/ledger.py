@@ -123,6 +123,6 @@ class Ledger:
 def _copy(state: SessionState) -> SessionState:
     """A copy deep enough that folding it leaves the original as it was."""
     trial = copy(state)
-    trial.channels, trial.ranges = dict(state.channels), dict(state.ranges)
+    trial.channels = dict(state.channels)
     trial.attempts = {epoch: copy(attempt) for epoch, attempt in state.attempts.items()}
     return trial

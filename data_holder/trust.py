@@ -59,6 +59,7 @@ class TrustAnchors:
                 base64.b64decode(evidence.report), evidence.chain, nonce=nonce, roots=self.gpu_roots,
                 reference=self.gpu_reference, allowed_roots=manifest.gpu_evidence.roots,
                 allow_emulated=self.allow_emulated, at=at,
+                measurements=manifest.gpu_evidence.measurements,
             )  # fmt: skip
             certificate = base64.b64decode(evidence.statement_key)
             key = p384_point(verify_statement_key(gpu, certificate)) if certificate else b""

@@ -81,7 +81,7 @@ class VisitFacts:
                 await self._change(session, epoch, [_fact(epoch, fact)], {})
 
     async def receipt(self, session: str, checked: CheckedReceipt) -> None:
-        """A receipt's row; a verified one also settles its attempt and moves the cursor that offers are held to."""
+        """A receipt's row; a verified one also settles its attempt."""
         receipt = checked.receipt
         key = {"session": session, "index": checked.index}
         facts: list[tuple[str, dict[str, Any]]] = []
@@ -117,9 +117,7 @@ def _fact(epoch: int, fact: HolderFact, **more: Any) -> tuple[str, dict[str, Any
 
 
 def _offered(document: OfferDocument) -> tuple[str, dict[str, Any]]:
-    cursor = document.cursor
-    more = {"visit": document.grant.visit, "start": cursor.start, "count": cursor.count}
-    return _fact(document.grant.epoch, _F.OFFERED, **more)
+    return _fact(document.grant.epoch, _F.OFFERED, visit=document.grant.visit)
 
 
 def _phase_after(state: SessionState, epoch: int, facts: Sequence[tuple[str, dict[str, Any]]]) -> str:

@@ -71,7 +71,7 @@ def create_app(
             await foundation.evidence.aclose()
 
     app = create_service_app(
-        "gput data holder", version("gpu-travelling"), settings=settings, store=store, 
+        "gput data holder", version("gpu-travelling"), settings=settings, store=store,
         checks={"journal": journal_is_open, "runner": runner_runs},
         lifespan=lifespan, keys=known, replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy,
     )  # fmt: skip

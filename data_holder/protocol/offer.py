@@ -18,6 +18,9 @@ from shared.names import holder_port
 from shared.protocol.merkle import verify_consistency
 from shared.wire.visit import OfferDocument
 
+CLOCK_SLACK_S = 300
+"""How far this holder's clock and the orchestrator's may differ, seconds."""
+
 
 @dataclass(frozen=True)
 class Agreement:
@@ -50,7 +53,7 @@ def check_offer(
     """
     _same_agreement(document, agreement)
     _grant_within(document, agreement, at)
-    _cursor_as_planned(document, agreement.manifest, agreement.holder, state)
+    _cursor_as_planned(document, agreement.manifest, agreement.holder)
     _epoch_is_new(document, state)
     return check_log(document, state.session, state.head, signing_key, proof)
 
@@ -70,31 +73,34 @@ def _grant_within(document: OfferDocument, agreement: Agreement, at: float) -> N
     planned = manifest.steps_for(agreement.holder) * manifest.training.batch_size
     _equal("records-not-planned", "records of the grant", planned, grant.records)
     _equal("record-size", "record bytes", agreement.record_bytes, grant.record_bytes)
-    # More budget than records would let a wrong visit key be used for more than one visit's data.
-    if not grant.length <= grant.byte_budget <= max(manifest.buffer_bytes, grant.length):
-        raise Refused("the byte budget does not match the visit", code="budget-not-planned",
-                      expected=f"{grant.length}..{manifest.buffer_bytes}", got=str(grant.byte_budget))  # fmt: skip
+    # More budget than records would let a visit key be used for more than one visit's data.
+    _equal("budget-not-planned", "byte budget", grant.length, grant.byte_budget)
     if grant.length > manifest.buffer_bytes:
         raise Refused("the visit exceeds the approved buffer", code="buffer-exceeded",
                       expected=f"<= {manifest.buffer_bytes}", got=str(grant.length))  # fmt: skip
     if grant.expires_at <= at:
         raise Refused("the grant has expired", code="grant-expired", expected=f"> {int(at)}", got=str(grant.expires_at))
+    latest = at + manifest.lease_s + CLOCK_SLACK_S
+    if grant.expires_at > latest:
+        raise Refused("the grant outlives the approved lease", code="lease-too-long",
+                      expected=f"<= {int(latest)}", got=str(grant.expires_at))  # fmt: skip
     _equal("one-time-key-mismatch", "recipient of the grant", document.one_time_key, grant.recipient)
 
 
-def _cursor_as_planned(document: OfferDocument, manifest: Manifest, holder: str, state: SessionState) -> None:
-    """The visit record fixes what is read: whole steps in order, nothing before what was closed, nothing beyond the plan."""
-    cursor = document.cursor
+def _cursor_as_planned(document: OfferDocument, manifest: Manifest, holder: str) -> None:
+    """The itinerary follows from the manifest alone: every holder once a round, whole steps, in order. Nothing else is read."""
+    cursor, place = document.cursor, (document.index - 1) % len(manifest.roster)
+    _equal("index-not-planned", "round of the visit", (document.index - 1) // len(manifest.roster) + 1, document.round)
+    if manifest.visit_order == "roster":
+        _equal("index-not-planned", "holder at this stop", manifest.roster[place].holder, holder)
     _equal("records-not-planned", "records of the cursor", document.grant.records, cursor.count)
     _equal("order-not-planned", "record order", manifest.record_order, cursor.order)
-    furthest = (document.round - 1) * cursor.count  # the cursor advances only at CLOSED, so it may lag behind the round
-    if cursor.start % cursor.count or not state.closed_until <= cursor.start <= furthest:
-        raise Refused("the cursor is not where the itinerary puts it", code="cursor-not-planned",
-                      expected=f"a multiple of {cursor.count} in {state.closed_until}..{furthest}",
-                      got=str(cursor.start))  # fmt: skip
+    _equal("order-not-planned", "seed of the record order", manifest.training.seed, cursor.seed)
+    _equal("cursor-not-planned", "start of the cursor", (document.round - 1) * cursor.count, cursor.start)
 
 
 def _epoch_is_new(document: OfferDocument, state: SessionState) -> None:
+    _equal("epoch-mismatch", "epoch of the IVs", document.grant.epoch, document.iv_epoch)
     # Law L4: under a repeated epoch the same key and counters would come again.
     if document.grant.epoch <= state.highest_epoch:
         raise Refused("the epoch was seen before", code="epoch-not-new",

@@ -63,7 +63,7 @@ class Attempt:
 
 @dataclass
 class SessionState:
-    """See the module's docstring. `seq`: facts folded so far. `closed_until`: end of the furthest range with a closed receipt."""
+    """See the module's docstring. `seq`: facts folded so far; `receipts`: verified receipts."""
 
     session: str
     seq: int = 0
@@ -73,8 +73,7 @@ class SessionState:
     head: RememberedHead | None = None
     channels: dict[str, ChannelRecord] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
-    ranges: dict[int, tuple[str, int, int]] = field(default_factory=dict)
-    closed_until: int = 0
+    receipts: int = 0
     ended: str | None = None
 
     def fold(self, kind: str, body: Mapping[str, Any]) -> None:
@@ -108,7 +107,6 @@ def _visit(state: SessionState, body: Mapping[str, Any]) -> None:
                 expected=f"> {state.highest_epoch}", got=str(epoch),
             )  # fmt: skip
         state.attempts[epoch] = Attempt(body["visit"], epoch, HolderPhase.IDLE)
-        state.ranges[epoch] = (body["visit"], int(body["start"]), int(body["count"]))
         state.highest_epoch = epoch
     attempt = state.attempts.get(epoch)
     if attempt is None:
@@ -125,11 +123,7 @@ def _head(state: SessionState, body: Mapping[str, Any]) -> None:
 
 
 def _receipt(state: SessionState, body: Mapping[str, Any]) -> None:
-    """A verified receipt settles the range of its epoch; a closed one moves the cursor that later offers are held to."""
-    _, start, count = state.ranges.pop(int(body["epoch"]), ("", 0, 0))
-    if body["outcome"] == "closed":
-        state.closed_until = max(state.closed_until, start + count)
-    state.ranges = {epoch: kept for epoch, kept in state.ranges.items() if epoch > int(body["epoch"])}
+    state.receipts += 1
 
 
 def _ended(state: SessionState, body: Mapping[str, Any]) -> None:

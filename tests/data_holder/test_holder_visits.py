@@ -1,0 +1,225 @@
+"""One visit end to end at the holder: provisioning, cuts, repeats, restarts, vetoes. The GPU end opens with real keys."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Running, Start
+from holder_world import SESSION, visit_key
+
+
+async def visit(running: Running, epoch: int = 1, **changes: Any) -> Any:
+    key = visit_key(epoch)
+    offer, document = running.orchestrator.make_offer(key, epoch=epoch, **changes)
+    running.gpu.install(document, key)
+    running.orchestrator.send_offer(offer)
+    return document
+
+
+async def test_a_visit_delivers_exactly_the_planned_records(running: Running) -> None:
+    await running.approved_with_channel()
+    await visit(running)
+    await running.until(lambda: running.orchestrator.reports)
+    report = running.orchestrator.reports[0]
+    expected = np.load(running.holder.foundation.settings.datasets["ehr"])["x"][:20].tobytes()
+    assert bytes(running.gpu.plain) == expected
+    assert running.gpu.published
+    assert (report.records, report.length) == (20, len(expected))
+    assert all(value >= 0 for value in report.timers.model_dump().values())
+    links = await running.get("/v1/links")
+    assert links["dataset_bytes_to_gpu"] == len(expected)
+    assert links["dataset_bytes_to_orchestrator"] == 0
+    assert links["bytes_to_gpu"] == sum(map(len, running.gpu.transcript)) == report.bytes_sent
+    for window in (expected[i : i + 16] for i in range(0, len(expected), 64)):
+        assert not any(window in body for body in running.orchestrator.bodies)  # law L9
+        assert not any(window in body for body in running.gpu.transcript)
+    await running.until(lambda: running.attempt_phase(1) == "REPORTED")
+    [row] = (await running.get("/v1/visits"))["items"]
+    assert row["phase"] == "REPORTED"
+    assert row["commitment"] == report.commitment
+
+
+async def test_large_chunks_go_through_the_ring_of_buffers(running: Running) -> None:
+    from data_holder import gpu_channel
+
+    await running.approved_with_channel()
+    before, gpu_channel.INLINE_BYTES = gpu_channel.INLINE_BYTES, 0  # every chunk sealed on a thread
+    try:
+        await visit(running, chunk_bytes=96)
+        await running.until(lambda: running.orchestrator.reports)
+    finally:
+        gpu_channel.INLINE_BYTES = before
+    assert len(running.gpu.transcript) == 15  # 20 records of 64 bytes in chunks of 96, and the closing record
+    running.gpu.one_ciphertext_per_counter()
+
+
+@pytest.mark.parametrize("fault", ["before", "after", "both"])
+async def test_a_cut_connection_repeats_the_same_bytes(running: Running, fault: str) -> None:
+    await running.approved_with_channel()
+    if fault != "after":
+        running.gpu.cut_before = {0, 3, 5}
+    if fault != "before":
+        running.gpu.cut_after = {1, 3, 5}  # 5 is the closing record
+    await visit(running)
+    await running.until(lambda: running.orchestrator.reports)
+    assert running.gpu.published
+    assert len(running.gpu.transcript) == 6 + (0 if fault == "before" else 3)
+    running.gpu.one_ciphertext_per_counter()
+    links = await running.get("/v1/links")
+    assert links["dataset_bytes_to_gpu"] == 20 * 64  # repeats are not counted twice
+
+
+async def test_it_waits_for_the_port_until_the_lease_ends(running: Running) -> None:
+    await running.approved_with_channel()
+    running.gpu.unbound = 5
+    await visit(running)
+    await running.until(lambda: running.orchestrator.reports)
+    assert running.orchestrator.reports[0].timers.grab_gpu > 0
+    running.gpu.unbound = 10**9
+    await visit(running, epoch=2, round=2, visit="v_0000000000000002")
+    await running.until(lambda: running.gpu.calls > 20)
+    running.clock.now += 120
+    await running.until(lambda: running.orchestrator.refusals)
+    assert running.orchestrator.refusals[0]["code"] == "lease-expired"
+    assert running.orchestrator.refusals[0]["epoch"] == 2
+    assert (await running.get("/v1/visits/v_0000000000000002"))["phase"] == "REFUSED"
+
+
+async def test_a_refusal_of_the_gpu_ends_the_visit(running: Running) -> None:
+    await running.approved_with_channel()
+    running.gpu.refuse_with = "copy-refused"
+    await visit(running)
+    await running.until(lambda: running.orchestrator.refusals)
+    assert running.orchestrator.refusals[0]["code"] == "copy-refused"
+    assert running.gpu.transcript == []
+
+
+async def test_duplicates_are_harmless(running: Running) -> None:
+    await running.approved_with_channel()
+    await visit(running)
+    await running.until(lambda: running.attempt_phase(1) == "REPORTED")
+    calls = running.gpu.calls
+    running.orchestrator.items.append({**running.orchestrator.items[-1], "seq": len(running.orchestrator.items) + 1})
+    running.orchestrator.ask_approval(running.orchestrator.manifest)  # type: ignore[arg-type]
+    await running.until(lambda: len(running.orchestrator.approvals) == 2)
+    assert running.orchestrator.approval_bytes[0] == running.orchestrator.approval_bytes[1]
+    assert running.gpu.calls == calls
+    assert len(running.orchestrator.reports) == 1
+    assert running.orchestrator.refusals == []
+
+
+async def test_a_lost_report_is_sent_again_byte_by_byte(running: Running) -> None:
+    await running.approved_with_channel()
+    running.orchestrator.lost_answers = 1
+    await visit(running)
+    await running.until(lambda: running.attempt_phase(1) == "REPORTED")
+    assert len(running.orchestrator.report_bytes) == 2
+    assert running.orchestrator.report_bytes[0] == running.orchestrator.report_bytes[1]
+
+
+async def test_restart_in_the_middle_of_a_visit(start: Start) -> None:
+    stuck = asyncio.Event()
+
+    async def hold(index: int) -> None:
+        if index == 2:
+            stuck.set()
+            await asyncio.Event().wait()
+
+    async with start() as running:
+        await running.approved_with_channel()
+        running.gpu.hook = hold
+        await visit(running)
+        await asyncio.wait_for(stuck.wait(), 5)
+    async with start() as running:
+        running.gpu.hook = None
+        orchestrator = running.orchestrator
+        first = orchestrator.proven
+        # Everything the inbox ever held comes again: the old offer is an old epoch, the channel is new.
+        await running.until(
+            lambda: orchestrator.proven is not first and SESSION in running.holder.visits._channels._open
+        )
+        assert running.attempt_phase(1) is None
+        assert (await running.get("/v1/visits/v_0000000000000001"))["phase"] == "ABANDONED"
+        await visit(running, epoch=2)
+        await running.until(lambda: orchestrator.reports)
+        running.gpu.one_ciphertext_per_counter()
+        assert orchestrator.reports[0].epoch == 2
+        assert len((await running.get("/v1/visits/v_0000000000000001"))["attempts"]) == 2
+
+
+async def test_restart_between_provisioning_and_report(start: Start) -> None:
+    async with start() as running:
+        await running.approved_with_channel()
+
+        async def take_down(index: int) -> None:
+            running.orchestrator.down = True
+
+        running.gpu.hook = take_down
+        await visit(running)
+        await running.until(lambda: running.attempt_phase(1) == "PROVISIONED")
+    running.gpu.hook = None
+    running.orchestrator.down = False
+    async with start() as again:
+        await again.until(lambda: again.orchestrator.reports)
+        assert again.orchestrator.reports[0].epoch == 1
+        assert again.gpu.calls == 6  # nothing was written a second time
+
+
+async def test_veto_stops_a_running_visit(running: Running) -> None:
+    stuck = asyncio.Event()
+
+    async def hold(index: int) -> None:
+        stuck.set()
+        await asyncio.Event().wait()
+
+    await running.approved_with_channel()
+    running.gpu.hook = hold
+    await visit(running)
+    await asyncio.wait_for(stuck.wait(), 5)
+    manifest = running.orchestrator.manifest.digest().hex()  # type: ignore[union-attr]
+    answer = await running.client.post(f"/v1/requests/{SESSION}/veto", json={"manifest": manifest, "reason": "consent"})
+    assert answer.json()["state"] == "vetoed"
+    assert running.orchestrator.approvals[-1].decision == "veto"
+    await running.until(lambda: running.attempt_phase(1) is None)
+    running.gpu.hook = None
+    before = running.gpu.calls
+    running.orchestrator.post("channel_wanted")
+    await visit(running, epoch=2)
+    await asyncio.sleep(0.1)
+    assert running.gpu.calls == before
+
+
+async def test_a_newer_epoch_supersedes_a_running_attempt(running: Running) -> None:
+    stuck = asyncio.Event()
+
+    async def hold(index: int) -> None:
+        if not stuck.is_set():
+            stuck.set()
+            await asyncio.Event().wait()
+
+    await running.approved_with_channel()
+    running.gpu.hook = hold
+    await visit(running)
+    await asyncio.wait_for(stuck.wait(), 5)
+    running.orchestrator.proven = None
+    running.orchestrator.post("channel_wanted")  # a recalled visit has spent its key: a new channel comes first
+    await running.until(lambda: running.orchestrator.proven)
+    await visit(running, epoch=2)
+    await running.until(lambda: running.orchestrator.reports)
+    attempts = (await running.get("/v1/visits/v_0000000000000001"))["attempts"]
+    assert [attempt["phase"] for attempt in attempts][0] == "ABANDONED"
+    running.gpu.one_ciphertext_per_counter()
+
+
+async def test_a_changed_dataset_is_not_written(running: Running) -> None:
+    from holder_world import write_dataset
+
+    await running.approved_with_channel()
+    write_dataset(running.holder.foundation.settings.datasets["ehr"], records=49)
+    await visit(running)
+    await running.until(lambda: running.orchestrator.refusals)
+    assert running.orchestrator.refusals[0]["code"] == "dataset-changed"
+    assert running.gpu.calls == 0
