@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpu_agent.hardware.firmware import measure_firmware
 from gpu_agent.hardware.root_of_trust import RootOfTrust
+from gpu_agent.platform import device_pki as pki
 from gpu_agent.platform.device_manufacture import manufacture_device
 from shared.attestation.gpu_verifier import GpuReference, GpuRoots, VerifiedGpu, verify_gpu_evidence
 from shared.errors import EmulationWarning
@@ -60,6 +62,28 @@ class GpuWorld:
             self.rot.chain_pem if chain is None else chain,
             **options | changes,
         )
+
+
+class Factory:
+    """A chain of our own making, level by level, so that one level can be wrong."""
+
+    def __init__(self, leaf: Callable[[pki.Issued, bytes], pki.Issued] = pki.make_leaf) -> None:
+        self.root = pki.make_root("test")
+        self.product = pki.make_intermediate(self.root, "GH100 Identity")
+        self.provisioner = pki.make_intermediate(self.product, "GH100 Provisioner")
+        self.identity = pki.make_identity(self.provisioner, b"\x01" * 8)
+        self.leaf = leaf(self.identity, measure_firmware().fwid)
+
+    @property
+    def levels(self) -> list[pki.Issued]:
+        return [self.leaf, self.identity, self.provisioner, self.product, self.root]
+
+    def pem(self, levels: list[pki.Issued] | None = None) -> str:
+        return b"".join(pki.certificate_pem(level.certificate) for level in levels or self.levels).decode()
+
+    @property
+    def roots(self) -> GpuRoots:
+        return GpuRoots.load(pki.certificate_pem(self.root.certificate))
 
 
 def boot(folder: Path, *, gpu: str = "gpu-0", seed: int = 2) -> RootOfTrust:

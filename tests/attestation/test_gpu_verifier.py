@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
-from gpu_world import AT, NONCE, GpuWorld
+from gpu_world import AT, NONCE, Factory, GpuWorld
 
 from gpu_agent.hardware.firmware import measure_firmware
 from gpu_agent.platform import device_pki as pki
@@ -22,12 +20,9 @@ from shared.attestation.gpu_verifier import (
     GpuRoots,
     VerifiedGpu,
     verify_gpu_evidence,
-    verify_statement_key,
 )
-from shared.canonical import cbor_bytes, sha256
 from shared.crypto import ecc
-from shared.crypto.cose import p384_point, sign1
-from shared.errors import BadRequest, ConfigurationError, VerificationFailed
+from shared.errors import BadRequest, VerificationFailed
 from shared.names import Backend
 from shared.wire.spdm import get_measurements
 
@@ -35,28 +30,6 @@ from shared.wire.spdm import get_measurements
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> GpuWorld:
     return GpuWorld.make(tmp_path_factory.mktemp("gpu"))
-
-
-class Factory:
-    """A chain of our own making, level by level, so that one level can be wrong."""
-
-    def __init__(self, leaf: Callable[[pki.Issued, bytes], pki.Issued] = pki.make_leaf) -> None:
-        self.root = pki.make_root("test")
-        self.product = pki.make_intermediate(self.root, "GH100 Identity")
-        self.provisioner = pki.make_intermediate(self.product, "GH100 Provisioner")
-        self.identity = pki.make_identity(self.provisioner, b"\x01" * 8)
-        self.leaf = leaf(self.identity, measure_firmware().fwid)
-
-    @property
-    def levels(self) -> list[pki.Issued]:
-        return [self.leaf, self.identity, self.provisioner, self.product, self.root]
-
-    def pem(self, levels: list[pki.Issued] | None = None) -> str:
-        return b"".join(pki.certificate_pem(level.certificate) for level in levels or self.levels).decode()
-
-    @property
-    def roots(self) -> GpuRoots:
-        return GpuRoots.load(pki.certificate_pem(self.root.certificate))
 
 
 def refusal(world: GpuWorld, **arguments: Any) -> str:
@@ -267,61 +240,3 @@ def test_every_byte_class_of_the_chain_counts(world: GpuWorld) -> None:
         with pytest.raises(VerificationFailed):
             world.verify(chain=changed)
     assert len(der) == 5
-
-
-# ------------------------------------------------------------------ roots, reference, statement key
-
-
-def test_roots_name_their_set(world: GpuWorld) -> None:
-    assert set(world.roots.sets.values()) == {"EMULATED"}
-    key = ecc.private_key(lambda size: b"\x09" * size)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "NVIDIA Device Identity CA")])
-    builder = pki._authority(pki._builder(name, name, key.public_key(), key.public_key(), 5), crl_sign=True)
-    forged = pki.certificate_pem(builder.sign(key, pki.hashes.SHA384()))
-    with pytest.raises(ConfigurationError):
-        GpuRoots.load(forged)
-    for source in (b"", b"text", Path("/absent/gpu-roots.pem")):
-        with pytest.raises(ConfigurationError):
-            GpuRoots.load(source)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"gpu": {}}',
-        '{"gpu": {"driver_version": "1", "vbios_version": "1", "measurements": {"65": []}}}',
-    ],
-)
-def test_damaged_reference(text: str) -> None:
-    with pytest.raises(ConfigurationError):
-        GpuReference.load(text.encode())
-
-
-def test_reference_may_list_profiles(world: GpuWorld) -> None:
-    one = json.loads((world.folder / "trust/reference.json").read_bytes())["gpu"]
-    older = one | {"driver_version": "1.2"}
-    reference = GpuReference.load(json.dumps({"gpu": [older, one]}).encode())
-    assert world.verify(reference=reference).driver_version == one["driver_version"]
-
-
-def test_statement_key(world: GpuWorld) -> None:
-    gpu = world.verify()
-    key = verify_statement_key(gpu, world.rot.statement_certificate)
-    assert key == world.rot.statement_key.public_key()
-    kid = sha256(p384_point(gpu.leaf))
-    stranger = Factory().leaf.key
-    good = ["gput/statement-key", bytes(32), p384_point(stranger.public_key())]
-    with pytest.raises(VerificationFailed):
-        verify_statement_key(gpu, sign1(cbor_bytes(good), stranger, kid=kid))
-    for payload in (
-        ["gput/other", *good[1:]],
-        good[:2],
-        [good[0], b"short", good[2]],
-        [good[0], good[1], b"\x04" * 97],
-        {},
-    ):
-        with pytest.raises((VerificationFailed, BadRequest)):
-            verify_statement_key(gpu, sign1(cbor_bytes(payload), world.rot._leaf, kid=kid))

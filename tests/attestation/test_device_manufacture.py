@@ -1,0 +1,207 @@
+"""Manufacturing and booting an emulated GPU: what stays, what is renewed, what refuses to boot. Knows no session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from gpu_world import NONCE, GpuWorld, boot, entropy
+
+import gpu_agent
+import shared
+from gpu_agent.hardware import firmware
+from gpu_agent.hardware.firmware import measure_firmware
+from gpu_agent.platform import device_manufacture
+from gpu_agent.platform.device_manufacture import manufacture_device
+from shared.attestation.gpu_chain import MAX_CHAIN_BYTES
+from shared.attestation.gpu_report import ORDER_580, parse_report
+from shared.errors import BadRequest, ConfigurationError, EmulationWarning, VerificationFailed
+from shared.names import Backend
+from shared.wire.spdm import get_measurements, parse_chain_form
+
+pytestmark = pytest.mark.filterwarnings("ignore::shared.errors.EmulationWarning")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> GpuWorld:
+    return GpuWorld.make(tmp_path)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A copy of the installed code, to be changed."""
+    target = tmp_path / "site"
+    for package in (gpu_agent, shared):
+        shutil.copytree(package.__path__[0], target / package.__name__, ignore=shutil.ignore_patterns("__pycache__"))
+    return target
+
+
+def test_the_published_profile_under_emulated_names(world: GpuWorld) -> None:
+    chain = x509.load_pem_x509_certificates(world.rot.chain_pem.encode())
+    assert len(world.rot.chain_pem) < MAX_CHAIN_BYTES
+    for certificate in chain:
+        assert "EMULATED" in certificate.subject.rfc4514_string()
+        assert "NVIDIA" not in certificate.subject.rfc4514_string()
+        key = certificate.public_key()
+        assert isinstance(key, ec.EllipticCurvePublicKey)
+        assert isinstance(key.curve, ec.SECP384R1)
+    leaf, identity = chain[:2]
+    ski = leaf.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest
+    assert leaf.serial_number == int.from_bytes(bytes([ski[0] & 0x7F | 0x40]) + ski[1:], "big")
+    assert f"{identity.serial_number:x}" == "41" + world.rot.device
+    assert leaf.not_valid_after_utc.year == 9999
+    root_hash, der = parse_chain_form(world.rot.chain_spdm)
+    assert len(der) == 5
+    assert len(root_hash) == 48
+    assert world.rot.backend is Backend.EMULATED
+
+
+def test_report_has_the_580_form(world: GpuWorld) -> None:
+    report = parse_report(world.report())
+    assert tuple(report.opaque) == ORDER_580
+    assert len(world.report()) == 4130
+    assert world.rot.measurements(get_measurements(NONCE))[:5] == bytes([0x11, 0x60, 0, 0, 64])
+    assert report.responder_nonce != parse_report(world.report()).responder_nonce
+    with pytest.raises(BadRequest):
+        world.rot.report(get_measurements(NONCE)[:-1])
+
+
+def test_secrets_are_private_and_nothing_shows_them(world: GpuWorld) -> None:
+    for path in (*world.folder.glob("devices/*/*"), *world.folder.glob("platform/gpu/*")):
+        private = b"PRIVATE" in path.read_bytes()
+        assert private == (stat.S_IMODE(path.stat().st_mode) == 0o600), path
+    assert "PRIVATE" not in repr(vars(world.rot)) + repr(world.rot)
+
+
+def test_manufacturing_twice_changes_nothing(world: GpuWorld) -> None:
+    before = {path: path.read_bytes() for path in world.folder.rglob("*") if path.is_file()}
+    manufacture_device(world.folder, "gpu-0")
+    assert before == {path: path.read_bytes() for path in world.folder.rglob("*") if path.is_file()}
+
+
+def test_a_second_device_has_the_same_root_and_its_own_identity(world: GpuWorld) -> None:
+    roots = (world.folder / "trust/gpu-roots.pem").read_bytes()
+    manufacture_device(world.folder, "gpu-1")
+    assert (world.folder / "trust/gpu-roots.pem").read_bytes() == roots
+    other = GpuWorld(world.folder, boot(world.folder, gpu="gpu-1"))
+    assert other.verify().device != world.verify().device
+
+
+def test_a_boot_draws_its_own_statement_key(world: GpuWorld) -> None:
+    again = boot(world.folder, seed=99)
+    assert again.statement_key.public_key() != world.rot.statement_key.public_key()
+    assert again.statement_certificate != world.rot.statement_certificate
+    assert again.device == world.rot.device
+
+
+def test_reference_keeps_what_others_wrote(tmp_path: Path) -> None:
+    (tmp_path / "trust").mkdir()
+    (tmp_path / "trust/reference.json").write_text('{"cvms": {"orchestrator": 1}}')
+    world = GpuWorld.make(tmp_path)
+    assert b'"orchestrator": 1' in (tmp_path / "trust/reference.json").read_bytes()
+    assert world.verify().driver_version == firmware.DRIVER_VERSION
+    (tmp_path / "trust/reference.json").write_text("[1]")
+    with pytest.raises(ConfigurationError):
+        manufacture_device(tmp_path, "gpu-0")
+
+
+@pytest.mark.parametrize(
+    "path", ["gpu_agent/hardware/grants.py", "shared/crypto/aead.py", "shared/errors.py", "gpu_agent/x.py"]
+)
+def test_every_file_counts(site: Path, path: str) -> None:
+    before = measure_firmware(site)
+    assert before.measurements == measure_firmware(site).measurements
+    with (site / path).open("a") as file:
+        file.write("\n# changed\n")
+    after = measure_firmware(site)
+    assert after.fwid != before.fwid
+    assert sum(a != b for a, b in zip(before.measurements, after.measurements, strict=True)) == 1
+
+
+def test_changed_firmware_is_refused_until_the_leaf_is_issued_anew(
+    world: GpuWorld, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old_reference = world.reference
+    (site / "gpu_agent/hardware/backdoor.py").write_text("x = 1\n")
+    changed = measure_firmware(site)
+    monkeypatch.setattr("gpu_agent.hardware.root_of_trust.measure_firmware", lambda: changed)
+    monkeypatch.setattr(device_manufacture, "measure_firmware", lambda: changed)
+    booted = GpuWorld(world.folder, boot(world.folder))
+    with pytest.raises(VerificationFailed) as caught:
+        booted.verify()
+    assert caught.value.code == "gpu-fwid"
+
+    manufacture_device(world.folder, "gpu-0")
+    renewed = GpuWorld(world.folder, boot(world.folder))
+    assert renewed.verify().device == world.rot.device
+    assert renewed.rot.chain_pem != world.rot.chain_pem
+    with pytest.raises(VerificationFailed) as caught:
+        renewed.verify(reference=old_reference)
+    assert caught.value.code == "gpu-measurements"
+    assert "blocks 2 " in caught.value.detail
+
+
+def test_code_that_is_absent_cannot_be_measured(site: Path) -> None:
+    shutil.rmtree(site / "gpu_agent/hardware")
+    with pytest.raises(ConfigurationError):
+        measure_firmware(site)
+
+
+def _unreadable(folder: Path) -> None:
+    (folder / "leaf.pem").unlink()
+
+
+def _open_to_others(folder: Path) -> None:
+    (folder / "leaf.pem").chmod(0o644)
+
+
+def _another_leaf(folder: Path) -> None:
+    shutil.copy(folder.parent / "gpu-1/leaf.pem", folder / "leaf.pem")
+
+
+def _no_key(folder: Path) -> None:
+    (folder / "leaf.pem").write_text("nothing")
+
+
+def _no_chain(folder: Path) -> None:
+    (folder / "chain.pem").write_text("nothing")
+
+
+@pytest.mark.parametrize("damage", [_unreadable, _open_to_others, _another_leaf, _no_key, _no_chain])
+def test_a_damaged_device_does_not_boot(world: GpuWorld, damage: Callable[[Path], None]) -> None:
+    manufacture_device(world.folder, "gpu-1")
+    damage(world.folder / "devices/gpu-0")
+    with pytest.raises(ConfigurationError):
+        boot(world.folder)
+
+
+@pytest.mark.parametrize("damage", [_unreadable, _no_chain])
+def test_an_interrupted_manufacturing_is_completed(world: GpuWorld, damage: Callable[[Path], None]) -> None:
+    damage(world.folder / "devices/gpu-0")
+    manufacture_device(world.folder, "gpu-0")
+    again = GpuWorld(world.folder, boot(world.folder))
+    assert again.verify().device == world.rot.device
+
+
+def test_manufacturing_refuses_bad_names_and_foreign_keys(world: GpuWorld) -> None:
+    for name in ("", "../up", "GPU 0"):
+        with pytest.raises(ConfigurationError):
+            manufacture_device(world.folder, name)
+    shutil.copy(world.folder / "devices/gpu-0/leaf.pem", world.folder / "devices/gpu-0/identity.pem")
+    with pytest.raises(ConfigurationError):
+        manufacture_device(world.folder, "gpu-0")
+
+
+def test_emulation_is_said_aloud(tmp_path: Path) -> None:
+    with pytest.warns(EmulationWarning):
+        manufacture_device(tmp_path, "gpu-0", entropy=entropy(3))
+    from gpu_agent.hardware.root_of_trust import RootOfTrust
+
+    with pytest.warns(EmulationWarning):
+        RootOfTrust.load(tmp_path / "devices/gpu-0", os.urandom)

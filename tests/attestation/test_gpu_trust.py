@@ -1,0 +1,77 @@
+"""What verifiers of GPU evidence are configured with, and the statement key that a verified leaf certifies. Knows no session."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from gpu_world import Factory, GpuWorld
+
+from gpu_agent.platform import device_pki as pki
+from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_statement_key
+from shared.canonical import cbor_bytes, sha256
+from shared.crypto import ecc
+from shared.crypto.cose import p384_point, sign1
+from shared.errors import BadRequest, ConfigurationError, VerificationFailed
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> GpuWorld:
+    return GpuWorld.make(tmp_path_factory.mktemp("gpu"))
+
+
+def test_roots_name_their_set(world: GpuWorld) -> None:
+    assert set(world.roots.sets.values()) == {"EMULATED"}
+    key = ecc.private_key(lambda size: b"\x09" * size)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "NVIDIA Device Identity CA")])
+    builder = pki._authority(pki._builder(name, name, key.public_key(), key.public_key(), 5), crl_sign=True)
+    forged = pki.certificate_pem(builder.sign(key, pki.hashes.SHA384()))
+    with pytest.raises(ConfigurationError):
+        GpuRoots.load(forged)
+    for source in (b"", b"text", Path("/absent/gpu-roots.pem")):
+        with pytest.raises(ConfigurationError):
+            GpuRoots.load(source)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"gpu": {}}',
+        '{"gpu": {"driver_version": "1", "vbios_version": "1", "measurements": {"65": []}}}',
+    ],
+)
+def test_damaged_reference(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        GpuReference.load(text.encode())
+
+
+def test_reference_may_list_profiles(world: GpuWorld) -> None:
+    one = json.loads((world.folder / "trust/reference.json").read_bytes())["gpu"]
+    older = one | {"driver_version": "1.2"}
+    reference = GpuReference.load(json.dumps({"gpu": [older, one]}).encode())
+    assert world.verify(reference=reference).driver_version == one["driver_version"]
+
+
+def test_statement_key(world: GpuWorld) -> None:
+    gpu = world.verify()
+    key = verify_statement_key(gpu, world.rot.statement_certificate)
+    assert key == world.rot.statement_key.public_key()
+    kid = sha256(p384_point(gpu.leaf))
+    stranger = Factory().leaf.key
+    good = ["gput/statement-key", bytes(32), p384_point(stranger.public_key())]
+    with pytest.raises(VerificationFailed):
+        verify_statement_key(gpu, sign1(cbor_bytes(good), stranger, kid=kid))
+    for payload in (
+        ["gput/other", *good[1:]],
+        good[:2],
+        [good[0], b"short", good[2]],
+        [good[0], good[1], b"\x04" * 97],
+        {},
+    ):
+        with pytest.raises((VerificationFailed, BadRequest)):
+            verify_statement_key(gpu, sign1(cbor_bytes(payload), world.rot._leaf, kid=kid))
