@@ -28,7 +28,7 @@ from shared.attestation.one_time_keys import decoded
 from shared.claims import Claim
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey, fingerprint, load_public
-from shared.errors import ConfigurationError, NotAuthenticated
+from shared.errors import BadRequest, ConfigurationError, NotAuthenticated
 from shared.names import Role
 from shared.service.app import create_service_app
 from shared.service.callers import require
@@ -119,10 +119,10 @@ def create_platform_app(
     Raises:
         ConfigurationError: the installation is incomplete or a key file unusable.
     """
-    place = Installation(settings.state_dir)
+    place = settings.installation
     enclave = load_enclave(place, settings.cvms)
     tokens = {name: read_private(place.token(name), "the token").decode() for name in enclave.cvms}
-    key, orchestrator = PartyKey.load(place.mux_key), load_public(settings.orchestrator_key.read_bytes())
+    key, orchestrator = PartyKey.load(place.mux_key), _orchestrator_key(settings.orchestrator_key)
     upgrade(settings.store_url, "gpu_agent.platform")
     store = Store(settings.store_url)
     peers = Peers(transports=transports or {}, entropy=system_entropy)
@@ -150,6 +150,17 @@ def create_platform_app(
     app.include_router(mux_routes(MuxControl(place.gpus(), bind)))
     app.include_router(cvm_routes(enclave, tokens))
     return app
+
+
+def _orchestrator_key(path: FilePath) -> bytes:
+    try:
+        return load_public(path.read_bytes())
+    except (OSError, BadRequest):
+        raise ConfigurationError(
+            f"{path.name} is not the orchestrator's public key",
+            code="key-file",
+            remedy="write its identity's .pub there",
+        ) from None
 
 
 def _only(orchestrator: bytes) -> KeyResolver:

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
+from gpu_agent.platform.files import Installation
 from shared.service.settings import ServiceSettings
 
 
@@ -16,9 +17,14 @@ class PlatformSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="GPUT_PLATFORM_", extra="forbid", env_nested_delimiter="__")
 
     agent_url: str = Field(description="Base URL of the GPU agent whose MUX follows this platform.")
-    state_dir: Path = Field(description="The manufactured installation folder.")
+    state_dir: Path | None = Field(None, description="The manufactured installation folder; data_dir if absent.")
     orchestrator_key: Path = Field(description="Public key (PEM) of the orchestrator that may switch the MUX.")
     cvms: dict[str, list[Path]] = Field(
         default_factory=dict,
         description="CVM name -> measured code folders; by default the installed packages, as manufactured.",
     )
+
+    @property
+    def installation(self) -> Installation:
+        """The manufactured installation that this platform serves."""
+        return Installation(self.state_dir or self.data_dir)

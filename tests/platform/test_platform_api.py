@@ -291,13 +291,21 @@ def test_an_incomplete_installation_does_not_start(world: World) -> None:
         create_platform_app(world.settings(state_dir=world.directory / "nowhere"), URL)
 
 
+def test_a_bad_orchestrator_key_does_not_start(world: World) -> None:
+    for content in (None, b"", b"nonsense"):
+        world.public.unlink(missing_ok=True)
+        if content is not None:
+            world.public.write_bytes(content)
+        with pytest.raises(ConfigurationError), pytest.warns(EmulationWarning):
+            create_platform_app(world.settings(), URL)
+
+
 @pytest.mark.processes
 def test_the_process_serves_until_told_to_stop(world: World) -> None:
     environment = {
         **os.environ,
-        "GPUT_PLATFORM_DATA_DIR": str(world.directory / "data"),
+        "GPUT_PLATFORM_DATA_DIR": str(world.place.root),
         "GPUT_PLATFORM_AGENT_URL": AGENT,
-        "GPUT_PLATFORM_STATE_DIR": str(world.place.root),
         "GPUT_PLATFORM_ORCHESTRATOR_KEY": str(world.public),
     }
     with subprocess.Popen(
