@@ -23,6 +23,8 @@ from shared.service.sse import Event, iter_sse
 SCRIPT = str(Path(__file__).with_name("echo_service.py"))
 ROOT = str(Path(__file__).parents[2])
 
+pytestmark = pytest.mark.processes
+
 
 class Process:
     """One running echo service."""

@@ -21,7 +21,8 @@ def upgrade() -> None:
         "replay_nonces",
         sa.Column("fingerprint", sa.Text, primary_key=True),
         sa.Column("nonce", sa.LargeBinary(64), primary_key=True),
-        sa.Column("expires", sa.Double, nullable=False, index=True),
+        sa.Column("expires", sa.Double, nullable=False),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "idempotent_replies",
