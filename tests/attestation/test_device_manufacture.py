@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from gpu_world import NONCE, GpuWorld, boot, entropy
+from gpu_evidence_world import NONCE, GpuWorld, boot, entropy
 
 import gpu_agent
 import shared

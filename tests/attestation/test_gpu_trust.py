@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from gpu_world import Factory, GpuWorld
+from gpu_evidence_world import Factory, GpuWorld
 
 from gpu_agent.platform import device_pki as pki
 from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_statement_key

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from gpu_world import AT, NONCE, Factory, GpuWorld
+from gpu_evidence_world import AT, NONCE, Factory, GpuWorld
 
 from gpu_agent.hardware.firmware import measure_firmware
 from gpu_agent.platform import device_pki as pki
