@@ -33,5 +33,6 @@ class Mux:
             raise Conflict(
                 f"port {port!r} is not bound to the GPU now",
                 code="port-not-bound",
+                retry_after_s=0,
                 remedy="Wait until the platform has switched the MUX, then send the same bytes again.",
             )

@@ -1,0 +1,192 @@
+"""Copy records on a real device: everything out of grant, order, epoch or time is refused and leaves zeros (attacks H07-H09, V02-V05)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from gpu_world import NOW, RECORD_BYTES, Holder, World, records
+
+from shared.errors import GputError
+from shared.names import RegionKind, holder_port
+from shared.wire import gpu
+from shared.wire.copy import CLOSING, DATA, HEADER_BYTES
+
+DATA_BYTES = records(32)
+
+
+def refused(holder: Holder, record: bytes) -> str:
+    with pytest.raises(GputError) as caught:
+        holder.copy(record)
+    return caught.value.code
+
+
+def region_bytes(world: World, holder: Holder) -> bytes:
+    info = next(r for r in world.regions if r.handle == holder.grant.region)
+    return bytes(world.hbm.view(info.address, info.length))
+
+
+def flipped(record: bytes, at: int) -> bytes:
+    return record[:at] + bytes([record[at] ^ 1]) + record[at + 1 :]
+
+
+FAULTS: dict[str, Callable[[list[bytes], Holder], bytes]] = {
+    "ciphertext flipped": lambda r, h: flipped(r[1], HEADER_BYTES + 5),
+    "tag flipped": lambda r, h: flipped(r[1], len(r[1]) - 1),
+    "index flipped": lambda r, h: flipped(r[1], 16),
+    "total flipped": lambda r, h: flipped(r[1], 20),
+    "skipped": lambda r, h: r[2],
+    "closing too early": lambda r, h: r[-1],
+    "other bytes at a used counter": lambda r, h: flipped(r[0], HEADER_BYTES),
+    "kind exchanged": lambda r, h: h.record(CLOSING, 1, 3, bytes(1000), h.fresh_channel()),
+    "wrong key": lambda r, h: h.record(DATA, 1, 3, bytes(1000), h.fresh_channel()),
+    "short chunk": lambda r, h: h.record(DATA, 1, 3, bytes(999), h.fresh_channel()),
+    "long chunk": lambda r, h: h.record(DATA, 1, 3, bytes(1001), h.fresh_channel()),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_kills_the_grant_and_erases_what_it_wrote(world: World, fault: str) -> None:
+    world.set_up()
+    holder = world.install()
+    sealed = holder.seal(DATA_BYTES)
+    assert holder.copy(sealed[0]).received == 1000
+    assert any(region_bytes(world, holder))
+    assert refused(holder, FAULTS[fault](sealed, holder)) == "copy-refused"
+    assert not any(region_bytes(world, holder))
+    assert refused(holder, sealed[1]) == "copy-refused"  # also what would have been right
+    assert refused(holder, sealed[0]) == "copy-refused"
+    assert world.phase(holder.grant.region) == "DIRTY"
+    _, opened, _ = world.open_epoch(holder.grant.epoch)
+    assert not opened.fenced[0].published
+    assert world.refused(world.train_command(holder)) == "out-of-order"
+    world.run(gpu.Scrub(region=holder.grant.region))
+    assert world.phase(holder.grant.region) == "CLEAN"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"records": 31}, {"chunks": 2}, {"length": 1}, {"visit": "v_" + "z" * 16}, {"commitment": "00" * 32}, {"salt": bytes(32)}],
+    ids=lambda c: next(iter(c)),
+)
+def test_a_closing_record_that_states_anything_else_publishes_nothing(world: World, changes: dict[str, Any]) -> None:
+    world.set_up()
+    holder = world.install()
+    *chunks, closing = holder.seal(DATA_BYTES, **changes)
+    for record in chunks:
+        holder.copy(record)
+    assert refused(holder, closing) == "copy-refused"
+    assert not any(region_bytes(world, holder))
+    assert world.phase(holder.grant.region) == "DIRTY"
+
+
+def test_a_byte_identical_repeat_is_acknowledged_without_effect(world: World) -> None:
+    world.set_up()
+    holder = world.install()
+    sealed = holder.seal(DATA_BYTES)
+    for record in sealed:
+        first, again = holder.copy(record), holder.copy(record)
+        assert first == again
+    stored = region_bytes(world, holder)
+    assert stored[: len(DATA_BYTES)] == DATA_BYTES
+    for record in sealed:
+        assert holder.copy(record).published
+    assert region_bytes(world, holder) == stored
+    # The closing record has consumed the grant: nothing further is written, and nothing is lost.
+    extra = holder.record(DATA, len(sealed), len(sealed) - 1, b"more", holder.channel)
+    assert refused(holder, extra) == "copy-refused"
+    assert world.phase(holder.grant.region) == "PUBLISHED"
+    assert region_bytes(world, holder) == stored
+
+
+def test_a_fence_kills_the_key_before_anything_is_looked_at(world: World) -> None:
+    world.set_up()
+    holder = world.install()
+    sealed = holder.seal(DATA_BYTES)
+    holder.copy(sealed[0])
+    _, opened, _ = world.open_epoch(holder.grant.epoch)
+    assert [(c.published, c.records, c.commitment) for c in opened.fenced] == [(False, 0, None)]
+    for record in sealed:
+        assert refused(holder, record) == "no-grant"
+    assert world.phase(holder.grant.region) == "DIRTY"
+
+
+def test_the_ports_and_epochs_of_others_open_nothing(world: World) -> None:
+    world.set_up()
+    holder, other = world.install(), world.install(region=1, holder="south", port=holder_port("south"))
+    record = holder.seal(DATA_BYTES)[0]
+    with pytest.raises(GputError) as caught:
+        world.device.copy(other.grant.port, record)
+    assert caught.value.code == "no-grant"
+    mine, theirs = holder.grant, other.grant
+    moved = record[:8] + theirs.epoch.to_bytes(4, "little") + theirs.region.to_bytes(4, "little") + record[16:]
+    assert refused(Holder(world.device, theirs, other.secret, other.installed), moved) == "copy-refused"
+    assert holder.copy(record).received == mine.chunk_bytes  # no fault of anybody else kills this one
+    assert refused(holder, b"GPTR" + bytes(60)) == "malformed-copy-record"
+    assert refused(holder, record[:40]) == "malformed-copy-record"
+    assert holder.copy(holder.seal(DATA_BYTES, holder.fresh_channel())[0]).received == mine.chunk_bytes
+
+
+def test_a_grant_expires(world: World) -> None:
+    world.set_up()
+    holder = world.install()
+    sealed = holder.seal(DATA_BYTES)
+    holder.copy(sealed[0])
+    world.now[0] = NOW + 600
+    assert refused(holder, sealed[1]) == "copy-refused"
+    assert not any(region_bytes(world, holder))
+
+
+GRANTS: list[tuple[str, dict[str, Any]]] = [
+    ("wrong-session", {"session": "s_" + "z" * 16}),
+    ("wrong-life", {"life": 2}),
+    ("wrong-port", {"port": "orchestrator"}),
+    ("wrong-port", {"port": "holder-south"}),
+    ("wrong-record-size", {"record_bytes": RECORD_BYTES - 8}),
+    ("grant-too-large", {"records": 64 * 1024 // RECORD_BYTES + 1, "byte_budget": 2**30}),
+    ("over-budget", {"byte_budget": 32 * RECORD_BYTES - 1}),
+    ("grant-expired", {"expires_at": int(NOW)}),
+]
+
+
+@pytest.mark.parametrize(("code", "changes"), GRANTS, ids=lambda value: str(value)[:40])
+def test_a_grant_must_fit_what_the_gpu_knows(world: World, code: str, changes: dict[str, Any]) -> None:
+    world.set_up()
+    epoch, _, _ = world.open_epoch()
+    assert world.refused(gpu.InstallGrant(grant=world.grant(epoch, **changes))) == code
+    world.run(gpu.InstallGrant(grant=world.grant(epoch)))  # nothing was spoilt
+
+
+def test_no_grant_without_epoch_scrub_or_over_the_model(world: World) -> None:
+    world.set_up()
+    epoch, _, _ = world.open_epoch()
+    assert world.refused(gpu.InstallGrant(grant=world.grant(epoch + 1))) == "epoch-dead"
+    for region in world.regions:
+        if region.kind is not RegionKind.DATASET:
+            grant = world.grant(epoch).model_copy(update={"region": region.handle})
+            assert world.refused(gpu.InstallGrant(grant=grant)) == "wrong-region-kind"
+    unknown = world.grant(epoch).model_copy(update={"region": 99})
+    assert world.refused(gpu.InstallGrant(grant=unknown)) == "unknown-region"
+    holder = world.visit(DATA_BYTES)
+    next_epoch, _, _ = world.open_epoch()
+    assert world.refused(gpu.InstallGrant(grant=world.grant(next_epoch))) == "out-of-order"  # L2: not scrubbed
+    world.train(holder)
+    assert world.refused(gpu.InstallGrant(grant=world.grant(next_epoch))) == "out-of-order"
+    world.run(gpu.Scrub(region=holder.grant.region))
+    world.run(gpu.InstallGrant(grant=world.grant(next_epoch)))
+    assert world.refused(gpu.InstallGrant(grant=world.grant(next_epoch, region=1))) == "epoch-used"
+    again, _, _ = world.open_epoch()
+    reused = world.grant(again, region=1, visit=holder.grant.visit)
+    assert world.refused(gpu.InstallGrant(grant=reused)) == "visit-reused"
+
+
+def test_epochs_increase_and_unknown_ones_are_not_killed(world: World) -> None:
+    world.set_up()
+    world.open_epoch(epoch=5)
+    for epoch in (5, 4, 1):
+        assert world.refused(gpu.OpenEpoch(epoch=epoch, entropy=bytes(32))) == "epoch-not-next"
+    assert world.refused(gpu.OpenEpoch(epoch=6, entropy=bytes(32), kills=[6])) == "unknown-epoch"
+    _, opened, _ = world.open_epoch(5, 3, epoch=7)  # 3 was never opened, but is below: dead for good
+    assert opened.fenced == []
+    assert world.run(gpu.Status())[0].epochs == [7]
