@@ -67,24 +67,31 @@ def create_service_app(
         bearer=bearer,
         base_urls=_base_urls(keys, replay, base_url, settings),
     )
-    app = FastAPI(
+    return _furnished(_bare_app(title, version, _lifespan(state, lifespan)), state)
+
+
+def _furnished(app: FastAPI, state: ServiceState) -> FastAPI:
+    app.state.service = state
+    app.add_middleware(
+        RequestMiddleware, registry=state.registry, entropy=state.entropy, max_body_bytes=state.settings.max_body_bytes
+    )
+    install_problems(app)
+    app.include_router(_probes(state, app.title, app.version))
+    _install_openapi(app)
+    return app
+
+
+def _bare_app(title: str, version: str, lifespan: Lifespan) -> FastAPI:
+    return FastAPI(
         title=title,
         version=version,
-        lifespan=_lifespan(state, lifespan),
+        lifespan=lifespan,
         openapi_url="/v1/openapi.json",
         docs_url=None,  # FastAPI's pages load scripts from the internet
         redoc_url=None,
         # Exporters could be turned on by an environment that the untrusted platform controls, and carry exception texts away.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    app.state.service = state
-    app.add_middleware(
-        RequestMiddleware, registry=state.registry, entropy=entropy, max_body_bytes=settings.max_body_bytes
-    )
-    install_problems(app)
-    app.include_router(_probes(state, title, version))
-    _install_openapi(app)
-    return app
 
 
 def _base_urls(

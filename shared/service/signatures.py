@@ -153,14 +153,7 @@ async def verify_request(
             `content-digest-mismatch`.
     """
     claim = _parse(parts, has_body=body is None or len(body) > 0)
-    if abs(now - claim.created) > replay.window_s:
-        raise NotAuthenticated(
-            "the request was signed too long ago, or by a clock that runs ahead",
-            code="signature-stale",
-            remedy="Sign the request again; compare the clocks of both machines.",
-            expected=f"created within {replay.window_s:.0f} s of {int(now)}",
-            got=str(claim.created),
-        )
+    _check_age(claim.created, now, replay.window_s)
     known = await keys(claim.keyid)
     if known is None or fingerprint(known.public_key) != claim.keyid:
         raise NotAuthenticated(
@@ -180,6 +173,17 @@ async def verify_request(
         check_digest(signed_digest(parts), sha256(body))
     await replay.remember(claim.keyid, claim.nonce, claim.created)
     return Caller(claim.keyid, known.name, known.roles)
+
+
+def _check_age(created: int, now: float, window_s: float) -> None:
+    if abs(now - created) > window_s:
+        raise NotAuthenticated(
+            "the request was signed too long ago, or by a clock that runs ahead",
+            code="signature-stale",
+            remedy="Sign the request again; compare the clocks of both machines.",
+            expected=f"created within {window_s:.0f} s of {int(now)}",
+            got=str(created),
+        )
 
 
 def signed_digest(parts: RequestParts) -> bytes:
