@@ -132,7 +132,7 @@ class SpdmResponder:
         self._hooks.check_resume(exchange.vendor, exchange.random, exchange.point)
         private = ecc.private_key(self._entropy)
         handshake = schedule.handshake_secret(ecc.shared_x(private, exchange.point))
-        response_id = int.from_bytes(self._entropy(2), "little")
+        response_id = self._response_id(exchange.request_id)
         unsigned = spdm.key_exchange_rsp_unsigned(
             response_id, self._entropy(spdm.RANDOM_BYTES), ecc.point(private.public_key())
         )
@@ -142,6 +142,16 @@ class SpdmResponder:
         self._pending = _Pending(exchange, session_id, handshake, transcript + signature)
         self._state = State.KEYED
         return unsigned + signature + self._pending.verify_data
+
+    def _response_id(self, request_id: int) -> int:
+        """Our half of a session id, 16 bits.
+
+        The top bit makes a record's first four bytes unlike any clear message's header (Param2 is below 0x80 there), and the id differs
+        from that of the session that stands: the requester chooses its half, so neither may be left to chance.
+        """
+        chosen = int.from_bytes(self._entropy(2), "little") | 0x8000
+        taken = self._session is not None and self._session[0] == request_id | chosen << 16
+        return chosen ^ 1 if taken else chosen
 
     def _finish(self, pending: _Pending, data: bytes) -> bytes:
         message = pending.opening.open(data)

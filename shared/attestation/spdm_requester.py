@@ -14,9 +14,9 @@ from base64 import b64encode
 from collections.abc import Callable
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from shared.attestation.gpu_chain import public_key
 from shared.canonical import sha384
 from shared.crypto import ecc, schedule
 from shared.crypto.secret import Secret
@@ -169,12 +169,10 @@ class SpdmRequester:
 
 def _leaf_key(certificates: list[bytes]) -> ec.EllipticCurvePublicKey:
     try:
-        key = x509.load_der_x509_certificate(certificates[-1]).public_key()
-    except (ValueError, IndexError, UnsupportedAlgorithm):
+        leaf = x509.load_der_x509_certificate(certificates[-1])
+    except (ValueError, IndexError, x509.InvalidVersion):
         raise VerificationFailed("the device's leaf certificate is malformed", code="leaf-malformed") from None
-    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp384r1":
-        raise VerificationFailed("the device's leaf key is not P-384", code="leaf-malformed")
-    return key
+    return public_key(leaf)
 
 
 def _pem(der: bytes) -> str:

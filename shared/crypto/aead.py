@@ -7,7 +7,7 @@ mask; the counter is incremented *before* use, never sent, never reused, and its
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NoReturn
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -42,6 +42,8 @@ class _Channel:
         raw = key.reveal() if isinstance(key, Secret) else key
         if len(raw) != KEY_BYTES or len(iv_mask) != IV_BYTES or (wide and (channel_counter or iv_mask != NO_MASK)):
             raise ProtocolViolation(f"{label}: wrong key, mask or counter form", code="bad-channel-key")
+        if not 0 <= channel_counter < 2**64:
+            raise ProtocolViolation(f"{label}: channel counter exhausted", code="counter-exhausted")
         if not any(raw):
             raise ProtocolViolation(f"{label}: an all-zero key is refused", code="bad-channel-key")
         self.label = label
@@ -84,6 +86,10 @@ class _Channel:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.label!r}, counter={self.counter})"
+
+    def __reduce__(self) -> NoReturn:
+        # Two channels with one key and one counter would use an IV twice.
+        raise TypeError("a channel is neither copied nor pickled")
 
 
 class SealingChannel(_Channel):
