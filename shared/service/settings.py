@@ -5,6 +5,7 @@ Order of precedence: arguments, environment (`env_prefix` of the subclass), TOML
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -79,6 +80,7 @@ class ServiceSettings(BaseSettings):
         Raises:
             ConfigurationError: the file is absent or not TOML, a setting is missing, unknown or wrong; names each.
         """
+        _refuse_unknown_variables(cls)
         token = _file_values.set(_read_toml(config) if config is not None else {})
         try:
             return cls(**overrides)
@@ -109,6 +111,20 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigurationError(
             f"configuration file {path} is not TOML: {error}", remedy="Correct the file."
         ) from error
+
+
+def _refuse_unknown_variables(cls: type[ServiceSettings]) -> None:
+    """A mistyped variable must not be ignored: it may have been meant to make something stricter."""
+    prefix = cls.model_config.get("env_prefix", "")
+    if prefix == ServiceSettings.model_config.get("env_prefix"):
+        return  # shared by all services, so another's variable is not a mistake here
+    for variable in sorted(os.environ):
+        name = variable[len(prefix) :].lower().split("__")[0]
+        if variable.upper().startswith(prefix) and name not in cls.model_fields:
+            raise ConfigurationError(
+                f"the environment sets {variable}, but there is no setting {name}",
+                remedy=f"Correct its name; the settings are {', '.join(cls.model_fields)}.",
+            )
 
 
 def _explained(cls: type[ServiceSettings], error: ValidationError | SettingsError) -> ConfigurationError:

@@ -75,6 +75,14 @@ def test_a_wrong_setting_is_named_with_its_variable(tmp_path: Path, text: str, n
     assert "hunter2" not in f"{caught.value} {caught.value.remedy}"
 
 
+def test_a_mistyped_variable_is_not_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAMPLE_DATASETS__B", "/b")
+    assert Settings.load(data_dir=tmp_path).datasets == {"b": Path("/b")}
+    monkeypatch.setenv("SAMPLE_ALOW_EMULATED", "false")
+    with pytest.raises(ConfigurationError, match="SAMPLE_ALOW_EMULATED"):
+        Settings.load(data_dir=tmp_path)
+
+
 def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError, match=r"nowhere\.toml"):
         Settings.load(tmp_path / "nowhere.toml")
