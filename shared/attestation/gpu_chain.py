@@ -127,6 +127,19 @@ def _check_links(chain: list[x509.Certificate]) -> None:
             raise _broken("a certificate of the GPU's chain was not issued by the next one") from None
     if any(not _may_issue(authority) for authority in chain[1:]) or not _may_only_sign(chain[0]):
         raise _broken("the GPU's leaf is not a signing key, or is an authority")
+    for depth, certificate in enumerate(chain):
+        _check_extensions(certificate, issuers_below=depth - 1)
+
+
+def _check_extensions(certificate: x509.Certificate, *, issuers_below: int) -> None:
+    """No critical extension that is not judged here (RFC 5280 4.2), no path longer than allowed (RFC 5280 6.1.4 (m))."""
+    for extension in _extensions(certificate):
+        if isinstance(extension.value, x509.BasicConstraints):
+            limit = extension.value.path_length
+            if limit is not None and limit < issuers_below:
+                raise _broken("an issuer in the GPU's chain allows fewer authorities below it")
+        elif extension.critical and not isinstance(extension.value, x509.KeyUsage):
+            raise _broken(f"the GPU's chain has the critical extension {extension.oid.dotted_string}, which is unknown")
 
 
 def _may_issue(certificate: x509.Certificate) -> bool:
@@ -175,14 +188,15 @@ def identity_of(chain: list[x509.Certificate]) -> tuple[str, str]:
 
     A switch hangs under the same root, so the root alone does not make a GPU.
     """
-    serial = chain[1].serial_number.to_bytes(20, "big").lstrip(b"\0")
+    serial = chain[1].serial_number  # X.509 serials may be negative: compared as a number, not as bytes
+    kind, pdi = divmod(serial, 1 << 64)
     info = _device_info(chain[0]).split(":")
-    if len(serial) != 9 or serial[0] != GPU_IDENTITY or len(info) != 3 or not info[1].startswith("G"):
+    if kind != GPU_IDENTITY or len(info) != 3 or not info[1].startswith("G"):
         raise VerificationFailed(
             "the certified device is not a GPU", code="gpu-device-type", expected="identity serial 41…, maker:G…:serial",
-            got=f"{serial.hex()}, {':'.join(info)}"[:120],
+            got=f"{serial:x}, {':'.join(info)}"[:120],
         )  # fmt: skip
-    return info[1], serial[1:].hex()
+    return info[1], f"{pdi:016x}"
 
 
 def _device_info(leaf: x509.Certificate) -> str:

@@ -2,11 +2,12 @@
 
 Steps (reference h100.md section 10), in order; the first that fails raises and nothing after it runs:
 
-     1  layout of every field                          6  DICE: DeviceID is the identity's key; firmware id as certified
-     2  five certificates to a pinned root             7  nonce
-     3  links, P-384, CA flags, key usage, validity    8  report signature by the leaf
-     4  the root's set is one that counts              9  feature flag: a single passed-through GPU
-     5  the device is a GPU                           10  measurements against reference values
+     1  layout of every field                          7  firmware id as certified
+     2  five certificates to a pinned root             8  nonce
+     3  links, P-384, CA flags, key usage, validity    9  report signature by the leaf
+     4  the device is a GPU                           10  feature flag: a single passed-through GPU
+     5  DICE: DeviceID is the identity's key          11  measurements against reference values
+     6  the root's set is one that counts
 
 Not here: RIM documents and OCSP; reference values come from the trust folder. The nonce's freshness is the caller's.
 """
@@ -35,8 +36,9 @@ CHECKS = (
     "layout",
     "certificate-chain",
     "links",
-    "root-set",
     "device-type",
+    "device-id",
+    "root-set",
     "firmware-id",
     "nonce",
     "signature",

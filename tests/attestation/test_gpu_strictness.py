@@ -1,0 +1,202 @@
+"""Hostile bytes and over-permissive issuers against the GPU verifier: refused within the error family. Knows no session."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from gpu_evidence_world import AT, NONCE, Factory, GpuWorld
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu_agent.platform import device_pki as pki
+from shared.attestation.gpu_chain import DeviceIdentity, identity_of, parse_chain, public_key, verify_chain, verify_dice
+from shared.attestation.gpu_report import parse_report
+from shared.attestation.gpu_verifier import verify_statement_key
+from shared.crypto import ecc
+from shared.errors import BadRequest, VerificationFailed
+from shared.wire.spdm import get_measurements
+
+FWID = b"f" * 48
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> GpuWorld:
+    return GpuWorld.make(tmp_path_factory.mktemp("gpu"))
+
+
+def pem_of(ders: list[bytes]) -> str:
+    return "".join(
+        f"-----BEGIN CERTIFICATE-----\n{base64.encodebytes(der).decode()}-----END CERTIFICATE-----\n" for der in ders
+    )
+
+
+def ders_of(chain: str) -> list[bytes]:
+    loaded = x509.load_pem_x509_certificates(chain.encode())
+    return [certificate.public_bytes(serialization.Encoding.DER) for certificate in loaded]
+
+
+# ------------------------------------------------------------------ hostile bytes
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=5000), st.booleans())
+def test_any_bytes_as_a_report(data: bytes, prefixed: bool) -> None:
+    with pytest.raises(BadRequest):
+        parse_report(get_measurements(NONCE) + data if prefixed else data)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 4), st.lists(st.tuples(st.integers(0, 4095), st.integers(1, 255)), min_size=1, max_size=4))
+def test_a_damaged_certificate(world: GpuWorld, which: int, damage: list[tuple[int, int]]) -> None:
+    """Also the stages behind the signature check, as hostile input would reach them if an earlier one were missing."""
+    ders = [bytearray(der) for der in ders_of(world.rot.chain_pem)]
+    for at, change in damage:
+        ders[which][at % len(ders[which])] ^= change
+    text = pem_of([bytes(der) for der in ders])
+    try:
+        device = verify_chain(text, world.roots.certificates, AT)
+    except VerificationFailed:
+        pass
+    else:  # two changes may cancel; a BIT STRING's unused-bits count lies outside of what the issuer signed
+        assert same_but_digest(device, verify_chain(world.rot.chain_pem, world.roots.certificates, AT))
+    stages: list[Callable[[list[x509.Certificate]], object]] = [
+        identity_of,
+        lambda chain: verify_dice(chain[0], public_key(chain[1])),
+    ]
+    for stage in stages:
+        try:
+            stage(parse_chain(text))
+        except VerificationFailed:
+            continue
+
+
+def same_but_digest(ours: DeviceIdentity, theirs: DeviceIdentity) -> bool:
+    return replace(ours, digest="") == replace(theirs, digest="")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 400), st.integers(1, 255))
+def test_a_damaged_statement_certificate(world: GpuWorld, at: int, change: int) -> None:
+    gpu, good = world.verify(), world.rot.statement_certificate
+    bad = bytearray(good)
+    bad[at % len(bad)] ^= change
+    with pytest.raises((VerificationFailed, BadRequest)):
+        verify_statement_key(gpu, bytes(bad))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 4129), st.integers(1, 255))
+def test_a_damaged_report_that_its_own_device_did_not_sign(world: GpuWorld, at: int, change: int) -> None:
+    bad = bytearray(world.report())
+    bad[at] ^= change
+    with pytest.raises((VerificationFailed, BadRequest)):
+        world.verify(bytes(bad))
+
+
+@pytest.mark.parametrize("half", [bytes(96), b"\xff" * 96, bytes(48) + b"\x01" * 48])
+def test_signatures_outside_of_the_group(world: GpuWorld, half: bytes) -> None:
+    with pytest.raises(VerificationFailed) as caught:
+        world.verify(world.report()[:-96] + half)
+    assert caught.value.code == "gpu-signature"
+
+
+# ------------------------------------------------------------------ what a genuine issuer may not have meant
+
+
+def leaf_with(extension: x509.ExtensionType, *, critical: bool) -> Callable[[pki.Issued, bytes], pki.Issued]:
+    """A maker of leaves that carry one more extension."""
+
+    def make(identity: pki.Issued, fwid: bytes) -> pki.Issued:
+        plain = pki.make_leaf(identity, fwid)
+        certificate = plain.certificate
+        builder = x509.CertificateBuilder(
+            certificate.issuer,
+            certificate.subject,
+            public_key(certificate),
+            certificate.serial_number,
+            pki._NOT_BEFORE,
+            pki._NO_END,
+            list(certificate.extensions),
+        ).add_extension(extension, critical=critical)
+        return pki.Issued(builder.sign(identity.key, hashes.SHA384()), plain.key)
+
+    return make
+
+
+UNKNOWN = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00")
+NAMES = x509.NameConstraints([x509.DNSName("elsewhere.invalid")], None)
+
+
+@pytest.mark.parametrize("extension", [UNKNOWN, NAMES])
+def test_a_critical_extension_that_nobody_judges(extension: x509.ExtensionType) -> None:
+    factory = Factory(leaf_with(extension, critical=True))
+    with pytest.raises(VerificationFailed) as caught:
+        verify_chain(factory.pem(), factory.roots.certificates, AT)
+    assert caught.value.code == "gpu-chain-broken"
+    tolerated = Factory(leaf_with(extension, critical=False))
+    assert verify_chain(tolerated.pem(), tolerated.roots.certificates, AT).product == "GH100"
+
+
+@pytest.mark.parametrize(("limit", "good"), [(0, False), (1, True), (None, True)])
+def test_a_path_longer_than_its_issuer_allows(limit: int | None, good: bool) -> None:
+    factory = Factory()
+    key = pki._new_key()
+    name = pki._name("EMULATED limited provisioner")
+    product = factory.product
+    builder = pki._builder(name, product.certificate.subject, key.public_key(), product.key.public_key(), 7)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=limit), critical=True)
+    builder = builder.add_extension(pki._usage(key_cert_sign=True), critical=True)
+    provisioner = pki.Issued(builder.sign(product.key, hashes.SHA384()), key)
+    identity = pki.make_identity(provisioner, b"\x02" * 8)
+    pem = factory.pem([pki.make_leaf(identity, FWID), identity, provisioner, product, factory.root])
+    if good:
+        assert verify_chain(pem, factory.roots.certificates, AT).pdi == "02" * 8
+        return
+    with pytest.raises(VerificationFailed) as caught:
+        verify_chain(pem, factory.roots.certificates, AT)
+    assert caught.value.code == "gpu-chain-broken"
+
+
+@pytest.mark.parametrize("first_byte", [0x00, 0x80, 0xFF])
+def test_an_identity_serial_of_another_kind(world: GpuWorld, first_byte: int) -> None:
+    """0x80 and 0xff make the serial negative; it is judged as a device type, not an accident of conversion."""
+    ders = [bytearray(der) for der in ders_of(world.rot.chain_pem)]
+    serial = bytes([0x02, 0x09, 0x41]) + bytes.fromhex(world.rot.device)  # DER INTEGER, 9 bytes
+    at = ders[1].index(serial)
+    ders[1][at + 2] = first_byte
+    ders[1][at + 3] = 0x80 if first_byte == 0 else ders[1][at + 3]  # a leading zero must be needed in DER
+    with pytest.raises(VerificationFailed) as caught:
+        identity_of(parse_chain(pem_of([bytes(der) for der in ders])))
+    assert caught.value.code == "gpu-device-type"
+
+
+def test_a_pdi_with_leading_zeros_keeps_its_length() -> None:
+    factory = Factory()
+    identity = pki.make_identity(factory.provisioner, bytes(7) + b"\x09")
+    pem = factory.pem([pki.make_leaf(identity, FWID), identity, *factory.levels[2:]])
+    assert verify_chain(pem, factory.roots.certificates, AT).pdi == "0000000000000009"
+
+
+def test_an_expired_chain_is_not_called_forged() -> None:
+    factory = Factory()
+    short = factory.leaf.certificate
+    builder = x509.CertificateBuilder(
+        short.issuer, short.subject, public_key(short), short.serial_number, pki._NOT_BEFORE,
+        short.not_valid_before_utc.replace(year=2024), list(short.extensions),
+    )  # fmt: skip
+    expired = builder.sign(factory.identity.key, hashes.SHA384())
+    pem = factory.pem([pki.Issued(expired, factory.leaf.key), *factory.levels[1:]])
+    with pytest.raises(VerificationFailed) as caught:
+        verify_chain(pem, factory.roots.certificates, AT)
+    assert caught.value.code == "gpu-chain-expired"
+    forged = builder.sign(ecc.private_key(lambda size: b"\x05" * size), hashes.SHA384())
+    with pytest.raises(VerificationFailed) as caught:
+        verify_chain(
+            factory.pem([pki.Issued(forged, factory.leaf.key), *factory.levels[1:]]), factory.roots.certificates, AT
+        )
+    assert caught.value.code == "gpu-chain-broken"
