@@ -32,7 +32,9 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         _sync_folder(path.parent)
     except OSError as error:
         raise Unavailable(
-            f"{path.name} cannot be written: {error.strerror}", code="disk-full", remedy="Free space on the data volume."
+            f"{path.name} cannot be written: {error.strerror}",
+            code="disk-full",
+            remedy="Free space on the data volume.",
         ) from error
     finally:
         with suppress(FileNotFoundError):
@@ -104,5 +106,7 @@ class DigestStore:
             raise NotFound(f"No stored file has the digest {digest}", code="file-not-found", remedy="Upload it first.")
         got = file_digest(path, self._algorithm)
         if got != digest:
-            raise VerificationFailed("A stored file was changed on disk", code="stored-file-changed", expected=digest, got=got)
+            raise VerificationFailed(
+                "A stored file was changed on disk", code="stored-file-changed", expected=digest, got=got
+            )
         return path

@@ -26,3 +26,8 @@ def new_visit_id(entropy: Entropy) -> str:
 def new_channel_id(entropy: Entropy) -> str:
     """A fresh channel to a holder."""
     return _id("c", entropy(10))
+
+
+def new_checkpoint_name(entropy: Entropy) -> str:
+    """A fresh checkpoint; its name derives its key, so no name is used twice."""
+    return _id("k", entropy(10))

@@ -6,6 +6,7 @@ Rows point to files by digest; what is read from disk is checked against its dig
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -79,14 +80,15 @@ class Library:
         archive = open_archive(data)
         if archive.digest.hex() != digest:
             raise VerificationFailed("The archive is not the program in the path", code="digest-mismatch",
-                                     remedy="Upload under the program's own digest.", expected=digest, got=archive.digest.hex())  # fmt: skip
+                                     remedy="Upload under its own digest.", expected=digest, got=archive.digest.hex())  # fmt: skip
         name = sha256(data).hex()
         self.archives.put(data, name)
+        summary = program_summary(archive, len(data))
         row = {
             "digest": digest, "archive_sha256": name, "archive_bytes": len(data),
-            "summary": program_summary(archive, len(data)), "stored_at": self._clock(),
+            "summary": summary, "stored_at": self._clock(),
         }  # fmt: skip
-        return row["summary"], await self._insert_once(PROGRAMS, row, ("digest",))
+        return summary, await self._insert_once(PROGRAMS, row, ("digest",))
 
     async def archive_bytes(self, digest: str) -> bytes:
         """The archive of a program. Raises: NotFound (code `unknown-program`), VerificationFailed."""
@@ -128,10 +130,8 @@ class Library:
     async def known_for(self, manifest: Manifest, gpus: tuple[str, ...], allow_emulated: bool) -> Known:
         """What is known about the things that this manifest names."""
         programs = {}
-        try:
+        with suppress(NotFound):  # the check reports it with its field
             programs[manifest.program] = (await self.program(manifest.program)).manifest
-        except NotFound:
-            pass  # the check reports it with its field
         wanted = [weights_digest(manifest, program) for program in programs.values()]
         weights, validation = await self._store.read(lambda c: (_sizes(c, "weights"), _sizes(c, "validation")))
         return Known(

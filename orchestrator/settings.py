@@ -15,8 +15,12 @@ class OrchestratorSettings(ServiceSettings):
 
     model_config = SettingsConfigDict(env_prefix="GPUT_ORCHESTRATOR_", extra="forbid")
 
-    evidence: str = Field(description="where this CVM's evidence comes from, e.g. emulated:http://host:port/cvms/orchestrator")
-    evidence_token_file: Path = Field(description="file with the token that stands for the CVM's path to its quoting enclave")
+    evidence: str = Field(
+        description="where this CVM's evidence comes from, e.g. emulated:http://host:port/cvms/orchestrator"
+    )
+    evidence_token_file: Path = Field(
+        description="file with the token that stands for the CVM's path to its quoting enclave"
+    )
     agent_url: str = Field(description="base URL of the GPU agent as this service reaches it")
     agent_public_url: str | None = Field(default=None, description="base URL of the GPU agent as holders reach it")
     platform_url: str = Field(description="base URL of the platform's MUX control")
@@ -26,5 +30,7 @@ class OrchestratorSettings(ServiceSettings):
     )
     gpus: tuple[str, ...] = Field(default=("gpu-0",), min_length=1, description="ids of the GPUs of the pool")
     checkpoint_interval_s: float = Field(default=5.0, gt=0, description="seconds between sealed checkpoints")
-    visit_attempts: int = Field(default=3, ge=1, description="failed attempts before a visit is skipped where the quorum allows")
+    visit_attempts: int = Field(
+        default=3, ge=1, description="failed attempts before a visit is skipped where the quorum allows"
+    )
     max_upload_bytes: int = Field(default=8 << 30, ge=1 << 20, description="largest weights or validation file")

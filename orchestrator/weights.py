@@ -49,7 +49,9 @@ def map_weights(path: Path, plan: RegionPlan) -> WeightsMap:
     odd = sorted(set(header) ^ names)
     if odd:
         state = "is not in the weights file" if odd[0] in names else "is in the weights file but not in the program"
-        raise InvalidData(f"Tensor {odd[0]!r} {state}", code="weights-mismatch", remedy="Use this program's own weights.")
+        raise InvalidData(
+            f"Tensor {odd[0]!r} {state}", code="weights-mismatch", remedy="Use this program's own weights."
+        )
     return WeightsMap(path, tuple((placed, _place(placed, header, data_start, size)) for placed in plan.tensors))
 
 
@@ -82,7 +84,7 @@ def _place(placed: Placed, header: dict[str, Any], data_start: int, size: int) -
             f"Tensor {spec.name!r} has another dtype or shape than the program declares", code="weights-mismatch",
             expected=f"{DTYPES[spec.dtype]} {list(spec.shape)}", got=f"{dtype} {list(shape)}",
         )  # fmt: skip
-    if not (isinstance(begin, int) and 0 <= begin and end == begin + placed.size_bytes and data_start + end <= size):
+    if not (isinstance(begin, int) and begin >= 0 and end == begin + placed.size_bytes and data_start + end <= size):
         raise InvalidData(f"Tensor {spec.name!r} does not lie inside the weights file", code="weights-malformed")
     return data_start + begin
 

@@ -21,8 +21,8 @@ from shared.canonical import cbor_bytes, cbor_value
 from shared.crypto.schedule import checkpoint_key
 from shared.crypto.secret import Secret
 from shared.errors import VerificationFailed
-from shared.wire.gpu import CheckpointPart, Committed, Restore
 from shared.wire.gpu import Checkpoint as CheckpointCommand
+from shared.wire.gpu import CheckpointPart, Committed, Restore
 
 MAGIC = b"GPUT-CHECKPOINT-1\n"
 KEPT = 2
@@ -104,7 +104,12 @@ class Checkpoints:
 
 
 def _check_part(part: CheckpointPart, first: CheckpointPart, offset: int) -> None:
-    same = (part.total, part.model, part.optimiser, part.step) == (first.total, first.model, first.optimiser, first.step)
+    same = (part.total, part.model, part.optimiser, part.step) == (
+        first.total,
+        first.model,
+        first.optimiser,
+        first.step,
+    )
     if not same or part.offset != offset or part.length < 1:
         raise VerificationFailed("The GPU's checkpoint parts do not fit together", code="checkpoint-mismatch")
 
@@ -127,7 +132,9 @@ def _read_parts(path: Path) -> Iterator[tuple[int, int, list[bytes]]]:
             if len(raw) != 4 or length > min(MAX_HEADER, size):
                 raise damaged
             match cbor_value(file.read(length)):
-                case [int(offset), int(covered), list(lengths)] if all(isinstance(n, int) and 0 <= n <= size for n in lengths):
+                case [int(offset), int(covered), list(lengths)] if all(
+                    isinstance(n, int) and 0 <= n <= size for n in lengths
+                ):
                     yield offset, covered, [file.read(n) for n in lengths]
                 case _:
                     raise damaged

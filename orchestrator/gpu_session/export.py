@@ -42,12 +42,18 @@ async def export_model(life: GpuLife, plan: RegionPlan, path: Path, expected: st
             for record in batch.bulk:
                 got += file.write(record)
             if got != sum(length for _, length in group):
-                raise VerificationFailed("The GPU exported another number of bytes than asked for", code="export-mismatch")
+                raise VerificationFailed(
+                    "The GPU exported another number of bytes than asked for", code="export-mismatch"
+                )
         file.flush()
         digest = _digest(Path(file.name), start, plan)
         if digest != expected:
             raise VerificationFailed("The exported model is not the committed one", code="export-mismatch",
                                      expected=expected, got=digest)  # fmt: skip
+    return _described(path, digest)
+
+
+def _described(path: Path, digest: str) -> Exported:
     return Exported(digest, file_digest(path, "sha256"), path.stat().st_size)
 
 

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from orchestrator.gpu_session.link import AgentLink
-from shared.attestation.gpu_verifier import GpuReference, GpuRoots, VerifiedGpu, verify_gpu_evidence, verify_statement_key
+from shared.attestation.gpu_verifier import (
+    GpuReference,
+    GpuRoots,
+    VerifiedGpu,
+    verify_gpu_evidence,
+    verify_statement_key,
+)
 from shared.attestation.nonces import gpu_nonce
 from shared.attestation.spdm_requester import SpdmRequester, SpdmSession
 from shared.canonical import sha256
@@ -87,6 +93,8 @@ class GpuLife:
         self._root = Secret(root_key(self.master.reveal(), self.number))
         # Frames and SPDM records are counted: two at once would be out of order.
         self.turn = asyncio.Lock()
+        # Held while the GPU is at a holder's port: the orchestrator's port answers nobody then.
+        self.home = asyncio.Lock()
         self.verified: VerifiedGpu | None = None
         self.statement_key: Any = None
 
@@ -149,7 +157,7 @@ class GpuLife:
         self.verified = await asyncio.to_thread(
             verify_gpu_evidence, report, self._spdm.chain_pem, nonce=nonce, roots=self._room.roots,
             reference=self._room.reference, allowed_roots=self._policy.roots, allow_emulated=self._room.allow_emulated,
-            at=self._clock(),
+            at=self._clock(), measurements=self._policy.measurements,
         )  # fmt: skip
         if self._certificate:
             self.statement_key = verify_statement_key(self.verified, self._certificate)

@@ -5,8 +5,8 @@ Knows no holder and no visit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.gpu_session.bulk import batches, records_of
@@ -31,6 +31,7 @@ from shared.wire.gpu import (
     Measured,
     ProgramLoaded,
     RegionInfo,
+    RollBack,
     SetReady,
     Upload,
     UploadProgram,
@@ -39,14 +40,14 @@ from shared.wire.gpu import (
 
 @dataclass(frozen=True)
 class Placed:
-    """What lies where, and the initial model (None when a checkpoint is to be restored over it)."""
+    """What lies where, and the model that the GPU holds now."""
 
     placement: Placement
-    model: ModelState | None
+    model: ModelState
 
-    def body(self) -> dict[str, object]:
-        """As the journal keeps it."""
-        return {"placement": asdict(self.placement), "model": None if self.model is None else asdict(self.model)}
+
+Fill = Callable[[], Awaitable[ModelState]]
+"""How the model comes in when it is not the initial one: a checkpoint's restore."""
 
 
 class Placer:
@@ -55,8 +56,8 @@ class Placer:
     def __init__(self, life: GpuLife, state: SessionState, library: Library, entropy: Entropy) -> None:
         self._life, self._state, self._library, self._entropy = life, state, library, entropy
 
-    async def place(self, *, restoring: bool) -> Placed:
-        """Everything up to a ready GPU.
+    async def place(self, restore: Fill | None = None) -> Placed:
+        """Everything up to a ready GPU, with the initial model or the one that `restore` brings in.
 
         Raises:
             CommandRefused: `gpu-out-of-memory` and others. VerificationFailed: the GPU holds something else than it was given.
@@ -64,13 +65,26 @@ class Placer:
         archive = await self._library.archive_bytes(self._state.manifest.program)
         program = await self._library.program(self._state.manifest.program)
         regions = await self._configure(archive, program)
-        await self._upload_validation(regions)
-        committed = None if restoring else await self._init_model(program, regions)
-        await self._life.batch([SetReady()])
-        measured = (await self._life.batch([Measure(nonce=self._entropy(32))])).answer(0, Measured)
+        await self._upload_validation(regions.get(RegionKind.VALIDATION))
+        model = await (self._init_model(program, regions) if restore is None else restore())
+        measured = (await self._life.batch([SetReady(), Measure(nonce=self._entropy(32))])).answer(1, Measured)
         check_program(measured, self._state.manifest.program)
-        placement = _placement(regions, measured)
-        return Placed(placement, committed)
+        return Placed(_placement(regions, measured), model)
+
+    async def refill(self) -> tuple[Committed, Measured, bytes]:
+        """After a resumed life: program and validation data again, the model rolled back; (committed, measured, its nonce).
+
+        Raises:
+            CommandRefused, VerificationFailed, Unavailable.
+        """
+        archive = await self._library.archive_bytes(self._state.manifest.program)
+        records, placement = records_of(archive), self._state.placement
+        await self._life.batch([UploadProgram(length=len(archive), records=len(records))], records)
+        if placement is not None and placement.validation_region is not None:
+            await self._upload_validation_to(placement.validation_region)
+        nonce = self._entropy(32)
+        batch = await self._life.batch([SetReady(), RollBack(), Measure(nonce=nonce)])
+        return batch.answer(1, Committed), batch.answer(2, Measured), nonce
 
     async def _configure(self, archive: bytes, program: Archive) -> dict[RegionKind, RegionInfo]:
         manifest = self._state.manifest
@@ -94,12 +108,14 @@ class Placer:
                                      expected=manifest.program, got=answers.answer(1, ProgramLoaded).program)  # fmt: skip
         return {region.kind: region for region in answers.answer(2, Configured).regions}
 
-    async def _upload_validation(self, regions: dict[RegionKind, RegionInfo]) -> None:
+    async def _upload_validation(self, region: RegionInfo | None) -> None:
+        if region is not None:
+            await self._upload_validation_to(region.handle)
+
+    async def _upload_validation_to(self, region: int) -> None:
         validation = self._state.manifest.validation
-        if validation is None:
-            return
-        path = self._library.files["validation"].open(validation.dataset)
-        await self._upload(regions[RegionKind.VALIDATION], _file_pieces(path))
+        if validation is not None:
+            await self._upload(region, _file_pieces(self._library.files["validation"].open(validation.dataset)))
 
     async def _init_model(self, program: Archive, regions: dict[RegionKind, RegionInfo]) -> ModelState:
         manifest = self._state.manifest
@@ -109,13 +125,13 @@ class Placer:
         else:
             plan = plan_memory(program.manifest, manifest.training).model
             weights = map_weights(self._library.files["weights"].open(digest), plan)
-            await self._upload(regions[RegionKind.MODEL], weights.region_pieces(MAX_BULK_RECORD))
+            await self._upload(regions[RegionKind.MODEL].handle, weights.region_pieces(MAX_BULK_RECORD))
             answer = await self._life.batch([InitModel(source="uploaded")])
         return model_state(answer.answer(0, Committed))
 
-    async def _upload(self, region: RegionInfo, pieces: Iterator[tuple[int, bytes]]) -> None:
+    async def _upload(self, region: int, pieces: Iterator[tuple[int, bytes]]) -> None:
         for group in batches(((offset, data), len(data)) for offset, data in pieces if data):
-            commands = [Upload(region=region.handle, offset=o, length=len(d), records=1) for o, d in group]
+            commands = [Upload(region=region, offset=o, length=len(d), records=1) for o, d in group]
             await self._life.batch(commands, [data for _, data in group])
 
 

@@ -15,12 +15,12 @@ from shared.wire.visit import VisitRefusal, VisitReport
 Word = VisitReport | VisitRefusal
 
 
-class Recall(Exception):  # noqa: N818  # not an error: the runner's word to itself
+class Recall(Exception):  # not an error: the runner's word to itself
     """The visit is to be called back: why, and whether the holder is to blame."""
 
-    def __init__(self, reason: str, *, blame: bool) -> None:
+    def __init__(self, reason: str, *, blame: bool, skip: bool = False) -> None:
         super().__init__(reason)
-        self.reason, self.blame = reason, blame
+        self.reason, self.blame, self.skip = reason, blame, skip
 
 
 @dataclass

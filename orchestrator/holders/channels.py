@@ -188,7 +188,11 @@ class Channels:
         if channel is None or signed is None:
             return
         verified = verify_one_time_key(
-            signed, signing_key=channel.verified.signing_key, session=self._book.state.id, holder=holder, channel=channel.id
+            signed,
+            signing_key=channel.verified.signing_key,
+            session=self._book.state.id,
+            holder=holder,
+            channel=channel.id,
         )
         # A repeat of the key just used would be useless: the holder opens with each key once.
         if verified.digest != channel.last_key:
@@ -205,4 +209,3 @@ class Channels:
     def close(self, holder: str) -> None:
         """The holder's word is not good any more: it must open a new channel."""
         self._open.pop(holder, None)
-

@@ -73,7 +73,9 @@ def _parse(document: bytes) -> Approval:
         approval = Approval.model_validate(json_value(document))
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        raise BadRequest(f"The approval's field {first['loc']} is wrong: {first['msg']}", code="malformed-approval") from None
+        raise BadRequest(
+            f"The approval's field {first['loc']} is wrong: {first['msg']}", code="malformed-approval"
+        ) from None
     if json_bytes(approval.model_dump(mode="json")) != document:
         raise BadRequest("The approval is not in canonical form", code="not-canonical")
     return approval

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, insert, update
 
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.views import summary
+from orchestrator.sessions.visit_state import VisitState
 from orchestrator.tables import SESSIONS, VISITS
 from shared.errors import GputError, Unavailable
 from shared.service.changes import Changes
@@ -83,12 +84,11 @@ class Book:
         if self._broken:
             raise Unavailable("The session's book is closed after a failed commit", code="book-closed")
 
-    def _track(self, before: Any) -> None:
-        for visit in (before, self.state.current):
-            if visit is None:
-                continue
+    def _track(self, before: VisitState | None) -> None:
+        after = self.state.current
+        for visit in {id(v): v for v in (before, after) if v is not None}.values():
             view = visit.view(self.state.id)
-            if visit is self.state.current and visit is not before:
+            if visit is after and visit is not before:
                 self._new_visits[visit.id] = {"number": visit.number, **view}
             elif visit.id in self._new_visits:
                 self._new_visits[visit.id].update(view)
@@ -128,7 +128,9 @@ def _write_visits(connection: Connection, session: str, new: dict[str, Any], cha
     for visit, view in new.items():
         data = {key: value for key, value in view.items() if key != "number"}
         connection.execute(
-            insert(VISITS).values(id=visit, session=session, number=view["number"], holder=view["holder"], phase=view["phase"], data=data)
+            insert(VISITS).values(
+                id=visit, session=session, number=view["number"], holder=view["holder"], phase=view["phase"], data=data
+            )
         )
     for visit, view in changed.items():
         connection.execute(update(VISITS).where(VISITS.c.id == visit).values(phase=view["phase"], data=view))

@@ -44,7 +44,15 @@ class Catalogue:
         self._books: dict[str, Book] = {}
 
     async def submit(
-        self, signed: Signed, *, owner: str, owner_key: bytes, act: str, gpu: str, gpus: tuple[str, ...], allow_emulated: bool
+        self,
+        signed: Signed,
+        *,
+        owner: str,
+        owner_key: bytes,
+        act: str,
+        gpu: str,
+        gpus: tuple[str, ...],
+        allow_emulated: bool,
     ) -> Book:
         """Check a signed manifest whole and create its session; the same `act` answers the same session.
 
@@ -66,7 +74,14 @@ class Catalogue:
         return await self._store.read(lambda c: c.execute(statement).first()) is not None
 
     async def _create(
-        self, session: str, manifest: Manifest, document: bytes, signature: bytes, owner: str, owner_key: bytes, gpu: str
+        self,
+        session: str,
+        manifest: Manifest,
+        document: bytes,
+        signature: bytes,
+        owner: str,
+        owner_key: bytes,
+        gpu: str,
     ) -> None:
         at = self._clock()
         fact = new_fact(
@@ -110,9 +125,7 @@ class Catalogue:
         return book
 
     def _book(self, state: SessionState) -> Book:
-        return Book(
-            state, store=self._store, journal=self._journal, clock=self._clock, changes=Changes(self._stopping)
-        )
+        return Book(state, store=self._store, journal=self._journal, clock=self._clock, changes=Changes(self._stopping))
 
     async def _load(self, session: str) -> SessionState:
         statement = select(SESSIONS).where(SESSIONS.c.id == session)
@@ -139,6 +152,14 @@ class Catalogue:
             statement = statement.where(SESSIONS.c.phase == phase)
         return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
 
+    async def recently_ended(self, limit: int) -> list[dict[str, Any]]:
+        """Rows of the sessions that ended last, newest first."""
+        final = [phase.value for phase in SESSION.phases() if SESSION.final(phase)]
+        statement = (
+            select(SESSIONS).where(SESSIONS.c.phase.in_(final)).order_by(SESSIONS.c.updated_at.desc()).limit(limit)
+        )
+        return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
+
     async def row(self, session: str) -> dict[str, Any]:
         """A session's row. Raises: NotFound."""
         statement = select(SESSIONS).where(SESSIONS.c.id == session)
@@ -160,7 +181,9 @@ def fold(row: Mapping[Any, Any], facts: list[Fact]) -> SessionState:
     """
     document, owner_key = bytes(row["manifest"]), bytes.fromhex(row["owner_key"])
     if not facts or facts[0].kind != "session.submitted":
-        raise VerificationFailed(f"The journal of {row['id']} does not begin with its submission", code="journal-tampered")
+        raise VerificationFailed(
+            f"The journal of {row['id']} does not begin with its submission", code="journal-tampered"
+        )
     manifest, first = read_manifest(document), facts[0].body
     if manifest.digest().hex() != first["manifest"] or fingerprint(owner_key) != first["owner_key"]:
         raise VerificationFailed(f"The stored manifest of {row['id']} is not the submitted one", code="manifest-changed",

@@ -62,7 +62,9 @@ class SessionState:
     seq: int = 0
     updated_at: float = 0.0
     decisions: dict[str, str] = field(default_factory=dict)
-    claims: list[tuple[int, int]] = field(default_factory=list)  # (life, boot counter) asked for since the last opened life
+    claims: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # (life, boot counter) asked for since the last opened life
     life: int = 0
     boot_counter: int = 0
     device: str | None = None
@@ -176,7 +178,7 @@ def _life_opened(state: SessionState, body: dict[str, Any]) -> None:
 
 def _placed(state: SessionState, body: dict[str, Any]) -> None:
     state.placement = Placement(**body["placement"])
-    if body["model"] is not None:  # absent when a checkpoint is about to be restored over it
+    if body["model"] is not None:  # absent when `restored` follows
         state.initial = state.committed = ModelState(**body["model"])
         state.position = state.attempts = state.blamed = 0
         if state.first_validation is None:

@@ -84,7 +84,9 @@ def _translate(item: object) -> Finding:
     if fault.get("type") == "extra_forbidden":
         return Finding(path, "no such field or feature exists", "Remove the field.", "unsupported-feature")
     if fault.get("type") == "literal_error":
-        return Finding(path, f"{fault.get('input')!r} is not supported: {reason}", "Use a supported value.", "unsupported-feature")
+        return Finding(
+            path, f"{fault.get('input')!r} is not supported: {reason}", "Use a supported value.", "unsupported-feature"
+        )
     return Finding(path or "manifest", reason, "Correct the value.")
 
 

@@ -42,7 +42,19 @@ class VisitState:
     @classmethod
     def planned(cls, body: dict[str, Any], number: int, at: float) -> VisitState:
         """From the body of `visit.planned`."""
-        names = ("round", "index", "attempt", "holder", "cursor", "records", "first_step", "steps", "epoch", "fence_epoch", "region")
+        names = (
+            "round",
+            "index",
+            "attempt",
+            "holder",
+            "cursor",
+            "records",
+            "first_step",
+            "steps",
+            "epoch",
+            "fence_epoch",
+            "region",
+        )
         return cls(id=body["visit"], number=number, planned_at=at, **{name: body[name] for name in names})
 
     def move(self, machine: str, fact: str, by: Role, body: dict[str, Any], at: float) -> None:

@@ -43,7 +43,7 @@ async def recall(run: Run, why: Recall) -> None:
     run.arrivals.forget(visit.id)
     run.inboxes.withdraw(visit.holder, run.state.id, ("offer",))
     if visit.phase in _BEFORE_FENCE:
-        await run.mux.home()
+        await run.bring_home()
         ours = run.entropy(32)
         batch = await run.life.batch(
             [OpenEpoch(epoch=visit.fence_epoch, entropy=ours, kills=[visit.epoch]), Drain(), Scrub(region=visit.region)]
@@ -59,7 +59,7 @@ async def recall(run: Run, why: Recall) -> None:
 def _again(run: Run, why: Recall) -> bool:
     """Whether the stop is tried again: not when its holder has failed often enough and the others are a quorum."""
     state, visit = run.state, run.visit
-    if visit.holder not in state.active:
+    if why.skip or visit.holder not in state.active:
         return False
     worn_out = why.blame and state.blamed + 1 >= run.visit_attempts
     return not (worn_out and state.may_skip(visit.holder))
@@ -78,7 +78,8 @@ async def quarantine(run: Run, error: GputError) -> None:
     check_measured(run, batch.answer(2, Measured), nonce)
     if run.state.attempts >= run.visit_attempts:
         raise VerificationFailed(
-            f"The GPU's integrity broke {run.state.attempts} times at the same visit: {error.detail}", code="integrity-broken"
+            f"The GPU's integrity broke {run.state.attempts} times at the same visit: {error.detail}",
+            code="integrity-broken",
         )
     fact = VisitFact.QUARANTINED if visit.training is None else TrainingFact.QUARANTINED
     abandoned(run, fact, error.detail, blame=False, again=True)

@@ -1,7 +1,7 @@
 """One whole visit as its twelve steps in order (design 4.3). Knows the steps' order and their ways out, and nothing else.
 
-Commits: planned (with the previous visit's close) · granted, offered · reported · fenced, verified · trained, validated · and closed, which the
-next plan's commit makes durable before anything else leaves the house.
+Commits: planned (with the previous visit's close) · granted, offered · reported · fenced, verified · trained, validated · and closed,
+which the next plan's commit makes durable before anything else leaves the house.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ async def close(run: Run, verdict: Verdict) -> None:
     visit = run.visit
     with run.watch.step("epilogue"):
         batch = await run.life.batch(
-            [Commit(work=f"{visit.id}/commit"), Scrub(region=visit.region), CloseVisit(visit=visit.id)]
+            [Commit(work=f"{visit.id}/train"), Scrub(region=visit.region), CloseVisit(visit=visit.id)]
         )
     with run.watch.step("close"):
         check_scrub(run, batch.answer(1, Scrubbed))

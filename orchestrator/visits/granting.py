@@ -90,14 +90,12 @@ async def offer(run: Run, channel: Channel, granted: Granted) -> None:
         log_signature=b64encode(head.signature).decode(), log_from=seen,
         log_consistency=[node.hex() for node in state.tree.consistency(seen, head.head.size)],
     )  # fmt: skip
-    sealed = seal_offer(
-        document, visit_key=granted.key, one_time_key=granted.one_time_key, signing_key=run.signing_key
-    )
+    sealed = seal_offer(document, visit_key=granted.key, one_time_key=granted.one_time_key, signing_key=run.signing_key)
     fact = new_fact(VisitFact.OFFERED, visit=visit.id, log_size=head.head.size, log_root=head.head.root.hex())
     run.book.stage(fact, head_row(head))
     run.arrivals.expect(visit.id, visit.holder, visit.epoch)
     await run.commit()
     # The switch starts before the holder hears of it; the holder's checks take about as long as the switch.
-    switching = asyncio.ensure_future(run.mux.to_holder(visit.holder))
+    switching = asyncio.ensure_future(run.send_away(visit.holder))
     run.inboxes.post(visit.holder, kind="offer", session=state.id, offer=sealed)
     await switching

@@ -13,7 +13,16 @@ from orchestrator.visits.run import Run
 from shared.errors import GputError, VerificationFailed
 from shared.protocol.visit import VisitFact
 from shared.service.logging import get_logger
-from shared.wire.gpu import Drain, EpochOpened, Measure, Measured, OpenEpoch, ProgramLoaded, RegionContent, UploadProgram
+from shared.wire.gpu import (
+    Drain,
+    EpochOpened,
+    Measure,
+    Measured,
+    OpenEpoch,
+    ProgramLoaded,
+    RegionContent,
+    UploadProgram,
+)
 from shared.wire.visit import VisitRefusal, VisitReport
 
 _log = get_logger("visits")
@@ -35,6 +44,8 @@ async def word(run: Run) -> VisitReport:
         Recall: lease expired, refusal, veto, cancellation, or the holder lost its key.
     """
     visit = run.visit
+    if run.leaving():
+        raise Recall("the orchestrator is leaving", blame=False)
     said = await run.arrivals.word(visit.id, max(0.0, visit.details["expires_at"] - run.clock()))
     if isinstance(said, VisitRefusal):
         raise Recall(f"{visit.holder} refused: {said.code}: {said.detail}", blame=True)
@@ -63,7 +74,7 @@ async def report(run: Run, said: VisitReport) -> None:
 async def fence(run: Run) -> Returned:
     """MUX back; one batch: a new epoch that kills the visit's, drain, upload the program again, read everything back."""
     visit = run.visit
-    await run.mux.home()
+    await run.bring_home()
     ours, nonce = run.entropy(32), run.entropy(32)
     batch = await run.life.batch(
         [
@@ -78,7 +89,11 @@ async def fence(run: Run) -> Returned:
     run.life.draw(visit.fence_epoch, ours, opened.entropy)
     batch.answer(2, ProgramLoaded)
     content = next((c for c in opened.fenced if c.epoch == visit.epoch), None)
-    found = {} if content is None else content.model_dump(mode="json", include={"published", "records", "length", "commitment"})
+    found = (
+        {}
+        if content is None
+        else content.model_dump(mode="json", include={"published", "records", "length", "commitment"})
+    )
     run.book.stage(new_fact(VisitFact.FENCED, visit=visit.id, bytes_sent=visit.details["bytes_sent"], **found))
     return Returned(content, batch.answer(3, Measured), nonce)
 

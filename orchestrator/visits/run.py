@@ -64,13 +64,16 @@ class Run:
     clock: Clock
     entropy: Entropy
     timer: Callable[[], float]
+    leaving: Callable[[], bool]  # whether the session or the process is about to end: no holder is waited for any more
     watch: Stopwatch = field(init=False)
     outbox: list[Callable[[], None]] = field(default_factory=list)
-    losses: deque[dict[str, object]] = field(default_factory=lambda: deque(maxlen=LIVE_LOSSES))
+    losses: deque[tuple[int, dict[str, object]]] = field(default_factory=lambda: deque(maxlen=LIVE_LOSSES))
+    shown: int = 0  # live losses of the visit so far; they are numbered for event ids
 
     def __post_init__(self) -> None:
         self.watch = Stopwatch(self.timer)
         self.archive_records = records_of(self.archive)
+        self._away = False
 
     @property
     def state(self) -> SessionState:
@@ -97,6 +100,19 @@ class Run:
         if self.state.committed is None:
             raise ProtocolViolation("no model was committed yet", code="not-placed")
         return self.state.committed
+
+    async def send_away(self, holder: str) -> None:
+        """Have the GPU appear at the holder's port; until it is home, nobody else may use the orchestrator's port."""
+        await self.life.home.acquire()
+        self._away = True
+        await self.mux.to_holder(holder)
+
+    async def bring_home(self) -> None:
+        """Have the GPU appear at our port again."""
+        await self.mux.home()
+        if self._away:
+            self._away = False
+            self.life.home.release()
 
     async def commit(self) -> None:
         """Make what is staged durable, then send what waited for it."""

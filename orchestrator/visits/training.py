@@ -54,7 +54,8 @@ async def _work(run: Run, command: Wire, key: str, *, follow: bool) -> tuple[Wor
 def _show(run: Run, losses: list[tuple[int, float]]) -> None:
     visit = run.visit
     for step, loss in losses:
-        run.losses.append({"visit": visit.id, "holder": visit.holder, "step": step, "loss": loss})
+        run.shown += 1
+        run.losses.append((run.shown, {"visit": visit.id, "holder": visit.holder, "step": step, "loss": loss}))
     run.book.announce()
 
 
@@ -65,9 +66,16 @@ async def train(run: Run) -> WorkState:
         WorkFailed: the GPU refused the data or the program failed. Unavailable: the GPU is gone.
     """
     visit = run.visit
+    run.losses.clear()
+    run.shown = 0
     key = f"{visit.id}/train"
     command = Train(
-        work=key, visit=visit.id, region=visit.region, records=visit.records, first_step=visit.first_step, steps=visit.steps
+        work=key,
+        visit=visit.id,
+        region=visit.region,
+        records=visit.records,
+        first_step=visit.first_step,
+        steps=visit.steps,
     )
     state, losses = await _work(run, command, key, follow=True)
     if state.state == "failed":
@@ -85,7 +93,8 @@ async def train(run: Run) -> WorkState:
 def _losses_row(run: Run, losses: list[tuple[int, float]]) -> Row:
     session, visit = run.state.id, run.visit
     rows = [
-        {"session": session, "visit": visit.id, "step": step, "holder": visit.holder, "loss": loss} for step, loss in losses
+        {"session": session, "visit": visit.id, "step": step, "holder": visit.holder, "loss": loss}
+        for step, loss in losses
     ]
 
     def write(connection: Connection) -> None:

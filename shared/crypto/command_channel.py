@@ -1,7 +1,8 @@
 """One end of the command channel between orchestrator and GPU: batches and bulk records under one life's keys. Knows no command, no HTTP.
 
-Both ends count frames: frame `n` (from 1) and its answer use message counter n of `cpu_gsp_locked_rpc` / `gsp_cpu_locked_rpc` (64-bit counters,
-no mask); bulk records use the counted IVs of `Lce00_h2d_kernel` / `Lce00_d2h_kernel` under the masks that open_life's answer tells.
+Both ends count frames: frame `n` (from 1) and its answer use message counter n of `cpu_gsp_locked_rpc` / `gsp_cpu_locked_rpc`
+(64-bit counters, no mask); bulk records use the counted IVs of `Lce00_h2d_kernel` / `Lce00_d2h_kernel` under the masks that
+open_life's answer tells.
 
     frame AAD  CBOR["gput/rpc", life, n, "h2d" | "d2h", [SHA-256 of each sealed bulk record]]
     bulk AAD   CBOR["gput/bulk", life, n, index, total]

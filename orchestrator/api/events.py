@@ -1,0 +1,86 @@
+"""Server-sent events of a session: the journal's facts, and losses while they come. Knows no GPU.
+
+Event ids are `journal seq × SPREAD + n`: n = 0 for the fact itself, 1… for losses that came after it and before the next fact. So
+ids grow, and a reader that comes back with Last-Event-ID misses no fact; losses of the past are in `GET …/losses`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy import Connection, select
+
+from orchestrator.api import examples as ex
+from orchestrator.api.deps import Anybody, Orchestrator, Parts, sees_losses, visible
+from orchestrator.sessions.book import Book
+from shared.service.signatures import Caller
+from shared.service.sse import Event, event_stream
+from shared.service.tables import JOURNAL
+
+router = APIRouter(tags=["events"])
+SPREAD = 1_000_000
+BATCH = 200
+_SHOWN = (
+    "visit", "holder", "round", "index", "attempt", "epoch", "fence_epoch", "life", "boot_counter", "reason", "again", "code",
+    "detail", "step", "position", "validation_before", "validation_after", "records", "length", "bytes_sent", "steps",
+    "seconds", "timers", "durations", "gpu", "backend", "sha256", "size_bytes", "party", "log_size",
+)  # fmt: skip
+_FINAL = {"completed", "failed", "cancelled"}
+
+
+def _event(session: str, row: Any) -> Event:
+    body = json.loads(row.body)
+    machine, _, fact = row.kind.partition(".")
+    data = {"seq": row.seq, "at": row.at, "kind": machine, "fact": fact, "session": session}
+    data.update({name: body[name] for name in _SHOWN if name in body})
+    return Event(row.seq * SPREAD, machine, data)
+
+
+def _facts(connection: Connection, session: str, after: int) -> list[Event]:
+    statement = (
+        select(JOURNAL).where(JOURNAL.c.stream == session, JOURNAL.c.seq > after).order_by(JOURNAL.c.seq).limit(BATCH)
+    )
+    return [_event(session, row) for row in connection.execute(statement)]
+
+
+class _Source:
+    def __init__(self, parts: Orchestrator, caller: Caller, book: Book) -> None:
+        self._parts, self._caller, self._session = parts, caller, book.state.id
+
+    async def __call__(self, after: int) -> Sequence[Event]:
+        facts = await self._parts.store.read(lambda c: _facts(c, self._session, after // SPREAD))
+        return facts or self._losses(after)
+
+    def _losses(self, after: int) -> list[Event]:
+        runner = self._parts.supervisor.runner(self._session)
+        if runner is None or runner.run is None:
+            return []
+        base, seen = divmod(after, SPREAD)
+        losses = list(runner.run.losses)
+        numbered = [(number, loss) for number, loss in losses if number > seen]
+        return [
+            Event(base * SPREAD + number, "loss", loss)
+            for number, loss in numbered
+            if sees_losses(self._caller, str(loss["holder"]))
+        ]
+
+
+@router.get(
+    "/v1/sessions/{session}/events", summary="Events, live and from any point (Last-Event-ID)", response_class=Response,
+    responses=ex.binary("text/event-stream", "Server-sent events.", ex.EVENT),
+)  # fmt: skip
+async def events(
+    session: str,
+    request: Request,
+    caller: Anybody,
+    parts: Parts,
+    after: Annotated[int | None, Query(ge=0, le=2**60)] = None,
+) -> Response:
+    book = await visible(parts, caller, session)
+    return event_stream(
+        request, _Source(parts, caller, book), book.changes, after=after,
+        until=lambda event: event.event == "session" and event.data["fact"] in _FINAL,
+    )  # fmt: skip

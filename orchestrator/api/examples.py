@@ -1,0 +1,75 @@
+"""Examples for OpenAPI, one per answer. Knows no behaviour; a test checks that every operation has one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+S, V, C = "s_mfrggzdfmztwq2lk", "v_nbswy3dpfqqho33s", "c_mzxw6ytboi2dcnbr"
+H64, H96, B64 = "5f" * 32, "a7" * 48, "eyJmb3JtYXQiOiJncHV0In0="
+
+PARTY: dict[str, Any] = {
+    "name": "hospital-a", "role": "holder", "public_key": H64, "key": H64, "enrolled_at": 1795.0, "last_seen": None,
+}  # fmt: skip
+FILE: dict[str, Any] = {"digest": H64, "size_bytes": 4096, "stored_at": 1795.0}
+PROGRAM: dict[str, Any] = {
+    "digest": H96, "name": "gpt2", "description": "", "loss_unit": "nats", "operators": ["aten.add.Tensor"],
+    "records": {"fields": [{"name": "tokens", "dtype": "uint8", "shape": [65], "min": None, "max": None}]},
+    "parameters": 16, "state": 0, "model_bytes": 65536, "archive_bytes": 20000,
+    "initial_weights": {"kind": "seed", "seed": 0}, "defaults": {"batch_size": 8}, "tokenizer": "bytes",
+}  # fmt: skip
+SIGNED: dict[str, Any] = {"document": B64, "signature": B64}
+SESSION: dict[str, Any] = {
+    "id": S, "name": "study", "phase": "RUNNING", "waiting_for": [], "version": 12, "manifest_digest": H64, "owner": "alice",
+    "program": H96, "gpu": "gpu-0", "backend": "EMULATED", "created_at": 1795.0, "updated_at": 1796.0, "round": 1, "rounds": 4,
+    "visits_closed": 2, "visits_total": 12, "step": 20, "steps_total": 120,
+    "holders": [{"holder": "hospital-a", "decision": "approve", "channel": True, "last_seen": 1796.0, "records_done": 160}],
+    "current_visit": {"id": V, "holder": "hospital-a", "phase": "AWAY", "round": 1, "index": 3, "attempt": 1},
+    "failure": None, "validation_loss": {"first": 5.5, "last": 4.2}, "model": None, "log": {"size": 2, "root": H64},
+    "bytes": {"holder_to_gpu_records": 81920, "holder_to_gpu_sent": 82400, "orchestrator_to_gpu": 90000,
+              "gpu_to_orchestrator": 20000, "from_holders": 30000, "to_holders": 40000},
+}  # fmt: skip
+APPROVAL: dict[str, Any] = {
+    "holder": "hospital-a", "decision": "approve", "reason": "", "records": 1000, "record_bytes": 65, "at": 1795.0,
+    "document": B64, "signature": B64,
+}  # fmt: skip
+VISIT: dict[str, Any] = {
+    "id": V, "session": S, "round": 1, "index": 3, "attempt": 1, "holder": "hospital-a", "phase": "CLOSED", "epoch": 5,
+    "fence_epoch": 6, "cursor": {"start": 0, "count": 80, "order": "sequential", "seed": 0}, "first_step": 0, "steps": 10,
+    "records": 80, "length": 5200, "bytes_sent": 5300, "commitment": H64,
+    "timers": {"grab_gpu": 0.001, "import_key": 0.001, "buffer_read": 0.001, "gpu_write": 0.002, "export_key": 0.001},
+    "losses": [5.5, 5.3], "mean_loss": 5.4, "losses_released": True, "validation_before": 5.5, "validation_after": 5.2,
+    "outcome": "closed", "reason": None, "receipt": 2, "durations": {"grant": 0.002}, "planned_at": 1795.0, "closed_at": 1796.0,
+}  # fmt: skip
+LOSS: dict[str, Any] = {"visit": V, "holder": "hospital-a", "step": 3, "loss": 5.1}
+RECEIPT: dict[str, Any] = {
+    "index": 2, "visit": V, "holder": "hospital-a", "outcome": "closed", "cose": B64, "receipt": {"profile": "gput/receipt/1"},
+}  # fmt: skip
+HEAD: dict[str, Any] = {"size": 2, "root": H64, "signature": B64, "key": H64, "time": 1796}
+LEAF: dict[str, Any] = {"index": 0, "kind": "receipt", "leaf": B64}
+KEYS: dict[str, Any] = {
+    "life": 1, "boot_counter": 3, "signing_key": H64, "holder": "hospital-a", "runtime_data": B64, "evidence": {"kind": "tdx-quote"},
+    "gpu_evidence": {"epoch": 0},
+}  # fmt: skip
+GPU: dict[str, Any] = {"id": "gpu-0", "backend": "EMULATED", "agent_url": "http://127.0.0.1:7001", "leased_to": S}
+EVENT = (
+    'id: 3000000\nevent: session\ndata: {"seq":3,"kind":"session","fact":"agreed","session":"s_mfrggzdfmztwq2lk"}\n\n'
+)
+
+
+def listed(item: dict[str, Any]) -> dict[str, Any]:
+    """An example page."""
+    return {"items": [item], "next": None}
+
+
+def shows(example: Any, *codes: int, description: str = "Done.") -> dict[int | str, dict[str, Any]]:
+    """OpenAPI `responses` with an example for each status code."""
+    return {
+        code: {"description": description, "content": {"application/json": {"example": example}}}
+        for code in codes or (200,)
+    }
+
+
+def binary(media_type: str, description: str, example: str = "(bytes)") -> dict[int | str, dict[str, Any]]:
+    """OpenAPI `responses` of raw bytes."""
+    schema = {"type": "string", "format": "binary"}
+    return {200: {"description": description, "content": {media_type: {"schema": schema, "example": example}}}}

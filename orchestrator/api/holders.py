@@ -1,0 +1,122 @@
+"""Routes for holders: inbox, channels, reports and refusals. Knows no GPU command; holders call out, nobody calls them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from orchestrator.api import examples as ex
+from orchestrator.api.deps import Holder, Orchestrator, Parts, visible
+from orchestrator.api.visits import visit_row
+from orchestrator.holders.arrivals import Word
+from orchestrator.sessions.book import Book
+from orchestrator.sessions.catalogue import signed_manifest
+from orchestrator.sessions.state import SessionState
+from shared.errors import BadRequest, NotPermitted
+from shared.names import SessionPhase
+from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, Inbox, VisitRefusal, VisitReport
+
+router = APIRouter(tags=["for holders"])
+TAKEN = {"visit": ex.V, "phase": "AWAY"}
+
+
+@router.get("/v1/inbox", summary="What waits for you", responses=ex.shows({"items": [], "next": 1795000000000000}))
+async def inbox(
+    caller: Holder,
+    parts: Parts,
+    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    wait: Annotated[float, Query(ge=0, le=30)] = 0,
+) -> Inbox:
+    return await parts.house.inboxes.read(caller.name, after, wait, lambda holder: _standing(parts, holder))
+
+
+async def _standing(parts: Orchestrator, holder: str) -> list[dict[str, Any]]:
+    """What still matters to a holder that comes from before this process's start."""
+    items: list[dict[str, Any]] = []
+    for book in await parts.catalogue.live():
+        if holder in {entry.holder for entry in book.state.manifest.roster}:
+            items.extend(await _wanted(parts, book, holder))
+    for row in await parts.catalogue.recently_ended(limit=50):
+        if holder in {entry["holder"] for entry in row["summary"]["holders"]}:
+            items.append({"kind": "ended", "session": row["id"], "phase": row["phase"]})
+    return items
+
+
+async def _wanted(parts: Orchestrator, book: Book, holder: str) -> list[dict[str, Any]]:
+    state: SessionState = book.state
+    if holder not in state.decisions:
+        manifest = signed_manifest(await parts.catalogue.row(state.id)).document
+        return [{"kind": "approval_wanted", "session": state.id, "manifest": manifest}]
+    if (
+        holder in state.active
+        and state.phase is SessionPhase.RUNNING
+        and not parts.supervisor.has_channel(state.id, holder)
+    ):
+        return [{"kind": "channel_wanted", "session": state.id}]
+    return []
+
+
+@router.post(
+    "/v1/sessions/{session}/channels", summary="Attest the orchestrator", status_code=201,
+    responses=ex.shows({"channel": ex.C, "runtime_data": ex.B64, "evidence": {}, "gpu_evidence": {}}, 201),
+)  # fmt: skip
+async def ask_channel(session: str, body: ChannelRequest, caller: Holder, parts: Parts) -> ChannelOffer:
+    await visible(parts, caller, session)
+    channels = parts.supervisor.channels(session)
+    runner = parts.supervisor.runner(session)
+    if runner is not None:
+        # A new channel means new one-time keys: what is away to this holder could never be opened.
+        runner.recall_current(f"{caller.name} opened a new channel", caller.name)
+    channels.close(caller.name)
+    return await channels.offer(caller.name, body)
+
+
+@router.put(
+    "/v1/sessions/{session}/channels/{channel}", summary="Prove yourself; the channel opens",
+    responses=ex.shows({"channel": ex.C, "state": "open"}),
+)  # fmt: skip
+async def prove_channel(session: str, channel: str, body: ChannelProof, caller: Holder, parts: Parts) -> ChannelState:
+    await visible(parts, caller, session)
+    row = await parts.library.party_by_key(caller.fingerprint)
+    if row is None:
+        raise NotPermitted("Your key is not enrolled any more", code="key-unknown")
+    return await parts.supervisor.channels(session).prove(caller.name, channel, body, bytes.fromhex(row["public_key"]))
+
+
+async def _deliver(parts: Orchestrator, caller: str, visit: str, word: Word) -> dict[str, Any]:
+    if word.visit != visit:
+        raise BadRequest(
+            "The body speaks of another visit than the path", code="visit-mismatch", expected=visit, got=word.visit
+        )
+    row = await visit_row(parts, visit)
+    if row["holder"] != caller:
+        raise NotPermitted("This is another holder's visit", code="not-your-visit")
+    if not _repeats_closed(row, word):
+        parts.house.arrivals.deliver(visit, caller, word)
+    return {"visit": visit, "phase": row["phase"]}
+
+
+def _repeats_closed(row: dict[str, Any], word: Word) -> bool:
+    # The answer to an earlier report was lost; the visit went its way in the meantime.
+    data = row["data"]
+    return (
+        isinstance(word, VisitReport)
+        and data["commitment"] is not None
+        and (data["commitment"], data["epoch"]) == (word.commitment, word.epoch)
+    )
+
+
+@router.post("/v1/visits/{visit}/report", summary="Provisioned", status_code=202, responses=ex.shows(TAKEN, 202))
+async def report(visit: str, body: VisitReport, caller: Holder, parts: Parts) -> dict[str, Any]:
+    return await _deliver(parts, caller.name, visit, body)
+
+
+@router.post(
+    "/v1/visits/{visit}/refusal",
+    summary="Will not or cannot provision",
+    status_code=202,
+    responses=ex.shows(TAKEN, 202),
+)
+async def refusal(visit: str, body: VisitRefusal, caller: Holder, parts: Parts) -> dict[str, Any]:
+    return await _deliver(parts, caller.name, visit, body)

@@ -1,0 +1,148 @@
+"""Routes of receipts and of the transparency log: leaves, heads, proofs, and whose keys signed what. Knows no GPU."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from sqlalchemy import select
+
+from orchestrator.api import examples as ex
+from orchestrator.api.deps import After, Anybody, Orchestrator, PageSize, Parts, page, position, visible
+from orchestrator.ledger.log import read_head
+from orchestrator.tables import CHANNELS, LEAVES
+from shared.canonical import cbor_value
+from shared.errors import BadRequest, NotFound
+
+router = APIRouter(tags=["receipts and log"])
+Index = Annotated[int, Query(ge=0, le=2**53)]
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, dict):
+        return {str(key): _text(item) for key, item in value.items()}
+    return [_text(item) for item in value] if isinstance(value, list) else value
+
+
+def receipt_view(row: dict[str, Any]) -> dict[str, Any]:
+    """A receipt leaf: the COSE bytes that count, and its claims to read (not verified here)."""
+    cose = bytes(row["leaf"])
+    message = cbor_value(cose)
+    claims = cbor_value(message.value[2])
+    return {
+        "index": row["idx"], "visit": row["visit"], "holder": row["holder"], "outcome": row["outcome"],
+        "cose": b64encode(cose).decode(), "receipt": _text(claims),
+    }  # fmt: skip
+
+
+@router.get("/v1/sessions/{session}/receipts", summary="Receipts", responses=ex.shows(ex.listed(ex.RECEIPT)))
+async def receipts(
+    session: str, caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 50
+) -> dict[str, Any]:
+    await visible(parts, caller, session)
+    scope = f"receipts/{session}"
+    rows = await parts.library.page(
+        LEAVES, "idx", position(parts, scope, after), limit, session=session, kind="receipt"
+    )
+    return page(parts, scope, [receipt_view(row) for row in rows], limit, rows[-1]["idx"] if rows else None)
+
+
+async def _receipt(parts: Orchestrator, session: str, index: int) -> dict[str, Any]:
+    where = (LEAVES.c.session == session) & (LEAVES.c.idx == index) & (LEAVES.c.kind == "receipt")
+    row = await parts.store.read(lambda c: c.execute(select(LEAVES).where(where)).mappings().first())
+    if row is None:
+        raise NotFound(f"Leaf {index} of {session} is not a receipt", code="unknown-receipt")
+    return dict(row)
+
+
+@router.get("/v1/sessions/{session}/receipts/{index}", summary="One receipt", responses=ex.shows(ex.RECEIPT))
+async def receipt(session: str, index: int, caller: Anybody, parts: Parts) -> dict[str, Any]:
+    await visible(parts, caller, session)
+    return receipt_view(await _receipt(parts, session, _bounded(index)))
+
+
+@router.get(
+    "/v1/sessions/{session}/receipts/{index}/cose", summary="One receipt's COSE_Sign1 bytes", response_class=Response,
+    responses=ex.binary("application/cose", "COSE_Sign1 over the canonical CBOR of the receipt."),
+)  # fmt: skip
+async def receipt_cose(session: str, index: int, caller: Anybody, parts: Parts) -> Response:
+    await visible(parts, caller, session)
+    return Response(bytes((await _receipt(parts, session, _bounded(index)))["leaf"]), media_type="application/cose")
+
+
+def _bounded(index: int) -> int:
+    if not 0 <= index < 2**53:
+        raise BadRequest(f"{index} is not the index of a leaf", code="no-such-leaf")
+    return index
+
+
+@router.get("/v1/sessions/{session}/log/head", summary="The newest signed tree head", responses=ex.shows(ex.HEAD))
+async def head(session: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
+    await visible(parts, caller, session)
+    row = await parts.store.read(lambda c: read_head(c, session))
+    if row is None:
+        raise NotFound(
+            f"The log of {session} has no signed head yet", code="no-head", remedy="Wait for the first visit."
+        )
+    return {
+        "size": row["size"], "root": row["root"], "signature": b64encode(row["signature"]).decode(),
+        "key": row["signing_key"], "time": row["time"],
+    }  # fmt: skip
+
+
+@router.get("/v1/sessions/{session}/log/leaves", summary="Leaves of the log", responses=ex.shows(ex.listed(ex.LEAF)))
+async def leaves(
+    session: str, caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 50
+) -> dict[str, Any]:
+    await visible(parts, caller, session)
+    scope = f"leaves/{session}"
+    rows = await parts.library.page(LEAVES, "idx", position(parts, scope, after), limit, session=session)
+    items = [{"index": r["idx"], "kind": r["kind"], "leaf": b64encode(r["leaf"]).decode()} for r in rows]
+    return page(parts, scope, items, limit, rows[-1]["idx"] if rows else None)
+
+
+@router.get(
+    "/v1/sessions/{session}/log/inclusion", summary="Proof that a leaf is in the tree",
+    responses=ex.shows({"index": 0, "size": 2, "root": ex.H64, "path": [ex.H64]}),
+)  # fmt: skip
+async def inclusion(session: str, index: Index, size: Index, caller: Anybody, parts: Parts) -> dict[str, Any]:
+    tree = (await visible(parts, caller, session)).state.tree
+    if not index < size <= tree.size:
+        raise BadRequest(f"There is no leaf {index} in a tree of {size} leaves", code="no-such-leaf",
+                         expected=f"index < size <= {tree.size}")  # fmt: skip
+    path = [node.hex() for node in tree.inclusion(index, size)]
+    return {"index": index, "size": size, "root": tree.root(size).hex(), "path": path}
+
+
+@router.get(
+    "/v1/sessions/{session}/log/consistency", summary="Proof that one tree extends another",
+    responses=ex.shows({"from": 1, "to": 2, "path": [ex.H64]}),
+)  # fmt: skip
+async def consistency(
+    session: str, caller: Anybody, parts: Parts, start: Annotated[int, Query(alias="from", ge=0, le=2**53)],
+    stop: Annotated[int, Query(alias="to", ge=0, le=2**53)],
+) -> dict[str, Any]:  # fmt: skip
+    tree = (await visible(parts, caller, session)).state.tree
+    if not start <= stop <= tree.size:
+        raise BadRequest(f"There are no trees of {start} and {stop} leaves", code="no-such-tree",
+                         expected=f"from <= to <= {tree.size}")  # fmt: skip
+    return {"from": start, "to": stop, "path": [node.hex() for node in tree.consistency(start, stop)]}
+
+
+@router.get(
+    "/v1/sessions/{session}/keys",
+    summary="Signing keys and the evidence for them",
+    responses=ex.shows(ex.listed(ex.KEYS)),
+)
+async def keys(
+    session: str, caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 50
+) -> dict[str, Any]:
+    await visible(parts, caller, session)
+    scope = f"keys/{session}"
+    rows = await parts.library.page(CHANNELS, "channel", position(parts, scope, after), limit, session=session)
+    names = ("life", "boot_counter", "signing_key", "holder", "runtime_data", "evidence", "gpu_evidence")
+    items = [{name: row[name] for name in names} for row in rows]
+    return page(parts, scope, items, limit, rows[-1]["channel"] if rows else None)

@@ -1,0 +1,70 @@
+"""Routes of the finished model and of the GPUs. The manifest's output policy says who gets a model. Knows no GPU command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import FileResponse
+
+from orchestrator.api import examples as ex
+from orchestrator.api.deps import Anybody, Orchestrator, Parts, visible
+from orchestrator.files import file_digest
+from orchestrator.sessions.state import SessionState
+from shared.errors import Conflict, NotFound, NotPermitted, VerificationFailed
+from shared.names import Role
+from shared.service.signatures import Caller
+
+router = APIRouter(tags=["model and GPUs"])
+
+
+def _may_fetch(caller: Caller, state: SessionState) -> bool:
+    release = state.manifest.output.release_to
+    if Role.OWNER in caller.roles and caller.name == state.owner:
+        return "owner" in release
+    return Role.HOLDER in caller.roles and "holders" in release and caller.name in state.active
+
+
+@router.get(
+    "/v1/sessions/{session}/model", summary="The finished model (safetensors)", response_class=Response,
+    responses=ex.binary("application/octet-stream", "A safetensors file; ETag is its SHA-256."),
+)  # fmt: skip
+async def model(session: str, caller: Anybody, parts: Parts) -> Response:
+    state = (await visible(parts, caller, session)).state
+    if not _may_fetch(caller, state):
+        raise NotPermitted("The manifest's output policy does not release the model to you", code="output-policy",
+                           expected=", ".join(state.manifest.output.release_to), got=caller.name)  # fmt: skip
+    if state.exported is None:
+        raise Conflict(f"The session is {state.phase.value}; its model is not finished", code="model-not-ready",
+                       remedy="Wait until the session is COMPLETED.")  # fmt: skip
+    path = parts.house.model_path(session)
+    if not path.is_file():
+        raise NotFound("The model's file is gone from the data folder", code="model-file-gone")
+    if file_digest(path, "sha256") != state.exported["sha256"]:
+        raise VerificationFailed("The model's file was changed on disk", code="stored-file-changed")
+    headers = {"etag": f'"{state.exported["sha256"]}"'}
+    return FileResponse(path, media_type="application/octet-stream", filename="model.safetensors", headers=headers)
+
+
+async def _gpu(parts: Orchestrator, gpu: str) -> dict[str, Any]:
+    leased = parts.supervisor.leased_to(gpu)
+    backend = (await parts.catalogue.open(leased)).state.backend if leased is not None else None
+    settings = parts.house.settings
+    return {
+        "id": gpu,
+        "backend": backend,
+        "agent_url": settings.agent_public_url or settings.agent_url,
+        "leased_to": leased,
+    }
+
+
+@router.get("/v1/gpus", summary="The pool", responses=ex.shows(ex.listed(ex.GPU)))
+async def gpus(caller: Anybody, parts: Parts) -> dict[str, Any]:
+    return {"items": [await _gpu(parts, gpu) for gpu in parts.house.settings.gpus], "next": None}
+
+
+@router.get("/v1/gpus/{gpu}", summary="One GPU", responses=ex.shows(ex.GPU))
+async def gpu(gpu: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
+    if gpu not in parts.house.settings.gpus:
+        raise NotFound(f"There is no GPU {gpu}", code="unknown-gpu")
+    return await _gpu(parts, gpu)

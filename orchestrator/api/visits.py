@@ -1,0 +1,91 @@
+"""Routes of visits and losses, under the release rule: a holder's losses are for the owner and that holder. Knows no GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from sqlalchemy import Connection, select
+
+from orchestrator.api import examples as ex
+from orchestrator.api.deps import After, Anybody, Orchestrator, PageSize, Parts, page, position, sees_losses, visible
+from orchestrator.tables import LOSSES, VISITS
+from shared.claims.manifest import PartyName
+from shared.errors import NotFound
+from shared.service.signatures import Caller
+
+router = APIRouter(tags=["visits"])
+
+
+async def _shown(parts: Orchestrator, caller: Caller, row: dict[str, Any]) -> dict[str, Any]:
+    view: dict[str, Any] = dict(row["data"])
+    if not sees_losses(caller, row["holder"]):
+        return {**view, "losses": None, "mean_loss": None}
+    statement = (
+        select(LOSSES.c.loss)
+        .where(LOSSES.c.session == row["session"], LOSSES.c.visit == row["id"])
+        .order_by(LOSSES.c.step)
+    )
+    losses = await parts.store.read(lambda c: [float(x) for x in c.execute(statement).scalars()])
+    return {**view, "losses": losses or None}
+
+
+@router.get("/v1/sessions/{session}/visits", summary="Visits of a session", responses=ex.shows(ex.listed(ex.VISIT)))
+async def visits(
+    session: str,
+    caller: Anybody,
+    parts: Parts,
+    holder: PartyName | None = None,
+    after: After = None,
+    limit: PageSize = 50,
+) -> dict[str, Any]:
+    await visible(parts, caller, session)
+    scope = f"visits/{session}/{holder}"
+    where = {"session": session} | ({"holder": holder} if holder else {})
+    rows = await parts.library.page(VISITS, "number", position(parts, scope, after), limit, **where)
+    items = [await _shown(parts, caller, row) for row in rows]
+    return page(parts, scope, items, limit, rows[-1]["number"] if rows else None)
+
+
+@router.get("/v1/visits/{visit}", summary="One visit", responses=ex.shows(ex.VISIT))
+async def visit(visit: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
+    row = await visit_row(parts, visit)
+    await visible(parts, caller, row["session"])
+    return await _shown(parts, caller, row)
+
+
+async def visit_row(parts: Orchestrator, visit: str) -> dict[str, Any]:
+    """A visit's row. Raises: NotFound."""
+    rows = await parts.library.page(VISITS, "id", None, 1, id=visit)
+    if not rows:
+        raise NotFound(f"There is no visit {visit}", code="unknown-visit")
+    return rows[0]
+
+
+@router.get("/v1/sessions/{session}/losses", summary="Losses released to you", responses=ex.shows(ex.listed(ex.LOSS)))
+async def losses(
+    session: str, caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 200
+) -> dict[str, Any]:
+    await visible(parts, caller, session)
+    scope = f"losses/{session}"
+    start = position(parts, scope, after)
+    rows = await parts.store.read(lambda c: _losses(c, session, start, limit))
+    items = [
+        {"visit": row["visit"], "holder": row["holder"], "step": row["step"], "loss": row["loss"]}
+        for row in rows
+        if sees_losses(caller, row["holder"])
+    ]
+    last = f"{rows[-1]['number']}/{rows[-1]['step']}" if rows else None
+    return {"items": items, "next": page(parts, scope, rows, limit, last)["next"]}
+
+
+def _losses(connection: Connection, session: str, start: str | None, limit: int) -> list[dict[str, Any]]:
+    # In order of planning, so that a repeated visit's losses come after those of the attempt before it.
+    joined = LOSSES.join(VISITS, VISITS.c.id == LOSSES.c.visit)
+    statement = select(LOSSES, VISITS.c.number).select_from(joined).where(LOSSES.c.session == session)
+    if start is not None:
+        number, step = (int(part) for part in start.split("/"))
+        later = VISITS.c.number > number
+        statement = statement.where(later | ((VISITS.c.number == number) & (LOSSES.c.step > step)))
+    ordered = statement.order_by(VISITS.c.number, LOSSES.c.step).limit(limit)
+    return [dict(row) for row in connection.execute(ordered).mappings()]

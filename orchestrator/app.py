@@ -1,0 +1,166 @@
+"""The one place where the parts of an orchestrator are introduced to each other. Knows every part by name, and no step of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+from fastapi import FastAPI
+
+from orchestrator.api import events, holders, library_routes, log, model, parties, sessions, visits
+from orchestrator.api.deps import Orchestrator
+from orchestrator.gpu_session.life import GpuRoom
+from orchestrator.holders.arrivals import Arrivals
+from orchestrator.holders.channels import CpuRoom
+from orchestrator.holders.inbox import Inboxes
+from orchestrator.keys import KnownKeys
+from orchestrator.library import Library
+from orchestrator.runner.house import House
+from orchestrator.runner.supervisor import Supervisor
+from orchestrator.sessions.catalogue import Catalogue
+from orchestrator.settings import OrchestratorSettings
+from shared.attestation.cpu_trust import CpuReference, CpuRoots
+from shared.attestation.gpu_trust import GpuReference, GpuRoots
+from shared.crypto.secret import Secret
+from shared.crypto.signing import PartyKey
+from shared.errors import ConfigurationError, Unavailable
+from shared.names import Role
+from shared.service.app import create_service_app
+from shared.service.clock import Clock, Entropy, system_clock, system_entropy
+from shared.service.evidence import EvidenceProvider, provider
+from shared.service.http import Peers
+from shared.service.idempotency import Replies
+from shared.service.journal import Journal
+from shared.service.logging import get_logger
+from shared.service.migrations import upgrade
+from shared.service.pagination import Cursors
+from shared.service.replay import ReplayWindow
+from shared.service.signatures import Caller, SignedAuth
+from shared.service.state import BearerResolver, service_state
+from shared.service.store import Store
+
+VERSION = "0.1.0"
+ENCLAVE_PATIENCE_S = 30.0
+_log = get_logger("orchestrator")
+
+
+def create_app(
+    settings: OrchestratorSettings,
+    base_url: str | None = None,
+    *,
+    clock: Clock = system_clock,
+    entropy: Entropy = system_entropy,
+    timer: Callable[[], float] = time.perf_counter,
+    transports: Mapping[str, httpx2.AsyncBaseTransport] | None = None,
+    evidence: EvidenceProvider | None = None,
+) -> FastAPI:
+    """The orchestrator as an application; its lifespan takes up every session that was running.
+
+    Args:
+        timer: monotonic seconds, for the durations of a visit's steps.
+        transports, evidence: for the in-process world; by default HTTP and what the settings name.
+
+    Raises:
+        ConfigurationError: settings, keys, trust folder or schema do not allow a start.
+    """
+    upgrade(settings.store_url, "orchestrator")
+    store = Store(settings.store_url)
+    library = Library(store, settings.data_dir / "library", clock)
+    keys = KnownKeys(settings.owner_keys, library)
+    identity = PartyKey.load_or_generate(settings.data_dir / "identity.pem")
+    replay = ReplayWindow(store, clock)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        quoting = evidence or provider(settings.evidence, _token(settings.evidence_token_file))
+        peers = Peers(transports=transports, entropy=entropy)
+        try:
+            parts = await _build(app, settings, store, library, identity, quoting, peers, clock, entropy, timer)
+            app.state.orchestrator = parts
+            await parts.supervisor.start()
+            try:
+                yield
+            finally:
+                service_state(app).stopping.set()  # long-polls end now, not when the runners have stopped
+                await parts.supervisor.stop()
+        finally:
+            await peers.close()
+            if evidence is None:
+                await quoting.aclose()
+
+    app = create_service_app(
+        "orchestrator", VERSION, settings=settings, store=store, lifespan=lifespan, keys=keys.resolve, replay=replay,
+        bearer=_bearer(settings.reader_tokens), base_url=base_url, clock=clock, entropy=entropy,
+    )  # fmt: skip
+    for room in (parties, library_routes, sessions, visits, log, events, model, holders):
+        app.include_router(room.router)
+    return app
+
+
+async def _build(
+    app: FastAPI, settings: OrchestratorSettings, store: Store, library: Library, identity: PartyKey,
+    quoting: EvidenceProvider, peers: Peers, clock: Clock, entropy: Entropy, timer: Callable[[], float],
+) -> Orchestrator:  # fmt: skip
+    stopping = service_state(app).stopping
+    journal_key = await _derived(quoting, "gput/journal")
+    catalogue = Catalogue(store, Journal(journal_key.reveal), library, clock, stopping)
+    auth = SignedAuth(identity, clock, entropy)
+    cpu, gpu = _trust(settings)
+    house = House(
+        settings=settings, catalogue=catalogue, library=library, inboxes=Inboxes(clock, stopping), arrivals=Arrivals(),
+        identity=identity, provider=quoting, sealing_key=await _derived(quoting, "gput/session-secrets"), cpu=cpu, gpu=gpu,
+        agent=peers.peer(settings.agent_url, "GPU agent"), platform=peers.peer(settings.platform_url, "platform", auth=auth),
+        clock=clock, entropy=entropy, timer=timer,
+    )  # fmt: skip
+    replies = Replies(store, clock)
+    await replies.open()
+    return Orchestrator(house, store, Supervisor(house), replies, Cursors(journal_key.reveal))
+
+
+async def _derived(quoting: EvidenceProvider, label: str) -> Secret:
+    """A key bound to this CVM's measurement; the quoting enclave may still be starting."""
+    deadline = time.monotonic() + ENCLAVE_PATIENCE_S
+    while True:
+        try:
+            return await quoting.derived_key(label)
+        except Unavailable as error:
+            if time.monotonic() > deadline:
+                raise
+            _log.info("waiting for the quoting enclave", detail=error.detail)
+            await asyncio.sleep(0.2)
+
+
+def _token(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise ConfigurationError(f"The evidence token {path} cannot be read: {error.strerror}",
+                                 remedy="Point evidence_token_file at the CVM's token.") from error  # fmt: skip
+
+
+def _trust(settings: OrchestratorSettings) -> tuple[CpuRoom, GpuRoom]:
+    folder = settings.trust_dir
+    if folder is None:
+        raise ConfigurationError("No trust folder is set", remedy="Set trust_dir to the installation's trust folder.")
+    reference = folder / "reference.json"
+    cpu = CpuRoom(CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(reference), settings.allow_emulated)
+    gpu = GpuRoom(GpuRoots.load(folder / "gpu-roots.pem"), GpuReference.load(reference), settings.allow_emulated)
+    return cpu, gpu
+
+
+def _bearer(path: Path | None) -> BearerResolver | None:
+    if path is None:
+        return None
+    tokens: dict[str, str] = json.loads(path.read_text())
+
+    async def resolve(token: str) -> Caller | None:
+        name = tokens.get(hashlib.sha256(token.encode()).hexdigest())
+        return None if name is None else Caller("", name, frozenset({Role.AUDITOR}))
+
+    return resolve

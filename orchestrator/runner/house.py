@@ -1,0 +1,64 @@
+"""Everything a session's runner is given: stores, peers, trust, keys and doors. Introduces the parts; decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.gpu_session.life import GpuRoom
+from orchestrator.gpu_session.link import AgentLink
+from orchestrator.gpu_session.sealed import SealedSecrets
+from orchestrator.holders.arrivals import Arrivals
+from orchestrator.holders.channels import CpuRoom
+from orchestrator.holders.inbox import Inboxes
+from orchestrator.library import Library
+from orchestrator.platform_link import Mux
+from orchestrator.sessions.catalogue import Catalogue
+from orchestrator.settings import OrchestratorSettings
+from shared.crypto.secret import Secret
+from shared.crypto.signing import PartyKey
+from shared.service.clock import Clock, Entropy
+from shared.service.evidence import EvidenceProvider
+from shared.service.http import PeerClient
+
+
+@dataclass
+class House:
+    """One orchestrator process."""
+
+    settings: OrchestratorSettings
+    catalogue: Catalogue
+    library: Library
+    inboxes: Inboxes
+    arrivals: Arrivals
+    identity: PartyKey
+    provider: EvidenceProvider
+    sealing_key: Secret
+    cpu: CpuRoom
+    gpu: GpuRoom
+    agent: PeerClient
+    platform: PeerClient
+    clock: Clock
+    entropy: Entropy
+    timer: Callable[[], float]
+
+    def folder(self, session: str) -> Path:
+        """A session's files: sealed secrets, checkpoints, model."""
+        return self.settings.data_dir / "sessions" / session
+
+    def model_path(self, session: str) -> Path:
+        """The exported model."""
+        return self.folder(session) / "model.safetensors"
+
+    def link(self, gpu: str) -> AgentLink:
+        """A GPU's orchestrator port."""
+        return AgentLink(self.agent, gpu)
+
+    def mux(self, gpu: str) -> Mux:
+        """A GPU's multiplexer."""
+        return Mux(self.platform, gpu)
+
+    def sealed(self, session: str) -> SealedSecrets:
+        """A session's secrets at rest."""
+        return SealedSecrets(self.folder(session) / "secrets.sealed", self.sealing_key, session, self.entropy)

@@ -1,0 +1,130 @@
+"""From an opened life to a GPU that holds the session's last committed model: place, refill, restore, settle (design 4.5 "Lives").
+
+The GPU's answer decides what happened, the journal what comes next. Knows no holder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from orchestrator.gpu_session.checkpoints import Checkpoints
+from orchestrator.gpu_session.placement import Placer, check_program
+from orchestrator.ledger.log import NewLeaf, event_leaf
+from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.state import Checkpoint, ModelState
+from orchestrator.visits.abandon import abandoned
+from orchestrator.visits.epilogue import settle_closed
+from orchestrator.visits.returning import check_measured
+from orchestrator.visits.run import Run
+from orchestrator.visits.training import Verdict, held_out_loss
+from shared.errors import VerificationFailed
+from shared.names import TrainingPhase
+from shared.protocol.session import SessionFact
+from shared.protocol.training import TrainingFact
+from shared.protocol.visit import VisitFact
+from shared.wire.gpu import CloseVisit, Committed, Statement
+
+
+async def first_placement(run: Run, placer: Placer) -> None:
+    """Fill the GPU for the first time; also when it was wiped before anything was trained."""
+    placed = await placer.place()
+    run.book.stage(new_fact(SessionFact.PLACED, placement=asdict(placed.placement), model=asdict(placed.model)))
+    if run.state.manifest.validation is not None:
+        await _first_validation(run, placed.model)
+    await run.commit()
+
+
+async def _first_validation(run: Run, model: ModelState) -> None:
+    loss = await held_out_loss(run, f"{run.state.id}/{run.life.boot_counter}/first-eval")
+    stated = ModelState(model.model, model.optimiser, model.step, loss)
+    placement = asdict(run.placement)
+    run.book.stage(new_fact(SessionFact.PLACED, placement=placement, model=asdict(stated)))
+
+
+async def restore(run: Run, placer: Placer, checkpoints: Checkpoints) -> None:
+    """The GPU was wiped: abandon the open visit as lost, fill the GPU from the newest checkpoint, and repeat the visits since.
+
+    Raises:
+        VerificationFailed: the checkpoint was tampered with, or restored something else.
+    """
+    _abandon(run, lost=True)
+    kept = checkpoints.usable(run.state.checkpoints)
+    if kept is None:
+        placed = await placer.place()
+        position, model = 0, placed.model
+        if run.state.initial is not None:
+            _same_model(placed.model, run.state.initial)
+            model = run.state.initial  # with the held-out loss it had
+    else:
+        placed = await placer.place(lambda: checkpoints.restore(run.life, kept))
+        position, model = kept.position, placed.model
+    leaf = _restored_leaf(run, kept, position)
+    run.book.stage(new_fact(SessionFact.PLACED, placement=asdict(placed.placement), model=None))
+    run.book.stage(
+        new_fact(
+            SessionFact.RESTORED, checkpoint=None if kept is None else kept.name, position=position, model=asdict(model),
+            boot_counter=run.life.boot_counter, leaf=leaf.fact,
+        ),
+        leaf.row,
+    )  # fmt: skip
+    await run.commit()
+
+
+def _restored_leaf(run: Run, kept: Checkpoint | None, position: int) -> NewLeaf:
+    details = {
+        "checkpoint": None if kept is None else kept.name, "position": position, "from": run.state.position,
+        "boot_counter": run.life.boot_counter,
+    }  # fmt: skip
+    return event_leaf(run.state.tree, run.state.id, SessionFact.RESTORED.value, details)
+
+
+def _same_model(got: ModelState, expected: ModelState) -> None:
+    if (got.model, got.optimiser) != (expected.model, expected.optimiser):
+        raise VerificationFailed("The initial model came out differently", code="model-mismatch",
+                                 expected=expected.model, got=got.model)  # fmt: skip
+
+
+async def resume(run: Run, placer: Placer) -> None:
+    """The GPU still holds the session: program again, model rolled back, and the interrupted visit settled or recalled.
+
+    Raises:
+        VerificationFailed: the GPU's committed model is neither the journal's nor the interrupted visit's (`unexplained-model`).
+    """
+    committed, measured, nonce = await placer.refill()
+    check_program(measured, run.state.manifest.program)
+    known, visit = run.committed, run.state.current
+    if (committed.model, committed.optimiser, committed.step) == (known.model, known.optimiser, known.step):
+        _abandon(run, lost=False)
+    elif (
+        visit is not None
+        and visit.training is TrainingPhase.VALIDATED
+        and committed.step == visit.first_step + visit.steps
+    ):
+        await _settle(run, committed)
+    else:
+        raise VerificationFailed(
+            "The GPU's committed model is not one that the journal can explain", code="unexplained-model",
+            expected=f"{known.model} at step {known.step}", got=f"{committed.model} at step {committed.step}",
+        )  # fmt: skip
+    check_measured(run, measured, nonce)
+    await run.commit()
+
+
+async def _settle(run: Run, committed: Committed) -> None:
+    # The commit had reached the GPU before the old life ended; opening the new life scrubbed the region.
+    visit = run.visit
+    statement = (await run.life.batch([CloseVisit(visit=visit.id)])).answer(0, Statement).statement
+    details = visit.details
+    verdict = Verdict(True, "", details.get("validation_before"), details.get("validation_after"))
+    settle_closed(run, committed, statement, verdict)
+
+
+def _abandon(run: Run, *, lost: bool) -> None:
+    visit = run.state.current
+    if visit is None:
+        return
+    if visit.training is None:
+        fact: VisitFact | TrainingFact = VisitFact.LOST if lost else VisitFact.RECALLED
+    else:
+        fact = TrainingFact.LOST if lost else TrainingFact.RECALLED
+    abandoned(run, fact, "the GPU was reset" if lost else "the orchestrator restarted", blame=False, again=True)

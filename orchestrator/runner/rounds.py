@@ -1,0 +1,141 @@
+"""The journey of one life: visits in order, waiting for holders, checkpoints by time, the end. Knows the order, no step's inside."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from orchestrator.gpu_session.checkpoints import Checkpoints
+from orchestrator.gpu_session.export import export_model
+from orchestrator.holders.arrivals import Recall
+from orchestrator.holders.channels import Channel
+from orchestrator.ids import new_checkpoint_name
+from orchestrator.itinerary import PlannedVisit
+from orchestrator.runner.wishes import Wishes
+from orchestrator.sessions.facts import new_fact
+from orchestrator.visits.abandon import recall
+from orchestrator.visits.cycle import run_visit
+from orchestrator.visits.planning import plan
+from orchestrator.visits.run import Run
+from shared.claims.layout import plan_memory
+from shared.errors import VerificationFailed
+from shared.names import Role, SessionPhase
+from shared.protocol.session import SessionFact
+
+RETRY_WAITS_S = (0.0, 0.2, 1.0, 5.0)
+
+
+class Rounds:
+    """Drives one session's visits within one life."""
+
+    def __init__(self, run: Run, wishes: Wishes, checkpoints: Checkpoints, interval_s: float, model_path: Path) -> None:
+        self._run, self._wishes, self._checkpoints = run, wishes, checkpoints
+        self._interval_s, self._model_path = interval_s, model_path
+        self._checkpointed_at = run.clock()
+
+    async def travel(self) -> None:
+        """Visit after visit until the itinerary is done or somebody wishes otherwise.
+
+        Raises:
+            Unavailable: the life is over. VerificationFailed, CommandRefused: the session fails.
+        """
+        run = self._run
+        while not self._wishes.any:
+            self._check_quorum()
+            stop = run.state.next_stop()
+            if stop is None:
+                await run.commit()
+                await self._finish()
+                return
+            channel = run.channels.ready(stop.holder)
+            if channel is None or run.state.blamed:
+                await run.commit()
+                channel = await self._await_channel(stop)
+            if channel is not None:
+                await run_visit(run, stop, channel)
+                await self._checkpoint_if_due()
+        await run.commit()
+
+    def _check_quorum(self) -> None:
+        state = self._run.state
+        if len(state.active) < state.quorum:
+            raise VerificationFailed(
+                "Too few holders still take part", code="quorum-lost",
+                remedy="Submit a new session with those who agree.",
+                expected=f"at least {state.quorum}", got=str(len(state.active)),
+            )  # fmt: skip
+
+    async def _await_channel(self, stop: PlannedVisit) -> Channel | None:
+        """The stop's channel, once there is one; None when something else must be looked at first, or the stop was skipped."""
+        run, state = self._run, self._run.state
+        wait = RETRY_WAITS_S[min(state.blamed, len(RETRY_WAITS_S) - 1)]
+        if wait:
+            await self._wait(f"{stop.holder} (attempt {state.attempts + 1})", wait)
+        deadline = run.clock() + state.manifest.lease_s
+        asked = False
+        while not self._wishes.any and stop.holder in state.active:
+            channel = run.channels.ready(stop.holder)
+            if channel is not None:
+                self._wishes.waiting_for = []
+                return channel
+            if not asked:
+                run.inboxes.post(stop.holder, kind="channel_wanted", session=state.id)
+                asked = True
+            left = deadline - run.clock()
+            if left <= 0 and state.may_skip(stop.holder):
+                await self._skip(stop)
+                return None
+            await self._wait(f"{stop.holder} (channel)", left if left > 0 else state.manifest.lease_s)
+        return None
+
+    async def _wait(self, whom: str, seconds: float) -> None:
+        changes = self._run.book.changes
+        seen = changes.version
+        self._wishes.waiting_for = [whom]
+        if not self._wishes.any:
+            await changes.wait(seen, seconds)
+
+    async def _skip(self, stop: PlannedVisit) -> None:
+        # Planned and recalled in one commit: the GPU never heard of it, and the log says why the stop was passed over.
+        run = self._run
+        plan(run, stop)
+        await recall(run, Recall(f"{stop.holder} opened no channel", blame=True, skip=True))
+
+    async def _checkpoint_if_due(self) -> None:
+        if self._run.clock() - self._checkpointed_at >= self._interval_s:
+            await self.checkpoint()
+
+    async def checkpoint(self) -> None:
+        """Seal the last committed model to disk, unless the newest checkpoint holds it already."""
+        run, state = self._run, self._run.state
+        await run.commit()
+        newest = state.checkpoints[-1] if state.checkpoints else None
+        if newest is None or newest.position != state.position or newest.state != run.committed:
+            name = new_checkpoint_name(run.entropy)
+            sealed = await self._checkpoints.write(run.life, name, run.committed.validation)
+            if (sealed.state.model, sealed.state.step) != (run.committed.model, run.committed.step):
+                raise VerificationFailed(
+                    "The GPU sealed another model than the committed one", code="checkpoint-mismatch"
+                )
+            fact = new_fact(
+                SessionFact.CHECKPOINTED, name=sealed.name, position=state.position, total=sealed.total,
+                model=asdict(sealed.state),
+            )  # fmt: skip
+            await run.book.record(fact)
+            self._checkpoints.prune(state.checkpoints)
+        self._checkpointed_at = run.clock()
+
+    async def _finish(self) -> None:
+        run, state = self._run, self._run.state
+        region = plan_memory(run.program.manifest, state.manifest.training).model
+        exported = await export_model(run.life, region, self._model_path, run.committed.model)
+        run.book.stage(new_fact(SessionFact.EXPORTED, **asdict(exported)))
+        run.book.stage(new_fact(SessionFact.COMPLETED))
+        await run.commit()
+
+    async def pause(self) -> None:
+        """Checkpoint, then stand still; the GPU keeps the session."""
+        await self.checkpoint()
+        if self._run.state.phase is SessionPhase.RUNNING:
+            await self._run.book.record(new_fact(SessionFact.PAUSED, Role.OWNER, party=self._wishes.by))
+        self._wishes.pause = False

@@ -1,0 +1,186 @@
+"""One session from ready to its end: opens a life, recovers, travels; when a life breaks, opens the next. Knows no HTTP route.
+
+A broken life (GPU agent, platform or database gone) is met exactly as a restart of this process is: the journal is folded again and a new
+life opened. So there is one recovery, and it runs in daily use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from orchestrator.gpu_session.checkpoints import Checkpoints
+from orchestrator.gpu_session.opening import OpenedLife, Opener
+from orchestrator.gpu_session.placement import Placer
+from orchestrator.holders.channels import Channels
+from orchestrator.runner.house import House
+from orchestrator.runner.recovery import first_placement, restore, resume
+from orchestrator.runner.rounds import Rounds
+from orchestrator.runner.wishes import Wishes
+from orchestrator.sessions.book import Book
+from orchestrator.sessions.facts import new_fact
+from orchestrator.visits.run import Run
+from shared.crypto.signing import PartyKey
+from shared.errors import Conflict, GputError, Unavailable
+from shared.names import Role, SessionPhase
+from shared.protocol.session import SessionFact
+from shared.service.logging import get_logger
+from shared.wire.gpu import EndSession
+from shared.wire.visit import GpuEvidence
+
+_log = get_logger("runner")
+PATIENCE_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+STOP_S = 3.0
+MAX_CONFLICTS = 10
+"""Lives in a row that may break on a refusal (a port not bound yet, a GPU just reset) before that counts as the session's fault."""
+
+
+class SessionRunner:
+    """The task of one session. `channels` and `run` exist while a life stands."""
+
+    def __init__(self, house: House, book: Book) -> None:
+        self._house = house
+        self.book = book
+        self.wishes = Wishes(book.changes)
+        self.channels: Channels | None = None
+        self.run: Run | None = None
+
+    async def drive(self) -> None:
+        """Until the session ends, pauses or the process stops."""
+        failures, progress = 0, -1
+        while not self.wishes.stop and self.book.state.phase in (SessionPhase.READY, SessionPhase.RUNNING):
+            try:
+                await self._life()
+            except (Unavailable, Conflict) as error:
+                if self.book.state.visits_closed > progress:
+                    failures, progress = 0, self.book.state.visits_closed
+                if isinstance(error, Conflict) and failures >= MAX_CONFLICTS:
+                    await self._fail(error)
+                    return
+                _log.warning("life broke", session=self.book.state.id, code=error.code, detail=error.detail)
+                await self._patience(error, failures)
+                failures += 1
+            except GputError as error:
+                await self._fail(error)
+                return
+            except Exception as error:
+                _log.exception("a bug ended the session", session=self.book.state.id, exc_info=error)
+                await self._fail(GputError(f"internal fault ({type(error).__name__}); see the log"))
+                return
+            finally:
+                self._drop_life()
+
+    async def _patience(self, error: GputError, failures: int) -> None:
+        self.wishes.waiting_for = [f"{error.code}: {error.detail}"]
+        self.book.announce()
+        await asyncio.sleep(PATIENCE_S[min(failures, len(PATIENCE_S) - 1)])
+        self.book = await self._house.catalogue.reopen(self.book.state.id)
+        self.wishes.changed = self.book.changes
+
+    def _drop_life(self) -> None:
+        run, self.run, self.channels = self.run, None, None
+        if run is not None:
+            run.life.close()
+            if run.state.current is not None:
+                self._house.arrivals.forget(run.state.current.id)
+
+    async def _fail(self, error: GputError) -> None:
+        _log.error("session failed", session=self.book.state.id, code=error.code, detail=error.detail)
+        # A book that was closed by a failed commit cannot say so; the journal can.
+        self.book = await self._house.catalogue.reopen(self.book.state.id)
+        if not self.book.state.ended:
+            await self.book.record(new_fact(SessionFact.FAILED, code=error.code, detail=error.detail))
+
+    # ------------------------------------------------------------ one life
+
+    async def _life(self) -> None:
+        book, house = self.book, self._house
+        if book.state.phase is SessionPhase.READY:
+            await book.record(new_fact(SessionFact.STARTED, gpu=book.state.gpu))
+        signing_key = PartyKey.generate(house.entropy)
+        await house.mux(book.state.gpu).home()
+        opened = await Opener(
+            book,
+            house.link(book.state.gpu),
+            house.sealed(book.state.id),
+            house.gpu,
+            signing_key,
+            house.clock,
+            house.entropy,
+        ).open()
+        run = self.run = await self._make_run(opened, signing_key)
+        checkpoints = Checkpoints(house.folder(book.state.id) / "checkpoints", opened.secrets.checkpoint)
+        await self._fill(run, opened, checkpoints)
+        self.wishes.waiting_for = []
+        for holder in run.state.active:
+            house.inboxes.post(holder, kind="channel_wanted", session=run.state.id)
+        await self._travel(run, checkpoints)
+
+    async def _make_run(self, opened: OpenedLife, signing_key: PartyKey) -> Run:
+        house, book, life = self._house, self.book, opened.life
+        state = book.state
+
+        async def attest(challenge: bytes, key: bytes) -> GpuEvidence:
+            async with life.home:  # waits while the GPU is at a holder
+                return await life.evidence(challenge, key, state.last_epoch)
+
+        self.channels = Channels(
+            book, signing_key=signing_key, identity=house.identity, provider=house.provider, room=house.cpu, attest=attest,
+            clock=house.clock, entropy=house.entropy,
+        )  # fmt: skip
+        settings = house.settings
+        return Run(
+            book=book, life=life, mux=house.mux(state.gpu), channels=self.channels, inboxes=house.inboxes,
+            arrivals=house.arrivals, signing_key=signing_key, program=await house.library.program(state.manifest.program),
+            archive=await house.library.archive_bytes(state.manifest.program), gpu=state.gpu,
+            agent_url=settings.agent_public_url or settings.agent_url, visit_attempts=settings.visit_attempts,
+            clock=house.clock, entropy=house.entropy, timer=house.timer,
+            leaving=lambda: self.wishes.cancel or self.wishes.stop,
+        )  # fmt: skip
+
+    async def _fill(self, run: Run, opened: OpenedLife, checkpoints: Checkpoints) -> None:
+        placer = Placer(run.life, run.state, self._house.library, self._house.entropy)
+        if opened.resumed:
+            await resume(run, placer)
+        elif run.state.initial is None:
+            await first_placement(run, placer)
+        else:
+            await restore(run, placer, checkpoints)
+
+    async def _travel(self, run: Run, checkpoints: Checkpoints) -> None:
+        house, wishes = self._house, self.wishes
+        rounds = Rounds(run, wishes, checkpoints, house.settings.checkpoint_interval_s, house.model_path(run.state.id))
+        while True:
+            await rounds.travel()
+            if run.state.ended or wishes.cancel or wishes.stop:
+                break
+            if wishes.pause:
+                await rounds.pause()
+                await self._paused(run)
+        if wishes.cancel and not run.state.ended:
+            await self.book.record(new_fact(SessionFact.CANCELLED, Role.OWNER, party=wishes.by))
+        if run.state.ended:
+            await run.life.batch([EndSession()])
+        elif wishes.stop and run.state.phase is SessionPhase.RUNNING:
+            await rounds.checkpoint()
+
+    async def _paused(self, run: Run) -> None:
+        while run.state.phase is SessionPhase.PAUSED and not (self.wishes.cancel or self.wishes.stop):
+            seen = run.book.changes.version
+            await run.book.changes.wait(seen, 3600.0)
+
+    # ------------------------------------------------------------ words from outside
+
+    def recall_current(self, reason: str, holder: str | None = None) -> None:
+        """Call back the visit that is away (of `holder`, or whosever it is)."""
+        visit = self.book.state.current
+        if visit is not None and holder in (None, visit.holder):
+            self._house.arrivals.recall(visit.id, reason, blame=False)
+
+    async def stop(self, task: asyncio.Task[None]) -> None:
+        """The process stops: recall what is away, seal a checkpoint, and end within seconds whatever happens."""
+        self.wishes.wish("stop", "")
+        self.recall_current("the orchestrator is stopping")
+        _, pending = await asyncio.wait([task], timeout=STOP_S)
+        if pending:
+            task.cancel()
+            await asyncio.wait([task], timeout=1.0)

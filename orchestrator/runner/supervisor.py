@@ -1,0 +1,165 @@
+"""Which session runs on which GPU: one lease a GPU, first agreed first served. Knows no visit.
+
+A paused session keeps its lease: its model is in the GPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from orchestrator.holders.channels import Channels
+from orchestrator.runner.house import House
+from orchestrator.runner.session_runner import SessionRunner
+from orchestrator.sessions.book import Book
+from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.views import waiting_for
+from shared.errors import Conflict, GputError, Unavailable
+from shared.names import Role, SessionPhase
+from shared.protocol.session import SessionFact
+from shared.service.logging import get_logger
+
+_log = get_logger("supervisor")
+LOOK_AGAIN_S = 5.0
+
+
+class Supervisor:
+    """Runners by session, leases by GPU."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._leases: dict[str, str] = {}
+        self._runners: dict[str, SessionRunner] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stopping = False
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take up every session that was running or ready, oldest first; running ones have the older right to their GPU."""
+        books = await self._house.catalogue.live()
+        for book in sorted(books, key=lambda b: b.state.placement is None):
+            if book.state.phase in (SessionPhase.RUNNING, SessionPhase.PAUSED):
+                self._leases.setdefault(book.state.gpu, book.state.id)
+        await self.look()
+
+    async def look(self) -> None:
+        """Start every session that can run now."""
+        if self._stopping:
+            return
+        for book in await self._house.catalogue.live():
+            state = book.state
+            if state.phase not in (SessionPhase.READY, SessionPhase.RUNNING) or state.id in self._runners:
+                continue
+            if self._leases.setdefault(state.gpu, state.id) == state.id:
+                self._launch(book)
+
+    def _launch(self, book: Book) -> None:
+        runner = SessionRunner(self._house, book)
+        session = book.state.id
+        self._runners[session] = runner
+        task = asyncio.create_task(self._drive(runner), name=f"session {session}")
+        self._tasks[session] = task
+
+    async def _drive(self, runner: SessionRunner) -> None:
+        session, gpu = runner.book.state.id, runner.book.state.gpu
+        try:
+            await runner.drive()
+        except GputError as error:  # the database is away even for saying that the session failed: look again later
+            _log.error("runner ended", session=session, code=error.code, detail=error.detail)
+            asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_soon)
+        finally:
+            self._runners.pop(session, None)
+            self._tasks.pop(session, None)
+        state = runner.book.state
+        if state.ended:
+            self._tell_end(runner.book)
+            self.release(gpu, session)
+            await self.look()
+
+    def _look_soon(self) -> None:
+        self._looking = asyncio.create_task(self.look(), name="look for sessions")
+
+    def release(self, gpu: str, session: str) -> None:
+        """Give a lease back."""
+        if self._leases.get(gpu) == session:
+            del self._leases[gpu]
+
+    def _tell_end(self, book: Book) -> None:
+        for entry in book.state.manifest.roster:
+            self._house.inboxes.post(entry.holder, kind="ended", session=book.state.id, phase=book.state.phase.value)
+        book.announce()
+
+    def leased_to(self, gpu: str) -> str | None:
+        """The session that has the GPU."""
+        return self._leases.get(gpu)
+
+    def runner(self, session: str) -> SessionRunner | None:
+        """The session's runner, if one is at work."""
+        return self._runners.get(session)
+
+    def waits(self, book: Book) -> list[str]:
+        """For whom the session waits at this moment."""
+        state, runner = book.state, self._runners.get(book.state.id)
+        if runner is not None and state.phase is SessionPhase.RUNNING:
+            return runner.wishes.waiting_for
+        if state.phase is SessionPhase.READY:
+            owner = self._leases.get(state.gpu)
+            return [f"{state.gpu} (in use by {owner})"] if owner not in (None, state.id) else [state.gpu]
+        return waiting_for(state)
+
+    # ------------------------------------------------------------ owners' words
+
+    async def pause(self, book: Book, by: str) -> None:
+        """Pause at the end of the running visit. Raises: Conflict: not running."""
+        runner = self._runners.get(book.state.id)
+        if book.state.phase is SessionPhase.PAUSED:
+            return
+        if runner is None or book.state.phase is not SessionPhase.RUNNING:
+            raise Conflict(f"A session that is {book.state.phase.value} cannot be paused", code="not-running")
+        runner.wishes.wish("pause", by)
+
+    async def resume(self, book: Book, by: str) -> None:
+        """Go on. Raises: Conflict: not paused."""
+        runner = self._runners.get(book.state.id)
+        if book.state.phase is SessionPhase.RUNNING:
+            if runner is not None:
+                runner.wishes.pause = False
+            return
+        if book.state.phase is not SessionPhase.PAUSED:
+            raise Conflict(f"A session that is {book.state.phase.value} cannot be resumed", code="not-paused")
+        await book.record(new_fact(SessionFact.RESUMED, Role.OWNER, party=by))
+        await self.look()
+
+    async def cancel(self, book: Book, by: str) -> None:
+        """End the session. Raises: Conflict: it has ended otherwise."""
+        if book.state.phase is SessionPhase.CANCELLED:
+            return
+        if book.state.ended:
+            raise Conflict(f"The session has ended ({book.state.phase.value})", code="session-ended")
+        runner = self._runners.get(book.state.id)
+        if runner is not None:
+            runner.wishes.wish("cancel", by)
+            runner.recall_current("the owner cancelled the session")
+            return
+        await book.record(new_fact(SessionFact.CANCELLED, Role.OWNER, party=by))
+        self._tell_end(book)
+        self.release(book.state.gpu, book.state.id)
+        await self.look()
+
+    async def stop(self) -> None:
+        """The process stops: every runner ends within seconds, its state durable."""
+        self._stopping = True
+        pairs = [(self._runners[session], task) for session, task in self._tasks.items()]
+        await asyncio.gather(*(runner.stop(task) for runner, task in pairs))
+
+    def has_channel(self, session: str, holder: str) -> bool:
+        """Whether the holder's channel is open, for the session's page."""
+        runner = self._runners.get(session)
+        return runner is not None and runner.channels is not None and runner.channels.is_open(holder)
+
+    def channels(self, session: str) -> Channels:
+        """The session's channels. Raises: Unavailable: no life stands at the moment."""
+        runner = self._runners.get(session)
+        if runner is None or runner.channels is None or runner.run is None or runner.run.state.placement is None:
+            raise Unavailable("The session has no life on the GPU at the moment", code="session-not-running",
+                              remedy="Wait for channel_wanted in the inbox.")  # fmt: skip
+        return runner.channels

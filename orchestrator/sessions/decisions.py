@@ -1,0 +1,77 @@
+"""Entering a holder's decision: verify, judge, write down, and say whether the session is agreed now. Knows no HTTP."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select
+
+from orchestrator.sessions.approvals import VerifiedApproval, agreed, judge, verify_approval
+from orchestrator.sessions.book import Book, Row
+from orchestrator.sessions.facts import new_fact
+from orchestrator.tables import APPROVALS
+from shared.canonical import json_value
+from shared.errors import NotPermitted
+from shared.names import Role, SessionPhase
+from shared.protocol.session import SessionFact
+from shared.service.store import Store
+from shared.wire.visit import Signed
+
+
+async def decide(
+    book: Book, store: Store, signed: Signed, *, caller: str, public_key: bytes
+) -> tuple[dict[str, Any], bool]:
+    """Enter a decision; answers its view and whether it is new.
+
+    Raises:
+        BadRequest, VerificationFailed: the document or its signature. NotPermitted: not the caller's. Conflict: ended, vetoed.
+    """
+    state = book.state
+    verified = verify_approval(signed, public_key, session=state.id, manifest=state.manifest)
+    if verified.approval.holder != caller:
+        raise NotPermitted("A holder decides for itself only", code="not-your-decision")
+    known = await store.read(lambda c: _same(c, state.id, b64decode(signed.document)))
+    if known is not None:
+        return view(known), False
+    fact = judge(state, verified.approval)
+    row = _row(state.id, verified)
+    book.stage(new_fact(fact, Role.HOLDER, **verified.body()), _insert(row))
+    if state.phase is SessionPhase.AWAITING_APPROVAL and agreed(state):
+        book.stage(new_fact(SessionFact.AGREED))
+    await book.commit()
+    return view(row), True
+
+
+def _row(session: str, verified: VerifiedApproval) -> dict[str, Any]:
+    return {
+        "session": session, "holder": verified.approval.holder, "decision": verified.approval.decision,
+        "document": b64decode(verified.signed.document), "signature": b64decode(verified.signed.signature),
+        "at": float(verified.approval.at),
+    }  # fmt: skip
+
+
+def _insert(row: dict[str, Any]) -> Row:
+    def write(connection: Connection) -> None:
+        highest = connection.execute(
+            select(func.max(APPROVALS.c.number)).where(APPROVALS.c.session == row["session"])
+        ).scalar()
+        connection.execute(insert(APPROVALS).values(number=(highest or 0) + 1, **row))
+
+    return write
+
+
+def _same(connection: Connection, session: str, document: bytes) -> dict[str, Any] | None:
+    where = (APPROVALS.c.session == session) & (APPROVALS.c.document == document)
+    row = connection.execute(select(APPROVALS).where(where)).mappings().first()
+    return None if row is None else dict(row)
+
+
+def view(row: dict[str, Any]) -> dict[str, Any]:
+    """What the API says of a decision."""
+    document = json_value(bytes(row["document"]))
+    return {
+        "holder": row["holder"], "decision": row["decision"], "reason": document["reason"], "records": document["records"],
+        "record_bytes": document["record_bytes"], "at": row["at"], "document": b64encode(row["document"]).decode(),
+        "signature": b64encode(row["signature"]).decode(),
+    }  # fmt: skip
