@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from gpu_agent.hardware import key_store
 from gpu_agent.hardware.key_store import KeyStore
 from shared.crypto.schedule import KEY_SLOTS, slot_key
 from shared.errors import NotFound, ProtocolViolation
@@ -63,3 +64,10 @@ def test_no_key_is_shown() -> None:
     keys = store()
     shown = repr(keys) + repr(vars(keys)["_keys"])
     assert all(keys.key(label).hex() not in shown and repr(keys.key(label)) not in shown for label in KEY_SLOTS)
+
+
+def test_an_all_zero_key_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_store, "slot_key", lambda secret, label: bytes(32))
+    with pytest.raises(ProtocolViolation) as caught:
+        store()
+    assert caught.value.code == "zero-key"
