@@ -108,6 +108,10 @@ def verify_gpu_evidence(
     _check_feature_flag(parsed)
     _check_measurements(parsed, reference)
     digest = _check_agreed(parsed, measurements)
+    return _mint(parsed, report, device, root_set, digest)
+
+
+def _mint(parsed: GpuReport, report: bytes, device: DeviceIdentity, root_set: GpuRootSet, digest: str) -> VerifiedGpu:
     return VerifiedGpu(
         root_set=root_set,
         backend=Backend.EMULATED if root_set == "EMULATED" else Backend.HARDWARE,
