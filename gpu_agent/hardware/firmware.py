@@ -3,13 +3,14 @@
 Real GPUs measure FSP, GSP, SEC2 … images; which block holds what is not published. Here each used block holds one room of the agent's
 code, so a changed file changes a block; all others are zero, as reserved blocks are on real devices.
 
-    block = SHA-384(CBOR["gput/firmware/1", room, [[path, SHA-384 of the file], …]])     paths sorted, relative to the installation
+    block = SHA-384(CBOR["gput/firmware/1", block number, [[path, SHA-384 of the file], …]])     paths sorted, from the package's name on
     FWID  = SHA-384(CBOR["gput/fwid/1", [values of the used blocks]])
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,16 +24,18 @@ BLOCKS: Final = 64
 DRIVER_VERSION: Final = "580.000.01"  # "580" names the report form; no NVIDIA driver has this number
 VBIOS_VERSION: Final = "00.EE.00.00.01"
 VBIOS_FIELD: Final = struct.pack("<II", 0x00EE0000, 0x01)
-_ROOMS: Final[dict[int, tuple[str, ...]]] = {
-    2: ("gpu_agent/hardware",),
-    3: ("gpu_agent/compute",),
-    4: ("gpu_agent/workload",),
-    5: ("gpu_agent/*",),
-    6: ("shared/crypto",),
-    7: ("shared/attestation",),
-    8: ("shared/wire", "shared/canonical", "shared/claims", "shared/*"),
-    10: ("shared/service",),
-}
+# The first prefix that fits decides, and the last of a package fits everything: a new folder cannot go unmeasured.
+_ROOMS: Final[tuple[tuple[str, int | None], ...]] = (
+    ("gpu_agent/hardware/", 2),
+    ("gpu_agent/compute/", 3),
+    ("gpu_agent/workload/", 4),
+    ("gpu_agent/platform/", None),  # the untrusted host, no part of the device
+    ("gpu_agent/", 5),
+    ("shared/crypto/", 6),
+    ("shared/attestation/", 7),
+    ("shared/service/", 10),
+    ("shared/", 8),
+)
 
 
 @dataclass(frozen=True)
@@ -62,28 +65,24 @@ def measure_firmware(site: Path | None = None) -> Firmware:
     Raises:
         ConfigurationError: `nothing-to-measure`: a room has no file.
     """
-    places = {package.__name__: _home(package.__path__[0], site) for package in (gpu_agent, shared)}
+    homes = [site / package.__name__ if site else Path(package.__path__[0]) for package in (gpu_agent, shared)]
+    rooms: dict[int, list[list[str | bytes]]] = {block: [] for _, block in _ROOMS if block is not None}
+    for path, digest in sorted(file for home in homes for file in _files(home)):
+        block = next(block for prefix, block in _ROOMS if path.startswith(prefix))
+        if block is not None:
+            rooms[block].append([path, digest])
     values = [bytes(48)] * BLOCKS
-    for block, rooms in _ROOMS.items():
-        files = sorted(found for room in rooms for found in _files(places, room))
+    for block, files in rooms.items():
         if not files:
-            raise ConfigurationError(f"no code in {', '.join(rooms)} to measure", code="nothing-to-measure")
-        values[block - 1] = sha384(cbor_bytes(["gput/firmware/1", list(rooms), [list(file) for file in files]]))
-    fwid = sha384(cbor_bytes(["gput/fwid/1", [values[block - 1] for block in sorted(_ROOMS)]]))
+            raise ConfigurationError(f"no code to measure for block {block}", code="nothing-to-measure")
+        values[block - 1] = sha384(cbor_bytes(["gput/firmware/1", block, files]))
+    fwid = sha384(cbor_bytes(["gput/fwid/1", [values[block - 1] for block in sorted(rooms)]]))
     return Firmware(tuple(values), fwid)
 
 
-def _home(installed: str, site: Path | None) -> Path:
-    return site / Path(installed).name if site else Path(installed)
-
-
-def _files(places: dict[str, Path], room: str) -> list[tuple[str, bytes]]:
-    """(path, digest) of a room's files: a folder with all below it, or with `/*` only what lies in it directly."""
-    package, _, inner = room.partition("/")
-    home = places[package]
-    found = home.glob("*") if inner == "*" else (home / inner).rglob("*")
-    return [
-        (f"{package}/{path.relative_to(home).as_posix()}", sha384(path.read_bytes()))
-        for path in found
-        if path.is_file() and "__pycache__" not in path.parts
-    ]
+def _files(home: Path) -> Iterator[tuple[str, bytes]]:
+    """(path, SHA-384) of every file of an installed package but byte-code caches; a path begins with the package's name."""
+    for path in home.rglob("*"):
+        relative = path.relative_to(home)
+        if path.is_file() and "__pycache__" not in relative.parts:
+            yield f"{home.name}/{relative.as_posix()}", sha384(path.read_bytes())

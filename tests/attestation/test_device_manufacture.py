@@ -112,11 +112,19 @@ def test_reference_keeps_what_others_wrote(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["gpu_agent/hardware/grants.py", "shared/crypto/aead.py", "shared/errors.py", "gpu_agent/x.py"]
+    "path",
+    [
+        "gpu_agent/hardware/grants.py",
+        "shared/crypto/aead.py",
+        "shared/errors.py",
+        "gpu_agent/x.py",
+        "shared/new/x.json",
+    ],
 )
 def test_every_file_counts(site: Path, path: str) -> None:
     before = measure_firmware(site)
     assert before.measurements == measure_firmware(site).measurements
+    (site / path).parent.mkdir(exist_ok=True)
     with (site / path).open("a") as file:
         file.write("\n# changed\n")
     after = measure_firmware(site)
@@ -145,6 +153,14 @@ def test_changed_firmware_is_refused_until_the_leaf_is_issued_anew(
         renewed.verify(reference=old_reference)
     assert caught.value.code == "gpu-measurements"
     assert "blocks 2 " in caught.value.detail
+
+
+def test_the_untrusted_host_is_no_part_of_the_device(site: Path) -> None:
+    before = measure_firmware(site)
+    (site / "gpu_agent/platform/new.py").write_text("x = 1\n")
+    (site / "gpu_agent/hardware/__pycache__").mkdir()
+    (site / "gpu_agent/hardware/__pycache__/x.pyc").write_bytes(b"x")
+    assert measure_firmware(site) == before
 
 
 def test_code_that_is_absent_cannot_be_measured(site: Path) -> None:
