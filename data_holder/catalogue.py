@@ -46,7 +46,7 @@ class Catalogue:
     async def add(self, name: str, path: Path, options: dict[str, Any]) -> dict[str, Any]:
         """Raises: NotFound `data-not-found`; BadRequest for unknown options; Conflict `dataset-exists`."""
         _options(options, None)
-        if not await asyncio.to_thread(path.exists):
+        if not await asyncio.to_thread(_exists, path):
             raise NotFound(f"{path} does not exist", code="data-not-found", remedy="Give a path this service can read")
         row = {
             "name": name, "path": str(path), "options": json.dumps(options, sort_keys=True), "source": "api",
@@ -68,6 +68,14 @@ class Catalogue:
     async def _where(self, name: str) -> tuple[Path, DatasetOptions]:
         row = await self._store.read(lambda connection: rows.dataset(connection, name))
         return Path(row["path"]), _options(json.loads(row["options"]), self._cache_dir)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        path.stat()
+    except (OSError, ValueError):  # a name that is too long, or no name at all, names nothing
+        return False
+    return True
 
 
 _OPTIONS: TypeAdapter[DatasetOptions] = TypeAdapter(DatasetOptions)

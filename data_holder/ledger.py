@@ -30,6 +30,7 @@ class Ledger:
         self._store = store
         self._clock = clock
         self._key: Secret | None = None
+        self._verified = False
         self._journal = Journal(self._reveal)
         self._states: dict[str, SessionState] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -37,7 +38,7 @@ class Ledger:
     @property
     def is_open(self) -> bool:
         """Whether the journal was verified; before, nothing may be decided."""
-        return self._key is not None
+        return self._verified
 
     async def open(self, key: Secret) -> None:
         """Verify and fold every session's journal.
@@ -46,15 +47,13 @@ class Ledger:
             VerificationFailed: `journal-tampered`.
         """
         self._key = key
-        try:
-            self._states = await self._store.read(self._load)
-        except BaseException:
-            self._key = None
-            raise
+        self._states = await self._store.read(self._load)
+        self._verified = True
 
     def state(self, session: str) -> SessionState:
         """Raises: NotFound."""
-        self._reveal()
+        if not self._verified:
+            raise _locked()
         found = self._states.get(session)
         if found is None:
             raise NotFound(f"session {session!r} was never offered to this holder", code="session-unknown")
@@ -85,6 +84,8 @@ class Ledger:
     async def _record(
         self, session: str, facts: Sequence[tuple[str, dict[str, Any]]], project: Project
     ) -> SessionState:
+        if not self._verified:
+            raise _locked()
         async with self._locks.setdefault(session, asyncio.Lock()):
             state = self._states.get(session) or SessionState(session)
             trial = _copy(state)
@@ -112,12 +113,16 @@ class Ledger:
 
     def _reveal(self) -> bytes:
         if self._key is None:
-            raise Unavailable(
-                "the journal is not open yet: the quoting enclave has not given its key",
-                code="journal-locked",
-                remedy="Check that the platform's quoting enclave runs and that the evidence token is this CVM's",
-            )
+            raise _locked()
         return self._key.reveal()
+
+
+def _locked() -> Unavailable:
+    return Unavailable(
+        "the journal is not open yet: the quoting enclave has not given its key, or the journal did not verify",
+        code="journal-locked",
+        remedy="Check that the platform's quoting enclave runs and that the evidence token is this CVM's; then read the log",
+    )
 
 
 def _copy(state: SessionState) -> SessionState:

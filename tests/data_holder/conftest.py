@@ -104,7 +104,7 @@ def start(tmp_path: Path) -> Start:
     (tmp_path / "cvm.token").write_text("secret\n")
 
     @asynccontextmanager
-    async def run(**changes: Any) -> AsyncIterator[Running]:
+    async def run(*, unlock: bool = True, **changes: Any) -> AsyncIterator[Running]:
         options: dict[str, Any] = {
             "data_dir": tmp_path / "state", "name": NAME, "orchestrator_url": ORCHESTRATOR, "evidence": "emulated:test",
             "evidence_token_file": tmp_path / "cvm.token", "datasets": {"ehr": tmp_path / "ehr.npz"}, "approve": "policy",
@@ -125,7 +125,8 @@ def start(tmp_path: Path) -> Start:
                 headers={"authorization": f"Bearer {token}"},
             )  # fmt: skip
             running = Running(app, holder, client, orchestrator, gpu, clock)
-            await running.until(lambda: holder.ledger.is_open)
+            if unlock:
+                await running.until(lambda: holder.ledger.is_open)
             yield running
             await client.aclose()
 

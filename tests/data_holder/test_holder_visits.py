@@ -210,7 +210,7 @@ async def test_a_newer_epoch_supersedes_a_running_attempt(running: Running) -> N
     await visit(running, epoch=2)
     await running.until(lambda: running.orchestrator.reports)
     attempts = (await running.get("/v1/visits/v_0000000000000001"))["attempts"]
-    assert [attempt["phase"] for attempt in attempts][0] == "ABANDONED"
+    assert attempts[0]["phase"] == "ABANDONED"
     running.gpu.one_ciphertext_per_counter()
 
 

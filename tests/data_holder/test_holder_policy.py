@@ -1,0 +1,127 @@
+"""Every policy rule: what it allows, what it denies; default deny; lint at load."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from holder_world import ARCHIVE, PROGRAM, make_manifest
+
+from data_holder.policy import Policy, allowed, evaluate, load_policy
+from shared.claims.archive import open_archive
+from shared.claims.manifest import EvidencePolicy, OutputPolicy
+from shared.errors import ConfigurationError
+
+PROGRAM_MANIFEST = open_archive(ARCHIVE).manifest
+GOOD = """
+[programs]
+operators = ["arithmetic", "reductions"]
+[limits]
+max_rounds = 5
+min_privacy_floor = 8
+[output]
+release_to = ["owner"]
+[evidence]
+allow_emulated = true
+"""
+MEASURED = "ab" * 48
+
+
+def verdict(text: str, **manifest: Any) -> list[str]:
+    """Names of the rules that deny."""
+    policy = Policy.model_validate(tomllib.loads(text))
+    findings = evaluate(policy, make_manifest("ef" * 32, **manifest), PROGRAM_MANIFEST, "north")
+    assert allowed(findings) == all(finding.ok for finding in findings)
+    return [finding.rule for finding in findings if not finding.ok]
+
+
+def with_rules(extra: str) -> str:
+    return GOOD + extra
+
+
+ROWS: list[tuple[str, str, dict[str, Any], list[str]]] = [
+    ("the good policy", GOOD, {}, []),
+    ("rounds at the limit", GOOD, {"rounds": 5}, []),
+    ("too many rounds", GOOD, {"rounds": 6}, ["limits.max_rounds"]),
+    ("floor too low", GOOD, {"privacy_floor": 7}, ["limits.min_privacy_floor"]),
+    ("released to holders", GOOD, {"output": OutputPolicy(release_to=("owner", "holders"))}, ["output.release_to"]),
+    ("released to nobody", GOOD, {"output": OutputPolicy(release_to=())}, []),
+    ("operators outside", GOOD.replace('"arithmetic", ', ""), {}, ["programs"]),
+    ("listed by digest", GOOD.replace('operators = ["arithmetic", "reductions"]', f'digests = ["{PROGRAM}"]'), {}, []),
+    (
+        "another digest", GOOD.replace('operators = ["arithmetic", "reductions"]', f'digests = ["{"00" * 48}"]'), {},
+        ["programs"],
+    ),
+    ("emulated not allowed", GOOD.replace("allow_emulated = true", "allow_emulated = false"), {}, ["evidence.allow_emulated"]),
+    ("steps at the limit", with_rules("[session]\n").replace("[limits]", "[limits]\nmax_steps_per_visit = 5"), {}, []),
+    ("too many steps", GOOD.replace("[limits]", "[limits]\nmax_steps_per_visit = 4"), {}, ["limits.max_steps_per_visit"]),
+    ("records at the limit", GOOD.replace("[limits]", "[limits]\nmax_records_per_visit = 20"), {}, []),
+    ("too many records", GOOD.replace("[limits]", "[limits]\nmax_records_per_visit = 19"), {}, ["limits.max_records_per_visit"]),
+    ("coarse losses", GOOD.replace("[limits]", "[limits]\nloss_decimals = 4"), {}, []),
+    ("fine losses", GOOD.replace("[limits]", "[limits]\nloss_decimals = 2"), {}, ["limits.loss_decimals"]),
+    ("name matches", with_rules('[session]\nnames = ["study-*"]'), {}, []),
+    ("name differs", with_rules('[session]\nnames = ["trial-*"]'), {}, ["session.names"]),
+    ("enough parties", with_rules("[session]\nmin_parties = 2"), {}, []),
+    ("too few parties", with_rules("[session]\nmin_parties = 3"), {}, ["session.min_parties"]),
+    ("party present", with_rules('[session]\nrequired_parties = ["south"]'), {}, []),
+    ("party absent", with_rules('[session]\nrequired_parties = ["west"]'), {}, ["session.required_parties"]),
+    (
+        "measurement agreed", GOOD + f'orchestrator_measurements = ["{MEASURED}"]',
+        {"orchestrator_evidence": EvidencePolicy(roots=("EMULATED",), measurements=(MEASURED,))}, [],
+    ),
+    (
+        "measurement left open", GOOD + f'orchestrator_measurements = ["{MEASURED}"]', {},
+        ["evidence.orchestrator_measurements"],
+    ),
+    (
+        "another measurement", GOOD + f'orchestrator_measurements = ["{MEASURED}"]',
+        {"orchestrator_evidence": EvidencePolicy(roots=("EMULATED",), measurements=("cd" * 48,))},
+        ["evidence.orchestrator_measurements"],
+    ),
+    (
+        "default deny", "", {},
+        ["programs", "limits.max_rounds", "limits.min_privacy_floor", "output.release_to", "evidence.allow_emulated"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "manifest", "denies"), ROWS, ids=[row[0] for row in ROWS])
+def test_each_rule(name: str, text: str, manifest: dict[str, Any], denies: list[str]) -> None:
+    assert verdict(text, **manifest) == denies
+
+
+def test_every_rule_has_a_row_that_it_denies() -> None:
+    denied = {rule for *_, rules in ROWS for rule in rules}
+    assert denied >= {
+        "programs", "limits.max_rounds", "limits.min_privacy_floor", "limits.max_steps_per_visit", "output.release_to",
+        "limits.max_records_per_visit", "limits.loss_decimals", "session.names", "session.min_parties",
+        "session.required_parties", "evidence.allow_emulated", "evidence.orchestrator_measurements",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[limits]\nmax_round = 5", "limits.max_round"),
+        ("[limits]\nmax_rounds = 0", "limits.max_rounds"),
+        ('[limits]\nmax_rounds = "many"', "limits.max_rounds"),
+        ('[programs]\noperators = ["magic"]', "unknown operator groups magic"),
+        ('[programs]\ndigests = ["abc"]', "programs.digests"),
+        ('[output]\nrelease_to = ["everyone"]', "output.release_to"),
+        ("limits = [", "not TOML"),
+    ],
+)
+def test_lint_names_the_key(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=named) as caught:
+        load_policy(path)
+    assert caught.value.code == "policy-malformed"
+
+
+def test_an_absent_policy_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_policy(tmp_path / "none.toml")
+    assert caught.value.code == "policy-unreadable"

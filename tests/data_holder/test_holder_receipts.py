@@ -1,0 +1,119 @@
+"""Receipts: what a true one proves to this holder, and which check each false one fails."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from conftest import Running, Start
+from holder_world import SESSION, b64, visit_key
+
+from shared.crypto import ecc
+from shared.crypto.signing import PartyKey
+from shared.wire.visit import OfferDocument, VisitReport
+
+
+async def visited(running: Running) -> tuple[OfferDocument, VisitReport]:
+    await running.approved_with_channel()
+    made, document = running.orchestrator.make_offer(visit_key())
+    running.gpu.install(document, visit_key())
+    running.orchestrator.send_offer(made)
+    await running.until(lambda: running.attempt_phase(1) == "REPORTED")
+    return document, running.orchestrator.reports[0]
+
+
+async def stored(running: Running) -> dict[str, Any]:
+    for _ in range(400):
+        items = (await running.get("/v1/receipts"))["items"]
+        if items:
+            return dict(items[0])
+        await asyncio.sleep(0.01)
+    raise AssertionError("no receipt was stored")
+
+
+async def test_a_true_receipt_ends_the_visit(running: Running) -> None:
+    document, report = await visited(running)
+    cose = running.orchestrator.make_receipt(document, report)
+    index = running.orchestrator.close_visit(cose)
+    shown = await stored(running)
+    assert shown["verified"], [check for check in shown["checks"] if not check["ok"]]
+    assert shown["backend"] == "EMULATED"
+    assert (await running.get(f"/v1/visits/{document.grant.visit}"))["phase"] == "DONE"
+    full = await running.get(f"/v1/receipts/{SESSION}/{index}")
+    assert full["receipt"] == b64(cose)
+    assert full["statement"]["commitment"] == report.commitment
+    raw = await running.client.get(f"/v1/receipts/{SESSION}/{index}/cose")
+    assert raw.content == cose
+    running.orchestrator.post("receipt", receipt=b64(cose), receipt_index=index)  # again: nothing happens
+    await asyncio.sleep(0.05)
+    assert len((await running.get("/v1/receipts"))["items"]) == 1
+
+
+FALSE: dict[str, tuple[dict[str, Any], str]] = {
+    "device's signature": ({"device_key": ecc.private_key(lambda n: b"\x09" * n)}, "device signature"),
+    "commitment": ({"commitment": "00" * 32}, "own data: commitment"),
+    "records": ({"records": 19}, "own data: records"),
+    "program": ({"program": "00" * 48}, "statement: program"),
+    "device": ({"device": "cd" * 8}, "statement: device"),
+    "no scrub": ({"scrubbed_bytes": 0}, "scrubbed"),
+    "no fence": ({"fence_epoch": 1}, "fence after visit"),
+    "manifest": ({"manifest": "00" * 32}, "receipt: manifest"),
+    "holder": ({"holder": "south"}, "statement: holder"),
+    "gpu evidence": ({"gpu_evidence": "00" * 32}, "channel: gpu_evidence"),
+    "holder's runtime": ({"holder_runtime_data": "00" * 32}, "channel: holder_runtime_data"),
+    "round": ({"round": 2}, "own visit: round"),
+}
+
+
+async def test_a_false_receipt_is_kept_and_shown_as_false(running: Running) -> None:
+    document, report = await visited(running)
+    for name, (changes, check) in FALSE.items():
+        index = running.orchestrator.close_visit(running.orchestrator.make_receipt(document, report, **changes))
+        for _ in range(400):
+            answer = await running.client.get(f"/v1/receipts/{SESSION}/{index}")
+            if answer.status_code == 200:
+                break
+            await asyncio.sleep(0.005)
+        shown = answer.json()
+        assert (name, shown["verified"]) == (name, False)
+        assert check in [c["check"] for c in shown["checks"] if not c["ok"]], name
+    # None of them settles the visit; the true one still does.
+    assert (await running.get(f"/v1/visits/{document.grant.visit}"))["phase"] == "REPORTED"
+    running.orchestrator.close_visit(running.orchestrator.make_receipt(document, report))
+    await running.until(lambda: running.attempt_phase(1) is None)
+
+
+async def test_nobodys_receipt_is_not_stored(running: Running) -> None:
+    document, report = await visited(running)
+    for changes in ({"signer": PartyKey.generate()}, {"orchestrator_runtime_data": "00" * 32}):
+        running.orchestrator.close_visit(running.orchestrator.make_receipt(document, report, **changes))
+    running.orchestrator.close_visit(b"\xd2\x84nonsense")
+    await asyncio.sleep(0.2)
+    assert (await running.get("/v1/receipts"))["items"] == []
+
+
+async def test_a_second_receipt_under_one_index_is_refused(running: Running) -> None:
+    document, report = await visited(running)
+    cose = running.orchestrator.make_receipt(document, report)
+    index = running.orchestrator.close_visit(cose)
+    await stored(running)
+    other = running.orchestrator.make_receipt(document, report, validation_after=1.0)
+    running.orchestrator.post("receipt", receipt=b64(other), receipt_index=index)
+    await asyncio.sleep(0.05)
+    assert (await running.get(f"/v1/receipts/{SESSION}/{index}"))["receipt"] == b64(cose)
+
+
+async def test_missed_receipts_are_fetched_at_the_end_and_verify_after_a_restart(start: Start) -> None:
+    async with start() as running:
+        document, report = await visited(running)
+        cose = running.orchestrator.make_receipt(document, report)
+    running.orchestrator.receipts = [
+        {"index": 0, "holder": "north", "cose": b64(cose)},
+        {"index": 1, "holder": "south", "cose": b64(b"not ours")},
+    ]
+    running.orchestrator.items.clear()
+    async with start() as again:
+        again.orchestrator.post("ended", phase="COMPLETED")
+        shown = await stored(again)
+        assert shown["verified"], shown["checks"]
+        assert (await again.get(f"/v1/requests/{SESSION}"))["phase"] == "COMPLETED"
