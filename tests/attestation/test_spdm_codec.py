@@ -56,7 +56,7 @@ def test_chain_form(root: bytes, bodies: list[bytes]) -> None:
     certificates = [b"\x30\x82" + len(body).to_bytes(2, "big") + body for body in bodies]
     form = spdm.chain_form(root, certificates)
     assert spdm.parse_chain_form(form) == (root, certificates)
-    for bad in (form + b"\0", form[:-1], form[:3], b"\0" + form[1:], form[:2] + b"\1" + form[3:]):
+    for bad in (form + b"\0", form[:-1], form[:3], bytes([form[0] ^ 1]) + form[1:], form[:2] + b"\1" + form[3:]):
         with pytest.raises(BadRequest):
             spdm.parse_chain_form(bad)
 
