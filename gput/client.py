@@ -36,11 +36,12 @@ class AsyncClient:
     Args:
         url: the orchestrator's base URL.
         key: the party's Ed25519 key, or the file that holds it.
+        peers: another way to reach services, for instance inside one process; closed with the client.
     """
 
-    def __init__(self, url: str, key: PartyKey | Path | str) -> None:
+    def __init__(self, url: str, key: PartyKey | Path | str, *, peers: Peers | None = None) -> None:
         self._key = key if isinstance(key, PartyKey) else PartyKey.load(Path(key))
-        self._peers = Peers(entropy=system_entropy)
+        self._peers = peers or Peers(entropy=system_entropy)
         auth = SignedAuth(self._key, system_clock, system_entropy)
         self._peer: PeerClient = self._peers.peer(url, "orchestrator", auth=auth)
 

@@ -32,7 +32,7 @@ from shared.errors import BadRequest, ConfigurationError, NotAuthenticated
 from shared.names import Role
 from shared.service.app import create_service_app
 from shared.service.callers import require
-from shared.service.clock import system_clock, system_entropy
+from shared.service.clock import Clock, system_clock, system_entropy
 from shared.service.http import Peers
 from shared.service.migrations import upgrade
 from shared.service.replay import ReplayWindow
@@ -108,7 +108,11 @@ def load_enclave(place: Installation, overrides: Mapping[str, list[FilePath]]) -
 
 
 def create_platform_app(
-    settings: PlatformSettings, base_url: str, *, transports: Mapping[str, httpx2.AsyncBaseTransport] | None = None
+    settings: PlatformSettings,
+    base_url: str,
+    *,
+    transports: Mapping[str, httpx2.AsyncBaseTransport] | None = None,
+    clock: Clock = system_clock,
 ) -> FastAPI:
     """The platform's application.
 
@@ -126,7 +130,7 @@ def create_platform_app(
     upgrade(settings.store_url, "gpu_agent.platform")
     store = Store(settings.store_url)
     peers = Peers(transports=transports or {}, entropy=system_entropy)
-    agent = peers.peer(settings.agent_url, "agent", auth=SignedAuth(key, system_clock, system_entropy))
+    agent = peers.peer(settings.agent_url, "agent", auth=SignedAuth(key, clock, system_entropy))
 
     async def bind(gpu: str, port: str | None) -> None:
         await agent.put_json(f"/v1/platform/gpus/{gpu}/mux", {"port": port})
@@ -144,8 +148,9 @@ def create_platform_app(
         lifespan=closing,
         keys=_only(orchestrator),
         # A switch leaves no row in the store, so the nonce must be durable before it happens.
-        replay=ReplayWindow(store, system_clock, durable=True),
+        replay=ReplayWindow(store, clock, durable=True),
         base_url=base_url,
+        clock=clock,
     )
     app.include_router(mux_routes(MuxControl(place.gpus(), bind)))
     app.include_router(cvm_routes(enclave, tokens))

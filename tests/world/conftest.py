@@ -1,0 +1,49 @@
+"""Fixtures of the in-process world: material and a GPU made once, a fresh world per test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from world import World, shared_unit
+from world_material import Material, make_material
+
+from gpu_agent.api import GpuUnit
+
+NewWorld = Callable[..., AbstractAsyncContextManager[World]]
+
+
+@pytest.fixture(scope="session")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    return make_material(tmp_path_factory.mktemp("material") / "installation")
+
+
+@pytest.fixture(scope="session")
+def unit(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuUnit]:
+    unit = shared_unit(material.copy(tmp_path_factory.mktemp("gpu")))
+    yield unit
+    unit.power_off()
+
+
+@pytest.fixture
+def new_world(tmp_path: Path, material: Material, unit: GpuUnit) -> NewWorld:
+    """Worlds over the lent GPU; the same name again is a world over the same files. `own_gpu=True` powers another."""
+
+    @asynccontextmanager
+    async def make(name: str = "world", *, own_gpu: bool = False, **options: Any) -> AsyncIterator[World]:
+        async with World(tmp_path / name, material, None if own_gpu else unit, **options) as world:
+            yield world
+
+    return make
+
+
+@pytest.fixture
+async def world(new_world: NewWorld) -> AsyncIterator[World]:
+    async with new_world() as world:
+        yield world

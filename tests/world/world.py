@@ -1,0 +1,277 @@
+"""The whole system in one process: agent, platform, orchestrator and holders with real keys and files, joined by a programmable wire.
+
+Knows the services by their factories and settings only. A test steers it through the owner's client, the holders' operator APIs and the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+from fastapi import FastAPI
+from world_material import HOLDERS, Material
+from world_service import Incarnation, Service
+from world_wire import Exchange, Link, Wire
+
+from data_holder.api import create_app as holder_app
+from data_holder.settings import HolderSettings
+from gpu_agent.api import GpuUnit, build_gpu
+from gpu_agent.api import create_app as agent_app
+from gpu_agent.platform.api import create_platform_app
+from gpu_agent.platform.settings import PlatformSettings
+from gpu_agent.settings import AgentSettings
+from gput.client import AsyncClient
+from gput.local.installation import GPU, HolderSpec, Installation
+from orchestrator.app import create_app as orchestrator_app
+from orchestrator.settings import OrchestratorSettings
+from shared.crypto.signing import PartyKey
+from shared.service.evidence import EmulatedProvider
+from shared.service.http import Peers
+
+ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+HBM_BYTES = 1 << 30
+
+
+def url(service: str) -> str:
+    return f"http://{service}.test"
+
+
+def agent_settings(folder: Path, **changes: Any) -> AgentSettings:
+    options: dict[str, Any] = {
+        "data_dir": folder / "agent", "device_dir": folder / "devices" / GPU, "platform_key": folder / "platform" / "mux.pub",
+        "hbm_bytes": HBM_BYTES,
+    }  # fmt: skip
+    return AgentSettings(**(options | changes))
+
+
+def shared_unit(folder: Path) -> GpuUnit:
+    """A GPU for many worlds after one another: each opens a session without a resume proof, which wipes it."""
+    unit = build_gpu(agent_settings(folder))
+    unit.compute.spawn()
+    return unit
+
+
+class _Lent:
+    """A GPU that stays powered when its world ends."""
+
+    def __init__(self, unit: GpuUnit) -> None:
+        self._unit = unit
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._unit, name)
+
+    def power_off(self) -> None:
+        self._unit.compute.wake()
+
+
+class World:
+    """`async with World(...) as world`. `settings` holds changes by service name; `unit` lends a GPU, None powers one of its own."""
+
+    def __init__(
+        self, folder: Path, material: Material, unit: GpuUnit | None = None, *, holders: Sequence[str] = HOLDERS,
+        approve: str = "policy", settings: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:  # fmt: skip
+        self.folder, self.material, self.holders = material.copy(folder), material, tuple(holders)
+        # Measured again: the reference values are those of the code as it is now.
+        Installation(self.folder, [HolderSpec(name, {}) for name in HOLDERS]).prepare()
+        self._unit, self._approve, self._settings = unit, approve, dict(settings or {})
+        self.offset = 0.0
+        self.wire = Wire()
+        builders: dict[str, Callable[[Incarnation], FastAPI]] = {
+            "agent": self._agent, "platform": self._platform, "orchestrator": self._orchestrator,
+        }  # fmt: skip
+        for name in self.holders:
+            builders[f"holder-{name}"] = lambda incarnation, name=name: self._holder(name, incarnation)
+        for name, build in builders.items():
+            self.wire.services[name] = Service(name, build)
+        peers = Peers(transports={url("orchestrator"): Link(self.wire, "owner", "orchestrator")})
+        self.owner = AsyncClient(url("orchestrator"), material.keys["owner"], peers=peers)
+
+    # ------------------------------------------------------------------ doors
+
+    def clock(self) -> float:
+        """The machine's clock plus what a test has moved it by."""
+        return time.time() + self.offset
+
+    def _links(self, client: str, owner: Incarnation) -> dict[str, httpx2.AsyncBaseTransport]:
+        return {url(server): Link(self.wire, client, server, owner) for server in self.wire.services}
+
+    def _evidence(self, cvm: str, owner: Incarnation) -> EmulatedProvider:
+        token = (self.folder / "cvms" / f"{cvm}.token").read_text()
+        return EmulatedProvider(f"{url('platform')}/cvms/{cvm}", token, transport=Link(self.wire, cvm, "platform", owner))
+
+    # --------------------------------------------------------------- services
+
+    def _agent(self, incarnation: Incarnation) -> FastAPI:
+        lent: Any = {GPU: _Lent(self._unit)} if self._unit is not None else None
+        settings = agent_settings(self.folder, **self._settings.get("agent", {}))
+        return agent_app(settings, url("agent"), units=lent, clock=self.clock, entropy=os.urandom)
+
+    def _platform(self, incarnation: Incarnation) -> FastAPI:
+        settings = PlatformSettings(
+            data_dir=self.folder, agent_url=url("agent"), orchestrator_key=self.folder / "orchestrator" / "orchestrator.pub",
+            **self._settings.get("platform", {}),
+        )  # fmt: skip
+        transports = self._links("platform", incarnation)
+        return create_platform_app(settings, url("platform"), transports=transports, clock=self.clock)
+
+    def _orchestrator(self, incarnation: Incarnation) -> FastAPI:
+        options: dict[str, Any] = {
+            "data_dir": self.folder / "orchestrator", "trust_dir": self.folder / "trust", "allow_emulated": True,
+            "owner_keys": self.folder / "owners", "agent_url": url("agent"), "platform_url": url("platform"),
+            "evidence": f"emulated:{url('platform')}/cvms/orchestrator",
+            "evidence_token_file": self.folder / "cvms" / "orchestrator.token", "checkpoint_interval_s": 0.2,
+        }  # fmt: skip
+        return orchestrator_app(
+            OrchestratorSettings(**(options | dict(self._settings.get("orchestrator", {})))), url("orchestrator"),
+            clock=self.clock, transports=self._links("orchestrator", incarnation),
+            evidence=self._evidence("orchestrator", incarnation),
+        )  # fmt: skip
+
+    def _holder(self, name: str, incarnation: Incarnation) -> FastAPI:
+        cvm, folder = f"holder-{name}", self.folder / f"holder-{name}"
+        options: dict[str, Any] = {
+            "name": name, "data_dir": folder, "trust_dir": self.folder / "trust", "allow_emulated": True,
+            "orchestrator_url": url("orchestrator"), "evidence": f"emulated:{url('platform')}/cvms/{cvm}",
+            "evidence_token_file": self.folder / "cvms" / f"{cvm}.token", "datasets": {"ehr": folder / "ehr.npz"},
+            "dataset": "ehr", "approve": self._approve, "policy": folder / "policy.toml", "inbox_wait_s": 5.0,
+        }  # fmt: skip
+        return holder_app(
+            HolderSettings(**(options | dict(self._settings.get(cvm, {})))), url(cvm), clock=self.clock,
+            peers=Peers(transports=self._links(cvm, incarnation)), evidence=self._evidence(cvm, incarnation),
+        )  # fmt: skip
+
+    def __getitem__(self, service: str) -> Service:
+        return self.wire.services[service]
+
+    # ------------------------------------------------------------------- life
+
+    async def __aenter__(self) -> Self:
+        for name in ("agent", "platform", "orchestrator"):
+            await self[name].start()
+        await asyncio.gather(*(self[f"holder-{name}"].start() for name in self.holders))
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.wire.hooks.clear()
+        await self.owner.close()
+        for name in ("orchestrator", *(f"holder-{n}" for n in self.holders), "platform", "agent"):
+            # A test that failed must show its own failure, not what its half-dead services say while they stop.
+            try:
+                await self[name].stop()
+            except Exception:
+                if error is None:
+                    raise
+
+    # ------------------------------------------------------------------ doings
+
+    async def enrol(self) -> None:
+        """Holders and files that every session needs."""
+        for name in self.holders:
+            await self.owner.enrol(name, self.material.keys[name].public)
+        await self.owner.upload_program(self.material.archive)
+        await self.owner.upload_weights(self.material.weights)
+        await self.owner.upload_validation(self.material.validation)
+
+    async def submit(self, **changes: Any) -> str:
+        """Enrol, upload, submit the usual session; its id."""
+        await self.enrol()
+        changes.setdefault("holders", self.holders)
+        view = await self.owner.submit(self.material.manifest(**changes))
+        return str(view["id"])
+
+    async def until(self, session: str, condition: Callable[[Any], Any], seconds: float = 20.0) -> Any:
+        """The session's view once `condition` holds of it."""
+        deadline = time.monotonic() + seconds
+        while True:
+            view = await self.owner.session(session)
+            if condition(view):
+                return view
+            if time.monotonic() > deadline:
+                visits = await self.owner.items(f"sessions/{session}/visits")
+                story = [(v["index"], v["attempt"], v["holder"], v["phase"], v["outcome"], v["reason"]) for v in visits]
+                raise AssertionError(f"it did not happen in {seconds} s: {view}\nvisits: {story}")
+            await asyncio.sleep(0.01)
+
+    async def finish(self, session: str, seconds: float = 30.0) -> Any:
+        """The view of the session once it has ended."""
+        return await self.until(session, lambda view: view["phase"] in ENDED, seconds)
+
+    async def completed(self, session: str, seconds: float = 30.0) -> Any:
+        """The view of the session, which must complete."""
+        view = await self.finish(session, seconds)
+        assert view["phase"] == "COMPLETED", view["failure"]
+        return view
+
+    async def visits(self, session: str) -> list[Any]:
+        """All visits with their attempts, oldest first."""
+        return await self.owner.items(f"sessions/{session}/visits")
+
+    async def events(self, session: str) -> list[str]:
+        """Facts of the log's leaves that are not receipts, in order."""
+        import base64
+
+        from shared.canonical import cbor_value
+
+        leaves = await self.owner.items(f"sessions/{session}/log/leaves")
+        return [str(cbor_value(base64.b64decode(leaf["leaf"]))) for leaf in leaves if leaf["kind"] == "event"]
+
+    def operator(self, holder: str) -> AsyncOperator:
+        """The holder's operator, with full rights."""
+        return AsyncOperator(self, holder)
+
+    def key(self, name: str) -> PartyKey:
+        return self.material.keys[name]
+
+    def files(self) -> list[bytes]:
+        """Everything the services keep on disk, but the holders' own data and the exported model."""
+        skipped = {"ehr.npz", "model.safetensors"}
+        return [path.read_bytes() for path in self.folder.rglob("*") if path.is_file() and path.name not in skipped]
+
+    async def seen(self, client: str, server: str, part: str, count: int = 1, seconds: float = 20.0) -> Exchange:
+        """The count-th exchange on a link whose path contains `part`, once it is there."""
+        deadline = time.monotonic() + seconds
+        while len(found := self.wire.calls(client, server, part)) < count:
+            assert time.monotonic() < deadline, f"no {part} from {client} to {server}"
+            await asyncio.sleep(0.002)
+        return found[count - 1]
+
+
+class AsyncOperator:
+    """Calls to a holder's own API with its operator's token."""
+
+    def __init__(self, world: World, holder: str) -> None:
+        token = (world.folder / f"holder-{holder}" / "operator.token").read_text().strip()
+        self._http = httpx2.AsyncClient(
+            transport=Link(world.wire, "operator", f"holder-{holder}"), base_url=url(f"holder-{holder}"),
+            headers={"authorization": f"Bearer {token}"}, timeout=20,
+        )  # fmt: skip
+
+    async def get(self, path: str) -> Any:
+        answer = await self._http.get(f"/v1/{path}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def post(self, path: str, body: Any, expect: int = 200) -> Any:
+        answer = await self._http.post(f"/v1/{path}", json=body)
+        assert answer.status_code == expect, answer.text
+        return answer.json()
+
+    async def request(self, session: str, seconds: float = 10.0) -> Any:
+        """The approval request, once it has arrived."""
+        deadline = time.monotonic() + seconds
+        while (answer := await self._http.get(f"/v1/requests/{session}")).status_code != 200:
+            assert time.monotonic() < deadline, answer.text
+            await asyncio.sleep(0.01)
+        return answer.json()
+
+    async def decide(self, session: str, verb: str, **fields: Any) -> Any:
+        """approve, refuse or veto what is shown."""
+        shown = await self.request(session)
+        return await self.post(f"requests/{session}/{verb}", {"manifest": shown["manifest"], **fields})
