@@ -23,8 +23,9 @@ from shared.service.tables import JOURNAL
 router = APIRouter(tags=["events"])
 SPREAD = 1_000_000
 BATCH = 200
+KEEP_ALIVE_S = 4.0
 _SHOWN = (
-    "visit", "holder", "round", "index", "attempt", "epoch", "fence_epoch", "life", "boot_counter", "reason", "again", "code",
+    "visit", "phase", "holder", "round", "index", "attempt", "epoch", "fence_epoch", "life", "boot_counter", "reason", "again", "code",
     "detail", "step", "position", "validation_before", "validation_after", "records", "length", "bytes_sent", "steps",
     "seconds", "timers", "durations", "gpu", "backend", "sha256", "size_bytes", "party", "log_size",
 )  # fmt: skip
@@ -36,6 +37,8 @@ def _event(session: str, row: Any) -> Event:
     machine, _, fact = row.kind.partition(".")
     data = {"seq": row.seq, "at": row.at, "kind": machine, "fact": fact, "session": session}
     data.update({name: body[name] for name in _SHOWN if name in body})
+    if body.get("validation_after") is not None:
+        data["validation_loss"] = body["validation_after"]
     return Event(row.seq * SPREAD, machine, data)
 
 
@@ -81,6 +84,6 @@ async def events(
 ) -> Response:
     book = await visible(parts, caller, session)
     return event_stream(
-        request, _Source(parts, caller, book), book.changes, after=after,
+        request, _Source(parts, caller, book), book.changes, after=after, keep_alive_s=KEEP_ALIVE_S,
         until=lambda event: event.event == "session" and event.data["fact"] in _FINAL,
     )  # fmt: skip

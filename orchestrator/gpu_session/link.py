@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from dataclasses import dataclass
 
 from shared.errors import Unavailable
@@ -20,7 +19,7 @@ class PublicFacts:
     """What anybody may ask of a GPU: hints only, every one of them is proven elsewhere before it counts."""
 
     boot_counter: int
-    statement_key: bytes
+    statement_certificate: bytes
 
 
 class AgentLink:
@@ -37,7 +36,7 @@ class AgentLink:
         """Boot counter and statement-key certificate. Raises: Unavailable."""
         body = await self._agent.get_json(self._base)
         try:
-            return PublicFacts(int(body["boot_counter"]), b64decode(body.get("statement_key") or ""))
+            return PublicFacts(int(body["boot_counter"]), bytes.fromhex(body["statement_certificate"]))
         except (KeyError, TypeError, ValueError) as error:
             raise Unavailable("The GPU agent's answer makes no sense", code="peer-malformed") from error
 

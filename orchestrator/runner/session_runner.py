@@ -74,7 +74,6 @@ class SessionRunner:
         self.book.announce()
         await asyncio.sleep(PATIENCE_S[min(failures, len(PATIENCE_S) - 1)])
         self.book = await self._house.catalogue.reopen(self.book.state.id)
-        self.wishes.changed = self.book.changes
 
     def _drop_life(self) -> None:
         run, self.run, self.channels = self.run, None, None

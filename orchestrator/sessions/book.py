@@ -51,7 +51,7 @@ class Book:
         self._refuse_if_broken()
         before = self.state.current
         self.state.apply(fact.kind, fact.body, self._clock())
-        self._facts.append(fact)
+        self._facts.append(NewFact(fact.kind, {**fact.body, **self._seen(fact.kind, before)}))
         self._rows.extend(rows)
         self._track(before)
 
@@ -83,6 +83,17 @@ class Book:
     def _refuse_if_broken(self) -> None:
         if self._broken:
             raise Unavailable("The session's book is closed after a failed commit", code="book-closed")
+
+    def _seen(self, kind: str, before: VisitState | None) -> dict[str, Any]:
+        """What readers of events want beside a fact: the phase it led to, and whose visit it is. No decision reads it."""
+        machine = kind.partition(".")[0]
+        visit = self.state.current or before
+        if machine not in ("visit", "training") or visit is None:
+            return {"phase": self.state.phase.value}
+        return {
+            "phase": visit.shown_phase, "holder": visit.holder, "round": visit.round, "index": visit.index,
+            "attempt": visit.attempt,
+        }  # fmt: skip
 
     def _track(self, before: VisitState | None) -> None:
         after = self.state.current

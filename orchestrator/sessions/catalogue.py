@@ -42,6 +42,7 @@ class Catalogue:
         self._store, self._journal, self._library = store, journal, library
         self._clock, self._stopping = clock, stopping
         self._books: dict[str, Book] = {}
+        self._changes: dict[str, Changes] = {}
 
     async def submit(
         self,
@@ -86,7 +87,7 @@ class Catalogue:
         at = self._clock()
         fact = new_fact(
             SessionFact.SUBMITTED, Role.OWNER, manifest=manifest.digest().hex(), owner=owner,
-            owner_key=fingerprint(owner_key), gpu=gpu,
+            owner_key=fingerprint(owner_key), gpu=gpu, phase="AWAITING_APPROVAL",
         )  # fmt: skip
         state = SessionState(session, manifest, owner, gpu)
         state.apply(fact.kind, fact.body, at)
@@ -118,14 +119,15 @@ class Catalogue:
 
     async def reopen(self, session: str) -> Book:
         """A fresh book from the journal, in place of one that a failed commit has closed."""
-        old = self._books.pop(session, None)
+        self._books.pop(session, None)
         book = await self.open(session)
-        if old is not None:
-            old.announce()
+        book.announce()
         return book
 
     def _book(self, state: SessionState) -> Book:
-        return Book(state, store=self._store, journal=self._journal, clock=self._clock, changes=Changes(self._stopping))
+        # Who watches a session goes on watching it when its book is opened again.
+        changes = self._changes.setdefault(state.id, Changes(self._stopping))
+        return Book(state, store=self._store, journal=self._journal, clock=self._clock, changes=changes)
 
     async def _load(self, session: str) -> SessionState:
         statement = select(SESSIONS).where(SESSIONS.c.id == session)
