@@ -121,6 +121,7 @@ def committed(state: GpuState) -> Committed:
 
 
 def _run_seed(state: GpuState) -> None:
+    state.take_news(state.compute.news(0))  # forget an older wake-up: it would end the wait below before the work does
     state.compute.start(launch(state, "seed", None, 0, 0, 0))
     failure: Failed | None = None
     finished = False
