@@ -125,9 +125,7 @@ def build_gpu(settings: AgentSettings, clock: Clock = system_clock, entropy: Ent
         # Without the traceback's values: frames of the device may hold plaintext.
         _log.error("device fault", gpu=name, fault=type(error).__name__)
 
-    device = Device(
-        name, root, hbm, compute, entropy=entropy, clock=clock, next_boot=boots.advance, report=report
-    )
+    device = Device(name, root, hbm, compute, entropy=entropy, clock=clock, next_boot=boots.advance, report=report)
     return GpuUnit(device, compute, Mux(tuple(settings.ports)))
 
 
@@ -256,9 +254,7 @@ def _bytes(content: bytes, media_type: str) -> Response:
 
 
 def _platform(units: Mapping[str, GpuUnit]) -> APIRouter:
-    router = APIRouter(
-        prefix="/v1/platform/gpus", tags=["platform"], dependencies=[Depends(require(Role.PLATFORM))]
-    )
+    router = APIRouter(prefix="/v1/platform/gpus", tags=["platform"], dependencies=[Depends(require(Role.PLATFORM))])
 
     @router.put("/{gpu}/mux")
     async def switch(gpu: str, wanted: MuxRequest) -> GpuView:

@@ -22,7 +22,9 @@ class BootCounter:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._value = int(path.read_text()) if path.exists() else 0
         except (OSError, ValueError) as error:
-            raise ConfigurationError(f"the boot counter in {path.name} cannot be used: {error}", code="boot-counter") from None
+            raise ConfigurationError(
+                f"the boot counter in {path.name} cannot be used: {error}", code="boot-counter"
+            ) from None
 
     def advance(self) -> int:
         """The next number; on disk before it is returned."""

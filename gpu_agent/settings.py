@@ -18,11 +18,15 @@ class AgentSettings(ServiceSettings):
 
     model_config = SettingsConfigDict(env_prefix="GPUT_AGENT_", extra="forbid", env_nested_delimiter="__")
 
-    device_dir: Path = Field(description="Folder of the device's identity, made by `manufacture`; its name is the GPU's.")
+    device_dir: Path = Field(
+        description="Folder of the device's identity, made by `manufacture`; its name is the GPU's."
+    )
     platform_key: Path = Field(description="Public key (PEM) of the platform that may switch the MUX.")
     hbm_bytes: int = Field(DEFAULT_HBM_BYTES, ge=1024**2, description="Address space of GPU memory, in bytes; sparse.")
     backing_bytes: int | None = Field(
-        None, ge=1024**2, description="Host memory that GPU memory may use; default four fifths of what is free at start."
+        None,
+        ge=1024**2,
+        description="Host memory that GPU memory may use; default four fifths of what is free at start.",
     )
     ports: list[str] = Field(
         default_factory=list, description="MUX ports that exist; empty: `orchestrator` and any `holder-…`."

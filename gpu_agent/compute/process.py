@@ -53,7 +53,7 @@ class ComputeProcess:
         self._reap()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = [str(self._hbm_fd), str(self._hbm_bytes), str(theirs.fileno())]
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 (our own interpreter and module, arguments are numbers)
             [sys.executable, "-m", "gpu_agent.compute", *arguments],
             pass_fds=(self._hbm_fd, theirs.fileno()),
             stdin=subprocess.DEVNULL,

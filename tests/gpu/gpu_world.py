@@ -170,10 +170,10 @@ class World:
         return gpu.UploadProgram(length=len(archive), records=1), [archive]
 
     def configure_command(self, **changes: Any) -> gpu.Configure:
-        fields: dict[str, Any] = dict(
-            options=OPTIONS, total_steps=1000, buffer_bytes=64 * 1024, buffers=2, validation_bytes=8192,
-            loss_decimals=4, privacy_floor=8,
-        )  # fmt: skip
+        fields: dict[str, Any] = {
+            "options": OPTIONS, "total_steps": 1000, "buffer_bytes": 64 * 1024, "buffers": 2, "validation_bytes": 8192,
+            "loss_decimals": 4, "privacy_floor": 8,
+        }  # fmt: skip
         return gpu.Configure(**(fields | changes))
 
     def set_up(self, **changes: Any) -> list[gpu.RegionInfo]:
@@ -213,12 +213,12 @@ class World:
         return epoch, opened, secret
 
     def grant(self, epoch: int, count: int = 32, region: int = 0, **changes: Any) -> Grant:
-        fields: dict[str, Any] = dict(
-            session=SESSION, visit=f"v_{epoch:016d}", life=self.life, epoch=epoch, holder="north",
-            port=holder_port("north"), region=self.region(RegionKind.DATASET, region).handle,
-            byte_budget=count * RECORD_BYTES, records=count, record_bytes=RECORD_BYTES, chunk_bytes=1000,
-            recipient="cd" * 32, expires_at=int(NOW) + 600,
-        )  # fmt: skip
+        fields: dict[str, Any] = {
+            "session": SESSION, "visit": f"v_{epoch:016d}", "life": self.life, "epoch": epoch, "holder": "north",
+            "port": holder_port("north"), "region": self.region(RegionKind.DATASET, region).handle,
+            "byte_budget": count * RECORD_BYTES, "records": count, "record_bytes": RECORD_BYTES, "chunk_bytes": 1000,
+            "recipient": "cd" * 32, "expires_at": int(NOW) + 600,
+        }  # fmt: skip
         return Grant(**(fields | changes))
 
     def install(self, count: int = 32, region: int = 0, **changes: Any) -> Holder:
@@ -288,11 +288,11 @@ class Holder:
             piece = data[index * grant.chunk_bytes : (index + 1) * grant.chunk_bytes]
             out.append(self.record(DATA, index, total, piece, channel))
         salt = bytes(range(32))
-        fields = dict(
-            visit=grant.visit, chunks=total, records=len(data) // RECORD_BYTES, length=len(data), salt=salt,
-            commitment=keyed_blake3(salt, data).hex(),
-        )  # fmt: skip
-        out.append(self.record(CLOSING, total, total, encode(Closing(**(fields | closing))), channel))  # type: ignore[arg-type]  # test table
+        fields: dict[str, Any] = {
+            "visit": grant.visit, "chunks": total, "records": len(data) // RECORD_BYTES, "length": len(data), "salt": salt,
+            "commitment": keyed_blake3(salt, data).hex(),
+        }  # fmt: skip
+        out.append(self.record(CLOSING, total, total, encode(Closing(**(fields | closing))), channel))
         return out
 
     def record(self, kind: int, index: int, total: int, plain: bytes, channel: SealingChannel) -> bytes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
 import pytest
-from gpu_world import NOW, RECORD_BYTES, World, device_folder, make_world, records
+from gpu_world import World, device_folder, make_world
 
 from gpu_agent.api import GpuUnit, create_app
 from gpu_agent.hardware.mux import Mux

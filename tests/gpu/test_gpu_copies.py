@@ -67,7 +67,14 @@ def test_a_fault_kills_the_grant_and_erases_what_it_wrote(world: World, fault: s
 
 @pytest.mark.parametrize(
     "changes",
-    [{"records": 31}, {"chunks": 2}, {"length": 1}, {"visit": "v_" + "z" * 16}, {"commitment": "00" * 32}, {"salt": bytes(32)}],
+    [
+        {"records": 31},
+        {"chunks": 2},
+        {"length": 1},
+        {"visit": "v_" + "z" * 16},
+        {"commitment": "00" * 32},
+        {"salt": bytes(32)},
+    ],
     ids=lambda c: next(iter(c)),
 )
 def test_a_closing_record_that_states_anything_else_publishes_nothing(world: World, changes: dict[str, Any]) -> None:

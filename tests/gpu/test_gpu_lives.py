@@ -42,7 +42,9 @@ def test_a_new_life_keeps_the_model_and_nothing_of_the_holders(world: World) -> 
     assert DATA[:8] not in held
     assert DATA[RECORD_BYTES : RECORD_BYTES + 8] not in held
     status = world.run(gpu.Status())[0]
-    assert [(r.handle, r.address, r.length) for r in status.regions] == [(r.handle, r.address, r.length) for r in regions]
+    assert [(r.handle, r.address, r.length) for r in status.regions] == [
+        (r.handle, r.address, r.length) for r in regions
+    ]
     assert {r.phase.value for r in status.regions if r.kind is RegionKind.DATASET} == {"CLEAN"}
     assert (status.ready, status.epochs, status.step) == (False, [], 3)
 

@@ -29,7 +29,9 @@ from shared.wire.codec import encode
 from shared.wire.copy import CLOSING, DATA, Closing, CopyHeader, copy_context, pack_header
 
 
-@pytest.mark.parametrize(("machine", "phases", "facts"), [(REGION, RegionPhase, RegionFact), (MODEL, ModelPhase, ModelFact)])
+@pytest.mark.parametrize(
+    ("machine", "phases", "facts"), [(REGION, RegionPhase, RegionFact), (MODEL, ModelPhase, ModelFact)]
+)
 def test_every_cell(machine: Any, phases: Any, facts: Any) -> None:
     legal = 0
     for phase, fact, actor in itertools.product(phases, facts, Role):
@@ -181,7 +183,12 @@ class Laws(RuleBasedStateMachine):
         grant, channel = self.grants[data.draw(st.sampled_from(choices))]
         payload, index = bytes(range(96)), channel.counter
         closing = Closing(
-            visit=grant.visit, chunks=2, records=3, length=96, salt=bytes(32), commitment=keyed_blake3(bytes(32), payload).hex()
+            visit=grant.visit,
+            chunks=2,
+            records=3,
+            length=96,
+            salt=bytes(32),
+            commitment=keyed_blake3(bytes(32), payload).hex(),
         )
         plain = encode(closing) if index == 2 else payload[index * 50 : (index + 1) * 50]
         kind = CLOSING if index == 2 else DATA

@@ -19,7 +19,7 @@ def test_one_visit_from_grant_to_statement(world: World) -> None:
     ack = holder.send(data)
     assert ack.published
     assert ack.received == len(data)
-    epoch, opened, _ = world.open_epoch(holder.grant.epoch)
+    _, opened, _ = world.open_epoch(holder.grant.epoch)
     (content,) = opened.fenced
     assert (content.records, content.length, content.published) == (32, len(data), True)
     assert content.commitment == keyed_blake3(bytes(range(32)), data).hex()
@@ -31,7 +31,8 @@ def test_one_visit_from_grant_to_statement(world: World) -> None:
     assert [step for step, _ in state.losses] == [0, 1, 2, 3]
     assert all(round(loss, 4) == loss for _, loss in state.losses)
     assert (state.records, state.steps_done, state.finite) == (32, 4, True)
-    assert state.update_norm is not None and state.update_norm > 0
+    assert state.update_norm is not None
+    assert state.update_norm > 0
     assert world.measure().model != before.model
 
     region = holder.grant.region

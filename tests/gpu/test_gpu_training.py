@@ -1,0 +1,270 @@
+"""Training, commit, roll-back, checkpoint, export on a real device; determinism; crashes of compute (V09, V11, H05, H06, H13, H21)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gpu_world import BATCH, RECORD_BYTES, SGD_OPTIONS, Holder, World, model_region, records
+
+from shared.claims.training import TrainingOptions
+from shared.names import RegionKind
+from shared.wire import gpu
+
+DATA = records(64)
+
+
+def committed_visit(world: World, data: bytes, work: str, first: int, steps: int = 4) -> gpu.Committed:
+    holder = world.visit(data)
+    assert world.train(holder, work, steps, first).state == "done"
+    committed, *_ = world.run(gpu.Commit(work=work), gpu.Scrub(region=holder.grant.region))
+    return committed  # type: ignore[no-any-return]  # answers are a union that tests know
+
+
+def children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_the_same_session_gives_the_same_model_interrupted_or_not(world: World) -> None:
+    world.set_up()
+    addresses = [r.address for r in world.regions]
+    committed_visit(world, DATA, "w1", 0)
+    straight = committed_visit(world, records(64, 2), "w2", 4)
+    world.set_up()
+    assert [r.address for r in world.regions] != addresses  # no part of the result
+    committed_visit(world, DATA, "w1", 0)
+    holder = world.visit(records(64, 3))
+    world.run(world.train_command(holder, "lost", 4, 4))  # cut off by a new life, then repeated as another visit
+    world.resume()
+    world.run(gpu.RollBack())
+    again = committed_visit(world, records(64, 2), "w2", 4)
+    assert again == straight
+
+
+def test_roll_back_is_bit_for_bit_and_a_rejected_visit_can_be_closed(world: World) -> None:
+    world.set_up()
+    before = world.measure()
+    place = world.region(RegionKind.MODEL)
+    image = bytes(world.hbm.view(place.address, place.length))
+    holder = world.visit(DATA)
+    world.train(holder, steps=8)
+    assert bytes(world.hbm.view(place.address, place.length)) != image
+    assert world.refused(gpu.CloseVisit(visit=holder.grant.visit)) == "visit-not-settled"
+    rolled = world.run(gpu.RollBack())[0]
+    assert bytes(world.hbm.view(place.address, place.length)) == image
+    assert (rolled.model, rolled.optimiser, rolled.step) == (before.model, before.optimiser, 0)
+    assert world.refused(gpu.CloseVisit(visit=holder.grant.visit)) == "visit-not-scrubbed"
+    assert world.refused(gpu.Commit(work="w1")) == "nothing-to-commit"
+    world.run(gpu.Scrub(region=holder.grant.region), gpu.CloseVisit(visit=holder.grant.visit))
+
+
+def test_only_a_settled_model_trains_and_only_at_its_own_step(world: World) -> None:
+    world.set_up()
+    holder, other = world.visit(DATA), world.visit(DATA, region=1)
+    assert world.refused(world.train_command(holder, first=1)) == "wrong-step"
+    assert world.refused(world.train_command(holder, steps=9)) == "too-few-records"
+    short = world.train_command(holder).model_copy(update={"records": 63})
+    assert world.refused(short) == "wrong-records"
+    crossed = world.train_command(holder).model_copy(update={"region": other.grant.region})
+    assert world.refused(crossed) == "wrong-region"
+    world.train(holder)
+    assert world.refused(world.train_command(other, "w2", first=3)) == "out-of-order"  # not committed yet
+    world.run(gpu.Commit(work="w1"))
+    assert world.train(other, "w2", first=3).state == "done"
+
+
+def test_a_repeated_work_is_answered_and_never_done_twice(world: World) -> None:
+    world.set_up()
+    holder = world.visit(DATA)
+    done = world.train(holder)
+    model = world.measure().model
+    again = world.run(world.train_command(holder))[0]
+    assert again == done
+    assert world.measure().model == model
+    assert world.refused(world.train_command(holder, steps=2)) == "work-key-reused"
+    assert world.run(gpu.Commit(work="w1"), gpu.Commit(work="w1"))[0].model == model
+
+
+def test_losses_leave_rounded_and_never_over_too_few_records(world: World) -> None:
+    world.set_up(privacy_floor=2 * BATCH, loss_decimals=2)
+    state = world.train(world.visit(DATA), steps=4)
+    assert state.losses == []  # a step's loss is over one batch only
+    assert state.loss is not None
+    assert round(state.loss, 2) == state.loss
+    world.set_up(privacy_floor=1000)
+    holder = world.visit(DATA)
+    state = world.train(holder, steps=4)
+    assert (state.losses, state.loss, state.steps_done) == ([], None, 4)
+
+
+def test_records_out_of_range_train_nothing(world: World) -> None:
+    world.set_up()
+    before = world.measure()
+    bad = bytearray(DATA)
+    bad[40 * RECORD_BYTES - 8 : 40 * RECORD_BYTES] = np.int64(99).tobytes()
+    holder = world.visit(bytes(bad))
+    state = world.train(holder)
+    assert (state.state, state.code) == ("failed", "record-out-of-range")
+    assert "99" not in (state.detail or "")
+    assert world.measure().model == before.model
+    assert world.run(gpu.RollBack())[0].model == before.model
+    world.run(gpu.Scrub(region=holder.grant.region))
+
+
+def test_evaluation_changes_nothing_and_the_region_can_still_train(world: World) -> None:
+    world.set_up()
+    before = world.measure()
+    validation = records(16, 9)
+    handle = world.region(RegionKind.VALIDATION).handle
+    place = gpu.Upload(region=handle, offset=0, length=len(validation), records=2)
+    world.run(place, bulk=[validation[:100], validation[100:]])
+    world.run(gpu.Evaluate(work="e1", region=handle, records=16))
+    first = world.finish("e1")
+    assert (first.state, first.records, first.losses) == ("done", 16, [])
+    assert first.loss is not None
+    holder = world.visit(DATA)
+    world.run(gpu.Evaluate(work="e2", region=holder.grant.region, records=64))
+    assert world.finish("e2").state == "done"
+    assert world.measure() == before
+    world.train(holder, steps=8)
+    world.run(gpu.Evaluate(work="e3", region=handle, records=16))
+    after = world.finish("e3").loss
+    assert after is not None
+    assert after != first.loss
+    assert world.refused(gpu.Evaluate(work="e4", region=handle, records=1000)) == "wrong-records"
+
+
+def test_a_killed_compute_process_fails_the_work_and_the_gpu_lives_on(world: World) -> None:
+    world.set_up()
+    before = world.measure()
+    holder = world.visit(records(800))
+    world.run(world.train_command(holder, steps=100))
+    parent = world.compute.pid
+    assert parent is not None
+    for pid in children(parent):
+        os.kill(pid, signal.SIGKILL)
+    state = world.finish("w1")
+    assert (state.state, state.code) == ("failed", "compute-killed")
+    assert world.refused(world.train_command(holder, "w2")) == "out-of-order"
+    world.run(gpu.RollBack(), gpu.Scrub(region=holder.grant.region))
+    assert world.measure().model == before.model
+    os.kill(parent, signal.SIGKILL)  # the whole of compute
+    again = world.visit(DATA)
+    while world.compute.pid == parent:
+        pass
+    assert world.train(again, "w3").state == "done"
+    assert world.compute.pid != parent
+
+
+def test_roll_back_ends_a_running_training(world: World) -> None:
+    world.set_up()
+    before = world.measure()
+    holder = world.visit(records(800))
+    world.run(world.train_command(holder, steps=100))
+    assert world.refused(world.train_command(holder, "w2")) == "work-running"
+    assert world.refused(gpu.Scrub(region=holder.grant.region)) == "out-of-order"
+    assert world.run(gpu.RollBack())[0].model == before.model
+    assert world.run(gpu.Poll(work="w1"))[0].code == "work-interrupted"
+    world.run(gpu.Scrub(region=holder.grant.region))
+
+
+def _checkpoint(world: World, key: bytes, name: str) -> tuple[gpu.CheckpointPart, list[bytes]]:
+    part = world.run(gpu.Checkpoint(key=key, name=name, length=1 << 20))[0]
+    return part, world.bulk
+
+
+@pytest.mark.parametrize("options", [None, SGD_OPTIONS], ids=["adamw", "sgd without moments"])
+def test_a_checkpoint_restores_a_wiped_gpu_bit_for_bit(world: World, options: TrainingOptions | None) -> None:
+    changes = {} if options is None else {"options": options}
+    world.set_up(**changes)
+    committed = committed_visit(world, DATA, "w1", 0)
+    key = os.urandom(32)
+    part, chunks = _checkpoint(world, key, "c1")
+    assert (part.model, part.optimiser, part.step, part.length) == (committed.model, committed.optimiser, 4, part.total)
+    model = world.region(RegionKind.MODEL)
+    plain = bytes(world.hbm.view(model.address, 64))
+    assert all(plain[:16] not in chunk for chunk in chunks)
+    assert _checkpoint(world, key, "c1")[1] == chunks  # a repeat gives the same bytes
+    expected = committed_visit(world, DATA, "w2", 4)
+    assert world.refused(gpu.Checkpoint(key=key, name="c1", length=1 << 20)) == "checkpoint-key-reused"
+
+    world.set_up(**changes)
+    fields = {"key": key, "name": "c1", "offset": 0, "length": part.length, "records": len(chunks), "last": True}
+    wrong = gpu.Restore(**fields, model="00" * 32, optimiser=part.optimiser)
+    assert world.refused(wrong, bulk=chunks) == "checkpoint-digest-mismatch"
+    flipped = [chunks[0][:-1] + bytes([chunks[0][-1] ^ 1]), *chunks[1:]]
+    right = gpu.Restore(**fields, model=part.model, optimiser=part.optimiser)
+    assert world.refused(right, bulk=flipped) == "tag-mismatch"
+    restored = world.run(right, bulk=chunks)[0]
+    assert restored == committed
+    assert committed_visit(world, DATA, "w2", 4) == expected
+
+
+def test_the_committed_model_is_exported_as_its_region_lies(world: World) -> None:
+    world.set_up()
+    length = world.region(RegionKind.MODEL).length
+    world.run(gpu.Export(offset=0, length=length))
+    assert b"".join(world.bulk) == model_region(length)
+    world.run(gpu.Export(offset=64, length=64))
+    assert b"".join(world.bulk) == model_region(length)[64:128]
+    assert world.refused(gpu.Export(offset=64, length=length)) == "out-of-range"
+
+
+def test_what_lies_in_memory_is_measured_and_a_change_is_seen(world: World) -> None:
+    world.set_up()
+    clean = world.measure()
+    for kind, name in ((RegionKind.CODE, "code"), (RegionKind.MODEL, "model"), (RegionKind.OPTIMISER, "optimiser")):
+        cell = world.hbm.view(world.region(kind).address, 1)
+        cell[0] ^= 1
+        changed = world.measure()
+        assert [f for f in ("code", "model", "optimiser", "control") if getattr(changed, f) != getattr(clean, f)] == [
+            name
+        ]
+        cell[0] ^= 1
+    assert world.measure() == clean
+
+
+def _control(world: World) -> memoryview:
+    known = {(r.address) for r in world.regions}
+    (address,) = [start for start, _ in world.hbm.allocated() if start not in known]
+    return world.hbm.view(address, 64)
+
+
+@pytest.mark.parametrize("what", ["code", "control"])
+def test_a_changed_descriptor_or_program_launches_nothing(world: World, what: str) -> None:
+    world.set_up()
+    holder = world.visit(DATA)
+    cell = world.hbm.view(world.region(RegionKind.CODE).address, 64) if what == "code" else _control(world)
+    cell[9] ^= 1
+    assert world.refused(world.train_command(holder)) == f"{what}-digest-mismatch"
+    cell[9] ^= 1
+    assert world.train(holder).state == "done"
+
+
+def test_a_changed_committed_copy_is_never_rolled_back_to(world: World) -> None:
+    world.set_up()
+    world.train(world.visit(DATA))
+    world.hbm.view(world.region(RegionKind.COMMITTED).address, 1)[0] ^= 1
+    assert world.refused(gpu.RollBack()) == "committed-copy-changed"
+
+
+def test_copies_go_on_while_a_poll_waits(world: World) -> None:
+    import threading
+
+    world.set_up()
+    holder, other = world.visit(records(800)), world.install(region=1)
+    world.run(world.train_command(holder, steps=100))
+    sealed = Holder.seal(other, DATA[: 32 * RECORD_BYTES])
+    answers: list[gpu.WorkState] = []
+    waiting = threading.Thread(
+        target=lambda: answers.append(world.run(gpu.Poll(work="w1", after=99, wait_ms=20_000))[0])
+    )
+    waiting.start()
+    for record in sealed:
+        ack = other.copy(record)
+    assert ack.published
+    waiting.join(30)
+    assert answers[0].state == "done" or answers[0].steps_done == 100
