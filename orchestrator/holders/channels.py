@@ -89,6 +89,18 @@ class Channels:
         self._clock, self._entropy = clock, entropy
         self._pending: dict[str, Pending] = {}
         self._open: dict[str, Channel] = {}
+        self._asked: dict[str, float] = {}
+
+    def ask(self, holder: str, again_after_s: float) -> bool:
+        """Whether the holder is to be asked for a channel now: not while it is at it already.
+
+        A second call to a holder that is just opening one would close what it opens, for ever.
+        """
+        now, last = self._clock(), self._asked.get(holder)
+        if last is not None and now - last < again_after_s:
+            return False
+        self._asked[holder] = now
+        return True
 
     def _entry(self, holder: str) -> RosterEntry:
         state = self._book.state
@@ -107,6 +119,7 @@ class Channels:
         self._entry(holder)
         self._prune()
         state, now = self._book.state, self._clock()
+        self._asked[holder] = now
         gpu = await self._attest(bytes.fromhex(request.nonce), self.signing_key.public)
         not_after = int(now + state.manifest.orchestrator_evidence.max_age_s)
         runtime = build_orchestrator_runtime(
@@ -152,6 +165,7 @@ class Channels:
             channel, verified, sha256(pending.runtime_data).hex(), sha256(verified.runtime_data).hex(),
             gpu_evidence_digest(pending.gpu_evidence), not_after, verified.one_time_key,
         )  # fmt: skip
+        self._asked.pop(holder, None)
         self._book.announce()
         return ChannelState(channel=channel)
 

@@ -72,15 +72,13 @@ class Rounds:
         if wait:
             await self._wait(f"{stop.holder} (attempt {state.attempts + 1})", wait)
         deadline = run.clock() + state.manifest.lease_s
-        asked = False
         while not self._wishes.any and stop.holder in state.active:
             channel = run.channels.ready(stop.holder)
             if channel is not None:
                 self._wishes.waiting_for = []
                 return channel
-            if not asked:
+            if run.channels.ask(stop.holder, state.manifest.lease_s):
                 run.inboxes.post(stop.holder, kind="channel_wanted", session=state.id)
-                asked = True
             left = deadline - run.clock()
             if left <= 0 and state.may_skip(stop.holder):
                 await self._skip(stop)

@@ -111,7 +111,8 @@ class SessionRunner:
         await self._fill(run, opened, checkpoints)
         self.wishes.waiting_for = []
         for holder in run.state.active:
-            house.inboxes.post(holder, kind="channel_wanted", session=run.state.id)
+            if run.channels.ask(holder, run.state.manifest.lease_s):  # it may have asked us by itself already
+                house.inboxes.post(holder, kind="channel_wanted", session=run.state.id)
         await self._travel(run, checkpoints)
 
     async def _make_run(self, opened: OpenedLife, signing_key: PartyKey) -> Run:
