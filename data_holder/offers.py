@@ -14,12 +14,13 @@ from data_holder.approvals import Approvals
 from data_holder.channel import Channels, OpenChannel
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
+from data_holder.log_reader import LogReader
 from data_holder.protocol.offer import Agreement, check_offer
 from data_holder.protocol.state import RememberedHead, SessionState
 from data_holder.requests import Approved, verify_manifest
 from shared.attestation.channel import VerifiedOffer, verify_offer
 from shared.canonical import json_value
-from shared.errors import BadRequest, VerificationFailed
+from shared.errors import BadRequest
 from shared.service.clock import Clock
 from shared.wire.visit import OfferDocument, VisitOffer
 
@@ -95,11 +96,4 @@ class Admission:
             return []
         if document.log_from == state.head.size:
             return [bytes.fromhex(node) for node in document.log_consistency]
-        path = f"/v1/sessions/{state.session}/log/consistency"
-        answer = json_value(await self._link.get(path, params={"from": state.head.size, "to": document.log_size}))
-        try:
-            return [bytes.fromhex(node) for node in answer["path"]]
-        except (KeyError, TypeError, ValueError):
-            raise VerificationFailed(
-                "the log's consistency answer is malformed", code="bad-consistency-proof"
-            ) from None
+        return await LogReader(self._link, state).consistency(state.head.size, document.log_size)

@@ -8,6 +8,7 @@ from typing import Any
 from data_holder.approvals import Approvals
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
+from data_holder.log_reader import LogReader
 from data_holder.receipts import check_receipt, claimed_epoch
 from data_holder.requests import verify_manifest
 from data_holder.tables import rows
@@ -17,6 +18,7 @@ from shared.errors import NotFound, Unavailable, VerificationFailed
 from shared.service.logging import get_logger
 from shared.service.store import Store
 
+MAX_RECEIPTS = 1_000_000
 _log = get_logger("data_holder.receipts")
 
 
@@ -71,6 +73,21 @@ class ReceiptBook:
                     return
         except Unavailable as error:
             _log.warning("missed receipts not fetched", session=session, code=error.code)
+
+    async def prove_inclusion(self, session: str) -> None:
+        """Hold the log's final head to the remembered one, and show that every receipt of this holder lies in that log.
+
+        Raises:
+            VerificationFailed: head or consistency. A receipt whose own proof fails is marked, not raised. Unavailable: no answer.
+        """
+        state = self._ledger.state(session)
+        if not state.channels:
+            return
+        log = LogReader(self._link, state)
+        head = await log.head()
+        for row in await self._store.read(lambda connection: rows.receipts(connection, session, None, MAX_RECEIPTS)):
+            check = await log.inclusion(row["cose"], row["index"], head)
+            await self._facts.checked(session, row, check)
 
     async def _known(self, session: str, index: int) -> rows.Row | None:
         try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import cbor2
@@ -31,6 +31,9 @@ class Check:
     ok: bool
     detail: str = ""
 
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
 
 @dataclass(frozen=True)
 class CheckedReceipt:
@@ -51,7 +54,7 @@ class CheckedReceipt:
         return {
             "visit": self.receipt.visit, "epoch": self.receipt.epoch, "outcome": self.receipt.outcome,
             "backend": self.statement.backend, "closed_at": float(self.receipt.closed_at), "cose": self.cose,
-            "verified": self.verified, "checks": json.dumps([check.__dict__ for check in self.checks]),
+            "verified": self.verified, "checks": json.dumps([check.as_json() for check in self.checks]),
         }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pydantic import ValidationError
 
@@ -62,6 +63,12 @@ def verify_manifest(data: bytes, holder: str, key: PartyKey) -> VerifiedManifest
         InvalidManifest: schema, or not the canonical form (two byte strings must never mean one manifest).
         NotPermitted: the roster does not name this holder, or names it with another key.
     """
+    return _verified(data, holder, key.fingerprint)
+
+
+@lru_cache(maxsize=16)
+def _verified(data: bytes, holder: str, fingerprint: str) -> VerifiedManifest:
+    # Pure in its arguments, so the same bytes need not be parsed again at every offer; other bytes are another entry.
     try:
         manifest = parse_manifest(data)
     except ValidationError as error:
@@ -72,10 +79,10 @@ def verify_manifest(data: bytes, holder: str, key: PartyKey) -> VerifiedManifest
     entry = next((entry for entry in manifest.roster if entry.holder == holder), None)
     if entry is None:
         raise NotPermitted(f"the roster does not name {holder!r}", code="not-in-roster")
-    if entry.key != key.fingerprint:
+    if entry.key != fingerprint:
         raise NotPermitted(
             f"the roster names {holder!r} with another key", code="key-mismatch",
-            expected=key.fingerprint, got=entry.key, remedy="Enrol this holder's key again at the orchestrator",
+            expected=fingerprint, got=entry.key, remedy="Enrol this holder's key again at the orchestrator",
         )  # fmt: skip
     return VerifiedManifest(manifest, data, sha256(data).hex(), _MINT)
 

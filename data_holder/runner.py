@@ -37,7 +37,7 @@ class Runner:
 
     def __init__(
         self, *, ledger: Ledger, approvals: Approvals, channels: Channels, visits: Visits, receipts: ReceiptBook,
-        link: OrchestratorLink, evidence: EvidenceProvider, wait_s: float, stopping: Stopping,
+        link: OrchestratorLink, evidence: EvidenceProvider, wait_s: int, stopping: Stopping,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._channels, self._visits = ledger, approvals, channels, visits
         self._receipts, self._link, self._evidence, self._wait_s = receipts, link, evidence, wait_s
@@ -136,9 +136,18 @@ class Runner:
         elif item.kind == "receipt" and item.receipt is not None and item.receipt_index is not None:
             await self._receipts.receive(session, base64.b64decode(item.receipt), item.receipt_index)
         elif item.kind == "ended":
-            await self._visits.close(session)
-            await self._approvals.ended(session, item.phase or "ENDED")
+            await self._end(session, item.phase or "ENDED")
+
+    async def _end(self, session: str, phase: str) -> None:
+        """The session is over: collect what is still owed, prove it, and serve nothing more. Said again at every start."""
+        await self._visits.close(session)
+        if not self._ledger.knows(session) or self._ledger.state(session).ended is not None:
+            return
+        try:
             await self._receipts.fetch_missed(session)
+            await self._receipts.prove_inclusion(session)
+        finally:
+            await self._approvals.ended(session, phase)
 
     async def _consider(self, session: str) -> None:
         try:

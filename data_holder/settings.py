@@ -32,7 +32,7 @@ class HolderSettings(ServiceSettings):
     approve: Literal["manual", "policy"] = "manual"
     agent_url: str | None = Field(default=None, pattern=r"^https?://")
     operator_keys: Path | None = None
-    inbox_wait_s: float = Field(default=20.0, gt=0, le=30)
+    inbox_wait_s: int = Field(default=20, ge=1, le=30)
     prepare_bytes: int = Field(default=16 * 1024 * 1024, ge=4096, description="sealed chunks kept ready, in bytes")
 
     @field_validator("orchestrator_url", "agent_url")

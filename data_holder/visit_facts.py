@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from data_holder.links import document as document_bytes
 from data_holder.offers import Admitted
 from data_holder.protocol.state import HEAD, RECEIPT, VISIT, SessionState
 from data_holder.protocol.visit import HOLDER_VISIT, HolderFact, HolderPhase
-from data_holder.receipts import CheckedReceipt
+from data_holder.receipts import Check, CheckedReceipt
 from data_holder.tables import rows
 from data_holder.tables.schema import RECEIPTS, VISITS
 from shared.errors import GputError
@@ -100,6 +101,14 @@ class VisitFacts:
                 rows.change(connection, VISITS, {"session": session, "epoch": receipt.epoch}, values)
 
         await self._ledger.record(session, facts, project)
+
+    async def checked(self, session: str, row: rows.Row, check: Check) -> None:
+        """One more check of a stored receipt; the latest outcome under its name stays."""
+        kept = [old for old in json.loads(row["checks"]) if old["check"] != check.check]
+        checks = [*kept, check.as_json()]
+        values = {"checks": json.dumps(checks), "verified": all(one["ok"] for one in checks)}
+        key = {"session": session, "index": row["index"]}
+        await self._ledger.record(session, [], lambda connection: rows.change(connection, RECEIPTS, key, values))
 
     async def _put(self, session: str, document: OfferDocument, facts: Any, values: dict[str, Any]) -> None:
         row = {**_row(document), "at": self._clock(), **values}

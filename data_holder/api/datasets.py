@@ -29,7 +29,7 @@ async def list_datasets(
 
 @router.post("", status_code=201, summary="Add a dataset by path")
 async def add_dataset(body: DatasetBody, response: Response, _: Writer, holder: HolderDep) -> DatasetView:
-    row = await holder.catalogue.add(body.name, Path(body.path), body.options)
+    row = await holder.catalogue.add(body.name, Path(body.path), body.options.model_dump(exclude_unset=True))
     response.headers["location"] = f"/v1/datasets/{body.name}"
     return _view(row)
 

@@ -44,12 +44,23 @@ class Identity(Body):
     sessions: int
 
 
+class OptionsBody(Body):
+    """How to read a dataset (`data_holder.datasets.DatasetOptions`); what is left out has that class's default."""
+
+    format: Literal["auto", "text", "llmc", "nanogpt", "npy", "npz", "safetensors", "csv"] = "auto"
+    separator: int = Field(default=0, ge=0, le=255)
+    suffixes: list[Annotated[str, Field(max_length=32)]] = Field(default_factory=list, max_length=64)
+    label: str = Field(default="label", max_length=256)
+    columns: dict[str, list[str]] = Field(default_factory=dict, max_length=64)
+    delimiter: str = Field(default="", max_length=1)
+
+
 class DatasetBody(Body):
     """A dataset to add. `options` as in `gput data inspect`: format, separator, suffixes, label, columns, delimiter."""
 
     name: DatasetName
     path: str = Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$", examples=["/data/ehr.csv"])
-    options: dict[str, Any] = Field(default_factory=dict, max_length=16)
+    options: OptionsBody = Field(default_factory=OptionsBody)
 
 
 class DatasetView(Body):

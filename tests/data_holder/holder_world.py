@@ -52,7 +52,7 @@ from shared.crypto.tree_head import TreeHead, sign_tree_head
 from shared.crypto.visit_key import VisitKey
 from shared.errors import VerificationFailed
 from shared.names import Backend
-from shared.protocol.merkle import consistency_proof, leaf_hash, root
+from shared.protocol.merkle import consistency_proof, inclusion_proof, leaf_hash, root
 from shared.wire.codec import decode, encode
 from shared.wire.copy import CLOSING, Closing, CopyAck, copy_context, parse_record
 from shared.wire.visit import (
@@ -223,6 +223,16 @@ class Orchestrator(httpx2.AsyncBaseTransport):
         if path.endswith("/consistency"):
             start, to = int(request.url.params["from"]), int(request.url.params["to"])
             return httpx2.Response(200, json={"from": start, "to": to, "path": self._consistency(start, to)})
+        if path.endswith("/log/head"):
+            head = self.head()
+            signature = b64(sign_tree_head(head, self.signing))
+            key = self.signing.public.hex()
+            fields = {"size": head.size, "root": head.root.hex(), "signature": signature, "key": key, "at": head.time}
+            return httpx2.Response(200, json=fields)
+        if path.endswith("/log/inclusion"):
+            hashes = [leaf_hash(leaf) for leaf in self.leaves]
+            proof = inclusion_proof(int(request.url.params["index"]), hashes)
+            return httpx2.Response(200, json={"path": [node.hex() for node in proof]})
         if path.endswith("/receipts"):
             return httpx2.Response(200, json={"items": self.receipts, "next": None})
         return httpx2.Response(404, json={"title": "Not found", "code": "not-found", "detail": path})
@@ -389,7 +399,8 @@ class Gpu(httpx2.AsyncBaseTransport):
     def install(self, document: OfferDocument, key: VisitKey) -> None:
         self.grant = document.grant
         self.opening = OpeningChannel(key.key, label="test", iv_mask=key.iv_mask, channel_counter=key.channel_counter)
-        self.plain, self.accepted, self.published = bytearray(), {}, False
+        self.plain, self.published = bytearray(), False
+        self.accepted: dict[int, bytes] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         body = await request.aread()

@@ -223,8 +223,20 @@ async def test_lists_go_by_pages_and_errors_have_codes(running: Running, tmp_pat
         ("GET", "/v1/datasets?cursor=AAAA", None, 400, "invalid-cursor"),
         ("POST", "/v1/datasets", {"name": "d", "path": "/nowhere/at/all"}, 404, "data-not-found"),
         ("POST", "/v1/datasets", {"name": "d", "path": "x" * 4096}, 404, "data-not-found"),
-        ("POST", "/v1/datasets", {"name": "d", "path": str(tmp_path), "options": {"colour": 1}}, 400, "unknown-option"),
-        ("POST", "/v1/datasets", {"name": "d", "path": str(tmp_path), "options": {"format": 7}}, 400, "bad-option"),
+        (
+            "POST",
+            "/v1/datasets",
+            {"name": "d", "path": str(tmp_path), "options": {"colour": 1}},
+            422,
+            "invalid-request",
+        ),
+        (
+            "POST",
+            "/v1/datasets",
+            {"name": "d", "path": str(tmp_path), "options": {"format": 7}},
+            422,
+            "invalid-request",
+        ),
         ("POST", "/v1/datasets", {"name": "D!", "path": str(tmp_path)}, 422, "invalid-request"),
         ("POST", f"/v1/requests/{SESSION}/veto", {"manifest": "00" * 32}, 404, "session-unknown"),
     ):

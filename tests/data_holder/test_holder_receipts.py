@@ -107,6 +107,7 @@ async def test_missed_receipts_are_fetched_at_the_end_and_verify_after_a_restart
     async with start() as running:
         document, report = await visited(running)
         cose = running.orchestrator.make_receipt(document, report)
+    running.orchestrator.leaves.append(cose)
     running.orchestrator.receipts = [
         {"index": 0, "holder": "north", "cose": b64(cose)},
         {"index": 1, "holder": "south", "cose": b64(b"not ours")},
@@ -114,6 +115,22 @@ async def test_missed_receipts_are_fetched_at_the_end_and_verify_after_a_restart
     running.orchestrator.items.clear()
     async with start() as again:
         again.orchestrator.post("ended", phase="COMPLETED")
+        await again.until(lambda: again.holder.ledger.state(SESSION).ended)
         shown = await stored(again)
         assert shown["verified"], shown["checks"]
+        assert shown["checks"][-1] == {"check": "log inclusion", "ok": True, "detail": ""}
         assert (await again.get(f"/v1/requests/{SESSION}"))["phase"] == "COMPLETED"
+
+
+async def test_a_receipt_that_is_not_in_the_log_loses_its_standing(running: Running) -> None:
+    document, report = await visited(running)
+    cose = running.orchestrator.make_receipt(document, report)
+    running.orchestrator.close_visit(cose)
+    assert (await stored(running))["verified"]
+    running.orchestrator.leaves = [b"another leaf in its place", b"more"]
+    running.orchestrator.post("ended", phase="COMPLETED")
+    await running.until(lambda: running.holder.ledger.state(SESSION).ended)
+    shown = await stored(running)
+    assert not shown["verified"]
+    assert shown["checks"][-1]["check"] == "log inclusion"
+    assert not shown["checks"][-1]["ok"]

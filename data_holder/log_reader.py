@@ -1,0 +1,72 @@
+"""Reading the session's log: its signed head, held against the remembered one, and inclusion of single receipts. Stores nothing."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from data_holder.links import OrchestratorLink
+from data_holder.protocol.state import SessionState
+from data_holder.receipts import Check
+from shared.canonical import json_value
+from shared.crypto.tree_head import TreeHead, verify_tree_head
+from shared.errors import NotFound, VerificationFailed
+from shared.protocol.merkle import leaf_hash, verify_consistency, verify_inclusion
+
+
+class LogReader:
+    """The log of one session as the orchestrator serves it, believed only as far as signatures and proofs go."""
+
+    def __init__(self, link: OrchestratorLink, state: SessionState) -> None:
+        self._link, self._state = link, state
+        self._path = f"/v1/sessions/{state.session}/log"
+
+    async def head(self) -> TreeHead:
+        """The newest head: signed by an orchestrator this holder attested, and an extension of the remembered head.
+
+        Raises:
+            VerificationFailed: `log-head-malformed`, `log-signer-unknown`, `log-rolled-back`, or signature or proof.
+        """
+        answer = json_value(await self._link.get(f"{self._path}/head"))
+        try:
+            root, key = bytes.fromhex(answer["root"]), bytes.fromhex(answer["key"])
+            head = TreeHead(self._state.session, int(answer["size"]), root, int(answer["at"]))
+            signature = base64.b64decode(answer["signature"])
+        except (KeyError, TypeError, ValueError):
+            raise VerificationFailed("the log's head is malformed", code="log-head-malformed") from None
+        if key not in {channel.signing_key for channel in self._state.channels.values()}:
+            raise VerificationFailed(
+                "the log's head is signed by nobody this holder attested", code="log-signer-unknown", got=key.hex()
+            )
+        verify_tree_head(head, key, signature)
+        await self._extends_memory(head)
+        return head
+
+    async def _extends_memory(self, head: TreeHead) -> None:
+        remembered = self._state.head
+        if remembered is None:
+            return
+        if head.size < remembered.size:
+            raise VerificationFailed("the log is shorter than the one this holder saw", code="log-rolled-back")
+        path = await self.consistency(remembered.size, head.size)
+        verify_consistency(remembered.size, remembered.root, head.size, head.root, path)
+
+    async def consistency(self, start: int, to: int) -> list[bytes]:
+        """The proof that the log of size `to` extends that of size `start`; not verified here."""
+        return await self._proof("consistency", {"from": start, "to": to})
+
+    async def inclusion(self, leaf: bytes, index: int, head: TreeHead) -> Check:
+        """Whether the receipt lies in the log at its index, as a named check."""
+        try:
+            path = await self._proof("inclusion", {"index": index, "size": head.size})
+            verify_inclusion(leaf_hash(leaf), index, head.size, path, head.root)
+        except (VerificationFailed, NotFound) as error:
+            return Check("log inclusion", False, error.detail)
+        return Check("log inclusion", True)
+
+    async def _proof(self, kind: str, params: dict[str, Any]) -> list[bytes]:
+        answer = json_value(await self._link.get(f"{self._path}/{kind}", params=params))
+        try:
+            return [bytes.fromhex(node) for node in answer["path"]]
+        except (KeyError, TypeError, ValueError):
+            raise VerificationFailed(f"the log's {kind} answer is malformed", code=f"bad-{kind}-proof") from None
