@@ -197,7 +197,7 @@ def _check_log(bundle: dict[str, Any], leaves: list[bytes], signers: dict[str, S
         key = bytes.fromhex(head["key"])
         if key not in {signer.signing_key for signer in signers.values()}:
             raise VerificationFailed("signed by a key that no attested orchestrator has", code="unknown-key")
-        tree = TreeHead(bundle["session"], head["size"], bytes.fromhex(head["root"]), int(head["at"]))
+        tree = TreeHead(bundle["session"], head["size"], bytes.fromhex(head["root"]), int(head["time"]))
         verify_tree_head(tree, key, b64decode(head["signature"]))
         computed = root([leaf_hash(leaf) for leaf in leaves])
         if len(leaves) != tree.size or computed != tree.root:

@@ -22,28 +22,25 @@ from gput.client import AsyncClient
 from shared.service.sse import Event
 
 LANE = 48
-PHASE_MARK = {
-    "GRANTED": "·",
-    "AWAY": "█",
-    "RETURNED": "▒",
-    "FENCED": "▒",
-    "VERIFIED": "▒",
-    "LOADED": "▓",
-    "TRAINED": "▓",
+# What a fact means to a watcher: the word for what now goes on, and the mark on the lane of whoever has the GPU.
+FACTS: dict[tuple[str, str], tuple[str, str]] = {
+    ("visit", "planned"): ("planning", ""),
+    ("visit", "granted"): ("granting", "·"),
+    ("visit", "offered"): ("at the holder: data goes into the GPU", "█"),
+    ("visit", "reported"): ("coming back", "▒"),
+    ("visit", "fenced"): ("fenced: the holder's key is dead", "▒"),
+    ("visit", "verified"): ("verified", "▒"),
+    ("visit", "recalled"): ("recalled", "x"),
+    ("visit", "quarantined"): ("quarantined", "x"),
+    ("visit", "lost"): ("lost", "x"),
+    ("training", "loaded"): ("training", "▓"),
+    ("training", "trained"): ("validating", "▓"),
+    ("training", "validated"): ("scrubbing", "▓"),
+    ("training", "rejected"): ("rejected: rolled back", "x"),
+    ("training", "scrubbed"): ("signing the receipt", "▓"),
+    ("training", "closed"): ("closed", "▓"),
 }
-PHASE_WORD = {
-    "PLANNED": "planning",
-    "GRANTED": "granting",
-    "AWAY": "at the holder: data goes into the GPU",
-    "RETURNED": "coming back",
-    "FENCED": "fenced: the holder's key is dead",
-    "VERIFIED": "verified",
-    "LOADED": "training",
-    "TRAINED": "validating",
-    "VALIDATED": "scrubbing",
-    "SCRUBBED": "signing the receipt",
-    "CLOSED": "closed",
-}
+AT_HOLDER = {"granted", "offered"}
 
 
 @dataclass
@@ -56,10 +53,11 @@ class Progress:
     closed: int = 0
     round: int = 0
     at: str = "orchestrator"
-    phase: str = "PLANNED"
+    doing: str = "setting up"
+    holder: str = ""
     losses: dict[str, deque[float]] = field(default_factory=dict)
     lanes: dict[str, deque[str]] = field(default_factory=dict)
-    held_out: tuple[float | None, float | None] = (None, None)
+    held_out: float | None = None
     first_close: float = 0.0
 
     def __post_init__(self) -> None:
@@ -69,25 +67,24 @@ class Progress:
     def fold(self, event: Event, now: float) -> None:
         """Take one event in."""
         data: dict[str, Any] = event.data
-        holder = data.get("holder")
-        if event.event == "loss" and holder in self.losses:
-            self.losses[holder].append(float(data["loss"]))
-        elif event.event in ("visit", "training") and holder:
-            self._moved(str(data["phase"]), str(holder), int(data.get("round") or self.round))
-            if data["phase"] == "CLOSED":
-                self.closed += 1
-                self.first_close = self.first_close or now
-            if data.get("validation_loss") is not None:
-                self.held_out = (self.held_out[0] or data["validation_loss"], data["validation_loss"])
+        if event.event == "loss" and data["holder"] in self.losses:
+            self.losses[data["holder"]].append(float(data["loss"]))
+        word = FACTS.get((event.event, str(data.get("fact"))))
+        if word is not None:
+            self.holder, self.round = data.get("holder", self.holder), data.get("round", self.round)
+            self._moved(str(data["fact"]), *word)
+        if data.get("validation_after") is not None:
+            self.held_out = float(data["validation_after"])
+        if (event.event, data.get("fact")) == ("training", "closed"):
+            self.closed += 1
+            self.first_close = self.first_close or now
 
-    def _moved(self, phase: str, holder: str, round_: int) -> None:
-        self.phase, self.round = phase, round_
-        self.at = holder if phase == "AWAY" else "orchestrator"
-        mark = PHASE_MARK.get(phase)
+    def _moved(self, fact: str, doing: str, mark: str) -> None:
+        self.doing = doing
+        self.at = self.holder if fact in AT_HOLDER else "orchestrator"
         if mark:
             for name, lane in self.lanes.items():
-                here = name == (holder if phase in ("GRANTED", "AWAY") else "orchestrator")
-                lane.append(mark if here else "░")
+                lane.append(mark if name == self.at else "░")
 
     def left_s(self, now: float) -> float | None:
         """Estimated seconds left, from the visits closed so far."""
@@ -133,13 +130,13 @@ class LiveView:
             f"round {p.round}  visit {min(p.closed + 1, p.visits)}/{p.visits}  ",
             f"{now - p.started:.0f} s gone" + (f", about {left:.0f} s left" if left is not None else ""),
         )
-        where = Text(f"GPU: {p.at:<14} {PHASE_WORD.get(p.phase, p.phase.lower())}")
+        where = Text(f"GPU: {p.at:<14} {p.doing}")
         table = Table("party", "where the GPU was", "loss", box=None, pad_edge=False)
         for name, lane in p.lanes.items():
             losses = p.losses.get(name)
             table.add_row(name, "".join(lane), f"{losses[-1]:.3f}" if losses else "")
         key = Text("█ data into the GPU  ▒ back, fenced, verified  ▓ training  ░ elsewhere", style="dim")
-        held = f"held-out loss {p.held_out[1]:.3f}" if p.held_out[1] is not None else ""
+        held = f"held-out loss {p.held_out:.3f}" if p.held_out is not None else ""
         return Group(head, where, table, key, Text(held))
 
 
@@ -162,11 +159,10 @@ class PlainView:
         p.fold(event, self._clock())
         if p.closed == closed:
             return
-        holder = event.data["holder"]
-        losses, left = p.losses.get(holder), p.left_s(self._clock())
-        parts = [f"visit {p.closed}/{p.visits}", f"round {p.round}", f"{holder:<8}"]
+        losses, left = p.losses.get(p.holder), p.left_s(self._clock())
+        parts = [f"visit {p.closed}/{p.visits}", f"round {p.round}", f"{p.holder:<8}"]
         parts += [f"loss {losses[-1]:.3f}"] if losses else []
-        parts += [f"held-out {p.held_out[1]:.3f}"] if p.held_out[1] is not None else []
+        parts += [f"held-out {p.held_out:.3f}"] if p.held_out is not None else []
         parts += [f"about {left:.0f} s left"] if left is not None else []
         print("  " + "  ".join(parts), file=sys.stderr, flush=True)
 
