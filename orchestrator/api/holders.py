@@ -69,6 +69,7 @@ async def ask_channel(session: str, body: ChannelRequest, caller: Holder, parts:
         # A new channel means new one-time keys: what is away to this holder could never be opened.
         runner.recall_current(f"{caller.name} opened a new channel", caller.name)
     channels.close(caller.name)
+    parts.house.inboxes.withdraw(caller.name, session, ("channel_wanted",))
     return await channels.offer(caller.name, body)
 
 
