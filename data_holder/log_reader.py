@@ -30,7 +30,7 @@ class LogReader:
         answer = json_value(await self._link.get(f"{self._path}/head"))
         try:
             root, key = bytes.fromhex(answer["root"]), bytes.fromhex(answer["key"])
-            head = TreeHead(self._state.session, int(answer["size"]), root, int(answer["at"]))
+            head = TreeHead(self._state.session, int(answer["size"]), root, int(answer["time"]))
             signature = base64.b64decode(answer["signature"])
         except (KeyError, TypeError, ValueError):
             raise VerificationFailed("the log's head is malformed", code="log-head-malformed") from None

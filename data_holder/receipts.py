@@ -15,9 +15,9 @@ from pydantic import BaseModel, ValidationError
 
 from data_holder.protocol.state import ChannelRecord, SessionState
 from data_holder.tables.rows import Row
-from shared.canonical import cbor_value
+from shared.canonical import cbor_value, sha256
 from shared.claims.receipt import DeviceStatement, Receipt
-from shared.crypto.cose import load_p384_public, verify1
+from shared.crypto.cose import load_p384_public, peek_kid, verify1
 from shared.errors import GputError, VerificationFailed
 
 C = TypeVar("C", bound=BaseModel)
@@ -68,7 +68,7 @@ def check_receipt(
         visit: this holder's own row of the receipt's epoch; None when it never provisioned it.
 
     Raises:
-        VerificationFailed: it names no channel of this holder, or its signature by that channel's orchestrator fails; such
+        VerificationFailed: it names no channel of this holder, or is not signed by an orchestrator this holder attested; such
             bytes are nobody's receipt and are not stored.
     """
     claims = _parse(Receipt, _unverified_payload(cose))
@@ -78,7 +78,7 @@ def check_receipt(
             "the receipt names a channel that this holder never opened", code="receipt-channel-unknown",
             got=claims.orchestrator_runtime_data,
         )  # fmt: skip
-    receipt = _parse(Receipt, verify1(cose, channel.signing_key))
+    receipt = _parse(Receipt, verify1(cose, _signer(cose, state)))
     checks = [Check("orchestrator signature", True)]
     statement = _statement(receipt, channel, checks)
     _match(checks, "receipt", receipt, {"session": state.session, "holder": holder, "manifest": manifest})
@@ -91,6 +91,20 @@ def check_receipt(
     checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))
     _own_memory(checks, receipt, statement, visit)
     return CheckedReceipt(index, cose, receipt, statement, tuple(checks))
+
+
+def _signer(cose: bytes, state: SessionState) -> bytes:
+    """The key a receipt names, if it is a session signing key that this holder attested.
+
+    Not only the visit's own channel counts: an orchestrator that restarts after the training closes the visit in its next life.
+    """
+    kid = peek_kid(cose)
+    for channel in state.channels.values():
+        if sha256(channel.signing_key) == kid:
+            return channel.signing_key
+    raise VerificationFailed(
+        "the receipt is signed by a key that this holder never attested", code="receipt-key-unknown", got=kid.hex()
+    )
 
 
 def _statement(receipt: Receipt, channel: ChannelRecord, checks: list[Check]) -> DeviceStatement:

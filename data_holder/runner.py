@@ -53,6 +53,7 @@ class Runner:
         if not await self._unlock():
             return
         await self._visits.recover()
+        await self._reopen_channels()
         tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._tend())]
         try:
             await asyncio.gather(*tasks)
@@ -76,6 +77,12 @@ class Runner:
                 return False
             pause = min(pause * 2, LAST_PAUSE_S)
         return False
+
+    async def _reopen_channels(self) -> None:
+        """Keys lived in memory only, and the orchestrator cannot know that they are gone: say so by opening new channels first."""
+        for state in self._ledger.states():
+            if state.channels and state.ended is None:
+                await self._try(state.session, lambda session=state.session: self._open_channel(session))  # type: ignore[misc]  # mypy cannot type a lambda's default
 
     async def _listen(self) -> None:
         after, pause = 0, FIRST_PAUSE_S

@@ -185,6 +185,7 @@ class Orchestrator(httpx2.AsyncBaseTransport):
     proven: VerifiedHolder | None = None
     next_key: Any = None
     heads: dict[str, int] = field(default_factory=dict)
+    signed_head: TreeHead | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -224,10 +225,10 @@ class Orchestrator(httpx2.AsyncBaseTransport):
             start, to = int(request.url.params["from"]), int(request.url.params["to"])
             return httpx2.Response(200, json={"from": start, "to": to, "path": self._consistency(start, to)})
         if path.endswith("/log/head"):
-            head = self.head()
+            head = self.signed_head or self.head()
             signature = b64(sign_tree_head(head, self.signing))
             key = self.signing.public.hex()
-            fields = {"size": head.size, "root": head.root.hex(), "signature": signature, "key": key, "at": head.time}
+            fields = {"size": head.size, "root": head.root.hex(), "signature": signature, "key": key, "time": head.time}
             return httpx2.Response(200, json=fields)
         if path.endswith("/log/inclusion"):
             hashes = [leaf_hash(leaf) for leaf in self.leaves]

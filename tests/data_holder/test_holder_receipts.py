@@ -134,3 +134,30 @@ async def test_a_receipt_that_is_not_in_the_log_loses_its_standing(running: Runn
     assert not shown["verified"]
     assert shown["checks"][-1]["check"] == "log inclusion"
     assert not shown["checks"][-1]["ok"]
+
+
+async def test_a_receipt_newer_than_the_signed_head_keeps_its_standing(running: Running) -> None:
+    document, report = await visited(running)
+    running.orchestrator.signed_head = running.orchestrator.head()
+    running.orchestrator.close_visit(running.orchestrator.make_receipt(document, report))
+    assert (await stored(running))["verified"]
+    running.orchestrator.post("ended", phase="COMPLETED")
+    await running.until(lambda: running.holder.ledger.state(SESSION).ended)
+    assert (await stored(running))["verified"]
+
+
+async def test_the_next_life_may_sign_an_earlier_visits_receipt(running: Running) -> None:
+    document, report = await visited(running)
+    proven, cose = running.orchestrator.proven, None
+    runtime = dict(running.orchestrator.channels)
+    running.orchestrator.signing = PartyKey.generate()  # the orchestrator restarted, and says so by a new channel
+    running.orchestrator.post("channel_wanted")
+    await running.until(lambda: running.orchestrator.proven is not proven)
+    await running.until(lambda: len(running.holder.ledger.state(SESSION).channels) == 2)
+    renewed, running.orchestrator.proven = running.orchestrator.proven, proven
+    running.orchestrator.channels.update(runtime)
+    cose = running.orchestrator.make_receipt(document, report)
+    running.orchestrator.proven = renewed
+    running.orchestrator.close_visit(cose)
+    shown = await stored(running)
+    assert shown["verified"], shown["checks"]

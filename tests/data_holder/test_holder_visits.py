@@ -120,7 +120,8 @@ async def test_a_lost_report_is_sent_again_byte_by_byte(running: Running) -> Non
     assert running.orchestrator.report_bytes[0] == running.orchestrator.report_bytes[1]
 
 
-async def test_restart_in_the_middle_of_a_visit(start: Start) -> None:
+@pytest.mark.parametrize("replayed", [True, False])
+async def test_restart_in_the_middle_of_a_visit(start: Start, replayed: bool) -> None:
     stuck = asyncio.Event()
 
     async def hold(index: int) -> None:
@@ -133,16 +134,19 @@ async def test_restart_in_the_middle_of_a_visit(start: Start) -> None:
         running.gpu.hook = hold
         await visit(running)
         await asyncio.wait_for(stuck.wait(), 5)
+    first = running.orchestrator.proven
+    if not replayed:
+        running.orchestrator.items.clear()  # it thinks the old channel still stands and says nothing
     async with start() as running:
         running.gpu.hook = None
         orchestrator = running.orchestrator
-        first = orchestrator.proven
-        # Everything the inbox ever held comes again: the old offer is an old epoch, the channel is new.
+        # What the inbox ever held may come again: the old offer is an old epoch, the channel is new in any case.
         await running.until(
             lambda: orchestrator.proven is not first and SESSION in running.holder.visits._channels._open
         )
         assert running.attempt_phase(1) is None
         assert (await running.get("/v1/visits/v_0000000000000001"))["phase"] == "ABANDONED"
+        await asyncio.sleep(0.1)
         await visit(running, epoch=2)
         await running.until(lambda: orchestrator.reports)
         running.gpu.one_ciphertext_per_counter()
