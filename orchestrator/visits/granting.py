@@ -10,7 +10,7 @@ from base64 import b64encode
 from dataclasses import dataclass
 
 from orchestrator.holders.channels import Channel
-from orchestrator.ledger.log import head_row, sign_head
+from orchestrator.ledger.log import sign_head
 from orchestrator.sessions.facts import new_fact
 from orchestrator.visits.run import Run
 from shared.attestation.offers import seal_offer
@@ -92,7 +92,7 @@ async def offer(run: Run, channel: Channel, granted: Granted) -> None:
     )  # fmt: skip
     sealed = seal_offer(document, visit_key=granted.key, one_time_key=granted.one_time_key, signing_key=run.signing_key)
     fact = new_fact(VisitFact.OFFERED, visit=visit.id, log_size=head.head.size, log_root=head.head.root.hex())
-    run.book.stage(fact, head_row(head))
+    run.book.stage(fact)
     run.arrivals.expect(visit.id, visit.holder, visit.epoch)
     await run.commit()
     # The switch starts before the holder hears of it; the holder's checks take about as long as the switch.

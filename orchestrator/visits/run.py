@@ -12,6 +12,7 @@ from orchestrator.gpu_session.life import GpuLife
 from orchestrator.holders.arrivals import Arrivals
 from orchestrator.holders.channels import Channels
 from orchestrator.holders.inbox import Inboxes
+from orchestrator.ledger.log import head_row, sign_head
 from orchestrator.platform_link import Mux
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.state import ModelState, Placement, SessionState
@@ -74,6 +75,7 @@ class Run:
         self.watch = Stopwatch(self.timer)
         self.archive_records = records_of(self.archive)
         self._away = False
+        self._signed_leaves = 0
 
     @property
     def state(self) -> SessionState:
@@ -115,8 +117,12 @@ class Run:
             self.life.home.release()
 
     async def commit(self) -> None:
-        """Make what is staged durable, then send what waited for it."""
+        """Make what is staged durable, with a signed head over every new leaf, then send what waited for it."""
+        tree = self.state.tree
+        if tree.size != self._signed_leaves:
+            self.book.row(head_row(sign_head(tree, self.state.id, self.signing_key, self.clock())))
         await self.book.commit()
+        self._signed_leaves = tree.size
         outbox, self.outbox = self.outbox, []
         for send in outbox:
             send()
