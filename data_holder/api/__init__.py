@@ -43,45 +43,55 @@ def create_app(
     foundation = lay_foundation(settings, entropy, verifier=verifier, evidence=evidence)
     upgrade(settings.store_url, "data_holder")
     store = Store(settings.store_url)
+    engine = _Engine()
 
     async def known(fingerprint: str) -> KnownKey | None:
         return foundation.operators.get(fingerprint)
 
-    engine: list[asyncio.Task[None]] = []
-
-    async def runner_runs() -> None:
-        if not engine or engine[0].done():
-            raise Unavailable("the holder has stopped serving; its log says why", code="runner-stopped")
-
-    async def journal_is_open() -> None:
-        if not holder.ledger.is_open:
-            raise Unavailable("the journal is locked: the quoting enclave has not answered", code="journal-locked")
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await holder.catalogue.open()
-        running = asyncio.create_task(_run(holder))
-        engine.append(running)
-        try:
-            yield
-        finally:
-            running.cancel()
-            await asyncio.wait([running])  # how it ended is in the log
-            await holder.peers.close()
-            await foundation.evidence.aclose()
-
     app = create_service_app(
-        "gput data holder", version("gpu-travelling"), settings=settings, store=store,
-        checks={"journal": journal_is_open, "runner": runner_runs},
-        lifespan=lifespan, keys=known, replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy,
+        "gput data holder", version("gpu-travelling"), settings=settings, store=store, lifespan=engine.lifespan,
+        checks={"journal": engine.journal_is_open, "runner": engine.runner_runs}, keys=known,
+        replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy,
     )  # fmt: skip
     state = service_state(app)
     holder = assemble(foundation, store, peers or Peers(entropy=entropy), state.stopping, clock=clock, entropy=entropy)
-    app.state.holder = holder
+    engine.holder = app.state.holder = holder
     state.registry.register(LinkCollector(holder))
     for router in (datasets.router, requests.router, records.router):
         app.include_router(router)
     return app
+
+
+class _Engine:
+    """The runner's task inside the application's life, and what readiness says of it."""
+
+    holder: Holder
+
+    def __init__(self) -> None:
+        self._running: asyncio.Task[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        """Run the holder; at the end wait for what is in flight and close the links."""
+        await self.holder.catalogue.open()
+        self._running = asyncio.create_task(_run(self.holder))
+        try:
+            yield
+        finally:
+            self._running.cancel()
+            await asyncio.wait([self._running])  # how it ended is in the log
+            await self.holder.peers.close()
+            await self.holder.foundation.evidence.aclose()
+
+    async def journal_is_open(self) -> None:
+        """Raises: Unavailable."""
+        if not self.holder.ledger.is_open:
+            raise Unavailable("the journal is locked: the quoting enclave has not answered", code="journal-locked")
+
+    async def runner_runs(self) -> None:
+        """Raises: Unavailable."""
+        if self._running is None or self._running.done():
+            raise Unavailable("the holder has stopped serving; its log says why", code="runner-stopped")
 
 
 async def _run(holder: Holder) -> None:
