@@ -84,7 +84,10 @@ class ReceiptBook:
         if not state.channels:
             return
         log = LogReader(self._link, state)
-        head = await log.head()
+        try:
+            head = await log.head()
+        except NotFound:
+            return  # the session ended before its first visit: there is no log to prove anything in
         for row in await self._store.read(lambda connection: rows.receipts(connection, session, None, MAX_RECEIPTS)):
             if row["index"] >= head.size:
                 continue  # made after the newest signed head: nothing is proven yet, and nothing disproven
