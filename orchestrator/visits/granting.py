@@ -10,7 +10,6 @@ from base64 import b64encode
 from dataclasses import dataclass
 
 from orchestrator.holders.channels import Channel
-from orchestrator.ledger.log import sign_head
 from orchestrator.sessions.facts import new_fact
 from orchestrator.visits.run import Run
 from shared.attestation.offers import seal_offer
@@ -80,7 +79,7 @@ async def offer(run: Run, channel: Channel, granted: Granted) -> None:
         Unavailable: the platform does not answer.
     """
     state, visit = run.state, run.visit
-    head = sign_head(state.tree, state.id, run.signing_key, run.clock())
+    head = run.signed_head()
     seen = state.offered_heads.get(visit.holder, 0)
     document = OfferDocument(
         channel=channel.id, manifest=state.manifest.digest().hex(), grant=granted.grant,

@@ -12,7 +12,7 @@ from orchestrator.gpu_session.life import GpuLife
 from orchestrator.holders.arrivals import Arrivals
 from orchestrator.holders.channels import Channels
 from orchestrator.holders.inbox import Inboxes
-from orchestrator.ledger.log import head_row, sign_head
+from orchestrator.ledger.log import SignedHead, head_row, sign_head
 from orchestrator.platform_link import Mux
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.state import ModelState, Placement, SessionState
@@ -75,7 +75,7 @@ class Run:
         self.watch = Stopwatch(self.timer)
         self.archive_records = records_of(self.archive)
         self._away = False
-        self._signed_leaves = 0
+        self._head: SignedHead | None = None
 
     @property
     def state(self) -> SessionState:
@@ -103,6 +103,14 @@ class Run:
             raise ProtocolViolation("no model was committed yet", code="not-placed")
         return self.state.committed
 
+    def signed_head(self) -> SignedHead:
+        """The log's head as it stands, signed once a size; its row goes with the next commit."""
+        tree = self.state.tree
+        if self._head is None or self._head.head.size != tree.size:
+            self._head = sign_head(tree, self.state.id, self.signing_key, self.clock())
+            self.book.row(head_row(self._head))
+        return self._head
+
     async def send_away(self, holder: str) -> None:
         """Have the GPU appear at the holder's port; until it is home, nobody else may use the orchestrator's port."""
         await self.life.home.acquire()
@@ -118,11 +126,8 @@ class Run:
 
     async def commit(self) -> None:
         """Make what is staged durable, with a signed head over every new leaf, then send what waited for it."""
-        tree = self.state.tree
-        if tree.size != self._signed_leaves:
-            self.book.row(head_row(sign_head(tree, self.state.id, self.signing_key, self.clock())))
+        self.signed_head()
         await self.book.commit()
-        self._signed_leaves = tree.size
         outbox, self.outbox = self.outbox, []
         for send in outbox:
             send()

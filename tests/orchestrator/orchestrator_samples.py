@@ -1,0 +1,56 @@
+"""Real keys and manifests for the orchestrator's unit tests. Nothing here pretends to be a GPU."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+from shared.canonical import json_bytes
+from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry
+from shared.claims.program import InitRule, ProgramManifest, SeedInit, TensorSpec
+from shared.claims.records import RecordField, RecordSchema
+from shared.claims.training import TrainingOptions
+from shared.crypto.signing import PartyKey
+from shared.wire.visit import Approval, Signed
+
+EMULATED = EvidencePolicy(roots=("EMULATED",))
+RECORD_BYTES = 8
+SESSION = "s_aaaaaaaaaaaaaaaa"
+
+
+def key(seed: int) -> PartyKey:
+    """A key that is the same in every run."""
+    return PartyKey.generate(lambda n: bytes([seed]) * n)
+
+
+def program() -> ProgramManifest:
+    """A tiny program: one weight, records of two float32."""
+    return ProgramManifest(
+        name="tiny",
+        records=RecordSchema(fields=(RecordField(name="x", dtype="float32", shape=(2,)),)),
+        parameters=(TensorSpec(name="w", dtype="float32", shape=(2, 3)),),
+        graphs={"train": "0" * 96, "eval": "1" * 96},
+        operators=(),
+        initial_weights=SeedInit(seed=1, rules=(InitRule(name="w", kind="normal", std=1.0),)),
+    )
+
+
+def manifest(holders: int = 3, **changes: Any) -> Manifest:
+    """A sound manifest over `holders` holders h0, h1, …"""
+    fields: dict[str, Any] = {
+        "name": "study", "program": "a" * 96, "training": TrainingOptions(batch_size=4, seed=7),
+        "roster": tuple(RosterEntry(holder=f"h{i}", key=key(i + 1).fingerprint, evidence=EMULATED) for i in range(holders)),
+        "gpu_evidence": EMULATED, "orchestrator_evidence": EMULATED, "rounds": 3, "steps_per_visit": 2, "buffer_bytes": 4096,
+    }  # fmt: skip
+    return Manifest(**{**fields, **changes})
+
+
+def signed(by: PartyKey, label: str, document: bytes) -> Signed:
+    """A signed document."""
+    return Signed(document=b64encode(document).decode(), signature=b64encode(by.sign(label, document)).decode())
+
+
+def approval(holder: int, of: Manifest, decision: str = "approve", session: str = SESSION) -> Signed:
+    """A holder's signed decision."""
+    said = Approval(session=session, holder=f"h{holder}", manifest=of.digest().hex(), decision=decision, at=1)  # type: ignore[arg-type]  # tests pass the literals
+    return signed(key(holder + 1), "gput/approval", json_bytes(said.model_dump(mode="json")))

@@ -1,0 +1,95 @@
+"""Wrong manifests, each a right one with one thing changed: field, code and remedy of the refusal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from orchestrator_samples import EMULATED, RECORD_BYTES, key, manifest, program
+
+from orchestrator.sessions.submission import Known, ManifestRefused, check_manifest, read_manifest
+from shared.canonical import json_bytes
+from shared.claims.manifest import RosterEntry, Validation
+
+
+def known(**changes: Any) -> Known:
+    fields: dict[str, Any] = {
+        "programs": {"a" * 96: program()}, "weights": {}, "validation": {"b" * 64: 10 * RECORD_BYTES},
+        "parties": {f"h{i}": key(i + 1).fingerprint for i in range(3)}, "gpus": ("gpu-0",), "allow_emulated": True,
+    }  # fmt: skip
+    return Known(**{**fields, **changes})
+
+
+def test_a_sound_manifest_passes() -> None:
+    check_manifest(manifest(validation=Validation(dataset="b" * 64, records=10)), "gpu-0", known())
+
+
+REFUSED = {
+    "unknown program": ({"program": "c" * 96}, {}, "program", "unknown-program"),
+    "buffer too small": ({"steps_per_visit": 200}, {}, "buffer_bytes", "buffer-too-small"),
+    "unknown weights": ({"initial_weights": "d" * 64}, {}, "initial_weights", "unknown-weights"),
+    "unknown validation data": (
+        {"validation": Validation(dataset="c" * 64, records=10)}, {}, "validation.dataset", "unknown-validation-dataset",
+    ),
+    "validation size": (
+        {"validation": Validation(dataset="b" * 64, records=9)}, {}, "validation.records", "validation-size-mismatch",
+    ),
+    "stranger": ({}, {"parties": {}}, "roster.0.holder", "party-not-enrolled"),
+    "other key": ({}, {"parties": {f"h{i}": "e" * 64 for i in range(3)}}, "roster.0.key", "key-mismatch"),
+    "no such gpu": ({}, {"gpus": ("gpu-9",)}, "gpu", "unknown-gpu"),
+    "emulated refused": ({}, {"allow_emulated": False}, "gpu_evidence.roots", "emulated-not-allowed"),
+    "own steps too many": (
+        {"roster": (RosterEntry(holder="h0", key=key(1).fingerprint, steps_per_visit=999, evidence=EMULATED),)},
+        {}, "roster.0.steps_per_visit", "buffer-too-small",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_known_to_be_wrong_is_refused_with_field_reason_and_remedy(name: str) -> None:
+    manifest_changes, known_changes, field, code = REFUSED[name]
+    with pytest.raises(ManifestRefused) as refusal:
+        check_manifest(manifest(**manifest_changes), "gpu-0", known(**known_changes))
+    assert (refusal.value.errors[0]["field"], refusal.value.code) == (field, code)
+    assert all(error["remedy"] and error["reason"] for error in refusal.value.errors)
+
+
+def test_all_findings_come_at_once() -> None:
+    with pytest.raises(ManifestRefused) as refusal:
+        check_manifest(manifest(steps_per_visit=200), "gpu-1", known(parties={}))
+    assert len(refusal.value.errors) == 3 + 3 + 1  # three visits too large, three strangers, one GPU
+
+
+def test_weights_that_do_not_fit_the_program_are_refused(tmp_path: Path) -> None:
+    header = json.dumps({"w": {"dtype": "F32", "shape": [3, 2], "data_offsets": [0, 24]}}).encode()
+    path = tmp_path / "weights"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(24))
+    with pytest.raises(ManifestRefused) as refusal:
+        check_manifest(manifest(initial_weights="d" * 64), "gpu-0", known(weights={"d" * 64: lambda: path}))
+    assert refusal.value.code == "weights-mismatch"
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "code"),
+    [
+        ({"travel_mode": "direct"}, "travel_mode", "unsupported-feature"),
+        ({"collect": "tour"}, "collect", "unsupported-feature"),
+        ({"differential_privacy": True}, "differential_privacy", "unsupported-feature"),
+        ({"rounds": 0}, "rounds", "invalid-manifest"),
+    ],
+)
+def test_a_field_whose_feature_does_not_exist_is_refused(change: dict[str, Any], field: str, code: str) -> None:
+    document = json_bytes({**manifest().model_dump(mode="json"), **change})
+    with pytest.raises(ManifestRefused) as refusal:
+        read_manifest(document)
+    assert (refusal.value.errors[0]["field"], refusal.value.code) == (field, code)
+
+
+def test_only_the_canonical_form_is_taken() -> None:
+    document = json.dumps(manifest().model_dump(mode="json"), indent=1).encode()
+    with pytest.raises(ManifestRefused) as refusal:
+        read_manifest(document)
+    assert refusal.value.code == "not-canonical"
+    assert read_manifest(manifest().canonical()) == manifest()
