@@ -26,6 +26,7 @@ from gpu_agent.compute import messages, worker
 from gpu_agent.hardware.compute import Extent
 from gpu_agent.workload.loader import LoadedProgram, load_program
 from gpu_agent.workload.training import pin_determinism
+from shared.claims.training import TrainingOptions
 from shared.errors import GputError, VerificationFailed
 
 _PR_SET_PDEATHSIG = 1
@@ -50,7 +51,9 @@ class Parent:
     def __init__(self, hbm: mmap.mmap, link: socket.socket) -> None:
         self._hbm = hbm
         self._link = link
+        self._pid = os.getpid()
         self._programs: dict[str, LoadedProgram] = {}
+        self._options: dict[str, TrainingOptions] = {}
         self._spare: _Worker | None = None
         self._running: _Worker | None = None
 
@@ -63,6 +66,10 @@ class Parent:
             for one in (self._spare, self._running):
                 if one is not None and one.pidfd in readable:
                     self._buried(one)
+                    # Not while a launch runs: forking and warming up would compete with it for the cores. And not after a
+                    # spare that died waiting: whatever kills it would kill the next one too; a launch will try again.
+                    if one.launch is not None:
+                        self._prepare_spare(one.code_digest)
             if self._link in readable and not self._obey():
                 self._end()
                 return
@@ -100,6 +107,7 @@ class Parent:
             raise VerificationFailed("the code region does not hold the measured program", code="code-digest-mismatch")
         if len(self._programs) >= _CACHE_LIMIT:
             self._programs.clear()
+            self._options.clear()
         self._programs[digest] = load_program(archive)
         gc.collect()
         gc.freeze()  # workers then never copy pages only because the collector touches objects
@@ -107,6 +115,9 @@ class Parent:
 
     def _run(self, message: dict[str, Any]) -> None:
         digest, number = message["code_digest"], message["launch"]
+        if self._running is not None:  # it has said its last word, for the device starts one launch at a time
+            self._kill(self._running)
+            self._buried(self._running, reaped=True)
         try:
             self._built(Extent(**message["code"]), digest)
         except GputError as error:
@@ -119,7 +130,7 @@ class Parent:
             raise RuntimeError("no worker after one was prepared")
         chosen.launch, self._running = number, chosen
         os.write(chosen.control, messages.pack(message))
-        self._prepare_spare(digest)
+        self._options[digest] = TrainingOptions.model_validate(message["options"])
 
     def _prepare_spare(self, digest: str) -> None:
         """Fork ahead of the next launch: forking and first touches are then off its path."""
@@ -132,16 +143,17 @@ class Parent:
         pid = os.fork()
         if pid == 0:
             os.close(write_end)
-            self._become_worker(read_end, self._programs[digest])
+            self._become_worker(read_end, digest)
         os.close(read_end)
         self._spare = _Worker(pid, os.pidfd_open(pid), write_end, digest)
 
-    def _become_worker(self, control: int, program: LoadedProgram) -> NoReturn:
+    def _become_worker(self, control: int, digest: str) -> NoReturn:
         """The child: warm up, wait for one launch, do it, die. Nothing of it outlives `_exit`."""
         status = 1
+        program = self._programs[digest]
         try:
-            _die_with_parent()
-            worker.warm_up()
+            _die_with(self._pid)
+            worker.warm_up(program, self._options.get(digest, program.manifest.defaults))
             data = os.read(control, messages.MAX_MESSAGE)
             if data:
                 self._work(messages.unpack(data), program)
@@ -161,10 +173,13 @@ class Parent:
             self._say(messages.failed_message(number, *worker.public_failure(error)))
 
     def _destroy(self) -> None:
-        if self._running is not None:
-            self._kill(self._running)
-            self._buried(self._running, reaped=True)
+        dead = self._running
+        if dead is not None:
+            self._kill(dead)
+            self._buried(dead, reaped=True)
         self._say({"op": "quiet"})
+        if dead is not None:
+            self._prepare_spare(dead.code_digest)
 
     def _buried(self, dead: _Worker, *, reaped: bool = False) -> None:
         """A worker has died: its memory is gone. Tell, if it had a launch."""
@@ -198,10 +213,9 @@ class Parent:
         self._link.send(messages.pack(message))
 
 
-def _die_with_parent() -> None:
-    parent = os.getppid()
+def _die_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent == 1:  # it died before we asked
+    if os.getppid() != parent:  # it died before we asked
         os._exit(1)
     # When memory runs out the kernel should take the worker, whose launch can be repeated, and never the agent.
     Path("/proc/self/oom_score_adj").write_text("800")
@@ -211,6 +225,7 @@ def main(argv: list[str]) -> int:
     """Entry point of the compute parent."""
     hbm_fd, size, link_fd = (int(argument) for argument in argv)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to handle
+    worker.warm_imports()
     pin_determinism(1)  # here and not only in workers: it imports a second's worth of modules
     hbm = mmap.mmap(hbm_fd, size, flags=mmap.MAP_SHARED | 0x4000)  # MAP_NORESERVE, as the agent maps it
     link = socket.socket(fileno=link_fd)

@@ -114,6 +114,8 @@ class ComputeProcess:
         """End the compute parent and its workers."""
         if self._link is not None:
             self._link.shutdown(socket.SHUT_RDWR)
+        if self._process is not None and not self._greeted:
+            self._process.kill()  # still importing: it has no worker and no data, and would hear us only afterwards
         self._reap()
 
     def _ready(self) -> None:

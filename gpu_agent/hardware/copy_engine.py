@@ -6,8 +6,6 @@ acknowledged without effect, or the grant dies and what it wrote is erased.
 
 from __future__ import annotations
 
-import hashlib
-
 from gpu_agent.hardware.epochs import Epochs
 from gpu_agent.hardware.grants import GrantTable, LiveGrant
 from gpu_agent.hardware.hbm import HBM
@@ -16,7 +14,7 @@ from shared.canonical import keyed_blake3
 from shared.claims.visit import Grant
 from shared.crypto.aead import OpeningChannel
 from shared.crypto.schedule import VisitContext, visit_iv_mask, visit_key
-from shared.errors import BadRequest, GputError, Refused
+from shared.errors import BadRequest, GputError, Refused, VerificationFailed
 from shared.names import RegionPhase, Role
 from shared.wire.codec import decode
 from shared.wire.copy import CLOSING, DATA, MAX_CLOSING_BYTES, Closing, CopyAck, CopyHeader, parse_record
@@ -59,7 +57,7 @@ class CopyEngine:
         live = self.grants.require(port, header.epoch, header.region)
         if live.dead is not None:
             raise _refusal(live, live.dead)
-        if header.index < len(live.accepted) and live.accepted[header.index] == _fingerprint(record):
+        if header.index < live.accepted and self._is_repeat(live, header, raw, sealed):
             return _ack(live, header)
         if live.consumed:
             raise _refusal(live, "the closing record has consumed the grant")
@@ -72,8 +70,16 @@ class CopyEngine:
         except GputError as error:
             self._kill(live, header, error.detail)
             raise _refusal(live, error.detail) from error
-        live.accepted.append(_fingerprint(record))
+        live.accepted += 1
         return _ack(live, header)
+
+    def _is_repeat(self, live: LiveGrant, header: CopyHeader, raw: bytes, sealed: memoryview) -> bool:
+        """Whether these are the very bytes accepted at this index. Costs one pass of the cipher, and only repeats pay it."""
+        try:
+            live.channel.check_repeat(header.index + 1, sealed, raw + live.context)
+        except VerificationFailed:
+            return False
+        return True
 
     def _check(self, live: LiveGrant, header: CopyHeader, now: float) -> None:
         grant = live.grant
@@ -82,7 +88,7 @@ class CopyEngine:
         length = min(grant.chunk_bytes, left)
         rules = (
             (now < grant.expires_at, "the grant has expired"),
-            (header.index == len(live.accepted), f"record {header.index} came where {len(live.accepted)} was due"),
+            (header.index == live.accepted, f"record {header.index} came where {live.accepted} was due"),
             (header.total == grant.chunks, f"the total is {header.total}, the grant has {grant.chunks} chunks"),
             (closing == (header.index == grant.chunks), "a data record and the closing record were exchanged"),
             (closing or header.length == length, f"record {header.index} must have {length} bytes"),
@@ -152,10 +158,6 @@ def _content(live: LiveGrant, phase: RegionPhase) -> RegionContent:
         length=live.received if published else 0,
         commitment=live.commitment if published else None,
     )
-
-
-def _fingerprint(record: bytes | memoryview) -> bytes:
-    return hashlib.sha256(record).digest()
 
 
 def _ack(live: LiveGrant, header: CopyHeader) -> CopyAck:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from gpu_agent.hardware.regions import RegionTable
@@ -19,13 +19,13 @@ ENGINES: Final = 7
 
 @dataclass
 class LiveGrant:
-    """An installed grant until its epoch is killed. `accepted`: SHA-256 of each accepted record's bytes, by index."""
+    """An installed grant until its epoch is killed. `accepted` counts records, `received` their bytes."""
 
     grant: Grant
     channel: OpeningChannel
     context: bytes
     received: int = 0
-    accepted: list[bytes] = field(default_factory=list)
+    accepted: int = 0
     consumed: bool = False
     dead: str | None = None
     records: int = 0

@@ -13,7 +13,7 @@ from gpu_agent.hardware.compute import Compute, Destroyed, Extent, Failed, Finis
 from gpu_agent.hardware.copy_engine import CopyEngine
 from gpu_agent.hardware.epochs import Epochs
 from gpu_agent.hardware.hbm import HBM, PAGE, ScrubProof
-from gpu_agent.hardware.ledger import Ledger, ReleaseRule
+from gpu_agent.hardware.ledger import Ledger, ReleaseRule, Work
 from gpu_agent.hardware.model_memory import ModelFact, ModelMemory, ModelPhase
 from gpu_agent.hardware.regions import Region, RegionFact, RegionTable
 from shared.canonical import cbor_bytes
@@ -21,7 +21,7 @@ from shared.claims.archive import Archive
 from shared.claims.layout import plan_memory
 from shared.crypto.schedule import resume_secret, root_key
 from shared.crypto.secret import Secret
-from shared.errors import Conflict, ProtocolViolation
+from shared.errors import ProtocolViolation
 from shared.names import RegionKind, RegionPhase, Role
 from shared.wire.gpu import Configure, Train
 
@@ -269,19 +269,17 @@ class GpuState:
                     work.losses.append((step, loss))
                 case Finished():
                     work.end = item
+                    self._work_ended(work)
                 case Failed(code, detail):
                     work.code, work.detail = code, detail
-                case Destroyed():
-                    self._work_ended()
+                    self._work_ended(work)
+                case Destroyed():  # without a word before: it was ended from here
+                    work.code, work.detail = "work-interrupted", "the work was ended before it was done"
+                    self._work_ended(work)
 
-    def _work_ended(self) -> None:
-        """The launch's memory is gone: only now is the work over."""
-        work = self.ledger.running
-        if work is None:
-            raise Conflict("no work was running", code="no-work")
+    def _work_ended(self, work: Work) -> None:
+        """The launch touches nothing any more. Its memory may live a little longer; a scrub waits until it is gone."""
         self.ledger.running = None
-        if work.end is None and work.code is None:
-            work.code, work.detail = "work-interrupted", "the work was ended before it was done"
         work.state = "failed" if work.code is not None else "done"
         command, trained = work.command, False
         if isinstance(command, Train):

@@ -8,14 +8,18 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from gpu_world import World, device_folder, make_world
+from gpu_world import RECORD_BYTES, World, device_folder, make_world, records
 
 from gpu_agent.api import GpuUnit, create_app
+from gpu_agent.boot_counter import BootCounter
 from gpu_agent.hardware.mux import Mux
 from gpu_agent.settings import AgentSettings
 from shared.crypto.signing import PartyKey
+from shared.errors import ConfigurationError
 from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth
+from shared.wire.codec import decode
+from shared.wire.copy import CopyAck
 
 BASE = "http://agent.test"
 
@@ -58,3 +62,67 @@ async def test_ports_answer_only_while_bound(agent: Agent) -> None:
     assert answer.content[:2] == bytes.fromhex("1004")
     assert (await agent.bind("holder-north")).json()["switches"] == 2
     assert (await agent.client.post(path, content=message)).status_code == 409
+
+
+async def test_only_the_platform_switches_the_mux(agent: Agent) -> None:
+    path = "/v1/platform/gpus/gpu-0/mux"
+    assert (await agent.client.put(path, json={"port": "holder-x"})).status_code == 401
+    stranger = SignedAuth(PartyKey.generate(), system_clock, system_entropy)
+    assert (await agent.client.put(path, json={"port": "holder-x"}, auth=stranger)).status_code == 401
+    assert (
+        await agent.client.put("/v1/platform/gpus/gpu-9/mux", json={"port": None}, auth=agent.platform)
+    ).status_code == 404
+    assert (await agent.client.put(path, json={"port": "../x"}, auth=agent.platform)).status_code == 422
+    assert (await agent.client.get("/v1/gpus/gpu-0")).json()["port"] is None
+
+
+async def test_each_door_is_on_its_own_ports_and_bounded(agent: Agent) -> None:
+    base = "/v1/gpus/gpu-0/ports"
+    await agent.bind("holder-north")
+    for door in ("spdm", "commands"):
+        assert (await agent.client.post(f"{base}/holder-north/{door}", content=b"x")).json()["code"] == "wrong-port"
+    assert (await agent.client.post(f"{base}/orchestrator/copy", content=b"x")).json()["code"] == "wrong-port"
+    assert (await agent.client.post(f"{base}/holder-north/copy", content=b"x")).json()[
+        "code"
+    ] == "malformed-copy-record"
+    assert (
+        await agent.client.post(f"{base}/holder-north/copy", content=bytes(2 * 1024 * 1024 + 49))
+    ).status_code == 413
+    await agent.bind("orchestrator")
+    assert (await agent.client.post(f"{base}/orchestrator/spdm", content=bytes(0x1201))).status_code == 413
+    early = await agent.client.post(f"{base}/orchestrator/commands", content=b"\xa0")
+    assert early.status_code == 400
+    unbound = await agent.client.post(f"{base}/holder-north/copy", content=b"x")
+    assert (unbound.status_code, unbound.headers["retry-after"]) == (409, "0")
+
+
+async def test_a_whole_visit_goes_through_the_ports(agent: Agent) -> None:
+    """Every copy record by HTTP; the orchestrator speaks to the device directly."""
+    world = agent.world
+    await agent.bind("orchestrator")
+    data = records(32)
+    world.set_up()
+    holder = world.install(32)
+    await agent.bind("holder-north")
+    for record in holder.seal(data):
+        answer = await agent.client.post("/v1/gpus/gpu-0/ports/holder-north/copy", content=record)
+        assert answer.status_code == 200
+    assert decode(CopyAck, answer.content).published
+    assert decode(CopyAck, answer.content).received == 32 * RECORD_BYTES
+
+
+async def test_public_facts_and_probes(agent: Agent) -> None:
+    (view,) = (await agent.client.get("/v1/gpus")).json()["items"]
+    assert view["backend"] == "EMULATED"
+    assert view["boot_counter"] == 1
+    assert (await agent.client.get("/v1/gpus/gpu-9")).status_code == 404
+    for probe in ("/livez", "/readyz", "/version", "/metrics"):
+        assert (await agent.client.get(probe)).status_code == 200
+
+
+def test_the_boot_counter_survives_and_says_when_it_cannot(tmp_path: Path) -> None:
+    path = tmp_path / "gpu-0.boot"
+    assert [BootCounter(path).advance() for _ in range(3)] == [1, 2, 3]
+    path.write_text("three")
+    with pytest.raises(ConfigurationError):
+        BootCounter(path)
