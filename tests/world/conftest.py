@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from world import World, shared_unit
 from world_material import Material, make_material
+from world_recording import Recording, record_session
 
 from gpu_agent.api import GpuUnit
 
@@ -29,6 +30,12 @@ def unit(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     unit = shared_unit(material.copy(tmp_path_factory.mktemp("gpu")))
     yield unit
     unit.power_off()
+
+
+@pytest.fixture(scope="session")
+def recorded(material: Material, unit: GpuUnit, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """One undisturbed session, run once for all tests that only read what happened."""
+    return record_session(tmp_path_factory.mktemp("recorded") / "world", material, unit)
 
 
 @pytest.fixture

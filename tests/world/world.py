@@ -193,7 +193,7 @@ class World:
             view = await self.owner.session(session)
             if condition(view):
                 return view
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or (view["phase"] in ENDED and not condition(view)):
                 visits = await self.owner.items(f"sessions/{session}/visits")
                 story = [(v["index"], v["attempt"], v["holder"], v["phase"], v["outcome"], v["reason"]) for v in visits]
                 raise AssertionError(f"it did not happen in {seconds} s: {view}\nvisits: {story}")

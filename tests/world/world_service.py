@@ -59,6 +59,7 @@ class Service:
         self._context = contextvars.copy_context()
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
+        self._serving: set[asyncio.Task[Any]] = set()
 
     @property
     def alive(self) -> bool:
@@ -96,6 +97,8 @@ class Service:
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
         request = httpx2.Request(call.method, call.url, headers=list(call.headers), content=call.body)
         task = asyncio.get_running_loop().create_task(_whole(transport, request), context=self._context.copy())
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         await asyncio.wait([task])
         if task.cancelled():
             raise httpx2.ReadError(f"{self.name} was killed while it served")
@@ -107,6 +110,8 @@ class Service:
             return
         if self.app is not None:
             service_state(self.app).stopping.set()
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=GRACE_S)
         self._stop.set()
         await asyncio.wait([self._task])
         self.app = None

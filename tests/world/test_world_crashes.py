@@ -1,0 +1,179 @@
+"""Kill and restart anything at any step: the session goes on to the very model of an undisturbed run, and no key is used twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from conftest import NewWorld
+from world import World
+from world_faults import Point, Trap, crash
+from world_material import Material, disguises, leaks
+from world_recorder import recording
+from world_recording import Recording
+
+O, A, P = "orchestrator", "agent", "platform"
+CITY = "holder-city"
+COMMANDS = "/ports/orchestrator/commands"
+
+# Where the orchestrator dies: each edge of design 4.3 that leaves the house, before the peer hears of it and after it has answered.
+ORCHESTRATOR_POINTS = [
+    Point(O, A, "/spdm", "before"),
+    Point(O, A, "/spdm", "after", 5),
+    Point(O, A, COMMANDS, "after", command="InitSession"),
+    Point(O, A, COMMANDS, "after", command="SetReady"),
+    Point(CITY, O, "/channels", "after"),
+    Point(O, A, COMMANDS, "before", command="InstallGrant"),
+    Point(O, A, COMMANDS, "after", 2, command="InstallGrant"),
+    Point(O, P, "/mux", "before", 3),
+    Point(O, P, "/mux", "after", 4),
+    Point(CITY, A, "/copy", "before"),
+    Point(CITY, A, "/copy", "after", 2),
+    Point(CITY, O, "/report", "before"),
+    Point(CITY, O, "/report", "after"),
+    Point(O, A, COMMANDS, "before", command="Measure"),
+    Point(O, A, COMMANDS, "after", 3, command="Measure"),
+    Point(O, A, COMMANDS, "before", 2, command="Train"),
+    Point(O, A, COMMANDS, "after", 2, command="Train"),
+    Point(O, A, COMMANDS, "after", 2, command="Evaluate"),
+    Point(O, A, COMMANDS, "before", 2, command="Commit"),
+    Point(O, A, COMMANDS, "after", 2, command="Commit"),
+    Point(O, A, COMMANDS, "after", 6, command="Commit"),
+    Point(O, A, COMMANDS, "after", command="Checkpoint"),
+    Point(O, A, COMMANDS, "after", command="Export"),
+    Point(O, A, COMMANDS, "before", command="EndSession"),
+]
+QUICK = {5, 8, 10, 12, 16, 18, 19}
+
+
+def _marked(points: list[Point], quick: set[int]) -> list[object]:
+    return [
+        pytest.param(point, id=str(point), marks=() if i in quick else pytest.mark.slow) for i, point in enumerate(points)
+    ]
+
+
+async def _same_end(world: World, session: str, recorded: Recording) -> None:
+    view = await world.completed(session, 60)
+    assert view["model"]["digest"] == recorded.view["model"]["digest"]
+    assert view["model"]["sha256"] == recorded.view["model"]["sha256"]
+    assert [v["outcome"] for v in await world.visits(session)].count("closed") == len(recorded.visits)
+
+
+async def _nothing_leaked(world: World, material: Material) -> None:
+    places = [*world.wire.bodies(), *world.files()]
+    for canary in material.canaries.values():
+        assert leaks(places, disguises(canary)) == []
+
+
+@pytest.mark.parametrize("point", _marked(ORCHESTRATOR_POINTS, QUICK))
+async def test_orchestrator_killed(point: Point, new_world: NewWorld, recorded: Recording, material: Material) -> None:
+    with recording() as recorder:
+        async with new_world() as world:
+            trap = Trap(world, point, crash(world, O), recorder)
+            session = await world.submit()
+            await trap.done()
+            await _same_end(world, session, recorded)
+            await _nothing_leaked(world, material)
+    assert recorder.reused == []
+
+
+HOLDER_POINTS = [
+    Point(CITY, O, "/approvals", "after"),
+    Point(CITY, O, "/channels", "after"),
+    Point(CITY, A, "/copy", "before"),
+    Point(CITY, A, "/copy", "after"),
+    Point(CITY, A, "/copy", "after", 2),
+    Point(CITY, O, "/report", "before"),
+    Point(CITY, O, "/report", "after"),
+    Point(O, A, COMMANDS, "before", 2, command="Train"),
+]
+
+
+@pytest.mark.parametrize("point", _marked(HOLDER_POINTS, {1, 3, 5, 6}))
+async def test_holder_killed(point: Point, new_world: NewWorld, recorded: Recording, material: Material) -> None:
+    with recording() as recorder:
+        async with new_world() as world:
+            trap = Trap(world, point, crash(world, CITY), recorder)
+            session = await world.submit()
+            await trap.done()
+            await _same_end(world, session, recorded)
+            await _nothing_leaked(world, material)
+    assert recorder.reused == []
+
+
+@pytest.mark.parametrize("moment", [2, pytest.param(5, marks=pytest.mark.slow)])
+async def test_gpu_wiped_in_mid_session_is_restored(moment: int, new_world: NewWorld, recorded: Recording) -> None:
+    async with new_world(own_gpu=True) as world:
+        point = Point(O, A, COMMANDS, "after", moment, command="Train")
+        with recording() as recorder:
+            trap = Trap(world, point, crash(world, A), recorder)
+            session = await world.submit()
+            await trap.done()
+            await _same_end(world, session, recorded)
+        assert any("restored" in event for event in await world.events(session)), "a restore is a leaf of the log"
+        assert recorder.reused == []
+
+
+async def test_everything_killed_at_once(new_world: NewWorld, recorded: Recording) -> None:
+    async with new_world() as world:
+
+        async def blackout() -> None:
+            names = [O, P, *(f"holder-{name}" for name in world.holders)]
+            await asyncio.gather(*(world[name].kill() for name in names))
+            for name in (P, O, *names[2:]):
+                await world[name].start()
+
+        with recording() as recorder:
+            trap = Trap(world, Point(CITY, A, "/copy", "after", 3), blackout, recorder)
+            session = await world.submit()
+            await trap.done()
+            await _same_end(world, session, recorded)
+        assert recorder.reused == []
+
+
+async def test_stopped_cleanly_and_started_again(new_world: NewWorld, recorded: Recording) -> None:
+    async with new_world() as world:
+        session = await world.submit()
+        await world.until(session, lambda view: view["visits_closed"] >= 2)
+        await world[O].restart()
+        await _same_end(world, session, recorded)
+
+
+async def test_paused_and_resumed(new_world: NewWorld, recorded: Recording) -> None:
+    async with new_world() as world:
+        session = await world.submit()
+        await world.until(session, lambda view: view["visits_closed"] >= 1)
+        await world.owner.act(session, "pause")
+        paused = await world.until(session, lambda view: view["phase"] == "PAUSED")
+        assert paused["waiting_for"] == ["owner (paused)"]
+        closed = paused["visits_closed"]
+        await asyncio.sleep(0.3)
+        assert (await world.owner.session(session))["visits_closed"] == closed
+        await world.owner.act(session, "resume")
+        await _same_end(world, session, recorded)
+
+
+async def test_paused_restarted_and_resumed(new_world: NewWorld, recorded: Recording) -> None:
+    async with new_world() as world:
+        session = await world.submit()
+        await world.until(session, lambda view: view["visits_closed"] >= 1)
+        await world.owner.act(session, "pause")
+        await world.until(session, lambda view: view["phase"] == "PAUSED")
+        await world[O].kill()
+        await world[O].start()
+        assert (await world.owner.session(session))["phase"] == "PAUSED"
+        await world.owner.act(session, "resume")
+        await _same_end(world, session, recorded)
+
+
+async def test_twice_in_a_row(new_world: NewWorld, recorded: Recording) -> None:
+    """A second crash while the first is still being recovered from."""
+    async with new_world() as world:
+        with recording() as recorder:
+            first = Trap(world, Point(CITY, O, "/report", "before"), crash(world, O), recorder)
+            session = await world.submit()
+            await first.done()
+            second = Trap(world, Point(O, A, "/spdm", "after", 4), crash(world, O), recorder)
+            await second.done()
+            await _same_end(world, session, recorded)
+        assert recorder.reused == []

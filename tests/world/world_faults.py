@@ -1,0 +1,96 @@
+"""Faults at chosen moments of a world: kill and restart a service, cut a call, at the n-th occurrence of something. Knows no test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import httpx2
+from world import World
+from world_recorder import Recorder
+from world_wire import Call, Deliver
+
+Moment = Literal["before", "after"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """The `count`-th call from `client` to `server` with `part` in its path (and this GPU command in its batch), before or after."""
+
+    client: str
+    server: str
+    part: str
+    moment: Moment
+    count: int = 1
+    command: str = ""
+
+    def __str__(self) -> str:
+        what = self.command or self.part.strip("/").split("/")[-1]
+        return f"{self.moment}-{what}-{self.client}-to-{self.server}-{self.count}"
+
+
+class Trap:
+    """Springs once at a point: `act` runs in a task of its own, outside every service."""
+
+    def __init__(self, world: World, point: Point, act: Callable[[], Awaitable[None]], recorder: Recorder | None = None) -> None:
+        self._world, self._point, self._act, self._recorder = world, point, act, recorder
+        self._seen = 0
+        self._outside = contextvars.copy_context()
+        self.task: asyncio.Task[None] | None = None
+        world.wire.hooks.append(self._hook)
+
+    @property
+    def sprung(self) -> bool:
+        return self.task is not None
+
+    async def done(self, seconds: float = 30.0) -> None:
+        """The act is over; what it raised is raised."""
+        for _ in range(int(seconds / 0.01)):
+            if self.task is not None:
+                await asyncio.wait_for(asyncio.shield(self.task), seconds)
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"the point {self._point} was never reached")
+
+    def _matches(self, call: Call) -> bool:
+        point = self._point
+        if call.link != (point.client, point.server) or point.part not in call.path:
+            return False
+        if point.command and self._recorder is not None:
+            return any(type(command).__name__ == point.command for command in self._recorder.batches[-1])
+        return True
+
+    async def _hook(self, call: Call, deliver: Deliver) -> httpx2.Response:
+        if self.sprung or not self._matches(call):
+            return await deliver(call)
+        self._seen += 1
+        if self._seen < self._point.count:
+            return await deliver(call)
+        answer = await deliver(call) if self._point.moment == "after" else None
+        self._spring()
+        await asyncio.sleep(0.05)  # the victim of a kill never comes back from here
+        if answer is None:
+            raise httpx2.ConnectError("the peer died")
+        return answer
+
+    def _spring(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.task = loop.create_task(_run(self._act), context=self._outside.copy())
+
+
+async def _run(act: Callable[[], Awaitable[Any]]) -> None:
+    await act()
+
+
+def crash(world: World, service: str, pause_s: float = 0.0) -> Callable[[], Awaitable[None]]:
+    """Kill a service and start it over the same files."""
+
+    async def act() -> None:
+        await world[service].kill()
+        await asyncio.sleep(pause_s)
+        await world[service].start()
+
+    return act
