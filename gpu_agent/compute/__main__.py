@@ -23,7 +23,7 @@ import torch
 from blake3 import blake3
 
 from gpu_agent.compute import messages, worker
-from gpu_agent.hardware.compute import Extent
+from gpu_agent.hardware.hbm import Extent
 from gpu_agent.workload.loader import LoadedProgram, load_program
 from gpu_agent.workload.training import pin_determinism
 from shared.claims.training import TrainingOptions

@@ -10,7 +10,8 @@ import math
 from dataclasses import asdict
 from typing import Any, Final
 
-from gpu_agent.hardware.compute import Destroyed, Extent, Failed, Finished, Launch, News, StepDone
+from gpu_agent.hardware.compute import Destroyed, Failed, Finished, Launch, News, StepDone
+from gpu_agent.hardware.hbm import Extent
 
 MAX_MESSAGE: Final = 64 * 1024
 

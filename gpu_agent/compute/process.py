@@ -13,7 +13,8 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from gpu_agent.compute import messages
-from gpu_agent.hardware.compute import Destroyed, Extent, Failed, Launch, Loaded, News
+from gpu_agent.hardware.compute import Destroyed, Failed, Launch, Loaded, News
+from gpu_agent.hardware.hbm import Extent
 from shared.errors import GputError, InvalidProgram, Unavailable, VerificationFailed
 
 START_DEADLINE_S: Final = 120.0
@@ -89,8 +90,8 @@ class ComputeProcess:
         """See `Compute.news`."""
         with self._changed:
             if not self._news and timeout_s > 0:
+                self._woken = False
                 self._changed.wait_for(lambda: self._news or self._woken, timeout_s)
-            self._woken = False
             news = list(self._news)
             self._news.clear()
         return news

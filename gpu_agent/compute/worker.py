@@ -11,7 +11,8 @@ from typing import Final
 
 import torch
 
-from gpu_agent.hardware.compute import Extent, Finished, Launch
+from gpu_agent.hardware.compute import Finished, Launch
+from gpu_agent.hardware.hbm import Extent
 from gpu_agent.workload.loader import LoadedProgram
 from gpu_agent.workload.tensors import fill, initial_tensors, tensors_over, update_norm
 from gpu_agent.workload.training import Trainer

@@ -98,6 +98,7 @@ class CommandProcessor:
 
     def _run(self, command: Any, bulk: Bulk) -> Any:
         entry = COMMANDS[type(command)]
+        self._state.take_news(self._state.compute.news(0))
         facts = self._state.facts()
         for need in sorted(entry.needs - facts):
             raise ProtocolViolation(f"{command.op} is out of order: it needs that {need.value}", code="out-of-order")

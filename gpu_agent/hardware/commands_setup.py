@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from gpu_agent.hardware.bulk import Bulk
-from gpu_agent.hardware.compute import Destroyed, Extent, Failed, Finished, Launch
+from gpu_agent.hardware.compute import Destroyed, Failed, Finished
+from gpu_agent.hardware.hbm import Extent
+from gpu_agent.hardware.launch import launch
 from gpu_agent.hardware.regions import Region
 from gpu_agent.hardware.state import GpuState
 from shared.canonical import blake3_256
@@ -111,55 +113,23 @@ def init_model(state: GpuState, command: InitModel, bulk: Bulk) -> Committed:
         raise ProtocolViolation("the program's initial weights come from elsewhere", code="wrong-model-source")
     if seeded:
         _run_seed(state)
-    return committed(state)
-
-
-def committed(state: GpuState) -> Committed:
-    """Commit the working copy."""
-    digests = state.model.commit()
-    return Committed(model=digests.model, optimiser=digests.optimiser, step=digests.step)
+    return state.model.commit().told()
 
 
 def _run_seed(state: GpuState) -> None:
     state.take_news(state.compute.news(0))  # forget an older wake-up: it would end the wait below before the work does
     state.compute.start(launch(state, "seed", None, 0, 0, 0))
-    failure: Failed | None = None
-    finished = False
-    while True:
-        news = state.compute.news(SEED_DEADLINE_S)
-        if not news:
-            state.compute.destroy()
-            raise Unavailable("the initial model was not made in time", code="compute-stuck")
-        for item in news:
-            failure = item if isinstance(item, Failed) else failure
+    failure, finished, deadline = "the compute process died", False, state.clock() + SEED_DEADLINE_S
+    while state.clock() < deadline:
+        for item in state.compute.news(1.0):
+            failure = item.detail if isinstance(item, Failed) else failure
             finished = finished or isinstance(item, Finished)
             if isinstance(item, Destroyed):
-                if failure is not None or not finished:
-                    raise Unavailable(
-                        failure.detail if failure else "the compute process died", code="model-init-failed"
-                    )
+                if not finished:
+                    raise Unavailable(f"the initial model was not made: {failure}", code="model-init-failed")
                 return
-
-
-def launch(state: GpuState, kind: str, data: Region | None, records: int, first_step: int, steps: int) -> Launch:
-    """A launch descriptor over the regions that the control structures in HBM name.
-
-    Raises:
-        ProtocolViolation: code or control structures in HBM are not what was measured (attacks H05, H06).
-    """
-    session, model = state.session, state.model
-    if session.code is None or state.code_digest() != session.code_digest:
-        raise ProtocolViolation("the code region does not hold the measured program", code="code-digest-mismatch")
-    if state.control_digest() != session.control_digest:
-        raise ProtocolViolation("the control structures in memory have changed", code="control-digest-mismatch")
-    return Launch(
-        kind=kind,  # type: ignore[arg-type]  # callers in this room pass literals
-        code=session.code, code_digest=session.code_digest,
-        model=model.model, gradients=model.gradients, optimiser=model.optimiser, committed=model.committed_copy,
-        data=Extent(data.address, data.length) if data is not None else None,
-        records=records, first_step=first_step, steps=steps, total_steps=state.config.total_steps,
-        options=state.config.options.model_dump(mode="json"),
-    )  # fmt: skip
+    state.compute.destroy()
+    raise Unavailable("the initial model was not made in time", code="compute-stuck")
 
 
 def set_ready(state: GpuState, command: SetReady, bulk: Bulk) -> Done:

@@ -75,7 +75,7 @@ def _accept(state: GpuState, command: Restore) -> Committed:
         raise BadRequest("the last part of a restore names both digests", code="checkpoint-incomplete")
     digests = state.model.accept_restored(command.model, command.optimiser, step)
     state.ledger.settle(digests.model)
-    return Committed(model=digests.model, optimiser=digests.optimiser, step=digests.step)
+    return digests.told()
 
 
 def export(state: GpuState, command: Export, bulk: Bulk) -> Done:

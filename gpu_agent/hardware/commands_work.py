@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_agent.hardware.bulk import Bulk
-from gpu_agent.hardware.commands_setup import committed, launch
+from gpu_agent.hardware.launch import launch
 from gpu_agent.hardware.ledger import Work
 from gpu_agent.hardware.model_memory import MODEL, ModelFact
 from gpu_agent.hardware.regions import RegionFact
@@ -83,7 +83,6 @@ def evaluate(state: GpuState, command: Evaluate, bulk: Bulk) -> WorkState:
 
 
 def _require_idle(state: GpuState) -> None:
-    state.take_news(state.compute.news(0))
     if state.ledger.running is not None:
         raise ProtocolViolation("another work is running", code="work-running", remedy="Poll it to its end first.")
 
@@ -91,7 +90,6 @@ def _require_idle(state: GpuState) -> None:
 def poll(state: GpuState, command: Poll, bulk: Bulk) -> WorkState:
     """A work's state; waits, without holding up copies, until there is news beyond `after` steps or the time is over."""
     work = state.ledger.work(command.work)
-    state.take_news(state.compute.news(0))
     deadline = state.clock() + command.wait_ms / 1000
     while work.state == "running" and len(work.losses) <= command.after:
         left = deadline - state.clock()
@@ -107,12 +105,11 @@ def commit(state: GpuState, command: Commit, bulk: Bulk) -> Committed:
     work = state.ledger.work(command.work)
     if work.committed is not None:
         return work.committed
-    state.take_news(state.compute.news(0))
     if state.ledger.pending is not work or work.state != "done" or work.end is None:
         raise ProtocolViolation(f"work {command.work!r} is not a finished training to commit", code="nothing-to-commit")
     if not work.end.finite:
         raise ProtocolViolation(f"work {command.work!r} met a loss that is no number", code="not-finite")
-    work.committed = committed(state)
+    work.committed = state.model.commit().told()
     state.ledger.settle(work.committed.model)
     return work.committed
 
@@ -123,4 +120,4 @@ def roll_back(state: GpuState, command: RollBack, bulk: Bulk) -> Committed:
         state.take_news(state.compute.destroy())
     digests = state.model.roll_back()
     state.ledger.settle(digests.model)
-    return Committed(model=digests.model, optimiser=digests.optimiser, step=digests.step)
+    return digests.told()

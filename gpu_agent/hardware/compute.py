@@ -8,13 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-
-@dataclass(frozen=True)
-class Extent:
-    """Bytes of HBM: address and length."""
-
-    address: int
-    length: int
+from gpu_agent.hardware.hbm import Extent
 
 
 @dataclass(frozen=True)

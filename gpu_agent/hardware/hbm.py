@@ -25,6 +25,14 @@ _ATTEMPTS: Final = 64
 
 
 @dataclass(frozen=True)
+class Extent:
+    """Bytes of HBM: address and length."""
+
+    address: int
+    length: int
+
+
+@dataclass(frozen=True)
 class ScrubProof:
     """Read-back of a scrubbed extent: BLAKE3 (32 bytes) of the bytes found there, equal to that of `length` zeros."""
 

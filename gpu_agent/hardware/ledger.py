@@ -14,7 +14,7 @@ from shared.wire.gpu import Committed, Evaluate, RegionContent, Train, WorkState
 
 LOSS_LIMIT: Final = 1e4
 """Released losses are clipped to [-LOSS_LIMIT, LOSS_LIMIT] (design 5)."""
-REMEMBERED: Final = 8192
+REMEMBERED: Final = 1024
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpu_agent.hardware.compute import Extent
-from gpu_agent.hardware.hbm import HBM
+from gpu_agent.hardware.hbm import HBM, Extent
 from shared.claims.layout import MemoryPlan, RegionPlan, region_digest
 from shared.errors import ProtocolViolation, VerificationFailed
 from shared.names import Role
 from shared.protocol.machine import Machine, Move
+from shared.wire.gpu import Committed
 
 
 class ModelPhase(StrEnum):
@@ -44,6 +44,10 @@ class Digests:
     model: str
     optimiser: str
     step: int
+
+    def told(self) -> Committed:
+        """As an answer."""
+        return Committed(model=self.model, optimiser=self.optimiser, step=self.step)
 
 
 class ModelMemory:

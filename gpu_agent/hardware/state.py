@@ -9,10 +9,10 @@ from typing import Literal
 
 from blake3 import blake3
 
-from gpu_agent.hardware.compute import Compute, Destroyed, Extent, Failed, Finished, News, StepDone
+from gpu_agent.hardware.compute import Compute, Destroyed, Failed, Finished, News, StepDone
 from gpu_agent.hardware.copy_engine import CopyEngine
 from gpu_agent.hardware.epochs import Epochs
-from gpu_agent.hardware.hbm import HBM, PAGE, ScrubProof
+from gpu_agent.hardware.hbm import HBM, PAGE, Extent, ScrubProof
 from gpu_agent.hardware.ledger import Ledger, ReleaseRule, Work
 from gpu_agent.hardware.model_memory import ModelFact, ModelMemory, ModelPhase
 from gpu_agent.hardware.regions import Region, RegionFact, RegionTable

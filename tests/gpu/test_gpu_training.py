@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gpu_world import BATCH, RECORD_BYTES, SGD_OPTIONS, Holder, World, model_region, records
+from gpu_world import BATCH, MANIFEST, RECORD_BYTES, SESSION, SGD_OPTIONS, Holder, World, model_region, records
 
 from shared.claims.training import TrainingOptions
 from shared.names import RegionKind
@@ -268,3 +268,27 @@ def test_copies_go_on_while_a_poll_waits(world: World) -> None:
     assert ack.published
     waiting.join(30)
     assert answers[0].state == "done" or answers[0].steps_done == 100
+
+
+def test_a_model_is_made_from_its_seed_inside_the_gpu(world: World) -> None:
+    from gpu_agent.workload.builder import build
+    from gpu_agent.workload.programs import builtin
+
+    archive, weights = build(builtin("gpt2", layers=1, heads=1, width=8, context=8, seed=3))
+    assert weights is None
+    models = []
+    for _ in range(2):
+        world.connect()
+        world.run(
+            gpu.InitSession(session=SESSION, manifest=MANIFEST),
+            gpu.UploadProgram(length=len(archive), records=1),
+            world.configure_command(),
+            bulk=[archive],
+        )
+        world.device.spdm(b"\x10\x84\0\0")  # somebody knocks: no reason to give up waiting
+        assert world.refused(gpu.InitModel(source="uploaded")) == "wrong-model-source"
+        models.append(world.run(gpu.InitModel(source="seed"))[0])
+        assert world.refused(gpu.InitModel(source="seed")) == "out-of-order"
+    assert models[0] == models[1]
+    address = next(r.address for r in world.run(gpu.Status())[0].regions if r.kind is RegionKind.MODEL)
+    assert any(world.hbm.view(address, 64))
