@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import shake_256
 
 from shared.canonical import cbor_bytes
@@ -41,7 +42,12 @@ class Itinerary:
     @property
     def steps_per_round(self) -> int:
         """Training steps in one round over the whole roster."""
-        return sum(self.manifest.steps_for(entry.holder) for entry in self.manifest.roster)
+        return sum(self._steps.values())
+
+    @cached_property
+    def _steps(self) -> dict[str, int]:
+        # Once a session: asking the manifest per holder would make every visit cost the square of the roster.
+        return {entry.holder: entry.steps_per_visit or self.manifest.steps_per_visit for entry in self.manifest.roster}
 
     @property
     def total_steps(self) -> int:
@@ -68,8 +74,8 @@ class Itinerary:
         round_before, place = divmod(index - 1, len(self.manifest.roster))
         order = self.order(round_before + 1)
         holder = order[place]
-        steps = self.manifest.steps_for(holder)
-        before_in_round = sum(self.manifest.steps_for(name) for name in order[:place])
+        steps = self._steps[holder]
+        before_in_round = sum(self._steps[name] for name in order[:place])
         return PlannedVisit(
             round=round_before + 1,
             index=index,

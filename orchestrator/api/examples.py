@@ -26,7 +26,7 @@ SESSION: dict[str, Any] = {
     "current_visit": {"id": V, "holder": "hospital-a", "phase": "AWAY", "round": 1, "index": 3, "attempt": 1},
     "failure": None, "validation_loss": {"first": 5.5, "last": 4.2}, "model": None, "log": {"size": 2, "root": H64},
     "bytes": {"holder_to_gpu_records": 81920, "holder_to_gpu_sent": 82400, "orchestrator_to_gpu": 90000,
-              "gpu_to_orchestrator": 20000, "from_holders": 30000, "to_holders": 40000},
+              "gpu_to_orchestrator": 20000},
 }  # fmt: skip
 APPROVAL: dict[str, Any] = {
     "holder": "hospital-a", "decision": "approve", "reason": "", "records": 1000, "record_bytes": 65, "at": 1795.0,

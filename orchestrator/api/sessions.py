@@ -29,10 +29,6 @@ def session_view(parts: Orchestrator, book: Book, created_at: float) -> dict[str
     for holder in body["holders"]:
         holder["channel"] = parts.supervisor.has_channel(book.state.id, holder["holder"])
         holder["last_seen"] = parts.house.inboxes.last_seen.get(holder["holder"])
-    runner = parts.supervisor.runner(book.state.id)
-    if runner is not None and runner.run is not None:
-        link = runner.run.life.link
-        body["bytes"] = {**body["bytes"], "orchestrator_to_gpu": link.bytes_out, "gpu_to_orchestrator": link.bytes_in}
     return body
 
 

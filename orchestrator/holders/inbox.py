@@ -14,7 +14,7 @@ from shared.service.changes import Changes, Stopping
 from shared.service.clock import Clock
 from shared.wire.visit import Inbox, InboxItem
 
-KEPT = 256
+KEPT = 64
 Standing = Callable[[str], Awaitable[list[dict[str, Any]]]]
 """What still matters to a holder: field sets of items, without sequence numbers."""
 

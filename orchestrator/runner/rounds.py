@@ -127,7 +127,7 @@ class Rounds:
         run, state = self._run, self._run.state
         region = plan_memory(run.program.manifest, state.manifest.training).model
         exported = await export_model(run.life, region, self._model_path, run.committed.model)
-        run.book.stage(new_fact(SessionFact.EXPORTED, **asdict(exported)))
+        run.book.stage(new_fact(SessionFact.EXPORTED, **asdict(exported), **run.link_bytes()))
         run.book.stage(new_fact(SessionFact.COMPLETED))
         await run.commit()
 

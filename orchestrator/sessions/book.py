@@ -40,7 +40,7 @@ class Book:
         self._changed_visits: dict[str, dict[str, Any]] = {}
         self._tail: asyncio.Future[None] | None = None
         self._broken = False
-        self.live: dict[str, Any] = {}  # what no decision reads: who is waited for, which step is running
+        self._shown: tuple[Any, ...] = ()
 
     def stage(self, fact: NewFact, *rows: Row) -> None:
         """Check `fact` against the tables, apply it, and remember it for the next commit.
@@ -129,7 +129,18 @@ class Book:
         self.changes.notify()
 
     def _projection(self) -> dict[str, Any]:
+        """The session's row: its summary only when a listing would read differently (it grows with the roster)."""
         state = self.state
+        shown = (
+            state.phase,
+            state.position,
+            state.visits_closed,
+            tuple(state.decisions.items()),
+            state.exported is None,
+        )
+        if shown == self._shown:
+            return {"version": state.seq, "updated_at": state.updated_at}
+        self._shown = shown
         return {
             "phase": state.phase.value, "version": state.seq, "updated_at": state.updated_at, "summary": summary(state),
         }  # fmt: skip

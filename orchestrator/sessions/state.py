@@ -91,6 +91,7 @@ class SessionState:
 
     def __post_init__(self) -> None:
         self.itinerary = Itinerary(self.manifest)
+        self.manifest_digest = self.manifest.digest().hex()
 
     # ------------------------------------------------------------ questions
 
@@ -216,11 +217,16 @@ def _closed(state: SessionState, body: dict[str, Any]) -> None:
     visit = state.current
     if visit is None:
         return
+    _link_bytes(state, body)
     state.committed = ModelState(**body["model"])
     state.visits_closed += 1
     state.records_done[visit.holder] = state.records_done.get(visit.holder, 0) + visit.records
     state.current = None
     state._advance()
+
+
+def _link_bytes(state: SessionState, body: dict[str, Any]) -> None:
+    state._count(orchestrator_to_gpu=body.get("bytes_to_gpu", 0), gpu_to_orchestrator=body.get("bytes_from_gpu", 0))
 
 
 def _rejected(state: SessionState, body: dict[str, Any]) -> None:
@@ -230,6 +236,7 @@ def _rejected(state: SessionState, body: dict[str, Any]) -> None:
 
 
 def _exported(state: SessionState, body: dict[str, Any]) -> None:
+    _link_bytes(state, body)
     state.exported = {"digest": body["digest"], "sha256": body["sha256"], "size_bytes": body["size_bytes"]}
 
 

@@ -7,9 +7,7 @@ from typing import Any
 from orchestrator.sessions.state import SessionState
 from shared.names import SessionPhase
 
-TRAFFIC = (
-    "holder_to_gpu_records", "holder_to_gpu_sent", "orchestrator_to_gpu", "gpu_to_orchestrator", "from_holders", "to_holders",
-)  # fmt: skip
+TRAFFIC = ("holder_to_gpu_records", "holder_to_gpu_sent", "orchestrator_to_gpu", "gpu_to_orchestrator")
 
 
 def waiting_for(state: SessionState) -> list[str]:
@@ -37,7 +35,7 @@ def summary(state: SessionState) -> dict[str, Any]:
         "phase": state.phase.value,
         "waiting_for": waiting_for(state),
         "version": state.seq,
-        "manifest_digest": state.manifest.digest().hex(),
+        "manifest_digest": state.manifest_digest,
         "owner": state.owner,
         "program": state.manifest.program,
         "gpu": state.gpu,

@@ -68,7 +68,7 @@ def settle_closed(run: Run, committed: Committed, statement: bytes, verdict: Ver
     run.book.stage(
         new_fact(
             TrainingFact.CLOSED, visit=visit.id, leaf=leaf.fact, model=asdict(model_state(committed, known)),
-            durations=run.watch.reading(),
+            durations=run.watch.reading(), **run.link_bytes(),
         ),
         leaf.row,
     )  # fmt: skip

@@ -82,7 +82,7 @@ async def offer(run: Run, channel: Channel, granted: Granted) -> None:
     head = run.signed_head()
     seen = state.offered_heads.get(visit.holder, 0)
     document = OfferDocument(
-        channel=channel.id, manifest=state.manifest.digest().hex(), grant=granted.grant,
+        channel=channel.id, manifest=state.manifest_digest, grant=granted.grant,
         cursor=CursorRange.model_validate(visit.cursor), gpu=run.gpu, agent_url=run.agent_url,
         one_time_key=granted.one_time_key.digest, iv_epoch=visit.epoch, round=visit.round, index=visit.index,
         attempt=visit.attempt, log_size=head.head.size, log_root=head.head.root.hex(), log_time=head.head.time,

@@ -48,7 +48,7 @@ def make_receipt(run: Run, statement: bytes, *, outcome: str, before: float | No
     details = visit.details
     receipt = Receipt.model_validate({
         "session": state.id, "visit": visit.id, "index": visit.index, "round": visit.round, "attempt": visit.attempt,
-        "holder": visit.holder, "manifest": state.manifest.digest().hex(), "epoch": visit.epoch,
+        "holder": visit.holder, "manifest": state.manifest_digest, "epoch": visit.epoch,
         "fence_epoch": visit.fence_epoch, "outcome": outcome, "gpu_evidence": details["gpu_evidence"],
         "holder_runtime_data": details["holder_runtime_data"],
         "orchestrator_runtime_data": details["orchestrator_runtime_data"],

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from orchestrator.gpu_session.bulk import records_of
 from orchestrator.gpu_session.life import GpuLife
@@ -76,6 +77,7 @@ class Run:
         self.archive_records = records_of(self.archive)
         self._away = False
         self._head: SignedHead | None = None
+        self._counted = (0, 0)
 
     @property
     def state(self) -> SessionState:
@@ -102,6 +104,13 @@ class Run:
         if self.state.committed is None:
             raise ProtocolViolation("no model was committed yet", code="not-placed")
         return self.state.committed
+
+    def link_bytes(self) -> dict[str, Any]:
+        """Bytes of command frames since the last time this was asked."""
+        link = self.life.link
+        sent, received = link.bytes_out - self._counted[0], link.bytes_in - self._counted[1]
+        self._counted = (link.bytes_out, link.bytes_in)
+        return {"bytes_to_gpu": sent, "bytes_from_gpu": received}
 
     def signed_head(self) -> SignedHead:
         """The log's head as it stands, signed once a size; its row goes with the next commit."""
