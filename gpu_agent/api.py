@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
@@ -151,28 +151,30 @@ def create_app(
     if units is None:
         unit = build_gpu(settings, clock, entropy)
         units = {unit.device.gpu_id: unit}
-    powered = units
+    store = Store(store_url)
+    app = create_service_app(
+        TITLE, VERSION, settings=settings, store=store, lifespan=_power(units), keys=_only(platform),
+        # A switch leaves no row in the store, so its nonce must be durable before it happens.
+        replay=ReplayWindow(store, clock, durable=True), base_url=base_url, clock=clock, entropy=entropy,
+    )  # fmt: skip
+    app.include_router(_public(units))
+    app.include_router(_ports(units))
+    app.include_router(_platform(units))
+    return app
 
+
+def _power(units: Mapping[str, GpuUnit]) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def power(_app: FastAPI) -> AsyncIterator[None]:
-        for unit in powered.values():
+        for unit in units.values():
             unit.compute.spawn()
         try:
             yield
         finally:
-            for unit in powered.values():
+            for unit in units.values():
                 await asyncio.to_thread(unit.power_off)
 
-    store = Store(store_url)
-    app = create_service_app(
-        TITLE, VERSION, settings=settings, store=store, lifespan=power, keys=_only(platform),
-        # A switch leaves no row in the store, so its nonce must be durable before it happens.
-        replay=ReplayWindow(store, clock, durable=True), base_url=base_url, clock=clock, entropy=entropy,
-    )  # fmt: skip
-    app.include_router(_public(powered))
-    app.include_router(_ports(powered))
-    app.include_router(_platform(powered))
-    return app
+    return power
 
 
 def _only(platform: bytes) -> KeyResolver:

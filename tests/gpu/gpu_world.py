@@ -12,28 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gpu_holder import FEATURES, RECORD_BYTES, Holder
 
 from gpu_agent.compute.process import ComputeProcess
 from gpu_agent.hardware.device import Device
 from gpu_agent.hardware.hbm import HBM
 from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.platform.device_manufacture import manufacture_device
-from shared.canonical import keyed_blake3
 from shared.claims.archive import open_archive
 from shared.claims.program import ProgramManifest
 from shared.claims.training import SGD, AdamW, TrainingOptions
 from shared.claims.visit import Grant
 from shared.crypto import schedule
-from shared.crypto.aead import SealingChannel
 from shared.crypto.command_channel import CommandChannel
 from shared.names import RegionKind, holder_port
 from shared.wire import gpu
 from shared.wire.codec import decode, decode_all, encode, encode_all
-from shared.wire.copy import CLOSING, DATA, Closing, CopyAck, CopyHeader, copy_context, pack_header
 
 SESSION, MANIFEST = "s_0123456789abcdef", "ab" * 32
 NOW = 1_800_000_000.0
-FEATURES, CLASSES, BATCH = 16, 4, 8
+CLASSES, BATCH = 4, 8
 CHUNK = 4096
 OPTIONS = TrainingOptions(optimizer=AdamW(lr=1e-2), batch_size=BATCH, seed=7)
 SGD_OPTIONS = TrainingOptions(optimizer=SGD(lr=1e-2), batch_size=BATCH, seed=7)
@@ -83,9 +81,6 @@ def records(count: int, seed: int = 1) -> bytes:
     rows["features"] = draw.standard_normal((count, FEATURES), dtype=np.float32)
     rows["label"] = np.abs(rows["features"][:, 0] * 4).astype(np.int64) % CLASSES
     return rows.tobytes()
-
-
-RECORD_BYTES = FEATURES * 4 + 8
 
 
 class Refused(Exception):
@@ -256,57 +251,6 @@ class World:
 
     def measure(self) -> gpu.Measured:
         return self.run(gpu.Measure(nonce=bytes(32)))[0]  # type: ignore[no-any-return]  # as above
-
-
-@dataclass
-class Holder:
-    """A holder's end of one grant: seals records under the visit key it derived (as if unsealed from the offer)."""
-
-    device: Device
-    grant: Grant
-    secret: bytes
-    installed: gpu.GrantInstalled
-    sent: list[bytes] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        grant = self.grant
-        recipient = bytes.fromhex(grant.recipient)
-        context = schedule.VisitContext(grant.session, grant.epoch, grant.holder, grant.region, recipient)
-        self.mask = schedule.visit_iv_mask(self.secret, context)
-        self.key = schedule.visit_key(self.secret, context)
-        self.channel = self.fresh_channel()
-
-    def fresh_channel(self) -> SealingChannel:
-        counter = self.installed.channel_counter
-        return SealingChannel(self.key, label="visit", iv_mask=self.mask, channel_counter=counter)
-
-    def seal(self, data: bytes, channel: SealingChannel | None = None, **closing: Any) -> list[bytes]:
-        """All records of a visit, the closing one last; `closing` overrides what it states."""
-        grant, channel = self.grant, channel or self.channel
-        total, out = -(-len(data) // grant.chunk_bytes), []
-        for index in range(total):
-            piece = data[index * grant.chunk_bytes : (index + 1) * grant.chunk_bytes]
-            out.append(self.record(DATA, index, total, piece, channel))
-        salt = bytes(range(32))
-        fields: dict[str, Any] = {
-            "visit": grant.visit, "chunks": total, "records": len(data) // RECORD_BYTES, "length": len(data), "salt": salt,
-            "commitment": keyed_blake3(salt, data).hex(),
-        }  # fmt: skip
-        out.append(self.record(CLOSING, total, total, encode(Closing(**(fields | closing))), channel))
-        return out
-
-    def record(self, kind: int, index: int, total: int, plain: bytes, channel: SealingChannel) -> bytes:
-        raw = pack_header(CopyHeader(kind, self.grant.epoch, self.grant.region, index, total, len(plain)))
-        return raw + channel.seal(plain, raw + copy_context(self.grant))
-
-    def copy(self, record: bytes) -> CopyAck:
-        return self.device.copy(self.grant.port, record)
-
-    def send(self, data: bytes) -> CopyAck:
-        for record in self.seal(data):
-            self.sent.append(record)
-            ack = self.copy(record)
-        return ack
 
 
 def make_world(entropy: Any = os.urandom, hbm_bytes: int = 80 << 30) -> World:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpu_holder import Holder
 from gpu_world import SESSION, World, program, records
 
 from shared.canonical import blake3_256, cbor_value, keyed_blake3
@@ -35,7 +36,11 @@ def test_one_visit_from_grant_to_statement(world: World) -> None:
     assert state.update_norm > 0
     assert world.measure().model != before.model
 
-    region = holder.grant.region
+    _close(world, holder, before.model, content.commitment)
+
+
+def _close(world: World, holder: Holder, model_before: str, commitment: str) -> None:
+    region, length = holder.grant.region, holder.grant.length
     committed, scrubbed, closed = world.run(
         gpu.Commit(work="w1"), gpu.Scrub(region=region), gpu.CloseVisit(visit=holder.grant.visit)
     )
@@ -44,10 +49,10 @@ def test_one_visit_from_grant_to_statement(world: World) -> None:
     assert scrubbed.digest == blake3_256(bytes(64 * 1024)).hex()
     key = world.device._root.statement_key.public_key()
     statement = DeviceStatement.model_validate(cbor_value(cose.verify1(closed.statement, key)))
-    assert statement.model_before == before.model
+    assert statement.model_before == model_before
     assert statement.model_after == committed.model
     assert (statement.session, statement.visit, statement.epoch) == (SESSION, holder.grant.visit, holder.grant.epoch)
-    assert (statement.records, statement.length, statement.commitment) == (32, len(data), content.commitment)
+    assert (statement.records, statement.length, statement.commitment) == (32, length, commitment)
     assert (statement.first_step, statement.steps, statement.backend) == (0, 4, "EMULATED")
     assert statement.program == open_archive(program()[0]).digest.hex()
     assert (statement.scrubbed_bytes, statement.scrub_digest) == (64 * 1024, scrubbed.digest)
