@@ -125,8 +125,9 @@ class Channels:
         )
         offer = ChannelOffer.model_validate(answer)
         manifest, now = approved.request.manifest, self._clock()
+        # The same nonce is the GPU's challenge: its report is fresh for this channel, not the one of another holder or hour.
         expected = OrchestratorExpectation(
-            session, self._name, approved.request.digest, nonce, self._known_key(session)
+            session, self._name, approved.request.digest, nonce, self._known_key(session), gpu_challenge=nonce
         )
         orchestrator = self._verifier.verify_orchestrator(offer, expected, manifest, at=now)
         entry = next(entry for entry in manifest.roster if entry.holder == self._name)

@@ -5,7 +5,6 @@ An EMULATED root counts only when the manifest names it *and* this holder's own 
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from shared.attestation.channel import OrchestratorExpectation, VerifiedOrchestrator, verify_orchestrator
 from shared.attestation.cpu_verifier import CpuPolicy, CpuReference, CpuRoots, CpuTrust
 from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_gpu_evidence, verify_statement_key
+from shared.attestation.one_time_keys import decoded
 from shared.claims.manifest import Manifest
 from shared.crypto.cose import p384_point
 from shared.errors import ConfigurationError
@@ -56,12 +56,12 @@ class TrustAnchors:
     def _gpu_check(self, manifest: Manifest, at: float) -> Callable[[GpuEvidence, bytes], AttestedGpu]:
         def check(evidence: GpuEvidence, nonce: bytes) -> AttestedGpu:
             gpu = verify_gpu_evidence(
-                base64.b64decode(evidence.report), evidence.chain, nonce=nonce, roots=self.gpu_roots,
+                decoded(evidence.report), evidence.chain, nonce=nonce, roots=self.gpu_roots,
                 reference=self.gpu_reference, allowed_roots=manifest.gpu_evidence.roots,
                 allow_emulated=self.allow_emulated, at=at,
                 measurements=manifest.gpu_evidence.measurements,
             )  # fmt: skip
-            certificate = base64.b64decode(evidence.statement_key)
+            certificate = decoded(evidence.statement_key)
             key = p384_point(verify_statement_key(gpu, certificate)) if certificate else b""
             return AttestedGpu(gpu.device, gpu.backend, key)
 

@@ -160,7 +160,8 @@ class Verifier:
 
 @dataclass
 class Orchestrator(httpx2.AsyncBaseTransport):
-    """The orchestrator's holder-facing API, with its memory of what arrived. `down`: refuse connections."""
+    """The orchestrator's holder-facing API, with its memory of what arrived. `down`: refuse connections; `gpu_challenge`: what its GPU
+    answered, the holder's nonce when empty."""
 
     machine: Machine
     clock: FakeClock
@@ -170,6 +171,7 @@ class Orchestrator(httpx2.AsyncBaseTransport):
     cvm: str = "orchestrator"
     down: bool = False
     lost_answers: int = 0
+    gpu_challenge: str = ""
     items: list[dict[str, Any]] = field(default_factory=list)
     approvals: list[Approval] = field(default_factory=list)
     approval_bytes: list[bytes] = field(default_factory=list)
@@ -182,6 +184,7 @@ class Orchestrator(httpx2.AsyncBaseTransport):
     holder_key: bytes = b""
     manifest: Manifest | None = None
     channels: dict[str, bytes] = field(default_factory=dict)
+    gpu_evidence: dict[str, str] = field(default_factory=dict)
     proven: VerifiedHolder | None = None
     next_key: Any = None
     heads: dict[str, int] = field(default_factory=dict)
@@ -262,14 +265,14 @@ class Orchestrator(httpx2.AsyncBaseTransport):
     def _channel_offer(self, nonce: str) -> ChannelOffer:
         assert self.manifest is not None
         name = f"c_{len(self.channels) + 1}"
-        gpu = GpuEvidence(report="AAAA", chain="PEM", challenge="11" * 32, th2="22" * 48, epoch=0)
+        gpu = GpuEvidence(report="AAAA", chain="PEM", challenge=self.gpu_challenge or nonce, th2="22" * 48, epoch=0)
         raw = build_orchestrator_runtime(
             session=SESSION, holder=NAME, manifest=self.manifest.digest().hex(), peer_nonce=nonce, nonce="02" * 32,
             signing_key=self.signing.public, enrolled_key=self.enrolled.public, gpu_evidence=gpu,
             not_after=int(self.clock()) + 3600,
         )  # fmt: skip
         self.channels[name] = raw
-        self.gpu_evidence = gpu_evidence_digest(gpu)
+        self.gpu_evidence[name] = gpu_evidence_digest(gpu)
         quote = self.machine.enclave.quote(self.cvm, report_data("orchestrator", raw))
         return ChannelOffer(channel=name, runtime_data=b64(raw), evidence=quote, gpu_evidence=gpu)
 
@@ -367,7 +370,7 @@ class Orchestrator(httpx2.AsyncBaseTransport):
         fields: dict[str, Any] = {
             "session": SESSION, "visit": grant.visit, "index": document.index, "round": document.round, "attempt": 1,
             "holder": NAME, "manifest": document.manifest, "epoch": grant.epoch, "fence_epoch": grant.epoch + 1,
-            "outcome": "closed", "gpu_evidence": self.gpu_evidence,
+            "outcome": "closed", "gpu_evidence": self.gpu_evidence[self.proven.channel],
             "holder_runtime_data": sha256(self.proven.runtime_data).hex(),
             "orchestrator_runtime_data": sha256(self.channels[self.proven.channel]).hex(), "losses_released": True,
             "timers": VisitTimers(grab_gpu=0, import_key=0, buffer_read=0, gpu_write=0, export_key=0),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Start
 from holder_world import NAME, SESSION, make_manifest
 
 from data_holder.trust import TrustAnchors, load_anchors
@@ -24,7 +25,7 @@ from shared.attestation.nonces import gpu_nonce
 from shared.claims.manifest import EvidencePolicy
 from shared.crypto.cose import p384_point
 from shared.crypto.signing import PartyKey
-from shared.errors import EmulationWarning, VerificationFailed
+from shared.errors import EmulationWarning, GputError, VerificationFailed
 from shared.wire.spdm import get_measurements
 from shared.wire.visit import ChannelOffer, GpuEvidence
 
@@ -112,3 +113,24 @@ def test_a_statement_key_that_another_device_certified_is_refused(installed: Ins
 def test_a_holders_quote_does_not_pass_for_the_orchestrators(installed: Installed) -> None:
     with pytest.raises(VerificationFailed):
         verify(installed, installed.offer(cvm="holder-north"))
+
+
+@pytest.mark.parametrize("field", ["report", "statement_key"])
+@pytest.mark.parametrize("text", ["A", "AAA=A===", "AAAA\n AAAA", "!!!!", "é"])
+def test_text_that_is_not_base64_stays_inside_the_error_family(installed: Installed, field: str, text: str) -> None:
+    """The orchestrator's CVM quotes whatever it is told to; a hostile text must neither pass nor crash the holder."""
+    hostile = installed.gpu_evidence().model_copy(update={field: text})
+    with pytest.raises(GputError) as caught:
+        verify(installed, installed.offer(gpu=hostile))
+    assert caught.value.code == "malformed-base64"
+
+
+async def test_a_gpu_report_for_another_channels_challenge_opens_no_channel(start: Start) -> None:
+    async with start() as running:
+        running.orchestrator.gpu_challenge = "11" * 32
+        running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
+        await running.until(lambda: running.orchestrator.approvals)
+        with pytest.raises(VerificationFailed) as caught:
+            await running.holder.visits._channels.open(SESSION, running.holder.approvals.approved(SESSION))
+        assert caught.value.code == "channel-gpu-challenge"
+        assert running.orchestrator.proven is None
