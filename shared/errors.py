@@ -39,6 +39,8 @@ class GputError(Exception):
     default_code: ClassVar[str] = "internal"
     title: ClassVar[str] = "Internal error"
     exit_code: ClassVar[int] = 5
+    errors: list[dict[str, str]] | None = None
+    """One entry per wrong field (`field`, `message`, …) where an error has several."""
 
     def __init__(
         self,

@@ -48,6 +48,9 @@ class SessionRunner:
         """Until the session ends, pauses or the process stops."""
         failures, progress = 0, -1
         while not self.wishes.stop and self.book.state.phase in (SessionPhase.READY, SessionPhase.RUNNING):
+            if self.wishes.cancel:  # wished for while no life stood
+                await self._cancel()
+                return
             try:
                 await self._life()
             except (Unavailable, Conflict) as error:
@@ -72,7 +75,9 @@ class SessionRunner:
     async def _patience(self, error: GputError, failures: int) -> None:
         self.wishes.waiting_for = [f"{error.code}: {error.detail}"]
         self.book.announce()
-        await asyncio.sleep(PATIENCE_S[min(failures, len(PATIENCE_S) - 1)])
+        if not self.wishes.any:
+            changes = self.book.changes
+            await changes.wait(changes.version, PATIENCE_S[min(failures, len(PATIENCE_S) - 1)])
         self.book = await self._house.catalogue.reopen(self.book.state.id)
 
     def _drop_life(self) -> None:
@@ -157,11 +162,14 @@ class SessionRunner:
                 await rounds.pause()
                 await self._paused(run)
         if wishes.cancel and not run.state.ended:
-            await self.book.record(new_fact(SessionFact.CANCELLED, Role.OWNER, party=wishes.by))
+            await self._cancel()
         if run.state.ended:
             await run.life.batch([EndSession()])
         elif wishes.stop and run.state.phase is SessionPhase.RUNNING:
             await rounds.checkpoint()
+
+    async def _cancel(self) -> None:
+        await self.book.record(new_fact(SessionFact.CANCELLED, Role.OWNER, party=self.wishes.by))
 
     async def _paused(self, run: Run) -> None:
         while run.state.phase is SessionPhase.PAUSED and not (self.wishes.cancel or self.wishes.stop):

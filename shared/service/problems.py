@@ -93,7 +93,7 @@ def request_id(request: Request) -> str:
 
 def problem_of(error: GputError, request: Request) -> dict[str, Any]:
     """An error of the family as a problem document."""
-    found = {"remedy": error.remedy, "expected": error.expected, "got": error.got}
+    found = {"remedy": error.remedy, "expected": error.expected, "got": error.got, "errors": error.errors}
     return problem(error.status, error.code, error.title, error.detail, request, **found)
 
 
