@@ -147,8 +147,8 @@ def create_platform_app(
         store=store,
         lifespan=closing,
         keys=_only(orchestrator),
-        # A switch leaves no row in the store, so the nonce must be durable before it happens.
-        replay=ReplayWindow(store, clock, durable=True),
+        # Not durable before the act: a switch replayed right after a crash only misroutes ciphertext; a visit must not pay for it.
+        replay=ReplayWindow(store, clock),
         base_url=base_url,
         clock=clock,
     )
