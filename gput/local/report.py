@@ -19,7 +19,7 @@ def page(found: Mapping[str, Any], holders: Sequence[str], folder: Path, seconds
         f"backend {view['backend']} (emulated hardware gives no confidentiality).",
         _losses(found, visits, holders),
         _sample(found["check"]["sample"]),
-        _links(view, found["links"]),
+        _links(view, visits, found["links"]),
         _timers(visits, holders),
         _files(found, folder),
     ]
@@ -42,19 +42,26 @@ def _sample(sample: str) -> str:
     return f"\nText from the trained model\n{body}"
 
 
-def _links(view: Mapping[str, Any], links: Sequence[Mapping[str, Any]]) -> str:
-    moved, data = view["bytes"], sum(link["dataset_bytes_to_gpu"] for link in links)
-    over = sum(link["dataset_bytes_to_orchestrator"] for link in links)
+def _links(view: Mapping[str, Any], visits: Sequence[Any], links: Sequence[Mapping[str, Any]]) -> str:
+    moved = view["bytes"]
     rows = [
-        ("holders → GPU, dataset", data),
-        ("  visits' records × record size", moved["holder_to_gpu_records"]),
+        ("holders → GPU, dataset (by closed visits' reports)", moved["holder_to_gpu_records"]),
+        ("  the same by plan: records × record size", sum(visit["length"] for visit in visits)),
         ("holders → GPU, on the wire (sealed)", moved["holder_to_gpu_sent"]),
-        ("holders ↔ orchestrator, dataset", over),
-        ("holders ↔ orchestrator, model", moved.get("model_holders", 0)),
-        ("orchestrator → GPU (program, commands)", moved["orchestrator_to_gpu"]),
-        ("GPU → orchestrator (checkpoints, export)", moved["gpu_to_orchestrator"]),
+        ("holders ↔ orchestrator, dataset (holders' own count)", _sum(links, "dataset_bytes_to_orchestrator")),
+        ("holders ↔ orchestrator, model (orchestrator's count)", moved["model_to_holders"]),
+        (
+            "holders ↔ orchestrator, everything: documents, signatures",
+            _sum(links, "bytes_to_orchestrator") + _sum(links, "bytes_from_orchestrator"),
+        ),
+        ("orchestrator → GPU (program, commands, held-out records)", moved["orchestrator_to_gpu"]),
+        ("GPU → orchestrator (sealed checkpoints, export)", moved["gpu_to_orchestrator"]),
     ]
-    return "\nBytes per link\n" + "\n".join(f"  {name:<42}{count:>14,}" for name, count in rows)
+    return "\nBytes per link\n" + "\n".join(f"  {name:<60}{count:>14,}" for name, count in rows)
+
+
+def _sum(links: Sequence[Mapping[str, Any]], name: str) -> int:
+    return sum(int(link[name]) for link in links)
 
 
 def _timers(visits: Sequence[Any], holders: Sequence[str]) -> str:
