@@ -10,6 +10,8 @@ import pytest
 from orchestrator_samples import SESSION, approval, key, manifest
 from sqlalchemy import text, update
 
+from orchestrator.ledger.log import event_leaf, head_row, read_head, sign_head
+from orchestrator.ledger.tree import MerkleTree
 from orchestrator.library import Library
 from orchestrator.sessions.approvals import agreed, judge, verify_approval
 from orchestrator.sessions.book import Book
@@ -188,8 +190,8 @@ def test_quorum_and_veto() -> None:
 class Room:
     """A catalogue over a real database in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.url = f"sqlite:///{folder / 'state.db'}"
+    def __init__(self, folder: Path, url: str | None = None) -> None:
+        self.url = url or f"sqlite:///{folder / 'state.db'}"
         upgrade(self.url, "orchestrator")
         self.store = Store(self.url)
         self.folder = folder
@@ -208,8 +210,8 @@ class Room:
         return await catalogue.open(SESSION)
 
 
-async def test_what_is_committed_is_there_after_a_restart_and_nothing_else(tmp_path: Path) -> None:
-    room = Room(tmp_path)
+async def test_what_is_committed_is_there_after_a_restart_and_nothing_else(tmp_path: Path, database_url: str) -> None:
+    room = Room(tmp_path, database_url)
     catalogue = await room.catalogue()
     book = await room.submitted(catalogue)
     verified = verify_approval(
@@ -265,4 +267,38 @@ async def test_a_book_whose_commit_failed_takes_nothing_more(tmp_path: Path) -> 
         await book.record(new_fact(SessionFact.CANCELLED, Role.OWNER))
     with pytest.raises(Unavailable):
         book.stage(new_fact(SessionFact.CANCELLED, Role.OWNER))
+    await room.store.close()
+
+
+async def test_a_visit_is_projected_with_its_facts_on_both_databases(tmp_path: Path, database_url: str) -> None:
+    room = Room(tmp_path, database_url)
+    catalogue = await room.catalogue()
+    book = await room.submitted(catalogue)
+    approved = [
+        verify_approval(
+            approval(i, book.state.manifest), key(i + 1).public, session=SESSION, manifest=book.state.manifest
+        )
+        for i in range(3)
+    ]
+    for verified in approved:
+        book.stage(new_fact(SessionFact.APPROVED, Role.HOLDER, **verified.body()))
+    life = {"life": 1, "boot_counter": 5, "device": "d", "backend": "EMULATED", "signing_key": "k"}
+    for fact in (
+        new_fact(SessionFact.AGREED), new_fact(SessionFact.STARTED), new_fact(SessionFact.LIFE_OPENED, **life),
+        new_fact(SessionFact.PLACED, placement=PLACEMENT, model=MODEL), planned(book.state),
+    ):  # fmt: skip
+        book.stage(fact)
+    tree = MerkleTree()
+    leaf = event_leaf(tree, SESSION, "recalled", {"visit": "v_1"})
+    head = sign_head(tree, SESSION, key(98), 1.0)
+    book.stage(new_fact(VisitFact.RECALLED, visit="v_1", reason="x", blame=True, again=True, leaf=leaf.fact), leaf.row)
+    book.row(head_row(head))
+    await book.commit()
+    rows = await room.store.read(lambda c: c.execute(text("SELECT phase FROM visits")).all())
+    stored = await room.store.read(lambda c: read_head(c, SESSION))
+    assert [row.phase for row in rows] == ["RECALLED"]
+    assert stored is not None
+    assert (stored["size"], bytes(stored["signature"])) == (0, head.signature)
+    again = await (await room.catalogue()).open(SESSION)
+    assert (again.state.tree.size, again.state.attempts, again.state.last_epoch) == (1, 1, 2)
     await room.store.close()

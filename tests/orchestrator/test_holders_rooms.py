@@ -1,0 +1,93 @@
+"""Inbox and arrivals: what holders are told, and whose word counts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from orchestrator.holders.arrivals import Arrivals, Recall
+from orchestrator.holders.inbox import KEPT, Inboxes
+from shared.claims.visit import VisitTimers
+from shared.errors import Conflict, NotPermitted
+from shared.service.changes import Stopping
+from shared.wire.visit import VisitReport
+
+SESSION, VISIT = "s_aaaaaaaaaaaaaaaa", "v_aaaaaaaaaaaaaaaa"
+TIMERS = VisitTimers(grab_gpu=0, import_key=0, buffer_read=0, gpu_write=0, export_key=0)
+
+
+def report(**changes: Any) -> VisitReport:
+    fields: dict[str, Any] = {
+        "visit": VISIT, "epoch": 3, "records": 8, "length": 64, "commitment": "0" * 64, "timers": TIMERS, "bytes_sent": 100,
+    }  # fmt: skip
+    return VisitReport(**{**fields, **changes})
+
+
+async def nothing(holder: str) -> list[dict[str, Any]]:
+    return []
+
+
+async def test_a_waiting_holder_is_woken_and_reads_each_item_once() -> None:
+    inboxes = Inboxes(lambda: 1000.0, Stopping())
+    start = (await inboxes.read("h0", 0, 0, nothing)).next
+    waiting = asyncio.create_task(inboxes.read("h0", start, 5, nothing))
+    await asyncio.sleep(0)
+    inboxes.post("h1", kind="channel_wanted", session=SESSION)
+    inboxes.post("h0", kind="channel_wanted", session=SESSION)
+    got = await asyncio.wait_for(waiting, 1)
+    assert [item.kind for item in got.items] == ["channel_wanted"]
+    assert (await inboxes.read("h0", got.next, 0, nothing)).items == []
+
+
+async def test_who_comes_from_before_the_start_or_from_too_far_back_gets_what_still_matters() -> None:
+    async def standing(holder: str) -> list[dict[str, Any]]:
+        return [{"kind": "ended", "session": SESSION, "phase": "COMPLETED"}]
+
+    inboxes = Inboxes(lambda: 1000.0, Stopping())
+    first = await inboxes.read("h0", 0, 0, standing)
+    assert [item.kind for item in first.items] == ["ended"]
+    for _ in range(KEPT + 1):
+        inboxes.post("h0", kind="channel_wanted", session=SESSION)
+    assert [item.kind for item in (await inboxes.read("h0", first.next, 0, standing)).items] == ["ended"]
+    assert Inboxes(lambda: 1001.0, Stopping())._seq > first.next
+
+
+async def test_a_withdrawn_offer_is_not_read() -> None:
+    inboxes = Inboxes(lambda: 1000.0, Stopping())
+    start = (await inboxes.read("h0", 0, 0, nothing)).next
+    inboxes.post("h0", kind="channel_wanted", session=SESSION)
+    inboxes.withdraw("h0", SESSION, ("channel_wanted",))
+    assert (await inboxes.read("h0", start, 0, nothing)).items == []
+
+
+async def test_only_the_visited_holders_word_in_this_epoch_counts_and_the_same_word_twice_is_one() -> None:
+    arrivals = Arrivals()
+    arrivals.expect(VISIT, "h0", 3)
+    with pytest.raises(NotPermitted):
+        arrivals.deliver(VISIT, "h1", report())
+    with pytest.raises(Conflict):
+        arrivals.deliver(VISIT, "h0", report(epoch=2))
+    arrivals.deliver(VISIT, "h0", report())
+    arrivals.deliver(VISIT, "h0", report())
+    with pytest.raises(Conflict):
+        arrivals.deliver(VISIT, "h0", report(records=9))
+    assert await arrivals.word(VISIT, 1) == report()
+    arrivals.forget(VISIT)
+    with pytest.raises(Conflict):
+        arrivals.deliver(VISIT, "h0", report())
+
+
+async def test_lease_and_recall_end_the_waiting() -> None:
+    arrivals = Arrivals()
+    arrivals.expect(VISIT, "h0", 3)
+    with pytest.raises(Recall) as expired:
+        await arrivals.word(VISIT, 0.01)
+    assert expired.value.blame
+    arrivals.recall(VISIT, "veto", blame=False)
+    with pytest.raises(Recall) as recalled:
+        await arrivals.word(VISIT, 1)
+    assert (recalled.value.reason, recalled.value.blame) == ("veto", False)
+    with pytest.raises(Conflict):
+        arrivals.deliver(VISIT, "h0", report())
