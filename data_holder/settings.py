@@ -13,26 +13,30 @@ from shared.service.settings import ServiceSettings
 
 
 class HolderSettings(ServiceSettings):
-    """One holder: who it is, whom it serves, which data it brings, who decides.
-
-    `evidence` is a URI (`emulated:http://host:port/cvms/NAME`); `evidence_token_file` holds what stands for this CVM's private
-    path to the quoting enclave. `agent_url` overrides the GPU's address that an offer names. `operator_keys`: folder of
-    `NAME.pub` (Ed25519 PEM) whose owners may sign requests to the operator's API.
-    """
+    """One holder: who it is, whom it serves, which data it brings, who decides."""
 
     model_config = SettingsConfigDict(env_prefix="GPUT_HOLDER_")
 
-    name: PartyName
-    orchestrator_url: str = Field(pattern=r"^https?://")
-    evidence: str
-    evidence_token_file: Path
-    datasets: dict[str, Path] = Field(default_factory=dict)
-    dataset: str | None = None
-    policy: Path | None = None
-    approve: Literal["manual", "policy"] = "manual"
-    agent_url: str | None = Field(default=None, pattern=r"^https?://")
-    operator_keys: Path | None = None
-    inbox_wait_s: int = Field(default=20, ge=1, le=30)
+    name: PartyName = Field(description="this holder's name, as enrolled at the orchestrator and in rosters")
+    orchestrator_url: str = Field(pattern=r"^https?://", description="base URL of the orchestrator it serves")
+    evidence: str = Field(description="where this CVM's evidence comes from, e.g. emulated:http://host:port/cvms/NAME")
+    evidence_token_file: Path = Field(
+        description="file with the token that stands for the CVM's private path to its quoting enclave"
+    )
+    datasets: dict[str, Path] = Field(default_factory=dict, description="dataset name -> path; more by the API")
+    dataset: str | None = Field(default=None, description="dataset of approvals that name none")
+    policy: Path | None = Field(default=None, description="TOML file: which sessions may be approved without a person")
+    approve: Literal["manual", "policy"] = Field(
+        default="manual", description="who decides: the operator or the policy"
+    )
+    agent_url: str | None = Field(
+        default=None, pattern=r"^https?://", description="the GPU's address, in place of the one an offer names"
+    )
+    operator_keys: Path | None = Field(
+        default=None,
+        description="folder of NAME.pub (Ed25519 PEM) whose owners may sign requests to the operator's API",
+    )
+    inbox_wait_s: int = Field(default=20, ge=1, le=30, description="seconds that one long-poll of the inbox waits")
     prepare_bytes: int = Field(default=16 * 1024 * 1024, ge=4096, description="sealed chunks kept ready, in bytes")
 
     @field_validator("orchestrator_url", "agent_url")

@@ -51,15 +51,10 @@ _log = get_logger("orchestrator")
 
 
 def create_app(
-    settings: OrchestratorSettings,
-    base_url: str | None = None,
-    *,
-    clock: Clock = system_clock,
-    entropy: Entropy = system_entropy,
-    timer: Callable[[], float] = time.perf_counter,
-    transports: Mapping[str, httpx2.AsyncBaseTransport] | None = None,
-    evidence: EvidenceProvider | None = None,
-) -> FastAPI:
+    settings: OrchestratorSettings, base_url: str | None = None, *, clock: Clock = system_clock,
+    entropy: Entropy = system_entropy, timer: Callable[[], float] = time.perf_counter,
+    transports: Mapping[str, httpx2.AsyncBaseTransport] | None = None, evidence: EvidenceProvider | None = None,
+) -> FastAPI:  # fmt: skip
     """The orchestrator as an application; its lifespan takes up every session that was running.
 
     Args:
