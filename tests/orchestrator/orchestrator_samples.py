@@ -5,17 +5,30 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
+from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.state import SessionState
 from shared.canonical import json_bytes
 from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry
 from shared.claims.program import InitRule, ProgramManifest, SeedInit, TensorSpec
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.training import TrainingOptions
 from shared.crypto.signing import PartyKey
+from shared.protocol.visit import VisitFact
+from shared.service.journal import NewFact
 from shared.wire.visit import Approval, Signed
 
 EMULATED = EvidencePolicy(roots=("EMULATED",))
 RECORD_BYTES = 8
 SESSION = "s_aaaaaaaaaaaaaaaa"
+MODEL = {"model": "1" * 64, "optimiser": "2" * 64, "step": 0, "validation": 3.0}
+PLACEMENT = {
+    "code": "3",
+    "control": "4",
+    "model_region": 1,
+    "dataset_region": 2,
+    "dataset_length": 4096,
+    "validation_region": None,
+}
 
 
 def key(seed: int) -> PartyKey:
@@ -54,3 +67,13 @@ def approval(holder: int, of: Manifest, decision: str = "approve", session: str 
     """A holder's signed decision."""
     said = Approval(session=session, holder=f"h{holder}", manifest=of.digest().hex(), decision=decision, at=1)  # type: ignore[arg-type]  # tests pass the literals
     return signed(key(holder + 1), "gput/approval", json_bytes(said.model_dump(mode="json")))
+
+
+def planned(state: SessionState, visit: str = "v_1") -> NewFact:
+    """The next stop's plan."""
+    stop = state.next_stop()
+    assert stop is not None
+    return new_fact(
+        VisitFact.PLANNED, visit=visit, round=stop.round, index=stop.index, attempt=state.attempts + 1, holder=stop.holder,
+        cursor={}, records=8, first_step=0, steps=2, epoch=state.last_epoch + 1, fence_epoch=state.last_epoch + 2, region=2,
+    )  # fmt: skip

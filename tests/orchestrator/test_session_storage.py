@@ -1,0 +1,144 @@
+"""What storage says of a session is verified again; a failed commit closes the book; both databases give the same."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from pathlib import Path
+
+import pytest
+from orchestrator_samples import MODEL, PLACEMENT, SESSION, approval, key, manifest, planned
+from sqlalchemy import text, update
+
+from orchestrator.ledger.log import event_leaf, head_row, read_head, sign_head
+from orchestrator.ledger.tree import MerkleTree
+from orchestrator.library import Library
+from orchestrator.sessions.approvals import verify_approval
+from orchestrator.sessions.book import Book
+from orchestrator.sessions.catalogue import Catalogue, fold
+from orchestrator.sessions.facts import new_fact
+from orchestrator.tables import SESSIONS
+from shared.errors import Conflict, Unavailable, VerificationFailed
+from shared.names import Role, SessionPhase
+from shared.protocol.session import SessionFact
+from shared.protocol.visit import VisitFact
+from shared.service.changes import Stopping
+from shared.service.journal import Journal
+from shared.service.migrations import upgrade
+from shared.service.store import Store
+
+
+class Room:
+    """A catalogue over a real database in a folder."""
+
+    def __init__(self, folder: Path, url: str | None = None) -> None:
+        self.url = url or f"sqlite:///{folder / 'state.db'}"
+        upgrade(self.url, "orchestrator")
+        self.store = Store(self.url)
+        self.folder = folder
+
+    async def catalogue(self) -> Catalogue:
+        await self.store.open()
+        journal = Journal(lambda: bytes(32))
+        return Catalogue(self.store, journal, Library(self.store, self.folder, lambda: 1.0), lambda: 1.0, Stopping())
+
+    async def submitted(self, catalogue: Catalogue) -> Book:
+        agreed_manifest, owner = manifest(), key(99)
+        signature = owner.sign("gput/manifest", agreed_manifest.canonical())
+        await catalogue._create(
+            SESSION, agreed_manifest, agreed_manifest.canonical(), signature, "alice", owner.public, "gpu-0"
+        )
+        return await catalogue.open(SESSION)
+
+
+async def test_what_is_committed_is_there_after_a_restart_and_nothing_else(tmp_path: Path, database_url: str) -> None:
+    room = Room(tmp_path, database_url)
+    catalogue = await room.catalogue()
+    book = await room.submitted(catalogue)
+    verified = verify_approval(
+        approval(0, book.state.manifest), key(1).public, session=SESSION, manifest=book.state.manifest
+    )
+    await book.record(new_fact(SessionFact.APPROVED, Role.HOLDER, **verified.body()))
+    book.stage(new_fact(SessionFact.CANCELLED, Role.OWNER))
+    assert book.state.phase is SessionPhase.CANCELLED
+    again = await (await room.catalogue()).open(SESSION)
+    assert (again.state.phase, again.state.decisions) == (SessionPhase.AWAITING_APPROVAL, {"h0": "approve"})
+    await room.store.close()
+
+
+async def test_a_changed_manifest_row_is_noticed(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    catalogue = await room.catalogue()
+    await room.submitted(catalogue)
+    other = manifest(rounds=1).canonical()
+    await room.store.write(lambda c: c.execute(update(SESSIONS).values(manifest=other)))
+    with pytest.raises(VerificationFailed) as refusal:
+        await (await room.catalogue()).open(SESSION)
+    assert refusal.value.code == "manifest-changed"
+    await room.store.close()
+
+
+async def test_a_forged_approval_in_the_journal_is_noticed_by_its_signature(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    catalogue = await room.catalogue()
+    book = await room.submitted(catalogue)
+    row = await catalogue.row(SESSION)
+    signed = approval(0, book.state.manifest)
+    body = {
+        "holder": "h0",
+        "document": signed.document,
+        "signature": "AAAA",
+        "public_key": key(1).public.hex(),
+        "reason": "",
+    }
+    await book.record(new_fact(SessionFact.APPROVED, Role.HOLDER, **body))
+    facts = await room.store.read(lambda c: Journal(lambda: bytes(32)).load(c, SESSION))
+    assert b64decode(facts[-1].body["document"])
+    with pytest.raises(VerificationFailed):
+        fold(row, facts)
+    await room.store.close()
+
+
+async def test_a_book_whose_commit_failed_takes_nothing_more(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    catalogue = await room.catalogue()
+    book = await room.submitted(catalogue)
+    await room.store.write(lambda c: c.execute(text("UPDATE journal SET seq = 9 WHERE seq = 1")))
+    with pytest.raises(Conflict):
+        await book.record(new_fact(SessionFact.CANCELLED, Role.OWNER))
+    with pytest.raises(Unavailable):
+        book.stage(new_fact(SessionFact.CANCELLED, Role.OWNER))
+    await room.store.close()
+
+
+async def test_a_visit_is_projected_with_its_facts_on_both_databases(tmp_path: Path, database_url: str) -> None:
+    room = Room(tmp_path, database_url)
+    catalogue = await room.catalogue()
+    book = await room.submitted(catalogue)
+    approved = [
+        verify_approval(
+            approval(i, book.state.manifest), key(i + 1).public, session=SESSION, manifest=book.state.manifest
+        )
+        for i in range(3)
+    ]
+    for verified in approved:
+        book.stage(new_fact(SessionFact.APPROVED, Role.HOLDER, **verified.body()))
+    life = {"life": 1, "boot_counter": 5, "device": "d", "backend": "EMULATED", "signing_key": "k"}
+    for fact in (
+        new_fact(SessionFact.AGREED), new_fact(SessionFact.STARTED), new_fact(SessionFact.LIFE_OPENED, **life),
+        new_fact(SessionFact.PLACED, placement=PLACEMENT, model=MODEL), planned(book.state),
+    ):  # fmt: skip
+        book.stage(fact)
+    tree = MerkleTree()
+    leaf = event_leaf(tree, SESSION, "recalled", {"visit": "v_1"})
+    head = sign_head(tree, SESSION, key(98), 1.0)
+    book.stage(new_fact(VisitFact.RECALLED, visit="v_1", reason="x", blame=True, again=True, leaf=leaf.fact), leaf.row)
+    book.row(head_row(head))
+    await book.commit()
+    rows = await room.store.read(lambda c: c.execute(text("SELECT phase FROM visits")).all())
+    stored = await room.store.read(lambda c: read_head(c, SESSION))
+    assert [row.phase for row in rows] == ["RECALLED"]
+    assert stored is not None
+    assert (stored["size"], bytes(stored["signature"])) == (0, head.signature)
+    again = await (await room.catalogue()).open(SESSION)
+    assert (again.state.tree.size, again.state.attempts, again.state.last_epoch) == (1, 1, 2)
+    await room.store.close()
