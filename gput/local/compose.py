@@ -47,18 +47,22 @@ def prepare() -> None:
     _fill("orchestrator", ["trust", "owners", "cvms/orchestrator.token"], _orchestrator())
     _copy(INSTALLATION / "orchestrator" / "identity.pem", VOLUMES / "orchestrator" / "state" / "identity.pem")
     for name in HOLDERS:
-        volume = f"holder-{name}"
-        _fill(volume, ["trust", f"cvms/{volume}.token"], _holder(name))
-        _copy(INSTALLATION / volume / "identity.pem", VOLUMES / volume / "state" / "identity.pem")
-        _copy(folders[name], VOLUMES / volume / "corpus")
-        (VOLUMES / volume / "policy.toml").write_text(policy_text(Plan(), f"operators = {json.dumps(sorted(GROUPS))}"))
-        public = VOLUMES / "client" / "holders" / f"{name}.pub"
-        public.parent.mkdir(exist_ok=True)
-        public.write_bytes(installation.holder_key(name).public_pem)
+        _prepare_holder(installation, name, folders[name])
     _copy(INSTALLATION / "owner", VOLUMES / "client" / "owner")
     _copy(INSTALLATION / "trust", VOLUMES / "client" / "trust")
     _copy(folders["held-out"], VOLUMES / "client" / "held-out")
     _own(VOLUMES)
+
+
+def _prepare_holder(installation: Installation, name: str, corpus_folder: Path) -> None:
+    volume, key = f"holder-{name}", installation.holder_key(name)
+    _fill(volume, ["trust", f"cvms/{volume}.token"], _holder(name))
+    (VOLUMES / volume / "policy.toml").write_text(policy_text(Plan(), f"operators = {json.dumps(sorted(GROUPS))}"))
+    public = VOLUMES / "client" / "holders" / f"{name}.pub"
+    public.parent.mkdir(exist_ok=True)
+    public.write_bytes(key.public_pem)
+    _copy(INSTALLATION / volume / "identity.pem", VOLUMES / volume / "state" / "identity.pem")
+    _copy(corpus_folder, VOLUMES / volume / "corpus")
 
 
 def _fill(volume: str, parts: list[str], settings: dict[str, object]) -> None:
