@@ -51,7 +51,8 @@ def prepare() -> None:
     _copy(INSTALLATION / "owner", VOLUMES / "client" / "owner")
     _copy(INSTALLATION / "trust", VOLUMES / "client" / "trust")
     _copy(folders["held-out"], VOLUMES / "client" / "held-out")
-    _own(VOLUMES)
+    for volume in VOLUMES.iterdir():  # the mount points; the folder that holds them belongs to the read-only image
+        _own(volume)
 
 
 def _prepare_holder(installation: Installation, name: str, corpus_folder: Path) -> None:
