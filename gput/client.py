@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import secrets
 import threading
+import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
@@ -19,6 +20,7 @@ from typing import Any, Self, TypeVar
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import PartyKey
+from shared.errors import Unavailable
 from shared.service.clock import system_clock, system_entropy
 from shared.service.http import PeerClient, Peers
 from shared.service.signatures import SignedAuth
@@ -28,6 +30,10 @@ from shared.wire.visit import Signed
 T = TypeVar("T")
 UPLOAD_TIMEOUT_S = 600.0
 PAGE = 200
+ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+# How long a watcher sits out an orchestrator that is away; longer than any restart, shorter than a person's patience.
+PATIENCE_S = 120.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 
 
 class AsyncClient:
@@ -118,24 +124,40 @@ class AsyncClient:
         return await self._peer.post_json(f"/v1/sessions/{session}/{action}", None, idempotency_key=key)
 
     async def wait(self, session: str) -> Any:
-        """The session once it has ended, or is paused."""
-        view = await self.session(session)
-        while view["phase"] not in ("COMPLETED", "FAILED", "CANCELLED", "PAUSED"):
-            view = await self.session(session, wait=25, version=view["version"])
+        """The session once it has ended, or is paused; sits out a restart of the orchestrator."""
+        view = await self._patiently(session)
+        while view["phase"] not in (*ENDED, "PAUSED"):
+            view = await self._patiently(session, wait=25, version=view["version"])
         return view
 
     async def events(self, session: str, after: int = 0) -> AsyncIterator[Event]:
-        """The session's events, resumed after a dropped connection, until its final one."""
+        """The session's events until its final one; resumed where they broke off, also over a restart of the orchestrator.
+
+        Raises:
+            Unavailable: the orchestrator stayed away for `PATIENCE_S`.
+        """
         last = after
         while True:
             headers = {"Last-Event-ID": str(last)}
-            with suppress(ConnectionError):
+            with suppress(Unavailable):
                 async with self._peer.stream("GET", f"/v1/sessions/{session}/events", headers=headers) as response:
                     async for event in iter_sse(response):
                         last = event.id or last
                         yield event
-            if (await self.session(session))["phase"] in ("COMPLETED", "FAILED", "CANCELLED"):
+            if (await self._patiently(session))["phase"] in ENDED:
                 return
+
+    async def _patiently(self, session: str, **query: Any) -> Any:
+        deadline = time.monotonic() + PATIENCE_S
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                return await self.session(session, **query)
+            except Unavailable:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def model(self, session: str, target: Path) -> Path:
         """Fetch the finished model into `target` (written whole or not at all)."""
