@@ -7,13 +7,14 @@ Only this layout is read and written here, in pieces, so that a model larger tha
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from shared.canonical import json_value
-from shared.claims.layout import Placed, RegionPlan
+from shared.claims.layout import Placed, RegionPlan, region_digest
 from shared.errors import BadRequest, InvalidData
 
 MAX_HEADER_BYTES = 4 * 1024 * 1024
@@ -36,6 +37,16 @@ class WeightsMap:
                 for done in range(0, placed.size_bytes, piece_bytes):
                     file.seek(start + done)
                     yield placed.offset + done, file.read(min(piece_bytes, placed.size_bytes - done))
+
+    def region_digest(self) -> str:
+        """Digest (BLAKE3, hex) of a model region that holds exactly this file's tensors."""
+        # Offset and length name a tensor: one of size zero shares its offset with the next.
+        starts = {(placed.offset, placed.size_bytes): start for placed, start in self.tensors}
+        plan = RegionPlan(tuple(placed for placed, _ in self.tensors), 0)
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            return region_digest(
+                plan, lambda offset, length: view[starts[offset, length] : starts[offset, length] + length]
+            ).hex()
 
 
 def map_weights(path: Path, plan: RegionPlan) -> WeightsMap:

@@ -107,11 +107,16 @@ def upload(state: GpuState, command: Upload, bulk: Bulk) -> Done:
 
 
 def init_model(state: GpuState, command: InitModel, bulk: Bulk) -> Committed:
-    """Make the initial model and commit it."""
-    seeded = isinstance(state.archive.manifest.initial_weights, SeedInit)
-    if (command.source == "seed") != seeded:
-        raise ProtocolViolation("the program's initial weights come from elsewhere", code="wrong-model-source")
-    if seeded:
+    """Make the initial model, or take what was uploaded as it, and commit it.
+
+    Any program may start from uploaded weights (the session's manifest names them); only one with rules from a seed.
+    """
+    if command.source == "seed":
+        if not isinstance(state.archive.manifest.initial_weights, SeedInit):
+            raise ProtocolViolation(
+                "the program has no rules to make a model from a seed", code="wrong-model-source",
+                remedy="Upload its initial weights.",
+            )  # fmt: skip
         _run_seed(state)
     return state.model.commit().told()
 

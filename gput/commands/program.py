@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gput.output import Format, emit, say, show
+from shared.canonical import sha256
 from shared.claims.archive import Archive, open_archive
 from shared.claims.layout import plan_memory
 from shared.claims.operators import ALLOWED, GROUPS
@@ -46,22 +49,85 @@ def build(
     Example: gput program build gpt2 -o gpt2.gput --option layers=6 --option width=128
     """
     options = dict(parse_option(text) for text in option or ())
-    try:
-        from gpu_agent.workload.builder import build as build_program  # torch: only this command needs it
-    except ModuleNotFoundError as error:
-        raise Unavailable(
-            f"Building a program needs PyTorch, which is not installed ({error.name})",
-            remedy="Install the extra: pip install 'gpu-travelling[gpu]'.",
-        ) from error
+    with _torch():
+        from gpu_agent.workload.builder import build as build_program
     sys.path.insert(0, str(Path.cwd()))  # the user's module lies where the command is run
     archive, weights = build_program(target, **options)
-    output.write_bytes(archive)
+    _write(output, archive)
     if weights is not None:
-        weights_path = output.with_suffix(".safetensors")
-        weights_path.write_bytes(weights)
-        say(f"wrote {weights_path} ({len(weights)} bytes)")
-    say(f"wrote {output} ({len(archive)} bytes)")
+        _write(output.with_suffix(".safetensors"), weights)
     typer.echo(open_archive(archive).digest.hex())
+
+
+@contextmanager
+def _torch() -> Iterator[None]:
+    """Around the imports of the few commands that need PyTorch."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise Unavailable(
+            f"This command needs PyTorch, which is not installed ({error.name})",
+            remedy="Install the extra: pip install 'gpu-travelling[gpu]'.",
+        ) from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise BadRequest(f"Cannot write {path}: {error.strerror}", code="cannot-write") from error
+    say(f"wrote {path} ({len(data)} bytes)")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise NotFound(f"Cannot read {path}: {error.strerror}") from error
+
+
+@app.command("llmc-import")
+def llmc_import(
+    model: Annotated[Path, typer.Argument(help="llm.c's GPT-2 model file (fp32, version 3)")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="safetensors file to write")],
+    program: Annotated[Path | None, typer.Option(help="also build the GPT-2 program that starts from it")] = None,
+    sequence: Annotated[int | None, typer.Option(min=1, help="tokens per record (T); the file's maxT")] = None,
+) -> None:
+    """Turn llm.c's MODEL into weights that a session can start from.
+
+    Example: gput program llmc-import gpt2_124M.bin -o weights.safetensors --program gpt2.gput --sequence 64
+    """
+    with _torch():
+        from gpu_agent.workload.llmc_program import import_llmc, import_llmc_program
+    if not model.is_file():
+        raise NotFound(f"Cannot read {model}: no such file")
+    if program is None:
+        weights = import_llmc(model)
+    else:
+        archive, weights = import_llmc_program(model, sequence)
+        _write(program, archive)
+        typer.echo(open_archive(archive).digest.hex())
+    _write(output, weights)
+    typer.echo(sha256(weights).hex())
+
+
+@app.command("llmc-export")
+def llmc_export(
+    model: Annotated[Path, typer.Argument(help="model.safetensors of a finished session")],
+    program: Annotated[Path, typer.Option(help="the session's program archive")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="llm.c model file to write")],
+) -> None:
+    """Turn a trained GPT-2 back into llm.c's model file.
+
+    Example: gput program llmc-export model.safetensors --program gpt2.gput -o gpt2.bin
+    """
+    with _torch():
+        from gpu_agent.workload.llmc_program import export_llmc
+    manifest = open_archive(_read(program)).manifest
+    if not model.is_file():
+        raise NotFound(f"Cannot read {model}: no such file")
+    export_llmc(model, manifest, output)
+    say(f"wrote {output} ({output.stat().st_size} bytes)")
 
 
 @app.command()
@@ -70,11 +136,7 @@ def inspect(
     output_format: Annotated[Format, typer.Option("--format", help="How to print it")] = Format.TABLE,
 ) -> None:
     """Check FILE as the GPU does and show what an approver needs to know."""
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise NotFound(f"Cannot read {file}: {error.strerror}") from error
-    summary = summarise(open_archive(data))
+    summary = summarise(open_archive(_read(file)))
     show(dict(_rows(summary)) if output_format == Format.TABLE else summary, output_format)
 
 

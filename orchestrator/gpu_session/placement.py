@@ -121,13 +121,15 @@ class Placer:
         manifest = self._state.manifest
         digest = weights_digest(manifest, program.manifest)
         if digest is None:
-            answer = await self._life.batch([InitModel(source="seed")])
-        else:
-            plan = plan_memory(program.manifest, manifest.training).model
-            weights = map_weights(self._library.files["weights"].open(digest), plan)
-            await self._upload(regions[RegionKind.MODEL].handle, weights.region_pieces(MAX_BULK_RECORD))
-            answer = await self._life.batch([InitModel(source="uploaded")])
-        return model_state(answer.answer(0, Committed))
+            return model_state((await self._life.batch([InitModel(source="seed")])).answer(0, Committed))
+        plan = plan_memory(program.manifest, manifest.training).model
+        weights = map_weights(self._library.files["weights"].open(digest), plan)
+        await self._upload(regions[RegionKind.MODEL].handle, weights.region_pieces(MAX_BULK_RECORD))
+        committed = (await self._life.batch([InitModel(source="uploaded")])).answer(0, Committed)
+        if committed.model != (expected := weights.region_digest()):
+            raise VerificationFailed("The GPU holds other initial weights than it was given", code="initial-weights-mismatch",
+                                     expected=expected, got=committed.model)  # fmt: skip
+        return model_state(committed)
 
     async def _upload(self, region: int, pieces: Iterator[tuple[int, bytes]]) -> None:
         for group in batches(((offset, data), len(data)) for offset, data in pieces if data):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
+from plain_pytorch import train_plain
 from torch import Tensor
 from workload_helpers import Built, Placed, bytes_tensor, place
 
@@ -15,7 +15,6 @@ from gpu_agent.workload.optimiser import learning_rate_factor
 from gpu_agent.workload.programs.classifier import Classifier, label_losses
 from gpu_agent.workload.programs.gpt2 import GPT2, GPT2Config, sample_text, token_losses
 from gpu_agent.workload.tensors import initial_tensors, update_norm
-from gpu_agent.workload.training import step_seed
 from shared.claims.layout import plan_memory, region_digest
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
 from shared.errors import InvalidData, InvalidProgram
@@ -43,60 +42,6 @@ OPTIONS = {
 }
 
 
-def _plain_optimizer(model: torch.nn.Module, options: TrainingOptions, fused: bool) -> torch.optim.Optimizer:
-    """As a user would write it, with PyTorch's own parameter groups."""
-    spec = options.optimizer
-    matrices = [p for p in model.parameters() if p.dim() >= 2 or spec.decay == "all"]
-    others = [p for p in model.parameters() if p.dim() < 2 and spec.decay == "matrices"]
-    groups = [{"params": matrices, "weight_decay": spec.weight_decay}]
-    groups += [{"params": others, "weight_decay": 0.0}] if others else []
-    if isinstance(spec, SGD):
-        return torch.optim.SGD(groups, lr=spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, fused=fused)
-    return torch.optim.AdamW(groups, lr=spec.lr, betas=spec.betas, eps=spec.eps, fused=fused)
-
-
-def _plain_schedule(optimizer: torch.optim.Optimizer, schedule: Schedule, total: int) -> Callable[[], None]:
-    """PyTorch's own schedulers, chained: LambdaLR warm-up, then linear or cosine annealing."""
-    rate = optimizer.param_groups[0]["lr"]
-    warm = schedule.warmup_steps
-    span = (schedule.total_steps or total) - warm
-    after: torch.optim.lr_scheduler.LRScheduler
-    if schedule.kind == "constant":
-        after = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0, total_iters=1)
-    elif schedule.kind == "linear":
-        after = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, max(schedule.final_factor, 1e-12), span)
-    else:
-        after = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, span, eta_min=rate * schedule.final_factor)
-    if not warm:
-        return after.step
-    first = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warm))
-    return torch.optim.lr_scheduler.SequentialLR(optimizer, [first, after], milestones=[warm]).step
-
-
-def _train_plain(
-    model: torch.nn.Module,
-    loss: Callable[..., Tensor],
-    batches: list[dict[str, Tensor]],
-    options: TrainingOptions,
-    fused: bool,
-) -> list[float]:
-    optimizer = _plain_optimizer(model, options, fused)
-    step_schedule = _plain_schedule(optimizer, options.schedule, len(batches))
-    losses = []
-    model.train()
-    for index, batch in enumerate(batches):
-        torch.manual_seed(step_seed(options.seed, index))
-        optimizer.zero_grad()
-        value = loss(model, batch).mean()
-        value.backward()
-        if options.grad_clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), options.grad_clip_norm)
-        optimizer.step()
-        step_schedule()
-        losses.append(value.item())
-    return losses
-
-
 def _plain_gpt2(built: Built) -> GPT2:
     model = GPT2(CONFIG)
     model.load_state_dict(initial_tensors(load_program(built[0]).manifest, built[1]))
@@ -112,7 +57,7 @@ def test_gpt2_equals_plain_pytorch(name: str, tiny_gpt2: Built, tokens: Tensor) 
     before = {key: value.detach().clone() for key, value in placed.params.items()}
     result = placed.trainer.train(bytes_tensor(tokens), len(tokens), 0, STEPS)
     batches = [{"tokens": tokens[i * BATCH : (i + 1) * BATCH]} for i in range(STEPS)]
-    assert result.steps == pytest.approx(_train_plain(model, token_losses, batches, options, fused=False), abs=2e-6)
+    assert result.steps == pytest.approx(train_plain(model, token_losses, batches, options, fused=False), abs=2e-6)
     assert result.steps[-1] < result.steps[0] - 0.01
     for key, value in model.state_dict().items():
         torch.testing.assert_close(placed.params[key].detach(), value, atol=2e-5, rtol=1e-4)
@@ -136,7 +81,7 @@ def test_gpt2_ends_at_the_bytes_of_plain_pytorch(tiny_gpt2: Built, tokens: Tenso
     model = _plain_gpt2(tiny_gpt2)
     placed = place(tiny_gpt2, options, total_steps=STEPS)
     placed.trainer.train(bytes_tensor(tokens), len(tokens), 0, STEPS)
-    _train_plain(model, token_losses, [{"tokens": t} for t in tokens.split(BATCH)[:STEPS]], options, fused=True)
+    train_plain(model, token_losses, [{"tokens": t} for t in tokens.split(BATCH)[:STEPS]], options, fused=True)
     assert all(torch.equal(placed.params[key], value) for key, value in model.state_dict().items())
 
 
@@ -159,7 +104,7 @@ def test_dropout_and_batch_norm_equal_plain_pytorch(noisy_classifier: Built) -> 
     result = placed.trainer.train(_label_buffer(features, labels), 160, 0, 20)
     batches = [{"features": f, "label": y} for f, y in zip(features.split(8), labels.split(8), strict=True)]
     # Bit for bit, which only the fused kernel gives: biases before BatchNorm have gradients of pure rounding error.
-    assert list(result.steps) == _train_plain(model, label_losses, batches, options, fused=True)
+    assert list(result.steps) == train_plain(model, label_losses, batches, options, fused=True)
     for key, value in model.state_dict().items():
         assert torch.equal(placed.params[key] if key in placed.params else placed.state[key], value), key
     assert placed.state["layers.1.num_batches_tracked"].item() == 20
