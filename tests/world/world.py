@@ -27,7 +27,7 @@ from gpu_agent.platform.api import create_platform_app
 from gpu_agent.platform.settings import PlatformSettings
 from gpu_agent.settings import AgentSettings
 from gput.client import AsyncClient
-from gput.local.installation import GPU, HolderSpec, Installation
+from gput.local.installation import GPU
 from orchestrator.app import create_app as orchestrator_app
 from orchestrator.settings import OrchestratorSettings
 from shared.crypto.signing import PartyKey
@@ -78,8 +78,6 @@ class World:
         approve: str = "policy", settings: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:  # fmt: skip
         self.folder, self.material, self.holders = material.copy(folder), material, tuple(holders)
-        # Measured again: the reference values are those of the code as it is now.
-        Installation(self.folder, [HolderSpec(name, {}) for name in HOLDERS]).prepare()
         self._unit, self._approve, self._settings = unit, approve, dict(settings or {})
         self.offset = 0.0
         self.wire = Wire()

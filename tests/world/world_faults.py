@@ -46,7 +46,7 @@ class Trap:
     def sprung(self) -> bool:
         return self.task is not None
 
-    async def done(self, seconds: float = 30.0) -> None:
+    async def done(self, seconds: float = 15.0) -> None:
         """The act is over; what it raised is raised."""
         for _ in range(int(seconds / 0.01)):
             if self.task is not None:
