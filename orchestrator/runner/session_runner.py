@@ -40,7 +40,7 @@ class SessionRunner:
     def __init__(self, house: House, book: Book) -> None:
         self._house = house
         self.book = book
-        self.wishes = Wishes(book.changes)
+        self.wishes = Wishes.of(book.state, book.changes)
         self.channels: Channels | None = None
         self.run: Run | None = None
 

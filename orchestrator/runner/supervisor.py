@@ -109,20 +109,27 @@ class Supervisor:
     # ------------------------------------------------------------ owners' words
 
     async def pause(self, book: Book, by: str) -> None:
-        """Pause at the end of the running visit. Raises: Conflict: not running."""
-        runner = self._runners.get(book.state.id)
-        if book.state.phase is SessionPhase.PAUSED:
+        """Pause at the end of the running visit; durable when this returns. Raises: Conflict: not running."""
+        state = book.state
+        if state.phase is SessionPhase.PAUSED:
             return
-        if runner is None or book.state.phase is not SessionPhase.RUNNING:
-            raise Conflict(f"A session that is {book.state.phase.value} cannot be paused", code="not-running")
-        runner.wishes.wish("pause", by)
+        if state.phase is not SessionPhase.RUNNING:
+            raise Conflict(f"A session that is {state.phase.value} cannot be paused", code="not-running")
+        if not state.pause_asked:
+            await book.record(new_fact(SessionFact.PAUSE_ASKED, Role.OWNER, party=by))
+        runner = self._runners.get(state.id)
+        if runner is not None and state.pause_asked:  # it may have paused, or been resumed, in the meantime
+            runner.wishes.wish("pause", by)
 
     async def resume(self, book: Book, by: str) -> None:
         """Go on. Raises: Conflict: not paused."""
         runner = self._runners.get(book.state.id)
+        if book.state.phase is SessionPhase.RUNNING and not book.state.pause_asked:
+            return
         if book.state.phase is SessionPhase.RUNNING:
             if runner is not None:
                 runner.wishes.pause = False
+            await book.record(new_fact(SessionFact.RESUMED, Role.OWNER, party=by))
             return
         if book.state.phase is not SessionPhase.PAUSED:
             raise Conflict(f"A session that is {book.state.phase.value} cannot be resumed", code="not-paused")
@@ -130,13 +137,15 @@ class Supervisor:
         await self.look()
 
     async def cancel(self, book: Book, by: str) -> None:
-        """End the session. Raises: Conflict: it has ended otherwise."""
+        """End the session; durable when this returns. Raises: Conflict: it has ended otherwise."""
         if book.state.phase is SessionPhase.CANCELLED:
             return
         if book.state.ended:
             raise Conflict(f"The session has ended ({book.state.phase.value})", code="session-ended")
         runner = self._runners.get(book.state.id)
         if runner is not None:
+            if not book.state.cancel_asked:
+                await book.record(new_fact(SessionFact.CANCEL_ASKED, Role.OWNER, party=by))
             runner.wishes.wish("cancel", by)
             runner.recall_current("the owner cancelled the session")
             return

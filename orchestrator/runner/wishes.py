@@ -1,12 +1,14 @@
 """What owners ask of a running session, and what it waits for: read by its runner between visits. Knows no storage.
 
-A wish is volatile: it was accepted, and takes effect at the end of the visit under way; after a crash it must be asked again.
+An owner's wish is a fact of the journal before it is accepted (`pause_asked`, `cancel_asked`), so a crash between the acceptance and the
+end of the visit forgets nothing: the next runner begins with what the journal still holds. Stopping is the process's own and is not kept.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from orchestrator.sessions.state import SessionState
 from shared.service.changes import Changes
 
 
@@ -20,6 +22,11 @@ class Wishes:
     stop: bool = False
     by: str = ""
     waiting_for: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, state: SessionState, changed: Changes) -> Wishes:
+        """What the journal says was asked and has not come true yet."""
+        return cls(changed, pause=state.pause_asked, cancel=state.cancel_asked, by=state.asked_by)
 
     @property
     def any(self) -> bool:

@@ -88,6 +88,9 @@ class SessionState:
     first_validation: float | None = None
     exported: dict[str, Any] | None = None
     failure: dict[str, str] | None = None
+    pause_asked: bool = False  # by the owner, and not begun yet
+    cancel_asked: bool = False
+    asked_by: str = ""
 
     def __post_init__(self) -> None:
         self.itinerary = Itinerary(self.manifest)
@@ -245,6 +248,18 @@ def _failed(state: SessionState, body: dict[str, Any]) -> None:
     state.current = None
 
 
+def _pause_asked(state: SessionState, body: dict[str, Any]) -> None:
+    state.pause_asked, state.asked_by = True, body["party"]
+
+
+def _cancel_asked(state: SessionState, body: dict[str, Any]) -> None:
+    state.cancel_asked, state.asked_by = True, body["party"]
+
+
+def _pause_settled(state: SessionState, _body: dict[str, Any]) -> None:
+    state.pause_asked = False
+
+
 _HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "gpu.claimed": lambda s, b: s.claims.append((b["life"], b["boot_counter"])),
     "session.approved": lambda s, b: s.decisions.update({b["holder"]: "approve"}),
@@ -256,6 +271,10 @@ _HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "session.checkpointed": _checkpointed,
     "session.exported": _exported,
     "session.failed": _failed,
+    "session.pause_asked": _pause_asked,
+    "session.paused": _pause_settled,
+    "session.resumed": _pause_settled,
+    "session.cancel_asked": _cancel_asked,
     "visit.offered": _offered,
     "visit.fenced": _fenced,
     "visit.recalled": _abandoned,

@@ -21,11 +21,13 @@ class SessionFact(StrEnum):
     PLACED = "placed"
     CHECKPOINTED = "checkpointed"
     RESTORED = "restored"
+    PAUSE_ASKED = "pause_asked"  # the owner's word, kept until the visit under way has ended: `paused`
     PAUSED = "paused"
     RESUMED = "resumed"
     EXPORTED = "exported"
     COMPLETED = "completed"
     FAILED = "failed"
+    CANCEL_ASKED = "cancel_asked"  # the owner's word, kept until nothing is under way: `cancelled`
     CANCELLED = "cancelled"
 
 
@@ -43,9 +45,11 @@ TRANSITIONS = {
     (_S.RUNNING, _F.PLACED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.CHECKPOINTED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.RESTORED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.PAUSE_ASKED): _M(_OWNER, _S.RUNNING),
     (_S.RUNNING, _F.PAUSED): _M(_OWNER, _S.PAUSED),
     (_S.PAUSED, _F.CHECKPOINTED): _M(_ORCH, _S.PAUSED),
     (_S.PAUSED, _F.RESUMED): _M(_OWNER, _S.RUNNING),
+    (_S.RUNNING, _F.RESUMED): _M(_OWNER, _S.RUNNING),  # takes a pause back that has not begun
     (_S.RUNNING, _F.EXPORTED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.COMPLETED): _M(_ORCH, _S.COMPLETED),
     # A late approval joins a running session that a quorum has started; a veto never stops anybody else.
@@ -53,6 +57,7 @@ TRANSITIONS = {
     **{(phase, _F.REFUSED): _M(_HOLDER, phase) for phase in (_S.READY, _S.RUNNING, _S.PAUSED)},
     **{(phase, _F.VETOED): _M(_HOLDER, phase) for phase in _LIVE},
     **{(phase, _F.FAILED): _M(_ORCH, _S.FAILED) for phase in _LIVE},
+    **{(phase, _F.CANCEL_ASKED): _M(_OWNER, phase) for phase in (_S.READY, _S.RUNNING, _S.PAUSED)},
     **{(phase, _F.CANCELLED): _M(_OWNER, _S.CANCELLED) for phase in _LIVE},
 }
 SESSION = Machine("session", _S.DRAFT, TRANSITIONS)
