@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
@@ -30,6 +30,8 @@ class Orchestrator:
     supervisor: Supervisor
     replies: Replies
     cursors: Cursors
+    # Bytes of finished models that holders fetched from this process, by session (law L9: zero unless the output policy says so).
+    model_to_holders: dict[str, int] = field(default_factory=dict)
 
     @property
     def catalogue(self) -> Catalogue:

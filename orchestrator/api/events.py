@@ -73,7 +73,7 @@ class _Source:
 
 @router.get(
     "/v1/sessions/{session}/events", summary="Events, live and from any point (Last-Event-ID)", response_class=Response,
-    responses=ex.binary("text/event-stream", "Server-sent events.", ex.EVENT),
+    responses=ex.stream("Server-sent events; each `data` is a JSON object.", ex.EVENT),
 )  # fmt: skip
 async def events(
     session: str,

@@ -26,7 +26,7 @@ SESSION: dict[str, Any] = {
     "current_visit": {"id": V, "holder": "hospital-a", "phase": "AWAY", "round": 1, "index": 3, "attempt": 1},
     "failure": None, "validation_loss": {"first": 5.5, "last": 4.2}, "model": None, "log": {"size": 2, "root": H64},
     "bytes": {"holder_to_gpu_records": 81920, "holder_to_gpu_sent": 82400, "orchestrator_to_gpu": 90000,
-              "gpu_to_orchestrator": 20000},
+              "gpu_to_orchestrator": 20000, "model_to_holders": 0},
 }  # fmt: skip
 APPROVAL: dict[str, Any] = {
     "holder": "hospital-a", "decision": "approve", "reason": "", "records": 1000, "record_bytes": 65, "at": 1795.0,
@@ -73,3 +73,11 @@ def binary(media_type: str, description: str, example: str = "(bytes)") -> dict[
     """OpenAPI `responses` of raw bytes."""
     schema = {"type": "string", "format": "binary"}
     return {200: {"description": description, "content": {media_type: {"schema": schema, "example": example}}}}
+
+
+def stream(description: str, example: str) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI `responses` of server-sent events; `itemSchema` (OpenAPI 3.2) is of one event."""
+    text = {"type": "string"}
+    item = {"type": "object", "required": ["data"], "properties": {"id": text, "event": text, "data": text}}
+    media = {"text/event-stream": {"itemSchema": item, "example": example}}
+    return {200: {"description": description, "content": media}}

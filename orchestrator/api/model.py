@@ -42,6 +42,8 @@ async def model(session: str, caller: Anybody, parts: Parts) -> Response:
         raise NotFound("The model's file is gone from the data folder", code="model-file-gone")
     if file_digest(path, "sha256") != state.exported["sha256"]:
         raise VerificationFailed("The model's file was changed on disk", code="stored-file-changed")
+    if Role.HOLDER in caller.roles:
+        parts.model_to_holders[session] = parts.model_to_holders.get(session, 0) + path.stat().st_size
     headers = {"etag": f'"{state.exported["sha256"]}"'}
     return FileResponse(path, media_type="application/octet-stream", filename="model.safetensors", headers=headers)
 

@@ -16,6 +16,7 @@ from orchestrator.sessions.views import summary
 from orchestrator.tables import APPROVALS
 from shared.errors import NotPermitted
 from shared.names import Role, SessionPhase
+from shared.service.idempotency import KEY_REQUIRED
 from shared.service.signatures import Caller
 from shared.wire.visit import Signed
 
@@ -29,6 +30,7 @@ def session_view(parts: Orchestrator, book: Book, created_at: float) -> dict[str
     for holder in body["holders"]:
         holder["channel"] = parts.supervisor.has_channel(book.state.id, holder["holder"])
         holder["last_seen"] = parts.house.inboxes.last_seen.get(holder["holder"])
+    body["bytes"] = {**body["bytes"], "model_to_holders": parts.model_to_holders.get(book.state.id, 0)}
     return body
 
 
@@ -38,7 +40,10 @@ async def _answer(parts: Orchestrator, book: Book, status: int = 200) -> JSONRes
     return JSONResponse(session_view(parts, book, created_at), status_code=status, headers=headers)
 
 
-@router.post("/v1/sessions", summary="Submit a session", status_code=201, responses=ex.shows(ex.SESSION, 201))
+@router.post(
+    "/v1/sessions", summary="Submit a session", status_code=201, openapi_extra=KEY_REQUIRED,
+    responses=ex.shows(ex.SESSION, 201),
+)  # fmt: skip
 async def submit(
     body: Signed, caller: Owner, parts: Parts, request: Request,
     gpu: Annotated[str | None, Query(description="GPU of the pool; the first by default.", max_length=63)] = None,

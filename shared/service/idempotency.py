@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import sqlalchemy as sa
 from fastapi import Request, Response
@@ -25,6 +26,17 @@ LIMIT = 100_000
 PURGE_EVERY = 128
 _KEY = re.compile(r"[!-~]{1,128}")
 _TABLE = IDEMPOTENT_REPLIES
+
+KEY_REQUIRED: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": "Idempotency-Key", "in": "header", "required": True, "example": "9f3c1e5a7b",
+            "description": "Fresh and random for each new request; the same one when it is repeated.",
+            "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"},
+        }
+    ]
+}  # fmt: skip
+"""For `openapi_extra` of a route that goes through `Replies.once`, which reads the header itself."""
 
 
 class KeyReused(BadRequest):
