@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from world import World, shared_unit
+from world import NewWorld, World, shared_unit
 from world_material import Material, make_material
 from world_recording import Recording, record_session
 
 from gpu_agent.api import GpuUnit
-
-NewWorld = Callable[..., AbstractAsyncContextManager[World]]
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,7 @@ import base64
 
 import httpx2
 import pytest
-from conftest import NewWorld
-from world import World
+from world import NewWorld, World
 from world_faults import Point, Trap
 from world_material import HOLDERS
 from world_wire import Call, Deliver, cut

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from conftest import NewWorld
-from world import World
+from world import NewWorld, World
 from world_faults import Point, Trap, crash
 from world_material import Material, disguises, leaks
 from world_recorder import recording

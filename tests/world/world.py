@@ -9,6 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -273,3 +274,7 @@ class AsyncOperator:
         """approve, refuse or veto what is shown."""
         shown = await self.request(session)
         return await self.post(f"requests/{session}/{verb}", {"manifest": shown["manifest"], **fields})
+
+
+NewWorld = Callable[..., AbstractAsyncContextManager[World]]
+"""Makes a world: `async with new_world(...) as world`."""

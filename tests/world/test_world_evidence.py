@@ -1,0 +1,87 @@
+"""Evidence decides who takes part: wrong code, wrong roots and forbidden emulation are refused, by whom it concerns, with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+
+from world import NewWorld, World
+
+import data_holder
+import shared
+
+OTHER_CODE = [path for module in (shared,) for path in module.__path__]
+
+
+async def _no_data_moves(world: World, holder: str) -> None:
+    await asyncio.sleep(0.3)
+    assert not world.wire.calls(f"holder-{holder}", "agent")
+
+
+async def _refused_proof(world: World, holder: str) -> str:
+    """The code with which the orchestrator turned the holder's proof away."""
+    for _ in range(500):
+        for exchange in world.wire.calls(f"holder-{holder}", "orchestrator", "/channels/"):
+            if exchange.status >= 400:
+                return exchange.answer.decode()
+        await asyncio.sleep(0.02)
+    raise AssertionError("no proof was refused")
+
+
+async def test_a_holder_with_other_code_gets_no_channel(new_world: NewWorld) -> None:
+    changed = {"platform": {"cvms": {"holder-city": OTHER_CODE}}}
+    async with new_world(settings=changed) as world:
+        session = await world.submit()
+        assert "measurement" in await _refused_proof(world, "city")
+        await _no_data_moves(world, "city")
+        view = await world.owner.session(session)
+        assert view["phase"] == "RUNNING"
+        assert any("city" in who for who in view["waiting_for"])
+
+
+async def test_an_orchestrator_with_other_code_is_refused_by_every_holder(new_world: NewWorld) -> None:
+    changed = {"platform": {"cvms": {"orchestrator": [*data_holder.__path__]}}}
+    async with new_world(settings=changed, holders=("city",)) as world:
+        session = await world.submit()
+        operator = world.operator("city")
+        shown = await operator.request(session)
+        for _ in range(500):
+            if "not trusted" in str(shown["waiting_for"]):
+                break
+            await asyncio.sleep(0.02)
+            shown = await operator.request(session)
+        assert "not trusted" in shown["waiting_for"]
+        assert "measurement" in shown["waiting_for"]
+        await _no_data_moves(world, "city")
+
+
+async def test_a_holder_that_does_not_allow_emulation_gives_nothing(new_world: NewWorld) -> None:
+    """L10: allowed by the manifest is not enough."""
+    strict = {"holder-city": {"allow_emulated": False}}
+    async with new_world(settings=strict, holders=("city",)) as world:
+        session = await world.submit()
+        operator = world.operator("city")
+        shown = await operator.request(session)
+        for _ in range(500):
+            if shown["waiting_for"] and "emulated" in str(shown["waiting_for"]).lower():
+                break
+            await asyncio.sleep(0.02)
+            shown = await operator.request(session)
+        assert "emulated" in str(shown["waiting_for"]).lower(), shown
+        await _no_data_moves(world, "city")
+
+
+async def test_everything_that_people_see_names_the_backend(new_world: NewWorld) -> None:
+    """L10."""
+    async with new_world(holders=("city",)) as world:
+        session = await world.submit(rounds=1)
+        view = await world.completed(session)
+        assert view["backend"] == "EMULATED"
+        for gpu in await world.owner.items("gpus"):
+            assert gpu["backend"] == "EMULATED"
+        for receipt in await world.owner.items(f"sessions/{session}/receipts"):
+            assert receipt["receipt"]["profile"] == "gput/receipt/1"
+        assert (await world.operator("city").get("identity"))["backend"] == "EMULATED"
+        trust = (world.folder / "trust" / "gpu-roots.pem").read_bytes() + (world.folder / "trust" / "cpu-roots.pem").read_bytes()
+        from cryptography.x509 import load_pem_x509_certificates
+
+        assert all("EMULATED" in c.subject.rfc4514_string() for c in load_pem_x509_certificates(trust))

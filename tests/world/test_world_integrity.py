@@ -1,0 +1,130 @@
+"""What is wrong inside the GPU or in a holder's data: found before it counts, rolled back, and the session goes on or says why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+from world import NewWorld, World
+from world_material import RECORD_BYTES
+from world_recording import Recording
+from world_wire import Call, Deliver
+
+from data_holder.datasets.dataset import Dataset
+from gpu_agent.api import GpuUnit
+from shared.names import RegionKind
+
+
+def _tamper(world: World, unit: GpuUnit, kind: RegionKind) -> list[int]:
+    """Flip one byte of a region while the GPU is at a holder for the second time."""
+    done: list[int] = []
+    switches = 0
+
+    async def flip(call: Call, deliver: Deliver) -> httpx2.Response:
+        nonlocal switches
+        if call.link == ("orchestrator", "platform") and b'"holder-' in call.body:
+            switches += 1
+            if switches == 2:
+                region = unit.device._state.regions.all(kind)[0]
+                view = unit.device._hbm.view(region.address, region.length)
+                view[region.length // 3] ^= 1
+                done.append(region.handle)
+        return await deliver(call)
+
+    world.wire.hooks.append(flip)
+    return done
+
+
+@pytest.mark.parametrize("kind", [RegionKind.MODEL, RegionKind.OPTIMISER])
+async def test_a_model_changed_while_away_is_rolled_back(
+    kind: RegionKind, world: World, unit: GpuUnit, recorded: Recording
+) -> None:
+    """L8: quarantined, restored from the committed copy, repeated; the end is the undisturbed one."""
+    done = _tamper(world, unit, kind)
+    session = await world.submit()
+    view = await world.completed(session)
+    assert done
+    visits = await world.visits(session)
+    assert [v["outcome"] for v in visits if v["index"] == 2] == ["quarantined", "closed"]
+    assert view["model"]["digest"] == recorded.view["model"]["digest"]
+    assert any("quarantined" in event for event in await world.events(session))
+
+
+async def test_a_broken_committed_copy_fails_the_session(world: World, unit: GpuUnit) -> None:
+    """With both copies wrong there is nothing to go back to: the session stops, and no model is released."""
+
+    done = _tamper(world, unit, RegionKind.MODEL) + _tamper(world, unit, RegionKind.COMMITTED)
+    session = await world.submit()
+    view = await world.finish(session)
+    assert view["phase"] == "FAILED", done
+    assert view["model"] is None
+    assert view["failure"]["code"] in ("roll-back-failed", "integrity-broken")
+
+
+async def test_code_changed_while_away_is_measured_away(world: World, unit: GpuUnit, recorded: Recording) -> None:
+    """Step 8 uploads the program again before it measures, so changed code never runs."""
+    done = _tamper(world, unit, RegionKind.CODE)
+    session = await world.submit()
+    view = await world.completed(session)
+    assert done
+    assert view["model"]["digest"] == recorded.view["model"]["digest"]
+
+
+async def test_a_record_out_of_range_is_refused_in_the_gpu(
+    world: World, monkeypatch: pytest.MonkeyPatch, recorded: Recording
+) -> None:
+    """The holder's own check is bypassed: the GPU refuses before a step, the model is unchanged, the visit ends rejected."""
+    honest = Dataset.read_slice
+    spoiled: list[int] = []
+
+    def read_slice(self: Dataset, cursor: Any, offset: int, out: Any) -> None:
+        honest(self, cursor, offset, out)
+        if "city" in str(world.wire.calls("holder-city", "agent")[-1:]) or not spoiled:
+            view = memoryview(out)
+            if len(view) >= RECORD_BYTES:
+                view[RECORD_BYTES - 8 : RECORD_BYTES] = (99).to_bytes(8, "little")
+                spoiled.append(cursor.start)
+                monkeypatch.setattr(Dataset, "read_slice", honest)
+
+    monkeypatch.setattr(Dataset, "read_slice", read_slice)
+    session = await world.submit()
+    view = await world.completed(session)
+    first, *rest = await world.visits(session)
+    assert spoiled == [0]
+    assert first["outcome"] == "rejected"
+    assert "out-of-range" in first["reason"]
+    assert "99" not in first["reason"]
+    assert {v["outcome"] for v in rest} == {"closed"}
+    assert view["step"] == len(rest) * 3
+    receipts = await world.owner.items(f"sessions/{session}/receipts")
+    assert [r["outcome"] for r in receipts][:2] == ["rejected", "closed"]
+
+
+async def test_gpu_memory_that_is_too_small_is_a_clear_failure(new_world: NewWorld) -> None:
+    small = {"agent": {"hbm_bytes": 1 << 20}}
+    async with new_world(own_gpu=True, settings=small, holders=("city",)) as world:
+        session = await world.submit(buffer_bytes=1 << 24)
+        view = await world.finish(session, 60)
+        assert view["phase"] == "FAILED"
+        assert view["failure"]["code"] == "out-of-memory"
+        assert "fit" in view["failure"]["detail"]
+        assert not world.wire.calls("holder-city", "agent", "/copy")
+
+
+async def test_a_platform_that_lies_about_the_mux_only_costs_time(world: World, recorded: Recording) -> None:
+    """The MUX is trusted by nothing: a switch that is claimed and not made delays the visit, and changes no result."""
+    lies = 3
+
+    async def lie(call: Call, deliver: Deliver) -> httpx2.Response:
+        nonlocal lies
+        if call.link == ("orchestrator", "platform") and b'"holder-' in call.body and lies:
+            lies -= 1
+            return httpx2.Response(200, json={"gpu": "gpu-0", "port": "holder-city", "switches": 1})
+        return await deliver(call)
+
+    world.wire.hooks.append(lie)
+    session = await world.submit(lease_s=1)
+    view = await world.completed(session, 60)
+    assert lies == 0
+    assert view["model"]["digest"] == recorded.view["model"]["digest"]
