@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from data_holder.approvals import Approvals
@@ -13,6 +12,7 @@ from data_holder.receipts import check_receipt, claimed_epoch
 from data_holder.requests import verify_manifest
 from data_holder.tables import rows
 from data_holder.visit_facts import VisitFacts
+from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
 from shared.errors import NotFound, Unavailable, VerificationFailed
 from shared.service.logging import get_logger
@@ -67,7 +67,7 @@ class ReceiptBook:
                 page = json_value(await self._link.get(f"/v1/sessions/{session}/receipts", params=params))
                 for item in page["items"]:
                     if item["holder"] == self._approvals.name:
-                        await self.receive(session, base64.b64decode(item["cose"]), int(item["index"]))
+                        await self.receive(session, decoded(item["cose"]), int(item["index"]))
                 after = page["next"]
                 if not after:
                     return

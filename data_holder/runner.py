@@ -7,7 +7,6 @@ recognised by its meaning. Whatever could not be delivered lies in the journal a
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Awaitable, Callable
 
 from pydantic import ValidationError
@@ -18,6 +17,7 @@ from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.receipt_book import ReceiptBook
 from data_holder.visits import Visits
+from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
 from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
 from shared.service.changes import Stopping
@@ -130,7 +130,7 @@ class Runner:
     async def _handle(self, item: InboxItem) -> None:
         session = item.session
         if item.kind == "approval_wanted" and item.manifest is not None:
-            await self._approvals.receive(session, base64.b64decode(item.manifest))
+            await self._approvals.receive(session, decoded(item.manifest))
             await self._consider(session)
         elif item.kind == "channel_wanted":
             await self._open_channel(session)
@@ -141,7 +141,7 @@ class Runner:
                 _log.warning("offer without a usable channel", session=session, code=error.code)
                 await self._open_channel(session)
         elif item.kind == "receipt" and item.receipt is not None and item.receipt_index is not None:
-            await self._receipts.receive(session, base64.b64decode(item.receipt), item.receipt_index)
+            await self._receipts.receive(session, decoded(item.receipt), item.receipt_index)
         elif item.kind == "ended":
             await self._end(session, item.phase or "ENDED")
 

@@ -6,11 +6,11 @@ hold an *authentic* orchestrator to what this holder approved and remembers.
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
 from typing import Any
 
 from data_holder.protocol.state import RememberedHead, SessionState
+from shared.attestation.one_time_keys import decoded
 from shared.claims.manifest import Manifest
 from shared.crypto.tree_head import TreeHead, verify_tree_head
 from shared.errors import Refused
@@ -117,7 +117,7 @@ def check_log(
     """
     root = bytes.fromhex(document.log_root)
     head = TreeHead(session=session, size=document.log_size, root=root, time=document.log_time)
-    verify_tree_head(head, signing_key, _decode(document.log_signature))
+    verify_tree_head(head, signing_key, decoded(document.log_signature))
     if remembered is not None:
         if document.log_size < remembered.size:
             raise Refused("the session's log is shorter than the one this holder saw", code="log-rolled-back",
@@ -129,7 +129,3 @@ def check_log(
 def _equal(code: str, what: str, expected: Any, got: Any) -> None:
     if expected != got:
         raise Refused(f"{what} is not what this holder approved", code=code, expected=str(expected), got=str(got))
-
-
-def _decode(text: str) -> bytes:
-    return base64.b64decode(text)

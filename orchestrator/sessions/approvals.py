@@ -5,13 +5,13 @@ Pure: knows no storage and no HTTP.
 
 from __future__ import annotations
 
-from base64 import b64decode
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from orchestrator.sessions.state import SessionState
+from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_bytes, json_value
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import fingerprint, verify
@@ -50,7 +50,7 @@ def verify_approval(signed: Signed, public_key: bytes, *, session: str, manifest
     Raises:
         BadRequest: not an approval. VerificationFailed: any of the above fails. NotPermitted: not in the roster.
     """
-    document = b64decode(signed.document)
+    document = decoded(signed.document)
     approval = _parse(document)
     entry = next((e for e in manifest.roster if e.holder == approval.holder), None)
     if entry is None:
@@ -58,7 +58,7 @@ def verify_approval(signed: Signed, public_key: bytes, *, session: str, manifest
     if fingerprint(public_key) != entry.key:
         raise VerificationFailed(f"The key is not the one that the roster names for {approval.holder}", code="key-mismatch",
                                  expected=entry.key, got=fingerprint(public_key))  # fmt: skip
-    verify(public_key, LABEL, document, b64decode(signed.signature))
+    verify(public_key, LABEL, document, decoded(signed.signature))
     if approval.session != session or approval.manifest != manifest.digest().hex():
         raise VerificationFailed(
             "The approval speaks of another session or another manifest", code="approval-mismatch",

@@ -6,7 +6,7 @@ the journal's chain. Projection rows are only shown.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +21,7 @@ from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import check_manifest, read_manifest
 from orchestrator.sessions.views import summary
 from orchestrator.tables import SESSIONS
+from shared.attestation.one_time_keys import decoded
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import fingerprint, verify
 from shared.errors import NotFound, VerificationFailed
@@ -61,7 +62,7 @@ class Catalogue:
             ManifestRefused: with every finding. VerificationFailed: not the owner's signature.
         """
         session = new_session_id(owner, act)
-        document, signature = b64decode(signed.document), b64decode(signed.signature)
+        document, signature = decoded(signed.document), decoded(signed.signature)
         verify(owner_key, MANIFEST_LABEL, document, signature)
         manifest = read_manifest(document)
         if await self._exists(session):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select
@@ -11,6 +11,7 @@ from orchestrator.sessions.approvals import VerifiedApproval, agreed, judge, ver
 from orchestrator.sessions.book import Book, Row
 from orchestrator.sessions.facts import new_fact
 from orchestrator.tables import APPROVALS
+from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
 from shared.errors import NotPermitted
 from shared.names import Role, SessionPhase
@@ -31,7 +32,7 @@ async def decide(
     verified = verify_approval(signed, public_key, session=state.id, manifest=state.manifest)
     if verified.approval.holder != caller:
         raise NotPermitted("A holder decides for itself only", code="not-your-decision")
-    known = await store.read(lambda c: _same(c, state.id, b64decode(signed.document)))
+    known = await store.read(lambda c: _same(c, state.id, decoded(signed.document)))
     if known is not None:
         return view(known), False
     fact = judge(state, verified.approval)
@@ -46,7 +47,7 @@ async def decide(
 def _row(session: str, verified: VerifiedApproval) -> dict[str, Any]:
     return {
         "session": session, "holder": verified.approval.holder, "decision": verified.approval.decision,
-        "document": b64decode(verified.signed.document), "signature": b64decode(verified.signed.signature),
+        "document": decoded(verified.signed.document), "signature": decoded(verified.signed.signature),
         "at": float(verified.approval.at),
     }  # fmt: skip
 

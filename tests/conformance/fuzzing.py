@@ -1,0 +1,103 @@
+"""Runs schemathesis' engine over one service's OpenAPI document, always with the same inputs, and says what was wrong. Knows no service."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import schemathesis
+from schemathesis.core.failures import Failure
+from schemathesis.engine import Status, events, from_schema
+from stage import Door
+
+SEED = 20251101
+KNOWN = 0.6
+"""How often a path parameter is one that exists."""
+CHECKS = (
+    "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
+    "response_schema_conformance", "negative_data_rejection", "unsupported_method",
+)  # fmt: skip
+
+
+METHODS = {"get", "put", "post", "delete", "patch"}
+
+
+def operations(document: Mapping[str, Any]) -> set[str]:
+    """All operations, as `METHOD /path`."""
+    return {
+        f"{method.upper()} {path}" for path, item in document["paths"].items() for method in item if method in METHODS
+    }
+
+
+@dataclass
+class Findings:
+    """What a run did and found."""
+
+    failures: list[str] = field(default_factory=list)
+    answers: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def text(self) -> str:
+        """All failures, one per kind."""
+        return "\n\n".join(self.failures)
+
+    def operations_with(self, *families: int) -> set[str]:
+        """Operations that answered at least once with a status of these hundreds."""
+        return {name for name, seen in self.answers.items() if any(code // 100 in families for code in seen)}
+
+
+def fuzz(
+    door: Door, document: Mapping[str, Any], known: Mapping[str, Sequence[Any]], examples: int,
+    only: Callable[[str], bool] = lambda _operation: True, *, may_be_unavailable: bool = False,
+) -> Findings:  # fmt: skip
+    """Examples, coverage and bounded fuzzing of every operation that `only` takes (`METHOD /path`).
+
+    Args:
+        known: path parameter -> values that exist; used for some of the requests.
+        may_be_unavailable: whether 503 is a right answer of these operations.
+        examples: how many requests of random inputs per operation, besides those of the first two phases.
+    """
+    expected = {"enabled": True, "expected-statuses": ["2xx", "3xx", "4xx", *(["503"] if may_be_unavailable else [])]}
+    left_out = [{"include-name": name, "enabled": False} for name in sorted(operations(document)) if not only(name)]
+    config = schemathesis.Config.from_dict({
+        "seed": SEED, "cache": {"enabled": False}, "request-timeout": 30.0, "max-stream-events": 3,
+        "suppress-health-check": ["all"],
+        "dictionaries": {name: {"values": list(values)} for name, values in known.items()},
+        "parameters": {f"path.{name}": {"dictionary": name, "probability": KNOWN} for name in known}
+        | {"query.wait": 0},  # long-polls answer at once
+        "generation": {"deterministic": True, "no-shrink": True, "max-examples": examples},
+        "phases": {"stateful": {"enabled": False}, "examples": {"fill-missing": True}},
+        "checks": {"enabled": False, **{name: {"enabled": True} for name in CHECKS}, "not_a_server_error": expected},
+        # From the beginning: a stream of events to come would not end before the timeout.
+        "operations": [{"include-path-regex": "/events$", "parameters": {"query.after": 0}}, *left_out],
+    })  # fmt: skip
+    schema = schemathesis.openapi.from_dict(dict(document), config=config)
+    schema.app = door
+    found, seen = Findings(), set[tuple[str, str, str]]()
+    for event in from_schema(schema).execute():
+        if isinstance(event, events.ScenarioFinished):
+            _collect(event, found, seen)
+        elif isinstance(event, events.NonFatalError):
+            found.failures.append(f"{event.label}: {event.info.title}: {event.value!r}")
+        elif isinstance(event, events.FatalError):
+            raise event.exception
+    return found
+
+
+def _collect(event: events.ScenarioFinished, found: Findings, seen: set[tuple[str, str, str]]) -> None:
+    recorder = event.recorder
+    for case_id, interaction in recorder.interactions.items():
+        if interaction.response is not None:
+            found.answers[recorder.label][interaction.response.status_code] += 1
+        for check in recorder.checks.get(case_id, ()):
+            if check.status is Status.FAILURE and check.failure_info is not None:
+                failure: Failure = check.failure_info.failure
+                kind = (recorder.label, check.name, failure.message.splitlines()[0] if failure.message else "")
+                if kind not in seen:
+                    seen.add(kind)
+                    answer = interaction.response.text[:600] if interaction.response is not None else "no answer"
+                    found.failures.append(
+                        f"{recorder.label}: {check.name}: {failure.title}\n{failure.message}\n"
+                        f"{check.failure_info.code_sample}\n{answer}"
+                    )

@@ -1,0 +1,96 @@
+"""Every service keeps to its own OpenAPI document: no server error, no undocumented answer, no answer that differs from its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from fuzzing import fuzz, operations
+from stage import GPU, HOLDER, Credentials, Stage, bearer, nobody, signed
+
+pytestmark = pytest.mark.xdist_group("conformance")
+
+
+def known(stage: Stage) -> dict[str, Sequence[Any]]:
+    """Path parameters that exist in this world."""
+    return {
+        "session": list(stage.sessions.values()), "visit": [stage.visit], "gpu": [GPU], "port": ["orchestrator", "holder-x"],
+        "name": [HOLDER, "ehr", f"holder-{HOLDER}"], "index": [0, 1], "channel": ["c_mzxw6ytboi2dcnbr"],
+        "digest": [stage.world.material.program, stage.weights],
+    }  # fmt: skip
+
+
+def for_holders(operation: str) -> bool:
+    """Operations of the orchestrator that only holders may call."""
+    holders = ("/inbox", "/channels", "/channels/{channel}", "/report", "/refusal")
+    return operation == "POST /v1/sessions/{session}/approvals" or operation.endswith(holders)
+
+
+def for_cvms(operation: str) -> bool:
+    """Operations of the platform that only a CVM may call."""
+    return "/cvms/" in operation
+
+
+def anything(operation: str) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A caller with rights at one service: its credentials, what it may call, and how many random inputs per operation."""
+
+    service: str
+    credentials: Callable[[Stage], Credentials]
+    only: Callable[[str], bool] = anything
+    examples: int = 6
+    may_be_unavailable: bool = False
+
+
+CALLERS = {
+    "owner": Caller("orchestrator", lambda s: signed(s.keys["owner"]), lambda name: not for_holders(name), 4),
+    # A channel belongs to a session that runs; for the others 503 says to wait.
+    "holder": Caller("orchestrator", lambda s: signed(s.keys[HOLDER]), for_holders, may_be_unavailable=True),
+    "operator": Caller(f"holder-{HOLDER}", lambda s: bearer(s.holder_tokens["operator"])),
+    "platform": Caller("agent", lambda s: signed(s.keys["platform"])),
+    "orchestrator": Caller("platform", lambda s: signed(s.keys["orchestrator"]), lambda name: not for_cvms(name)),
+    "cvm": Caller("platform", lambda s: bearer(s.cvm_token), for_cvms),
+}
+# Their sensible answers need what no random input is: a signature over a document, a record sealed with a key, a digest of the body.
+NEVER_2XX = {
+    "POST /v1/sessions", "POST /v1/sessions/{session}/approvals", "POST /v1/sessions/{session}/channels",
+    "PUT /v1/sessions/{session}/channels/{channel}", "POST /v1/visits/{visit}/report",
+    "PUT /v1/programs/{digest}/archive", "PUT /v1/weights/{digest}", "PUT /v1/validation-datasets/{digest}",
+    "GET /v1/weights/{digest}", "GET /v1/validation-datasets/{digest}",
+    "POST /v1/sessions/{session}/pause", "POST /v1/sessions/{session}/resume",
+    "POST /v1/requests/{session}/approve", "POST /v1/requests/{session}/refuse", "POST /v1/requests/{session}/veto",
+    "POST /v1/gpus/{gpu}/ports/{port}/commands", "POST /v1/gpus/{gpu}/ports/{port}/copy",
+    "POST /v1/visits/{visit}/refusal", "POST /cvms/{name}/derived-key",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("who", CALLERS)
+def test_a_caller_with_rights(stage: Stage, who: str) -> None:
+    caller = CALLERS[who]
+    document = stage.openapi(caller.service)
+    door = stage.door(caller.service, caller.credentials(stage))
+    here = {**known(stage), "name": [f"holder-{HOLDER}"]} if who == "cvm" else known(stage)
+    found = fuzz(
+        door, document, here, caller.examples, caller.only, may_be_unavailable=caller.may_be_unavailable
+    )  # fmt: skip
+    wanted = {name for name in operations(document) if caller.only(name)}
+    assert not found.failures, found.text()
+    assert set(found.answers) == wanted
+    # Otherwise the run would have looked at refusals only.
+    assert wanted - NEVER_2XX <= found.operations_with(2), {n: dict(found.answers[n]) for n in wanted}
+
+
+@pytest.mark.parametrize("service", ["orchestrator", f"holder-{HOLDER}", "agent", "platform"])
+def test_a_caller_without_credentials(stage: Stage, service: str) -> None:
+    found = fuzz(stage.door(service, nobody), stage.openapi(service), known(stage), examples=1)
+    assert not found.failures, found.text()
+    probes = {"GET /livez", "GET /readyz", "GET /version"}
+    open_to_all = {name for name in operations(stage.openapi("agent")) if service == "agent"}
+    assert found.operations_with(2) <= probes | open_to_all
+    assert found.operations_with(2) >= probes
