@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared.crypto.signing import PartyKey, fingerprint, load_public
-from shared.errors import ConfigurationError
+from shared.errors import BadRequest, ConfigurationError
 from shared.names import Role
 from shared.service.clock import Entropy
 from shared.service.signatures import KnownKey
@@ -59,10 +59,10 @@ def _token(path: Path, entropy: Entropy) -> bytes:
         with os.fdopen(handle, "w") as file:
             file.write(entropy(32).hex() + "\n")
     if path.stat().st_mode & 0o077:
-        raise ConfigurationError(f"{path.name} is open to other users", remedy=f"Run chmod 600 {path}")
+        raise ConfigurationError(f"{path} is open to other users", remedy=f"Run chmod 600 {path}")
     token = path.read_text().strip()
     if len(token) < 32:
-        raise ConfigurationError(f"{path.name} is too short for a token", remedy="Delete the file; a new one is made")
+        raise ConfigurationError(f"{path} is too short for a token", remedy="Delete the file; a new one is made")
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -74,6 +74,11 @@ def operator_keys(folder: Path | None) -> dict[str, KnownKey]:
     if not folder.is_dir():
         raise ConfigurationError(f"operator_keys: {folder} is no folder", remedy="Create it or unset operator_keys")
     for path in sorted(folder.glob("*.pub")):
-        public = load_public(path.read_bytes())
+        try:
+            public = load_public(path.read_bytes())
+        except (BadRequest, OSError) as error:
+            raise ConfigurationError(
+                f"the operator key {path} cannot be used: {error}", remedy="Put a PEM public key of Ed25519 there"
+            ) from None
         known[fingerprint(public)] = KnownKey(public, path.stem, frozenset({Role.HOLDER}))
     return known

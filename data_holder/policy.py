@@ -102,9 +102,11 @@ def load_policy(path: Path) -> Policy:
     try:
         return Policy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise ConfigurationError(f"policy {path} cannot be read: {error.strerror}", code="policy-unreadable") from error
+        raise ConfigurationError(f"policy {path} cannot be read: {error.strerror}", code="policy-unreadable",
+                                 remedy="Correct the setting policy, or decide by hand with approve = manual") from error  # fmt: skip
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"policy {path} is not TOML: {error}", code="policy-malformed") from error
+        raise ConfigurationError(f"policy {path} is not TOML: {error}", code="policy-malformed",
+                                 remedy="Correct the file") from error  # fmt: skip
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
         raise ConfigurationError(

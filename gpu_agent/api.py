@@ -24,7 +24,7 @@ from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.settings import AgentSettings
 from shared.claims import Claim
 from shared.crypto.signing import fingerprint, load_public
-from shared.errors import ConfigurationError, NotFound, NotPermitted
+from shared.errors import BadRequest, ConfigurationError, NotFound, NotPermitted
 from shared.names import ORCHESTRATOR_PORT, Role
 from shared.service.app import create_service_app
 from shared.service.callers import require
@@ -118,7 +118,7 @@ def build_gpu(settings: AgentSettings, clock: Clock = system_clock, entropy: Ent
     root = RootOfTrust.load(settings.device_dir, entropy)
     name = settings.device_dir.name
     boots = BootCounter(settings.data_dir / f"{name}.boot")
-    hbm = HBM(settings.hbm_bytes, entropy, settings.backing())
+    hbm = _memory(settings, entropy)
     compute = ComputeProcess(hbm.fd, hbm.size)
 
     def report(error: BaseException) -> None:
@@ -127,6 +127,17 @@ def build_gpu(settings: AgentSettings, clock: Clock = system_clock, entropy: Ent
 
     device = Device(name, root, hbm, compute, entropy=entropy, clock=clock, next_boot=boots.advance, report=report)
     return GpuUnit(device, compute, Mux(tuple(settings.ports)))
+
+
+def _memory(settings: AgentSettings, entropy: Entropy) -> HBM:
+    try:
+        return HBM(settings.hbm_bytes, entropy, settings.backing())
+    except (OSError, OverflowError, ValueError) as error:
+        raise ConfigurationError(
+            f"an address space of {settings.hbm_bytes} bytes for GPU memory cannot be had: {error}",
+            code="gpu-memory",
+            remedy="Choose a smaller hbm_bytes, or allow this process more address space (ulimit -v).",
+        ) from None
 
 
 def create_app(
@@ -144,8 +155,13 @@ def create_app(
     """
     try:
         platform = load_public(settings.platform_key.read_bytes())
-    except OSError as error:
-        raise ConfigurationError(f"the platform's key cannot be read: {error.strerror}", code="platform-key") from error
+    except (OSError, BadRequest) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigurationError(
+            f"the platform's public key {settings.platform_key} cannot be used: {why}",
+            code="platform-key",
+            remedy="Point platform_key at the platform's mux.pub.",
+        ) from None
     store_url = settings.store_url  # makes data_dir
     upgrade(store_url, "gpu_agent")
     if units is None:

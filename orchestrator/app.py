@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import httpx2
 from fastapi import FastAPI
+from pydantic import TypeAdapter
 
 from orchestrator.api import events, holders, library_routes, log, model, parties, sessions, visits
 from orchestrator.api.deps import Orchestrator
@@ -64,6 +64,9 @@ def create_app(
     Raises:
         ConfigurationError: settings, keys, trust folder or schema do not allow a start.
     """
+    # Everything on disk that must be right is read first: a wrong path is said at once, not after waiting for a peer.
+    trust, bearer = _trust(settings), _bearer(settings.reader_tokens)
+    quoting = evidence or provider(settings.evidence, _token(settings.evidence_token_file))
     upgrade(settings.store_url, "orchestrator")
     store = Store(settings.store_url)
     library = Library(store, settings.data_dir / "library", clock)
@@ -73,10 +76,9 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        quoting = evidence or provider(settings.evidence, _token(settings.evidence_token_file))
         peers = Peers(transports=transports, entropy=entropy)
         try:
-            parts = await _build(app, settings, store, library, identity, quoting, peers, clock, entropy, timer)
+            parts = await _build(app, settings, store, library, identity, quoting, peers, trust, clock, entropy, timer)
             app.state.orchestrator = parts
             await parts.supervisor.start()
             try:
@@ -91,7 +93,7 @@ def create_app(
 
     app = create_service_app(
         "orchestrator", VERSION, settings=settings, store=store, lifespan=lifespan, keys=keys.resolve, replay=replay,
-        bearer=_bearer(settings.reader_tokens), base_url=base_url, clock=clock, entropy=entropy,
+        bearer=bearer, base_url=base_url, clock=clock, entropy=entropy,
     )  # fmt: skip
     for room in (parties, library_routes, sessions, visits, log, events, model, holders):
         app.include_router(room.router)
@@ -100,13 +102,13 @@ def create_app(
 
 async def _build(
     app: FastAPI, settings: OrchestratorSettings, store: Store, library: Library, identity: PartyKey,
-    quoting: EvidenceProvider, peers: Peers, clock: Clock, entropy: Entropy, timer: Callable[[], float],
+    quoting: EvidenceProvider, peers: Peers, trust: tuple[CpuRoom, GpuRoom], clock: Clock, entropy: Entropy, timer: Callable[[], float],
 ) -> Orchestrator:  # fmt: skip
     stopping = service_state(app).stopping
     journal_key = await _derived(quoting, "gput/journal")
     catalogue = Catalogue(store, Journal(journal_key.reveal), library, clock, stopping)
     auth = SignedAuth(identity, clock, entropy)
-    cpu, gpu = _trust(settings)
+    cpu, gpu = trust
     house = House(
         settings=settings, catalogue=catalogue, library=library, inboxes=Inboxes(clock, stopping), arrivals=Arrivals(),
         identity=identity, provider=quoting, sealing_key=await _derived(quoting, "gput/session-secrets"), cpu=cpu, gpu=gpu,
@@ -152,7 +154,12 @@ def _trust(settings: OrchestratorSettings) -> tuple[CpuRoom, GpuRoom]:
 def _bearer(path: Path | None) -> BearerResolver | None:
     if path is None:
         return None
-    tokens: dict[str, str] = json.loads(path.read_text())
+    try:
+        tokens = TypeAdapter(dict[str, str]).validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not a JSON object of texts"
+        raise ConfigurationError(f"The reader tokens {path} cannot be used: {why}",
+                                 remedy="Write {SHA-256 of a token in hex: name} there, or unset reader_tokens.") from None  # fmt: skip
 
     async def resolve(token: str) -> Caller | None:
         name = tokens.get(hashlib.sha256(token.encode()).hexdigest())

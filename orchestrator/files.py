@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -19,11 +20,11 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A file that appears whole or not at all: temporary name, fsync, rename, fsync of the folder.
 
     Raises:
-        Unavailable: the disk is full or not writable (code `disk-full`); nothing half-done stays behind.
+        Unavailable: the disk is full (code `disk-full`) or not writable (`disk-unusable`); nothing half-done stays behind.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with temporary.open("wb") as file:
             yield file
             file.flush()
@@ -31,14 +32,21 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         temporary.rename(path)
         _sync_folder(path.parent)
     except OSError as error:
-        raise Unavailable(
-            f"{path.name} cannot be written: {error.strerror}",
-            code="disk-full",
-            remedy="Free space on the data volume.",
-        ) from error
+        raise _unwritable(path, error) from error
     finally:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             temporary.unlink()
+
+
+def _unwritable(path: Path, error: OSError) -> Unavailable:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return Unavailable(
+        f"{path} cannot be written: {error.strerror}",
+        code="disk-full" if full else "disk-unusable",
+        remedy="Free space on the data volume; nothing was half written."
+        if full
+        else "Check the folder, its owner and rights.",
+    )
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -13,7 +13,9 @@
     ├── Refused             policy or verification says no
     │   └── VerificationFailed  evidence, signature, digest or tag is not what it must be
     ├── LimitExceeded       too large, too many
-    └── Unavailable         a peer or resource is not there now; trying again may help
+    ├── Unavailable         a peer or resource is not there now; trying again may help
+    ├── JobFailed           the asked-for job was run and did not succeed
+    └── TimedOut            what was waited for did not come in the time given
 
 Every error is raised in this form and translated at one door (`shared.service.problems`, the CLI's exit code).
 No message may contain a secret, a key, or a byte of anybody's record.
@@ -117,6 +119,14 @@ class OutOfMemory(LimitExceeded):
 
 class Unavailable(GputError):
     status, default_code, title, exit_code = 503, "unavailable", "Unavailable", 6
+
+
+class JobFailed(GputError):
+    status, default_code, title, exit_code = 500, "job-failed", "The job failed", 1
+
+
+class TimedOut(GputError):
+    status, default_code, title, exit_code = 504, "timed-out", "Timed out", 3
 
 
 class ConfigurationError(GputError):

@@ -19,7 +19,7 @@ from gpu_agent.hardware.state import GpuState, Need
 from shared.canonical import sha256
 from shared.crypto.command_channel import CommandChannel
 from shared.errors import BadRequest, GputError, LimitExceeded, ProtocolViolation
-from shared.wire import gpu
+from shared.wire import gpu, gpu_answers
 from shared.wire.codec import decode, decode_all, encode, encode_all
 
 H2D_BULK, D2H_BULK = "Lce00_h2d_kernel", "Lce00_d2h_kernel"
@@ -82,17 +82,17 @@ class CommandProcessor:
         try:
             commands = decode_all(gpu.COMMANDS, payload)
         except BadRequest as error:
-            return [gpu.Failure(code=error.code, detail=error.detail)]
+            return [gpu_answers.Failure(code=error.code, detail=error.detail)]
         answers: list[Any] = []
         for command in commands:
             try:
                 answers.append(self._run(command, bulk))
             except GputError as error:
-                answers.append(gpu.Failure(code=error.code, detail=_explained(error)))
+                answers.append(gpu_answers.Failure(code=error.code, detail=_explained(error)))
                 break
             except Exception as error:  # a bug: the channel must stay in step, so the peer gets an answer all the same
                 self._report(error)
-                answers.append(gpu.Failure(code="internal", detail=f"the GPU failed ({type(error).__name__})"))
+                answers.append(gpu_answers.Failure(code="internal", detail=f"the GPU failed ({type(error).__name__})"))
                 break
         return answers
 
@@ -108,13 +108,13 @@ class CommandProcessor:
             return self._open_life()
         return entry.handler(self._state, command, bulk)
 
-    def _open_life(self) -> gpu.LifeOpened:
+    def _open_life(self) -> gpu_answers.LifeOpened:
         if self._channel is None or self._keys is None:
             raise ProtocolViolation("the GPU has no life", code="no-life")
         state, h2d, d2h = self._state, self._keys.iv_mask(H2D_BULK), self._keys.iv_mask(D2H_BULK)
         self._channel.set_masks(h2d, d2h)
         state.life_open = True
-        return gpu.LifeOpened(
+        return gpu_answers.LifeOpened(
             life=state.life, boot_counter=state.boot_counter, device=state.device,
             session=state.bound.session if state.bound is not None else None, h2d_iv_mask=h2d, d2h_iv_mask=d2h,
         )  # fmt: skip

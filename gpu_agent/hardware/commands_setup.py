@@ -14,23 +14,17 @@ from shared.claims.program import SeedInit
 from shared.errors import LimitExceeded, ProtocolViolation, Unavailable
 from shared.names import RegionKind
 from shared.wire.gpu import (
-    Committed,
     Configure,
-    Configured,
-    DeviceStatus,
-    Done,
     EndSession,
     InitModel,
     InitSession,
     Measure,
-    Measured,
-    ProgramLoaded,
-    RegionInfo,
     SetReady,
     Status,
     Upload,
     UploadProgram,
-)  # fmt: skip
+)
+from shared.wire.gpu_answers import Committed, Configured, DeviceStatus, Done, Measured, ProgramLoaded, RegionInfo
 
 SEED_DEADLINE_S = 600.0
 

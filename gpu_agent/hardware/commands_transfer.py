@@ -15,7 +15,8 @@ from shared.canonical import cbor_bytes, sha256
 from shared.crypto.aead import at_rest_open, at_rest_seal
 from shared.crypto.secret import Secret
 from shared.errors import BadRequest, ProtocolViolation
-from shared.wire.gpu import MAX_BULK_RECORD, Checkpoint, CheckpointPart, Committed, Done, Export, Restore
+from shared.wire.gpu import MAX_BULK_RECORD, Checkpoint, Export, Restore
+from shared.wire.gpu_answers import CheckpointPart, Committed, Done
 
 CHUNK: Final = 1024 * 1024
 _STEP: Final = struct.Struct("<Q")

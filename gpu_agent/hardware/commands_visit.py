@@ -11,19 +11,8 @@ from shared.canonical import cbor_bytes
 from shared.claims.receipt import DeviceStatement
 from shared.errors import ProtocolViolation
 from shared.names import Role
-from shared.wire.gpu import (
-    CloseVisit,
-    Drain,
-    Drained,
-    EpochOpened,
-    GrantInstalled,
-    InstallGrant,
-    OpenEpoch,
-    Scrub,
-    Scrubbed,
-    Statement,
-    Train,
-)  # fmt: skip
+from shared.wire.gpu import CloseVisit, Drain, InstallGrant, OpenEpoch, Scrub, Train
+from shared.wire.gpu_answers import Drained, EpochOpened, GrantInstalled, Scrubbed, Statement
 
 
 def open_epoch(state: GpuState, command: OpenEpoch, bulk: Bulk) -> EpochOpened:

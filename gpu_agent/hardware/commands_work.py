@@ -10,7 +10,8 @@ from gpu_agent.hardware.regions import RegionFact
 from gpu_agent.hardware.state import GpuState
 from shared.errors import BadRequest, ProtocolViolation
 from shared.names import RegionKind, Role
-from shared.wire.gpu import Commit, Committed, Evaluate, Poll, RollBack, Train, WorkState
+from shared.wire.gpu import Commit, Evaluate, Poll, RollBack, Train
+from shared.wire.gpu_answers import Committed, WorkState
 
 
 def train(state: GpuState, command: Train, bulk: Bulk) -> WorkState:

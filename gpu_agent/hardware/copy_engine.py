@@ -18,7 +18,7 @@ from shared.errors import BadRequest, GputError, Refused, VerificationFailed
 from shared.names import RegionPhase, Role
 from shared.wire.codec import decode
 from shared.wire.copy import CLOSING, DATA, MAX_CLOSING_BYTES, Closing, CopyAck, CopyHeader, parse_record
-from shared.wire.gpu import GrantInstalled, RegionContent
+from shared.wire.gpu_answers import GrantInstalled, RegionContent
 
 
 class CopyEngine:

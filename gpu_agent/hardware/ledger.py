@@ -10,7 +10,8 @@ from gpu_agent.hardware.compute import Finished
 from gpu_agent.hardware.hbm import ScrubProof
 from shared.claims.visit import Grant
 from shared.errors import Conflict, NotFound
-from shared.wire.gpu import Committed, Evaluate, RegionContent, Train, WorkState
+from shared.wire.gpu import Evaluate, Train
+from shared.wire.gpu_answers import Committed, RegionContent, WorkState
 
 LOSS_LIMIT: Final = 1e4
 """Released losses are clipped to [-LOSS_LIMIT, LOSS_LIMIT] (design 5)."""

@@ -13,7 +13,7 @@ from shared.claims.layout import MemoryPlan, RegionPlan, region_digest
 from shared.errors import ProtocolViolation, VerificationFailed
 from shared.names import Role
 from shared.protocol.machine import Machine, Move
-from shared.wire.gpu import Committed
+from shared.wire.gpu_answers import Committed
 
 
 class ModelPhase(StrEnum):

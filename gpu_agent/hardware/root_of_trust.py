@@ -74,7 +74,9 @@ class RootOfTrust:
             chain = parse_chain((folder / CHAIN_FILE).read_text())
         except (OSError, UnicodeDecodeError, VerificationFailed) as error:
             raise ConfigurationError(
-                f"device identity {folder.name}: {CHAIN_FILE} cannot be used: {error}", code="bad-device"
+                f"device identity {folder / CHAIN_FILE} cannot be used: {error}",
+                code="bad-device",
+                remedy="restore it from a backup",
             ) from None
         return cls(leaf, chain, measure_firmware(), entropy)
 
@@ -108,19 +110,21 @@ def load_private(path: Path) -> ec.EllipticCurvePrivateKey:
         key = serialization.load_pem_private_key(pem, None)
     except OSError as error:
         raise ConfigurationError(
-            f"device key {path.parent.name}/{path.name} cannot be read: {error.strerror}",
+            f"device key {path} cannot be read: {error.strerror}",
             code="bad-device",
             remedy="manufacture the device first: python -m gpu_agent.platform manufacture",
         ) from None
     except (ValueError, TypeError):
         key, mode = None, 0
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP384R1):
-        raise ConfigurationError(f"device key {path.parent.name}/{path.name} is not P-384", code="bad-device")
+        raise ConfigurationError(
+            f"device key {path} is not P-384", code="bad-device", remedy="restore it from a backup"
+        )
     if mode & 0o077:
         raise ConfigurationError(
-            f"device key {path.parent.name}/{path.name} is open to other users",
+            f"device key {path} is open to other users",
             code="bad-device",
-            remedy="chmod 600 it",
+            remedy=f"chmod 600 {path}",
         )
     return key
 

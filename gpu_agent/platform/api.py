@@ -93,9 +93,11 @@ def load_enclave(place: Installation, overrides: Mapping[str, list[FilePath]]) -
     packages = load_cvms(place)
     if not packages or not overrides.keys() <= packages.keys():
         raise ConfigurationError(
-            f"this installation has the CVMs {', '.join(sorted(packages)) or 'of nobody'}",
+            f"the installation {place.root} has no CVM called {', '.join(sorted(overrides.keys() - packages.keys()))}"
+            if packages
+            else f"{place.root} is no manufactured installation: it has no CVMs",
             code="installation-file",
-            remedy="run `python -m gpu_agent.platform manufacture --cvms …` first",
+            remedy="run `python -m gpu_agent.platform manufacture --dir … --cvms …` first, or correct state_dir",
         )
     cvms = {
         name: Cvm(name, measure_code(overrides.get(name) or [installed_package(package) for package in trees]))
@@ -160,11 +162,12 @@ def create_platform_app(
 def _orchestrator_key(path: FilePath) -> bytes:
     try:
         return load_public(path.read_bytes())
-    except (OSError, BadRequest):
+    except (OSError, BadRequest) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigurationError(
-            f"{path.name} is not the orchestrator's public key",
+            f"the orchestrator's public key {path} cannot be used: {why}",
             code="key-file",
-            remedy="write its identity's .pub there",
+            remedy="put the orchestrator's .pub there, or correct the setting orchestrator_key",
         ) from None
 
 

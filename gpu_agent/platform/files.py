@@ -100,12 +100,12 @@ def read_private(path: Path, what: str) -> bytes:
         mode, content = path.stat().st_mode, path.read_bytes()
     except OSError as error:
         raise ConfigurationError(
-            f"{what} {path.name} cannot be read: {error.strerror}",
+            f"{what} {path} cannot be read: {error.strerror}",
             code="installation-file",
             remedy="run `python -m gpu_agent.platform manufacture` for this folder first",
         ) from None
     if mode & 0o077:
         raise ConfigurationError(
-            f"{what} {path.name} is open to other users", code="installation-file", remedy=f"chmod 600 {path.name}"
+            f"{what} {path} is open to other users", code="installation-file", remedy=f"chmod 600 {path}"
         )
     return content

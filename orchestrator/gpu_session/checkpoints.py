@@ -22,7 +22,8 @@ from shared.crypto.schedule import checkpoint_key
 from shared.crypto.secret import Secret
 from shared.errors import VerificationFailed
 from shared.wire.gpu import Checkpoint as CheckpointCommand
-from shared.wire.gpu import CheckpointPart, Committed, Restore
+from shared.wire.gpu import Restore
+from shared.wire.gpu_answers import CheckpointPart, Committed
 
 MAGIC = b"GPUT-CHECKPOINT-1\n"
 KEPT = 2

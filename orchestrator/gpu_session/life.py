@@ -28,8 +28,10 @@ from shared.crypto.schedule import draw_epoch, resume_proof, root_key
 from shared.crypto.secret import Secret
 from shared.errors import BadRequest, GputError, ProtocolViolation, VerificationFailed
 from shared.service.clock import Clock, Entropy
+from shared.wire.base import Wire
 from shared.wire.codec import decode_all, encode_all
-from shared.wire.gpu import ANSWERS, CommandFrame, Failure, LifeOpened, OpenLife, Wire
+from shared.wire.gpu import CommandFrame, OpenLife
+from shared.wire.gpu_answers import ANSWERS, Failure, LifeOpened
 from shared.wire.visit import GpuEvidence
 
 W = TypeVar("W", bound=Wire)

@@ -20,7 +20,7 @@ from shared.crypto.signing import PartyKey
 from shared.errors import GputError, VerificationFailed
 from shared.protocol.session import SessionFact
 from shared.service.clock import Clock, Entropy
-from shared.wire.gpu import LifeOpened
+from shared.wire.gpu_answers import LifeOpened
 
 
 @dataclass(frozen=True)

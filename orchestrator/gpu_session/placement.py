@@ -22,20 +22,16 @@ from shared.names import RegionKind
 from shared.service.clock import Entropy
 from shared.wire.gpu import (
     MAX_BULK_RECORD,
-    Committed,
     Configure,
-    Configured,
     InitModel,
     InitSession,
     Measure,
-    Measured,
-    ProgramLoaded,
-    RegionInfo,
     RollBack,
     SetReady,
     Upload,
     UploadProgram,
 )
+from shared.wire.gpu_answers import Committed, Configured, Measured, ProgramLoaded, RegionInfo
 
 
 @dataclass(frozen=True)

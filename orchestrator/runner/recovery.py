@@ -22,7 +22,8 @@ from shared.names import TrainingPhase
 from shared.protocol.session import SessionFact
 from shared.protocol.training import TrainingFact
 from shared.protocol.visit import VisitFact
-from shared.wire.gpu import CloseVisit, Committed, Statement
+from shared.wire.gpu import CloseVisit
+from shared.wire.gpu_answers import Committed, Statement
 
 
 async def first_placement(run: Run, placer: Placer) -> None:

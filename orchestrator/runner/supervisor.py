@@ -65,7 +65,7 @@ class Supervisor:
             await runner.drive()
         except GputError as error:  # the database is away even for saying that the session failed: look again later
             _log.error("runner ended", session=session, code=error.code, detail=error.detail)
-            asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_soon)
+            self._look_later()
         finally:
             self._runners.pop(session, None)
             self._tasks.pop(session, None)
@@ -73,10 +73,21 @@ class Supervisor:
         if state.ended:
             self._tell_end(runner.book)
             self.release(gpu, session)
-            await self.look()
+            await self._look_or_later()
+
+    def _look_later(self) -> None:
+        asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_soon)
 
     def _look_soon(self) -> None:
-        self._looking = asyncio.create_task(self.look(), name="look for sessions")
+        self._looking = asyncio.create_task(self._look_or_later(), name="look for sessions")
+
+    async def _look_or_later(self) -> None:
+        # The database may still be away: whoever looks on nobody's behalf must look again, or the sessions would stand for ever.
+        try:
+            await self.look()
+        except Unavailable as error:
+            _log.warning("sessions cannot be looked for", code=error.code, detail=error.detail)
+            self._look_later()
 
     def release(self, gpu: str, session: str) -> None:
         """Give a lease back."""

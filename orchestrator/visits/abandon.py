@@ -15,7 +15,8 @@ from shared.errors import GputError, VerificationFailed
 from shared.names import VisitPhase
 from shared.protocol.training import TrainingFact
 from shared.protocol.visit import VisitFact
-from shared.wire.gpu import Drain, EpochOpened, Measure, Measured, OpenEpoch, RollBack, Scrub, Scrubbed
+from shared.wire.gpu import Drain, Measure, OpenEpoch, RollBack, Scrub
+from shared.wire.gpu_answers import EpochOpened, Measured, Scrubbed
 
 _BEFORE_FENCE = (VisitPhase.GRANTED, VisitPhase.AWAY, VisitPhase.RETURNED)
 

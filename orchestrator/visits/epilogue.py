@@ -16,7 +16,8 @@ from orchestrator.visits.run import Run
 from orchestrator.visits.training import Verdict
 from shared.errors import VerificationFailed
 from shared.protocol.training import TrainingFact
-from shared.wire.gpu import CloseVisit, Commit, Committed, RollBack, Scrub, Scrubbed, Statement
+from shared.wire.gpu import CloseVisit, Commit, RollBack, Scrub
+from shared.wire.gpu_answers import Committed, Scrubbed, Statement
 
 
 @lru_cache(maxsize=8)

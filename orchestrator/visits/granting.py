@@ -20,7 +20,8 @@ from shared.crypto.visit_key import VisitKey
 from shared.errors import VerificationFailed
 from shared.names import holder_port
 from shared.protocol.visit import VisitFact
-from shared.wire.gpu import EpochOpened, GrantInstalled, InstallGrant, OpenEpoch
+from shared.wire.gpu import InstallGrant, OpenEpoch
+from shared.wire.gpu_answers import EpochOpened, GrantInstalled
 from shared.wire.visit import OfferDocument
 
 

@@ -13,16 +13,8 @@ from orchestrator.visits.run import Run
 from shared.errors import GputError, VerificationFailed
 from shared.protocol.visit import VisitFact
 from shared.service.logging import get_logger
-from shared.wire.gpu import (
-    Drain,
-    EpochOpened,
-    Measure,
-    Measured,
-    OpenEpoch,
-    ProgramLoaded,
-    RegionContent,
-    UploadProgram,
-)
+from shared.wire.gpu import Drain, Measure, OpenEpoch, UploadProgram
+from shared.wire.gpu_answers import EpochOpened, Measured, ProgramLoaded, RegionContent
 from shared.wire.visit import VisitRefusal, VisitReport
 
 _log = get_logger("visits")

@@ -15,7 +15,9 @@ from orchestrator.tables import LOSSES
 from orchestrator.visits.run import Run
 from shared.errors import GputError
 from shared.protocol.training import TrainingFact
-from shared.wire.gpu import Evaluate, Poll, Train, Wire, WorkState
+from shared.wire.base import Wire
+from shared.wire.gpu import Evaluate, Poll, Train
+from shared.wire.gpu_answers import WorkState
 
 POLL_MS = 10_000
 

@@ -25,6 +25,7 @@ RootSet = Literal["EMULATED", "INTEL"]
 CvmRole = Literal["orchestrator", "data_holder"]
 INTEL_SGX_ROOT = "44a0196b2b99f889b8e149e95b807a350e7424964399e885a7cbb8ccfab674d3"  # SHA-256 of the DER
 EMULATED_MARK = "EMULATED"
+RESTORE_TRUST = "restore the trust folder that manufacturing made"
 
 CollateralCheck = Callable[[bytes, bytes, float], str]
 """(exact quote, endorsements, at) -> TCB status, or raises VerificationFailed: TCB info, QE identity, CRLs (cpu-tee.md 1.2)."""
@@ -44,7 +45,9 @@ class CpuRoots:
         try:
             loaded = x509.load_pem_x509_certificates(pem)
         except ValueError:
-            raise ConfigurationError("the CPU roots are not PEM certificates", code="bad-roots") from None
+            raise ConfigurationError(
+                f"the CPU roots{in_file(source)} are not PEM certificates", code="bad-roots", remedy=RESTORE_TRUST
+            ) from None
         certificates = {certificate_fingerprint(certificate): certificate for certificate in loaded}
         sets = {fingerprint: _root_set(fingerprint, root) for fingerprint, root in certificates.items()}
         return cls(MappingProxyType(certificates), MappingProxyType(sets))
@@ -97,7 +100,11 @@ class CpuReference:
         except (GputError, KeyError, ValidationError) as error:
             if isinstance(error, ConfigurationError):
                 raise
-            raise ConfigurationError("the reference values have no valid `cvms`", code="bad-reference") from None
+            raise ConfigurationError(
+                f"the reference values{in_file(source)} have no valid `cvms`",
+                code="bad-reference",
+                remedy=RESTORE_TRUST,
+            ) from None
         roles: dict[str, tuple[CvmProfile, ...]] = {
             role: profiles if isinstance(profiles, tuple) else (profiles,) for role, profiles in parsed.items()
         }
@@ -148,6 +155,11 @@ class CpuTrust:
     collateral: CollateralCheck | None = None
 
 
+def in_file(source: bytes | Path) -> str:
+    """Where trust material was read from, for a message; nothing for bytes."""
+    return f" in {source}" if isinstance(source, Path) else ""
+
+
 def read_trust_file(source: bytes | Path, what: str) -> bytes:
     """Bytes as given, or a file's. Raises: ConfigurationError `trust-file`."""
     if isinstance(source, bytes):
@@ -156,7 +168,7 @@ def read_trust_file(source: bytes | Path, what: str) -> bytes:
         return source.read_bytes()
     except OSError as error:
         raise ConfigurationError(
-            f"{what}: {source.name} cannot be read: {error.strerror}",
+            f"{what}: {source} cannot be read: {error.strerror}",
             code="trust-file",
             remedy="point trust_dir at the folder that manufacturing made",
         ) from None

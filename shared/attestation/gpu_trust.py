@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from cryptography import x509
 from pydantic import Field, TypeAdapter, ValidationError
 
-from shared.attestation.cpu_trust import EMULATED_MARK, read_trust_file
+from shared.attestation.cpu_trust import EMULATED_MARK, RESTORE_TRUST, in_file, read_trust_file
 from shared.attestation.pck import certificate_fingerprint
 from shared.canonical import json_value
 from shared.claims import Claim
@@ -38,7 +38,9 @@ class GpuRoots:
         try:
             loaded = x509.load_pem_x509_certificates(read_trust_file(source, "GPU roots"))
         except ValueError:
-            raise ConfigurationError("the GPU roots are not PEM certificates", code="bad-roots") from None
+            raise ConfigurationError(
+                f"the GPU roots{in_file(source)} are not PEM certificates", code="bad-roots", remedy=RESTORE_TRUST
+            ) from None
         certificates = {certificate_fingerprint(certificate): certificate for certificate in loaded}
         sets = {fingerprint: _root_set(fingerprint, root) for fingerprint, root in certificates.items()}
         return cls(MappingProxyType(certificates), MappingProxyType(sets))
@@ -88,9 +90,9 @@ class GpuReference:
             loaded = _PROFILES.validate_python(value["gpu"])
         except (BadRequest, KeyError, TypeError, ValidationError) as error:
             raise ConfigurationError(
-                f"the GPU reference values are malformed ({type(error).__name__})",
+                f"the GPU reference values{in_file(source)} are malformed ({type(error).__name__})",
                 code="bad-reference",
-                remedy="manufacture the device again or restore the trust folder",
+                remedy=RESTORE_TRUST,
             ) from None
         return cls(loaded if isinstance(loaded, tuple) else (loaded,))
 

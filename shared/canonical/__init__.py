@@ -30,14 +30,14 @@ def json_bytes(value: Any) -> bytes:
         raise BadRequest(f"value has no canonical JSON form: {error}") from error
 
 
-def json_value(data: bytes) -> Any:
+def json_value(data: bytes, limit: int = MAX_JSON_BYTES) -> Any:
     """Parse JSON strictly: UTF-8, no duplicate keys, no NaN or infinities, bounded size.
 
     Raises:
         BadRequest: anything else.
     """
-    if len(data) > MAX_JSON_BYTES:
-        raise BadRequest(f"JSON of {len(data)} bytes exceeds {MAX_JSON_BYTES}")
+    if len(data) > limit:
+        raise BadRequest(f"JSON of {len(data)} bytes exceeds {limit}")
     try:
         return _json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

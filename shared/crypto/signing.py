@@ -52,18 +52,24 @@ class PartyKey:
             mode, pem = path.stat().st_mode, path.read_bytes()
         except OSError as error:
             raise ConfigurationError(
-                f"key file {path.name} cannot be read: {error.strerror}", code="key-file"
+                f"key file {path} cannot be read: {error.strerror}",
+                code="key-file",
+                remedy="Check the path, and that this user owns the file.",
             ) from None
         if mode & 0o077:
             raise ConfigurationError(
-                f"key file {path.name} is open to other users", code="key-file-mode", remedy=f"chmod 600 {path.name}"
+                f"key file {path} is open to other users", code="key-file-mode", remedy=f"chmod 600 {path}"
             )
         try:
             private = serialization.load_pem_private_key(pem, password=None)
         except (ValueError, TypeError):
             private = None
         if not isinstance(private, Ed25519PrivateKey):
-            raise ConfigurationError(f"key file {path.name} is not an Ed25519 key in PKCS8 PEM", code="key-file")
+            raise ConfigurationError(
+                f"key file {path} is not an Ed25519 key in PKCS8 PEM",
+                code="key-file",
+                remedy="Restore it from a backup; a new key must be enrolled anew.",
+            )
         return cls(private)
 
     def save(self, path: Path) -> None:

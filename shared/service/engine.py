@@ -29,6 +29,7 @@ _SQLITE_UNREACHABLE = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_AUTH,
 }
+_SQLITE_DAMAGED = {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}
 
 
 def parse_url(url: str) -> URL:
@@ -121,6 +122,12 @@ def translate(error: DBAPIError, url: URL) -> GputError | None:
             f"no space left for {place(url)}",
             code="disk-full",
             remedy="Free space on the volume of the database; nothing was half written, and the request can be repeated.",
+        )
+    if isinstance(error.orig, sqlite3.Error) and _sqlite_code(error.orig) in _SQLITE_DAMAGED:
+        return ConfigurationError(
+            f"{place(url)} is damaged or is not a database: {_first_line(error)}",
+            code="database-damaged",
+            remedy="Restore it from a backup, or move it away to start with an empty one.",
         )
     if _is_unreachable(error):
         return Unavailable(

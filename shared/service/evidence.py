@@ -129,10 +129,16 @@ class EmulatedProvider:
             response = await self._client.post(what, json=body)
         except httpx2.HTTPError as error:
             raise Unavailable(
-                f"the quoting enclave does not answer: {type(error).__name__}", code="enclave-unreachable"
+                f"the quoting enclave at {self._client.base_url} does not answer: {type(error).__name__}",
+                code="enclave-unreachable",
+                remedy="Start the platform, or correct the address in the setting evidence.",
             ) from None
         if response.status_code in (401, 403):
-            raise NotAuthenticated("the quoting enclave does not accept this CVM's token", code="enclave-token")
+            raise NotAuthenticated(
+                f"the quoting enclave does not accept the token of the CVM {self._cvm}",
+                code="enclave-token",
+                remedy="Point evidence_token_file at the token that manufacturing made for this CVM.",
+            )
         if response.status_code != 200 or len(response.content) > MAX_ANSWER_BYTES:
             raise _unusable(f"it answered {response.status_code} with {len(response.content)} bytes")
         try:

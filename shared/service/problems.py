@@ -164,7 +164,15 @@ def error_of(status: int, body: bytes, peer: str) -> GputError:
     candidates = [kind for kind in _family(GputError) if kind.status == status and kind.title == title]
     kind = candidates[0] if candidates else _by_status(status)
     texts = {name: str(document[name]) for name in ("remedy", "expected", "got") if name in document}
-    return kind(f"{peer}: {detail}", code=str(code) if code else None, **texts)  # type: ignore[arg-type]  # str values only
+    error = kind(f"{peer}: {detail}", code=str(code) if code else None, **texts)  # type: ignore[arg-type]  # str values only
+    error.errors = _entries(document.get("errors"))
+    return error
+
+
+def _entries(errors: Any) -> list[dict[str, str]] | None:
+    """A peer's list of wrong fields, as far as it is one."""
+    entries = [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
+    return [{str(name): str(value) for name, value in entry.items()} for entry in entries[:MAX_FIELDS]] or None
 
 
 def _document(body: bytes) -> dict[str, Any]:

@@ -59,6 +59,13 @@ def service_main(
         return error.exit_code
     except KeyboardInterrupt:  # before the server took over the signals
         return 130
+    except OSError as error:
+        if error.filename is None:
+            _log.error("the service broke", exc_info=error)
+            return GputError.exit_code
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        print("remedy: Check that path, its owner and rights, and the space on its volume.", file=sys.stderr)
+        return ConfigurationError.exit_code
     except Exception as error:
         _log.error("the service broke", exc_info=error)
         return GputError.exit_code

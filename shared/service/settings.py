@@ -135,6 +135,13 @@ def _explained(cls: type[ServiceSettings], error: ValidationError | SettingsErro
         )
     # Input values stay out of the message: a database URL carries a password.
     found = error.errors(include_input=False, include_url=False, include_context=False)
+    unknown = [str(item["loc"][0]) for item in found if item["type"] == "extra_forbidden" and len(item["loc"]) == 1]
+    if unknown:  # said before anything else: a setting that seems to be missing is often a mistyped one
+        return ConfigurationError(
+            f"there is no setting {', '.join(unknown)}",
+            code="unknown-setting",
+            remedy=f"Correct its name or remove it; the settings are {', '.join(cls.model_fields)}.",
+        )
     names = [".".join(str(part) for part in item["loc"]) or "settings" for item in found]
     detail = "; ".join(f"setting {name}: {item['msg']}" for name, item in zip(names, found, strict=True))
     variables = ", ".join(f"{prefix}{name.split('.')[0].upper()}" for name in names)

@@ -17,7 +17,7 @@ from shared.canonical import cbor_bytes, sha256
 from shared.claims.program import HexSha256
 from shared.claims.visit import Grant, VisitId
 from shared.errors import BadRequest
-from shared.wire.gpu import Wire
+from shared.wire.base import Wire
 
 HEADER = struct.Struct("<4sBBHIIIII4x")  # magic, version, kind, reserved, epoch, region, index, total, length
 HEADER_BYTES = HEADER.size

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -85,11 +87,44 @@ def fuzz(
     return found
 
 
+CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+TRACES = ("Traceback (most recent call last)", 'File "/', "site-packages")
+
+
+def problem_fault(status: int, headers: Mapping[str, str], text: str) -> str | None:
+    """What is wrong with an answer as a problem document (RFC 9457, design 8); None where nothing is, or where it is no problem."""
+    if any(trace in text for trace in TRACES):
+        return "it shows a stack trace"
+    if status < 400:
+        return None
+    if headers.get("content-type") != "application/problem+json":
+        return f"the content type is {headers.get('content-type')}"
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return "it is not JSON"
+    if missing := {"type", "title", "status", "detail", "code", "request_id"} - document.keys():
+        return f"it lacks {sorted(missing)}"
+    if document["status"] != status:
+        return "its status is another"
+    if not CODE.fullmatch(document["code"]) or document["type"] != f"urn:gput:problem:{document['code']}":
+        return "its code is not kebab-case, or the type is of another code"
+    if document["request_id"] != headers.get("x-request-id"):
+        return "its request_id is another"
+    return None
+
+
 def _collect(event: events.ScenarioFinished, found: Findings, seen: set[tuple[str, str, str]]) -> None:
     recorder = event.recorder
     for case_id, interaction in recorder.interactions.items():
         if interaction.response is not None:
-            found.answers[recorder.label][interaction.response.status_code] += 1
+            response = interaction.response
+            found.answers[recorder.label][response.status_code] += 1
+            headers = {name.lower(): values[0] for name, values in response.headers.items()}
+            # An answer to HEAD or the like has no body; a stream may be cut.
+            fault = problem_fault(response.status_code, headers, response.text) if response.content else None
+            if fault is not None:
+                found.failures.append(f"{recorder.label}: {response.status_code}: {fault}\n{response.text[:600]}")
         for check in recorder.checks.get(case_id, ()):
             if check.status is Status.FAILURE and check.failure_info is not None:
                 failure: Failure = check.failure_info.failure

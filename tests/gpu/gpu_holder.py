@@ -10,7 +10,7 @@ from shared.canonical import keyed_blake3
 from shared.claims.visit import Grant
 from shared.crypto import schedule
 from shared.crypto.aead import SealingChannel
-from shared.wire import gpu
+from shared.wire import gpu_answers
 from shared.wire.codec import encode
 from shared.wire.copy import CLOSING, DATA, Closing, CopyAck, CopyHeader, copy_context, pack_header
 
@@ -25,7 +25,7 @@ class Holder:
     device: Device
     grant: Grant
     secret: bytes
-    installed: gpu.GrantInstalled
+    installed: gpu_answers.GrantInstalled
     sent: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from shared.claims.visit import Grant
 from shared.crypto import schedule
 from shared.crypto.command_channel import CommandChannel
 from shared.names import RegionKind, holder_port
-from shared.wire import gpu
+from shared.wire import gpu, gpu_answers
 from shared.wire.codec import decode, decode_all, encode, encode_all
 
 SESSION, MANIFEST = "s_0123456789abcdef", "ab" * 32
@@ -86,7 +86,7 @@ def records(count: int, seed: int = 1) -> bytes:
 class Refused(Exception):
     """A Failure answer, for tests."""
 
-    def __init__(self, failure: gpu.Failure) -> None:
+    def __init__(self, failure: gpu_answers.Failure) -> None:
         super().__init__(f"{failure.code}: {failure.detail}")
         self.code = failure.code
 
@@ -106,14 +106,16 @@ class World:
     export: bytes = b""
     life: int = 0
     boot: int = 0
-    regions: list[gpu.RegionInfo] = field(default_factory=list)
+    regions: list[gpu_answers.RegionInfo] = field(default_factory=list)
     epochs: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     bulk: list[bytes] = field(default_factory=list)
     sent: list[bytes] = field(default_factory=list)
 
     # ---------------------------------------------------------------- sessions
 
-    def connect(self, *, resume: bool = False, life: int | None = None, secret: bytes | None = None) -> gpu.LifeOpened:
+    def connect(
+        self, *, resume: bool = False, life: int | None = None, secret: bytes | None = None
+    ) -> gpu_answers.LifeOpened:
         from shared.attestation.spdm_requester import SpdmRequester
 
         target = (self.life + 1 if life is None else life) if resume else 0
@@ -140,7 +142,7 @@ class World:
     def run(self, *commands: Any, bulk: list[bytes] | None = None) -> list[Any]:
         """Answers; raises Refused at a failure."""
         answers = self.answers(*commands, bulk=bulk)
-        if isinstance(answers[-1], gpu.Failure):
+        if isinstance(answers[-1], gpu_answers.Failure):
             raise Refused(answers[-1])
         return answers
 
@@ -151,12 +153,12 @@ class World:
         self.sent.append(frame)
         answer = decode(gpu.CommandFrame, self.device.commands(frame))
         payload, self.bulk = self.channel.open(answer.life, answer.n, answer.ct, answer.bulk)
-        return decode_all(gpu.ANSWERS, payload)
+        return decode_all(gpu_answers.ANSWERS, payload)
 
     def refused(self, *commands: Any, bulk: list[bytes] | None = None) -> str:
         """The code with which the last command is refused."""
         answers = self.answers(*commands, bulk=bulk)
-        assert isinstance(answers[-1], gpu.Failure), answers[-1]
+        assert isinstance(answers[-1], gpu_answers.Failure), answers[-1]
         assert answers[-1].code != "internal", self.faults
         return answers[-1].code
 
@@ -171,7 +173,7 @@ class World:
         }  # fmt: skip
         return gpu.Configure(**(fields | changes))
 
-    def set_up(self, **changes: Any) -> list[gpu.RegionInfo]:
+    def set_up(self, **changes: Any) -> list[gpu_answers.RegionInfo]:
         """A fresh session, ready for visits."""
         self.connect()
         self.resume_secret = schedule.resume_secret(self.export, SESSION)
@@ -184,14 +186,14 @@ class World:
         self.run(place, gpu.InitModel(source="uploaded"), gpu.SetReady(), bulk=[data])
         return self.regions
 
-    def resume(self) -> gpu.LifeOpened:
+    def resume(self) -> gpu_answers.LifeOpened:
         """The next life of the orchestrator, ready for visits."""
         opened = self.connect(resume=True)
         upload, bulk = self.program_command()
         self.run(upload, gpu.SetReady(), bulk=bulk)
         return opened
 
-    def region(self, kind: RegionKind, index: int = 0) -> gpu.RegionInfo:
+    def region(self, kind: RegionKind, index: int = 0) -> gpu_answers.RegionInfo:
         return [r for r in self.regions if r.kind is kind][index]
 
     def phase(self, handle: int) -> str:
@@ -199,7 +201,7 @@ class World:
 
     # ---------------------------------------------------------------- visits
 
-    def open_epoch(self, *kills: int, epoch: int | None = None) -> tuple[int, gpu.EpochOpened, bytes]:
+    def open_epoch(self, *kills: int, epoch: int | None = None) -> tuple[int, gpu_answers.EpochOpened, bytes]:
         """(epoch, answer, visit secret)."""
         epoch = next(self.epochs) if epoch is None else epoch
         entropy = os.urandom(32)
@@ -236,7 +238,7 @@ class World:
             work=work, visit=grant.visit, region=grant.region, records=grant.records, first_step=first, steps=steps
         )
 
-    def finish(self, work: str) -> gpu.WorkState:
+    def finish(self, work: str) -> gpu_answers.WorkState:
         """Poll a work to its end."""
         steps = 0
         while True:
@@ -245,11 +247,11 @@ class World:
                 return self.run(gpu.Poll(work=work))[0]  # type: ignore[no-any-return]  # as above
             steps = state.steps_done
 
-    def train(self, holder: Holder, work: str = "w1", steps: int = 3, first: int = 0) -> gpu.WorkState:
+    def train(self, holder: Holder, work: str = "w1", steps: int = 3, first: int = 0) -> gpu_answers.WorkState:
         self.run(self.train_command(holder, work, steps, first))
         return self.finish(work)
 
-    def measure(self) -> gpu.Measured:
+    def measure(self) -> gpu_answers.Measured:
         return self.run(gpu.Measure(nonce=bytes(32)))[0]  # type: ignore[no-any-return]  # as above
 
 

@@ -12,12 +12,12 @@ from gpu_world import BATCH, MANIFEST, RECORD_BYTES, SESSION, SGD_OPTIONS, Holde
 
 from shared.claims.training import TrainingOptions
 from shared.names import RegionKind
-from shared.wire import gpu
+from shared.wire import gpu, gpu_answers
 
 DATA = records(64)
 
 
-def committed_visit(world: World, data: bytes, work: str, first: int, steps: int = 4) -> gpu.Committed:
+def committed_visit(world: World, data: bytes, work: str, first: int, steps: int = 4) -> gpu_answers.Committed:
     holder = world.visit(data)
     assert world.train(holder, work, steps, first).state == "done"
     committed, *_ = world.run(gpu.Commit(work=work), gpu.Scrub(region=holder.grant.region))
@@ -171,7 +171,7 @@ def test_roll_back_ends_a_running_training(world: World) -> None:
     world.run(gpu.Scrub(region=holder.grant.region))
 
 
-def _checkpoint(world: World, key: bytes, name: str) -> tuple[gpu.CheckpointPart, list[bytes]]:
+def _checkpoint(world: World, key: bytes, name: str) -> tuple[gpu_answers.CheckpointPart, list[bytes]]:
     part = world.run(gpu.Checkpoint(key=key, name=name, length=1 << 20))[0]
     return part, world.bulk
 
@@ -258,7 +258,7 @@ def test_copies_go_on_while_a_poll_waits(world: World) -> None:
     holder, other = world.visit(records(800)), world.install(region=1)
     world.run(world.train_command(holder, steps=100))
     sealed = Holder.seal(other, DATA[: 32 * RECORD_BYTES])
-    answers: list[gpu.WorkState] = []
+    answers: list[gpu_answers.WorkState] = []
     waiting = threading.Thread(
         target=lambda: answers.append(world.run(gpu.Poll(work="w1", after=99, wait_ms=20_000))[0])
     )

@@ -59,7 +59,7 @@ async def test_a_broken_committed_copy_fails_the_session(world: World, unit: Gpu
     view = await world.finish(session)
     assert view["phase"] == "FAILED", done
     assert view["model"] is None
-    assert view["failure"]["code"] in ("roll-back-failed", "integrity-broken")
+    assert view["failure"]["code"] == "committed-copy-changed"
 
 
 async def test_code_changed_while_away_is_measured_away(world: World, unit: GpuUnit, recorded: Recording) -> None:
@@ -107,7 +107,7 @@ async def test_gpu_memory_that_is_too_small_is_a_clear_failure(new_world: NewWor
         session = await world.submit(buffer_bytes=1 << 24)
         view = await world.finish(session, 60)
         assert view["phase"] == "FAILED"
-        assert view["failure"]["code"] == "out-of-memory"
+        assert view["failure"]["code"] == "gpu-out-of-memory"
         assert "fit" in view["failure"]["detail"]
         assert not world.wire.calls("holder-city", "agent", "/copy")
 
