@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import metadata
 
@@ -23,6 +24,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("gput.commands.doctor", "Test each hop of an installation and name the failing one"),
 }
 
+TRACEBACK = "GPUT_TRACEBACK"
+INTERRUPTED = 130
+
 EXIT_CODES = """\
 Exit codes: 0 done; 1 the job failed; 2 usage or input; 3 timed out; 4 refused by policy, signature or attestation;
             5 internal error; 6 a service cannot be reached; 130 interrupted."""
@@ -33,7 +37,7 @@ Examples:
   gput program build mymodel:program -o mymodel.gput
   gput data inspect records.csv --program mymodel.gput
   gput session submit manifest.json --wait
-  gput receipts verify runs/demo"""
+  gput receipts verify runs/latest/receipts"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,25 +72,50 @@ def _module(noun: str) -> str | None:
 
 
 def _run(module: str, words: list[str]) -> int:
+    from gput.output import explain
     from shared.errors import GputError
 
     try:
         app = importlib.import_module(module).app
         result = app(args=words[1:], prog_name=f"gput {words[0]}", standalone_mode=True)
     except GputError as error:
-        remedy = f" {error.remedy}" if error.remedy else ""
-        print(f"gput: {error.title.lower()}: {error.detail}{remedy} [{error.code}]", file=sys.stderr)
+        _trace()
+        print(f"gput: {explain(error)}", file=sys.stderr)
         return error.exit_code
     except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+        code = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+        if code == INTERRUPTED:
+            print("gput: interrupted", file=sys.stderr)
+        return code
     except KeyboardInterrupt:
         print("gput: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output went away (`gput … | head`): not an error, but Python's own flush at exit must not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _pipe_closed()
+    except Exception as error:
+        _trace()
+        return _unexpected(error)
     return result if isinstance(result, int) else 0
+
+
+def _trace() -> None:
+    """The traceback for whoever asked for it; never local variables, which may hold secrets."""
+    if os.environ.get(TRACEBACK):
+        traceback.print_exc()
+
+
+def _unexpected(error: Exception) -> int:
+    """A fault of ours, or of the machine, in one line."""
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    hint = "" if os.environ.get(TRACEBACK) else f" Set {TRACEBACK}=1 to see where."
+    print(f"gput: internal error: {what}.{hint} [internal]", file=sys.stderr)
+    return 5
+
+
+def _pipe_closed() -> int:
+    # The reader of our output went away (`gput … | head`): not an error, but Python's own flush at exit must not complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 if __name__ == "__main__":

@@ -184,10 +184,15 @@ class Client:
     """The synchronous client: the same names, each waiting for its answer. Runs an event loop on a thread of its own."""
 
     def __init__(self, url: str, key: PartyKey | Path | str) -> None:
+        loaded = key if isinstance(key, PartyKey) else PartyKey.load(Path(key))  # may raise: nothing to clean up yet
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="gput-client", daemon=True)
         self._thread.start()
-        self._client = self._run(_make(url, key))
+        try:
+            self._client = self._run(_make(url, loaded))
+        except BaseException:
+            self._end_thread()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -197,7 +202,12 @@ class Client:
 
     def close(self) -> None:
         """Close the connections and end the thread."""
+        if self._loop.is_closed():
+            return
         self._run(self._client.close())
+        self._end_thread()
+
+    def _end_thread(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -212,6 +222,8 @@ class Client:
                 return
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # also `_client` itself, before there is one
+            raise AttributeError(name)
         method = getattr(self._client, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -224,7 +236,7 @@ class Client:
         return future.result()
 
 
-async def _make(url: str, key: PartyKey | Path | str) -> AsyncClient:
+async def _make(url: str, key: PartyKey) -> AsyncClient:
     return AsyncClient(url, key)
 
 

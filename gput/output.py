@@ -1,12 +1,15 @@
-"""Shows rows to a person or a program: table, json or jsonl on stdout; talk goes to stderr. Knows no service."""
+"""Shows rows to a person or a program: table, json or jsonl on stdout; talk and errors go to stderr. Knows no service."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
+
+from shared.errors import GputError
 
 
 class Format(StrEnum):
@@ -42,21 +45,45 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def explain(error: GputError) -> str:
+    """One line for people: what, which fields, what was expected, what to do, and the stable code."""
+    fields = [
+        ": ".join(filter(None, (entry.get("field"), entry.get("reason") or entry.get("message"))))
+        for entry in error.errors or ()
+    ]
+    parts = [_sentence(f"{error.title.lower()}: {error.detail}")]
+    parts += [_sentence("; ".join(fields))] if fields else []
+    parts += [f"Expected {error.expected}, got {error.got}."] if error.expected and error.got else []
+    parts += [_sentence(error.remedy)] if error.remedy else []
+    return " ".join([*parts, f"[{error.code}]"])
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?", "\n")) else text + "."
+
+
 def _table(rows: list[Mapping[str, Any]], columns: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
+        # In a table of fields and values the value's name stands in the row.
+        table.add_row(*(_cell(row.get(column), str(row.get("field", column))) for column in columns))
     Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False).print(table)
 
 
-def _cell(value: Any) -> str:
-    if value is None:
+def _cell(value: Any, name: str) -> str:
+    if value is None or value in ([], {}):
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)) and (name.endswith("_at") or name in ("at", "last_seen")):
+        return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M:%S} UTC"
     if isinstance(value, float):
         return f"{value:.4g}"
+    if isinstance(value, (list, tuple)) and all(isinstance(entry, str) for entry in value):
+        return ", ".join(value)
     if isinstance(value, (dict, list, tuple)):
         return json.dumps(value, default=str)
     return str(value)

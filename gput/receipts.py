@@ -31,6 +31,9 @@ from shared.protocol.merkle import leaf_hash, root
 from shared.wire.visit import Evidence, GpuEvidence, RuntimeData
 
 BUNDLE = "bundle.json"
+MAX_BUNDLE_BYTES = 1 << 30  # about 9 KB per visit: a session of 100 000 visits
+PARTS = {"session": str, "head": dict, "leaves": list, "keys": list, "manifest": dict}
+COSE_SIGN1_TAG = b"\xd2"
 TRUST = ("gpu-roots.pem", "cpu-roots.pem", "reference.json")
 
 
@@ -90,14 +93,15 @@ def verify(folder: Path) -> Verified:
     Raises:
         VerificationFailed: naming the leaf or key and the check. BadRequest: the folder is incomplete.
     """
-    bundle = _read(folder)
+    bundle = read_bundle(folder)
     signers = _signers(folder, bundle)
-    leaves = [b64decode(leaf["leaf"]) for leaf in bundle["leaves"]]
+    leaves = _leaves(bundle)
     tree_root = _check_log(bundle, leaves, signers)
-    manifest = sha256(b64decode(bundle["manifest"]["document"])).hex()
+    with _named("manifest"):
+        manifest = sha256(b64decode(bundle["manifest"]["document"], validate=True)).hex()
     receipts: list[tuple[Receipt, DeviceStatement]] = []
-    for index, (meta, leaf) in enumerate(zip(bundle["leaves"], leaves, strict=True)):
-        if meta["kind"] == "receipt":
+    for index, leaf in enumerate(leaves):
+        if is_receipt(leaf):
             with _named(f"leaf {index}"):
                 receipts.append(_check_receipt(leaf, signers, bundle["session"], manifest))
     _check_models(receipts)
@@ -133,15 +137,34 @@ class _named:  # noqa: N801  # reads as a word at the call
             raise VerificationFailed(f"{self._part}: malformed ({type(error).__name__})", code="malformed") from None
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def is_receipt(leaf: bytes) -> bool:
+    """Whether a leaf is a receipt (tagged COSE_Sign1, RFC 9052 section 2) and no event (a map): its bytes say so, not the bundle."""
+    return leaf[:1] == COSE_SIGN1_TAG
+
+
+def _leaves(bundle: dict[str, Any]) -> list[bytes]:
+    """The leaves' bytes; their labels must say what the bytes are."""
+    found = []
+    for index, meta in enumerate(bundle["leaves"]):
+        with _named(f"leaf {index}"):
+            leaf = b64decode(meta["leaf"], validate=True)
+            label, says = (meta["index"], meta["kind"]), (index, "receipt" if is_receipt(leaf) else "event")
+            if label != says:
+                raise VerificationFailed("labelled as another", code="mismatch", expected=str(says), got=str(label))
+            found.append(leaf)
+    return found
+
+
+def read_bundle(folder: Path) -> dict[str, Any]:
+    remedy = "Fetch one with `gput session receipts`."
     try:
-        bundle = json_value((folder / BUNDLE).read_bytes())
+        bundle = json_value((folder / BUNDLE).read_bytes(), MAX_BUNDLE_BYTES)
     except OSError:
-        raise BadRequest(
-            f"{folder} holds no {BUNDLE}.", remedy="Fetch one with `gput session receipts`.", code="no-receipts"
-        ) from None
-    if not isinstance(bundle, dict) or {"session", "head", "leaves", "keys", "manifest"} - set(bundle):
-        raise BadRequest(f"{folder / BUNDLE} is incomplete", code="no-receipts")
+        raise BadRequest(f"{folder} holds no {BUNDLE}", remedy=remedy, code="no-receipts") from None
+    except BadRequest as error:
+        raise BadRequest(f"{folder / BUNDLE}: {error.detail}", remedy=remedy, code="bad-receipts") from None
+    if not isinstance(bundle, dict) or not all(isinstance(bundle.get(name), kind) for name, kind in PARTS.items()):
+        raise BadRequest(f"{folder / BUNDLE} is incomplete", remedy=remedy, code="bad-receipts")
     return bundle
 
 
@@ -152,7 +175,8 @@ def _signers(folder: Path, bundle: dict[str, Any]) -> dict[str, Signer]:
     """Believed keys by SHA-256 of the runtime data that introduced them."""
     cpu = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
     gpu = GpuRoots.load(folder / "gpu-roots.pem"), GpuReference.load(folder / "reference.json")
-    policies = json_value(b64decode(bundle["manifest"]["document"]))
+    with _named("manifest"):
+        policies = json_value(b64decode(bundle["manifest"]["document"]))
     found = {}
     for number, item in enumerate(bundle["keys"]):
         with _named(f"key {number}"):

@@ -20,7 +20,13 @@ from gput.local.job import Plan, run_module
 from gput.local.report import DATA_OR_COMPUTE
 from gput.output import Format, emit, say
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Measure this machine.")
+app = typer.Typer(
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Measure this machine.",
+)
 FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
 
 

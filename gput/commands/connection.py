@@ -1,8 +1,10 @@
-"""Options every talking command shares, and the one place where it connects. Knows no command."""
+"""What every command shares: its app's manners, the options of talking commands, the one place that connects. Knows no command."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -10,8 +12,11 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from gput.client import AsyncClient
+from gput.output import say
+from shared.errors import BadRequest
 
 T = TypeVar("T")
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 UrlOption = Annotated[str, typer.Option("--url", envvar="GPUT_URL", help="the orchestrator's base URL")]
 KeyOption = Annotated[Path, typer.Option("--key", envvar="GPUT_KEY", help="your private key file (Ed25519 PEM)")]
 
@@ -24,3 +29,33 @@ def connect(url: str, key: Path, work: Callable[[AsyncClient], Coroutine[Any, An
             return await work(client)
 
     return asyncio.run(run())
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before what cannot be taken back.
+
+    Raises:
+        BadRequest: the answer is not yes, or nobody is there to ask.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadRequest("this cannot be taken back", code="needs-confirmation", remedy="Say --yes if you mean it.")
+    say(f"{question} [y/N] ")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise BadRequest("nothing was done", code="not-confirmed")
+
+
+def writable(folder: Path) -> Path:
+    """The folder, made if it is not there.
+
+    Raises:
+        BadRequest: it cannot be made or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadRequest(f"cannot write to {folder}: {error.strerror}", code="cannot-write") from None
+    if not os.access(folder, os.W_OK):
+        raise BadRequest(f"cannot write to {folder}: permission denied", code="cannot-write")
+    return folder

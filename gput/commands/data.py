@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from data_holder.datasets import DatasetOptions, InspectionReport
     from shared.claims.program import ProgramManifest
 
-app = typer.Typer(help="Check private data before anything runs. Reads locally, sends nothing.", no_args_is_help=True)
+app = typer.Typer(
+    pretty_exceptions_enable=False,
+    help="Check private data before anything runs. Reads locally, sends nothing.",
+    no_args_is_help=True,
+)
 
 
 @app.callback()

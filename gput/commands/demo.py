@@ -11,14 +11,15 @@ from typing import Annotated
 
 import typer
 
+from gput.commands.connection import writable
 from gput.local.demo import HOLDERS, Demo
 from gput.local.job import Plan
 from gput.local.report import page
 from gput.local.view import watch
 from gput.output import say
-from shared.errors import BadRequest, Conflict, GputError
+from shared.errors import BadRequest, Conflict, JobFailed
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 LATEST = "latest"
 
 
@@ -28,13 +29,17 @@ def demo(
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --dir (default: the latest)")] = False,
     rounds: Annotated[int, typer.Option(min=1, help="passes over the holders")] = Plan.rounds,
     steps: Annotated[int, typer.Option(min=1, help="training steps per visit")] = Plan.steps,
+    layers: Annotated[int, typer.Option(min=1, hidden=True)] = Plan.layers,
+    width: Annotated[int, typer.Option(min=4, hidden=True)] = Plan.width,
+    batch: Annotated[int, typer.Option(min=1, hidden=True)] = Plan.batch,
 ) -> None:
     """Train one byte-level GPT-2 on three private corpora by sending the GPU round.
 
     Examples:  gput demo   |   gput demo --rounds 20   |   gput demo --resume
     """
     where = _folder(folder, resume)
-    code = asyncio.run(_demo(Demo(where, Plan(rounds=rounds, steps=steps), say)))
+    plan = Plan(rounds=rounds, steps=steps, layers=layers, width=width, batch=batch)
+    code = asyncio.run(_demo(Demo(where, plan, say)))
     raise typer.Exit(code)
 
 
@@ -49,7 +54,7 @@ def _folder(given: Path | None, resume: bool) -> Path:
     if (target / "demo.json").exists():
         remedy = f"Continue it with `gput demo --resume --dir {target}`, or name another folder."
         raise Conflict(f"{target} holds a demo already.", remedy=remedy, code="demo-exists")
-    target.mkdir(parents=True, exist_ok=True)
+    writable(target)
     if given is None:
         latest = runs / LATEST
         latest.unlink(missing_ok=True)
@@ -68,7 +73,7 @@ async def _demo(demo: Demo) -> int:
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return work.result()
-        say("\nstopping: sealing a checkpoint, ending every process …")
+        say("\nstopping (another Ctrl-C changes nothing): sealing a checkpoint, ending every process …")
         return 130
     finally:
         stop.cancel()
@@ -76,15 +81,15 @@ async def _demo(demo: Demo) -> int:
         await asyncio.gather(work, stop, return_exceptions=True)
         await demo.stop()
         if stopping.is_set():
-            say(f"stopped; nothing is left running. Continue with: gput demo --resume --dir {demo.folder}")
+            resume = "--resume " if (demo.folder / "demo.json").exists() else ""  # nothing is submitted without it
+            say(f"stopped; nothing is left running. Continue with: gput demo {resume}--dir {demo.folder}")
 
 
 async def _run(demo: Demo) -> int:
     began = time.monotonic()
     say(f"GPU Travelling demo  ·  backend EMULATED (not confidential)  ·  folder {demo.folder}")
     await demo.start()
-    url = demo.installation.services["orchestrator"].url
-    say(f"{1 + len(HOLDERS) + 2} processes run; API and its description: {url}/docs  (session {demo.session})")
+    _say_addresses(demo)
     watching = asyncio.create_task(watch(demo.client, demo.session, HOLDERS, began))
     failing = asyncio.create_task(demo.installation.first_failure())
     try:
@@ -97,6 +102,17 @@ async def _run(demo: Demo) -> int:
         failing.cancel()
     if view["phase"] != "COMPLETED":
         why = (view.get("failure") or {}).get("detail") or ", ".join(view.get("waiting_for") or [])
-        raise GputError(f"the session ended {view['phase']}: {why}", code="session-" + view["phase"].lower())
+        what = f"the session ended {view['phase']}" + (f": {why}" if why else "")
+        raise JobFailed(what, code="session-" + view["phase"].lower(), remedy=f"Logs: {demo.folder}/services/logs.")
     print(page(await demo.collect(), HOLDERS, demo.folder, time.monotonic() - began))
     return 0
+
+
+def _say_addresses(demo: Demo) -> None:
+    """Where everything is, and what makes the other commands work in a second terminal."""
+    services = demo.installation.services
+    url = services["orchestrator"].url
+    say(f"{len(services)} processes run; API and its description: {url}/docs  (session {demo.session})")
+    say("holders' own services: " + "  ".join(f"{name} {services[f'holder-{name}'].url}" for name in HOLDERS))
+    say(f"in another terminal:\n  export GPUT_URL={url} GPUT_KEY={demo.installation.owner_key}")
+    say(f"  gput session visits {demo.session}")

@@ -14,10 +14,12 @@ import typer
 
 from gput.client import AsyncClient
 from gput.output import Format, emit
-from shared.errors import GputError, Unavailable
+from shared.errors import GputError, NotPermitted, Unavailable
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 MAX_SKEW_S = 30.0
+TIMEOUT_S = 5.0
+KNOWN = "orchestrator: knows your key"
 Check = Callable[[], Awaitable[str]]
 
 
@@ -44,20 +46,22 @@ def doctor(
     emit(rows, ("hop", "result", "detail"), fmt)
     failed = [row["hop"] for row in rows if row["result"] != "ok"]
     if failed:
-        raise Unavailable(f"failing: {', '.join(failed)}", code="doctor")
+        kind = NotPermitted if failed == [KNOWN] else Unavailable
+        raise kind(f"failing: {', '.join(failed)}", code="doctor", remedy="The detail of each is in the table.")
 
 
 async def _examine(services: dict[str, str], url: str, key: Path | None) -> list[dict[str, Any]]:
     rows = []
-    async with httpx2.AsyncClient(timeout=5) as http:
+    async with httpx2.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as http:
         for name, address in services.items():
             rows.append(await _row(f"{name}: reachable", lambda a=address: _alive(http, a)))  # type: ignore[misc]  # bound at once
             if rows[-1]["result"] == "ok":
                 rows.append(await _row(f"{name}: ready", lambda a=address: _ready(http, a)))  # type: ignore[misc]  # bound at once
-    if key is not None:
+    if key is not None and rows[0]["result"] == "ok":
         async with AsyncClient(url, key) as client:
-            rows.append(await _row("orchestrator: knows your key", lambda: _who(client)))
-            rows.append(await _row("orchestrator: its GPUs", lambda: _gpus(client)))
+            rows.append(await _row(KNOWN, lambda: _who(client)))
+            if rows[-1]["result"] == "ok":
+                rows.append(await _row("orchestrator: its GPUs", lambda: _gpus(client)))
     return rows
 
 
@@ -66,6 +70,8 @@ async def _row(hop: str, check: Check) -> dict[str, Any]:
         return {"hop": hop, "result": "ok", "detail": await check()}
     except GputError as error:
         return {"hop": hop, "result": "failed", "detail": f"{error.detail} [{error.code}]"}
+    except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
+        return {"hop": hop, "result": "failed", "detail": "that is no http address"}
     except httpx2.TransportError as error:
         return {"hop": hop, "result": "failed", "detail": f"{type(error).__name__}: nothing answers at that address"}
 

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated, Any
 
 import httpx2
 import typer
 
-from gput.commands.connection import KeyOption, UrlOption, connect
+from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect, writable
 from gput.output import Format, emit, say, show
 from shared.crypto.signing import PartyKey, load_public
-from shared.errors import BadRequest, Unavailable
-from shared.service.problems import error_of
+from shared.errors import BadRequest
+from shared.service.http import Peers
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Parties and approvals.")
+app = typer.Typer(
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Parties and approvals.",
+)
 FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
 HolderUrl = Annotated[str, typer.Option("--holder-url", envvar="GPUT_HOLDER_URL", help="your own holder service")]
 Token = Annotated[Path, typer.Option("--token", envvar="GPUT_HOLDER_TOKEN", help="its operator.token file")]
 Session = Annotated[str, typer.Argument(help="session id (s_…)")]
+Read = Annotated[str, typer.Option(help="the manifest digest you read, hex")]
+DECISION = ("session", "manifest", "state", "dataset", "reason", "decided_at", "decided_by", "delivered", "waiting_for")
+HOLDER_TIMEOUT_S = 30.0
 
 
 @app.command()
@@ -27,6 +38,7 @@ def init(output: Annotated[Path, typer.Argument(help="new private key file")]) -
 
     Example:  gput party init owner.pem
     """
+    writable(output.absolute().parent)
     key = PartyKey.generate()
     key.save(output)
     output.with_suffix(".pub").write_bytes(key.public_pem)
@@ -61,7 +73,13 @@ def list_(url: UrlOption, key: KeyOption, fmt: FormatOption = Format.TABLE) -> N
 @app.command()
 def requests(holder_url: HolderUrl, token: Token, fmt: FormatOption = Format.TABLE) -> None:
     """Sessions that ask to train on your data."""
-    rows = _holder("GET", "requests", holder_url, token)["items"]
+    rows, cursor = [], None
+    while True:
+        page = _holder("GET", f"requests?cursor={cursor}" if cursor else "requests", holder_url, token)
+        rows += page["items"]
+        cursor = page["next"]
+        if cursor is None:
+            break
     emit(rows, ("session", "state", "phase", "dataset", "waiting_for", "manifest"), fmt)
 
 
@@ -71,41 +89,71 @@ def request(session: Session, holder_url: HolderUrl, token: Token, fmt: FormatOp
     show(_holder("GET", f"requests/{session}", holder_url, token), fmt)
 
 
-def _decide(name: str, summary: str) -> None:
-    def act(
-        session: Session,
-        holder_url: HolderUrl,
-        token: Token,
-        manifest: Annotated[str, typer.Option(help="the manifest digest you read, hex")],
-        dataset: Annotated[str | None, typer.Option(help="which of your datasets (approve only)")] = None,
-        reason: str = "",
-        fmt: FormatOption = Format.TABLE,
-    ) -> None:
-        body: dict[str, Any] = {"manifest": manifest, "reason": reason}
-        if dataset is not None:
-            body["dataset"] = dataset
-        show(_holder("POST", f"requests/{session}/{name}", holder_url, token, body), fmt)
-
-    act.__doc__ = summary
-    app.command(name)(act)
+@app.command()
+def approve(
+    session: Session,
+    holder_url: HolderUrl,
+    token: Token,
+    manifest: Read,
+    dataset: Annotated[str | None, typer.Option(help="which of your datasets; default by your policy")] = None,
+    reason: str = "",
+    fmt: FormatOption = Format.TABLE,
+) -> None:
+    """Approve a manifest by your holder's signature, after `gput party request` showed you what it would run."""
+    body = {"manifest": manifest, "reason": reason} | ({"dataset": dataset} if dataset is not None else {})
+    _decided(_holder("POST", f"requests/{session}/approve", holder_url, token, body), fmt)
 
 
-_decide("approve", "Approve a manifest by your holder's signature.")
-_decide("refuse", "Refuse a manifest.")
-_decide("veto", "Withdraw: no further visit to you, and nobody else is stopped.")
+@app.command()
+def refuse(
+    session: Session, holder_url: HolderUrl, token: Token, manifest: Read, reason: str = "",
+    fmt: FormatOption = Format.TABLE,
+) -> None:  # fmt: skip
+    """Refuse a manifest."""
+    body = {"manifest": manifest, "reason": reason}
+    _decided(_holder("POST", f"requests/{session}/refuse", holder_url, token, body), fmt)
+
+
+@app.command()
+def veto(
+    session: Session, holder_url: HolderUrl, token: Token, manifest: Read, reason: str = "", yes: YesOption = False,
+    fmt: FormatOption = Format.TABLE,
+) -> None:  # fmt: skip
+    """Withdraw for good: no further visit to you, and nobody else is stopped."""
+    confirm(f"Withdraw from {session} for good?", yes)
+    body = {"manifest": manifest, "reason": reason}
+    _decided(_holder("POST", f"requests/{session}/veto", holder_url, token, body), fmt)
+
+
+def _decided(view: Any, fmt: Format) -> None:
+    """A table shows the decision; what was decided about is `gput party request`'s."""
+    shown = DECISION if fmt is Format.TABLE else tuple(view)
+    show({name: view[name] for name in shown if name in view}, fmt)
+
+
+class _Bearer(httpx2.Auth):
+    """A token file's content on every request. It has no repr of the token."""
+
+    def __init__(self, token: Path) -> None:
+        try:
+            words = token.read_text().split()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "not text"
+            raise BadRequest(f"cannot read {token}: {why}", code="no-token") from None
+        if len(words) != 1 or not words[0].isascii():
+            remedy = "It is the file operator.token in the holder's data folder."
+            raise BadRequest(f"{token} is no token file", code="no-token", remedy=remedy)
+        self._header = f"Bearer {words[0]}"
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        request.headers["authorization"] = self._header
+        yield request
 
 
 def _holder(method: str, path: str, url: str, token: Path, body: Any = None) -> Any:
-    try:
-        secret = token.read_text().strip()
-    except OSError as error:
-        raise BadRequest(f"cannot read {token}: {error.strerror}", code="no-token") from None
-    try:
-        answer = httpx2.request(
-            method, f"{url}/v1/{path}", json=body, headers={"authorization": f"Bearer {secret}"}, timeout=30
-        )
-    except httpx2.TransportError as error:
-        raise Unavailable(f"holder service {url}: {type(error).__name__}", code="peer-unreachable") from None
-    if answer.status_code >= 400:
-        raise error_of(answer.status_code, answer.content, "holder service")
-    return answer.json()
+    async def call() -> Any:
+        async with Peers(timeout_s=HOLDER_TIMEOUT_S) as peers:
+            peer = peers.peer(url, "holder service", auth=_Bearer(token))
+            return await (peer.get_json(f"/v1/{path}") if method == "GET" else peer.post_json(f"/v1/{path}", body))
+
+    return asyncio.run(call())

@@ -20,7 +20,7 @@ from shared.claims.operators import ALLOWED, GROUPS
 from shared.claims.records import RecordField
 from shared.errors import BadRequest, NotFound, Unavailable
 
-app = typer.Typer(no_args_is_help=True, help="Build and inspect training programs.")
+app = typer.Typer(pretty_exceptions_enable=False, no_args_is_help=True, help="Build and inspect training programs.")
 
 
 def parse_option(text: str) -> tuple[str, Any]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64decode
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gput.output import Format, emit, show
+from shared.errors import BadRequest
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Receipts of visits.")
+app = typer.Typer(
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Receipts of visits.",
+)
 Folder = Annotated[Path, typer.Argument(help="folder made by `gput session receipts` or `gput demo`")]
 FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
 
@@ -31,14 +37,23 @@ def verify(folder: Folder, fmt: FormatOption = Format.TABLE) -> None:
 @app.command("show")
 def show_(folder: Folder, fmt: FormatOption = Format.TABLE) -> None:
     """List the receipts (unverified: use `verify` for that)."""
-    import cbor2
-
-    from gput.receipts import BUNDLE
+    from gput.receipts import is_receipt, read_bundle
+    from shared.errors import GputError
 
     rows = []
-    for leaf in json.loads((folder / BUNDLE).read_text())["leaves"]:
-        if leaf["kind"] == "receipt":
-            receipt = cbor2.loads(cbor2.loads(b64decode(leaf["leaf"])).value[2])
-            statement = cbor2.loads(cbor2.loads(receipt.pop("statement")).value[2])
-            rows.append({"leaf": leaf["index"], **statement, **receipt})
+    for number, leaf in enumerate(read_bundle(folder)["leaves"]):
+        try:
+            raw = b64decode(leaf["leaf"])
+            rows += [{"leaf": number, **_claims(raw)}] if is_receipt(raw) else []
+        except (GputError, KeyError, TypeError, ValueError, AttributeError, IndexError):
+            raise BadRequest(f"leaf {number} cannot be read", code="bad-receipts") from None
     emit(rows, ("leaf", "index", "round", "holder", "outcome", "epoch", "records", "steps", "backend"), fmt)
+
+
+def _claims(leaf: bytes) -> dict[str, Any]:
+    """What receipt and device's statement say, unverified."""
+    from shared.canonical import cbor_value
+
+    receipt = cbor_value(cbor_value(leaf).value[2])
+    statement = cbor_value(cbor_value(receipt.pop("statement")).value[2])
+    return {**statement, **receipt}

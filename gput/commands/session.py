@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,14 +11,21 @@ import typer
 from pydantic import ValidationError
 
 from gput.client import AsyncClient
-from gput.commands.connection import KeyOption, UrlOption, connect
+from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect, writable
 from gput.output import Format, emit, say, show
 from shared.claims.manifest import parse_manifest
-from shared.errors import BadRequest, GputError, InvalidManifest
+from shared.errors import BadRequest, InvalidManifest, JobFailed, TimedOut
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Training sessions.")
+app = typer.Typer(
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Training sessions.",
+)
 FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
 Session = Annotated[str, typer.Argument(help="session id (s_…)")]
+TimeoutOption = Annotated[float | None, typer.Option(min=0, help="seconds to wait at most; exit code 3 after them")]
 
 
 @app.command()
@@ -26,6 +34,7 @@ def submit(
     url: UrlOption,
     key: KeyOption,
     wait: Annotated[bool, typer.Option(help="wait for the end; exit code 1 unless it completes")] = False,
+    timeout: TimeoutOption = None,
     idempotency_key: Annotated[str | None, typer.Option(help="say the same key again to submit once only")] = None,
     fmt: FormatOption = Format.TABLE,
 ) -> None:
@@ -38,10 +47,18 @@ def submit(
         view = await client.submit(_manifest(manifest), idempotency_key=idempotency_key)
         if wait:
             say(f"submitted {view['id']}; waiting for {', '.join(view['waiting_for']) or 'its end'}")
-            view = await client.wait(view["id"])
+            view = await _end(client, view["id"], timeout)
         return view
 
     _finish(connect(url, key, run), fmt, wait)
+
+
+async def _end(client: AsyncClient, session: str, seconds: float | None) -> Any:
+    try:
+        return await asyncio.wait_for(client.wait(session), seconds)
+    except TimeoutError:
+        remedy = f"It goes on: wait again with `gput session wait {session}`."
+        raise TimedOut(f"session {session} has not ended within {seconds:g} s", remedy=remedy) from None
 
 
 def _manifest(path: Path) -> Any:
@@ -58,8 +75,11 @@ def _manifest(path: Path) -> Any:
 def _finish(view: Any, fmt: Format, must_complete: bool) -> None:
     show(view, fmt)
     if must_complete and view["phase"] != "COMPLETED":
-        failure = view.get("failure") or {}
-        raise GputError(f"session {view['id']} is {view['phase']}: {failure.get('detail', '')}", code="not-completed")
+        why = (view.get("failure") or {}).get("detail") or ", ".join(view.get("waiting_for") or [])
+        raise JobFailed(
+            f"session {view['id']} is {view['phase']}" + (f": {why}" if why else ""), code="not-completed",
+            remedy=f"`gput session visits {view['id']}` shows what happened.",
+        )  # fmt: skip
 
 
 @app.command("list")
@@ -94,9 +114,11 @@ def watch(session: Session, url: UrlOption, key: KeyOption) -> None:
 
 
 @app.command()
-def wait(session: Session, url: UrlOption, key: KeyOption, fmt: FormatOption = Format.TABLE) -> None:
-    """Wait for the end; exit code 1 unless the session completes."""
-    _finish(connect(url, key, lambda client: client.wait(session)), fmt, must_complete=True)
+def wait(
+    session: Session, url: UrlOption, key: KeyOption, timeout: TimeoutOption = None, fmt: FormatOption = Format.TABLE
+) -> None:
+    """Wait for the end (or a pause); exit code 1 unless the session completes."""
+    _finish(connect(url, key, lambda client: _end(client, session, timeout)), fmt, must_complete=True)
 
 
 def _action(name: str, summary: str) -> None:
@@ -109,7 +131,15 @@ def _action(name: str, summary: str) -> None:
 
 _action("pause", "Pause after the visit under way, with a sealed checkpoint.")
 _action("resume", "Continue a paused session.")
-_action("cancel", "End a session; the visit under way is recalled and the GPU wiped.")
+
+
+@app.command()
+def cancel(
+    session: Session, url: UrlOption, key: KeyOption, yes: YesOption = False, fmt: FormatOption = Format.TABLE
+) -> None:
+    """End a session for good; the visit under way is recalled and the GPU wiped."""
+    confirm(f"Cancel {session} for good?", yes)
+    show(connect(url, key, lambda client: client.act(session, "cancel")), fmt)
 
 
 @app.command()
@@ -120,6 +150,9 @@ def export(
     output: Annotated[Path, typer.Option("-o", "--output")] = Path("model.safetensors"),
 ) -> None:
     """Fetch the finished model, as its output policy allows."""
+    writable(output.absolute().parent)
+    if output.is_dir():
+        raise BadRequest(f"{output} is a folder", code="cannot-write", remedy="Name a file with -o.")
     connect(url, key, lambda client: client.model(session, output))
     say(f"wrote {output}")
 
@@ -133,7 +166,12 @@ def receipts(
     output: Annotated[Path, typer.Option("-o", "--output")] = Path("receipts"),
 ) -> None:
     """Fetch all receipts and the log into a folder for `gput receipts verify`."""
-    from gput.receipts import save
+    from gput.receipts import TRUST, save
 
+    missing = [name for name in TRUST if not (trust / name).is_file()]
+    if missing:
+        remedy = "Name the folder that holds the roots you believe, for instance DEMO/services/trust."
+        raise BadRequest(f"{trust} lacks {', '.join(missing)}", code="no-trust", remedy=remedy)
+    writable(output)
     connect(url, key, lambda client: save(client, session, output, trust))
     say(f"wrote {output}; verify with: gput receipts verify {output}")

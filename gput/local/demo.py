@@ -13,6 +13,7 @@ from gput.client import AsyncClient
 from gput.local import corpus
 from gput.local.installation import HolderSpec, Installation
 from gput.local.job import Job, Plan, Say, policy_text
+from shared.claims.archive import Archive
 from shared.errors import ConfigurationError, GputError
 
 HOLDERS = ("north", "city", "harbour")
@@ -48,16 +49,23 @@ class Demo:
         await asyncio.to_thread(self.installation.prepare)
         keys = {name: self.installation.holder_key(name).public for name in HOLDERS}
         job = self._job = Job(self.folder, self.plan, keys, self.say)
-        async with asyncio.TaskGroup() as tasks:  # the program is built while agent and platform start
-            tasks.create_task(self.installation.start_base())
-            building = tasks.create_task(job.build(folders["held-out"]))
-        archive = building.result()
+        archive = await self._build_and_start_base(job, folders["held-out"])
         for spec in self.installation.holders:
             self._write_policy(spec, f'digests = ["{archive.digest.hex()}"]')
         await self.installation.start()
         url = self.installation.services["orchestrator"].url
         self._client = AsyncClient(url, self.installation.owner_key)
         self.session = await job.submit_or_resume(self._client, archive)
+
+    async def _build_and_start_base(self, job: Job, held_out: Path) -> Archive:
+        """The program is built while agent and platform start."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.installation.start_base())
+                building = tasks.create_task(job.build(held_out))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # the first one ended the others
+        return building.result()
 
     def _write_policy(self, spec: HolderSpec, programs: str) -> None:
         if spec.policy is not None:

@@ -85,7 +85,14 @@ class Installation:
     async def start(self) -> None:
         """Start what does not run; the holders side by side."""
         await self.start_base()
-        await asyncio.gather(*(self._ensure(f"holder-{h.name}", "data_holder", self._holder(h)) for h in self.holders))
+        starts = (self._ensure(f"holder-{h.name}", "data_holder", self._holder(h)) for h in self.holders)
+        starting = [asyncio.ensure_future(start) for start in starts]
+        try:
+            await asyncio.gather(*starting)
+        finally:  # when one fails, none may come up after `stop`
+            for start in starting:
+                start.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
 
     async def stop(self) -> None:
         """Stop everything: the orchestrator first, while it can still seal a checkpoint, then all others together."""

@@ -76,7 +76,9 @@ class Job:
         if not self.program.exists():
             self.say("building the training program (torch.export) …")
             options = [f"--option={name}={value}" for name, value in self.plan.program_options.items()]
-            await run_module("gput", "program", "build", "gpt2", "-o", str(self.program), *options)
+            partial = self.program.with_suffix(".part")  # an interrupted build must not look like a program
+            await run_module("gput", "program", "build", "gpt2", "-o", str(partial), *options)
+            partial.replace(self.program)
         archive = open_archive(self.program.read_bytes())
         if not self.held_out.exists():
             await asyncio.to_thread(self._write_held_out, held_out, archive)
@@ -91,7 +93,7 @@ class Job:
             count = min(self.plan.validation_records, dataset.records)
             out = bytearray(count * dataset.record_bytes)
             dataset.read_into(CursorRange(start=0, count=count, order="shuffled", seed=7), memoryview(out))
-        self.held_out.write_bytes(out)
+        _write(self.held_out, bytes(out))
 
     def manifest(self, archive: Archive) -> Manifest:
         """What the holders are asked to approve."""
@@ -134,8 +136,11 @@ class Job:
             await client.enrol(name, key)
         await client.upload_program(self.program.read_bytes())
         await client.upload_validation(self.held_out.read_bytes())
-        view = await client.submit(self.manifest(archive))
-        self.state.write_text(json.dumps({"session": view["id"], "plan": asdict(self.plan)}, indent=2) + "\n")
+        manifest = self.manifest(archive)
+        # The same manifest again is the same session: an interruption right after the call submits nothing twice.
+        view = await client.submit(manifest, idempotency_key=f"demo-{sha256(manifest.canonical()).hex()}")
+        state = {"session": view["id"], "plan": asdict(self.plan)}
+        _write(self.state, json.dumps(state, indent=2).encode() + b"\n")
         return str(view["id"])
 
     async def _resume(self, client: AsyncClient) -> str:
@@ -159,6 +164,13 @@ class Job:
         checked = json.loads(await run_module("gput.local.plain_check", str(self.folder)))
         visits = await client.items(f"sessions/{session}/visits")
         return {"view": view, "visits": visits, "links": [], "receipts": receipts, "check": checked}
+
+
+def _write(path: Path, content: bytes) -> None:
+    """The whole file or none."""
+    partial = path.with_name(path.name + ".part")
+    partial.write_bytes(content)
+    partial.replace(path)
 
 
 def policy_text(plan: Plan, programs: str) -> str:

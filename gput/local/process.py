@@ -54,14 +54,21 @@ class Service:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         # A session of its own keeps the terminal's Ctrl-C from it: the launcher stops the services in their order.
         with self.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                env=self._environment,
-                start_new_session=True,
+            starting = asyncio.ensure_future(
+                asyncio.create_subprocess_exec(
+                    *self._command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=log,
+                    env=self._environment,
+                    start_new_session=True,
+                )
             )
+            try:
+                self._process = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                self._process = await starting  # so that `stop` finds it
+                raise
         try:
             self.ready = await asyncio.wait_for(self._ready_line(), READY_TIMEOUT_S)
         except TimeoutError:
