@@ -59,7 +59,9 @@ async def test_another_manifest_than_the_shown_one_cannot_be_approved(new_world:
         session = await world.submit()
         operator = world.operator("city")
         await operator.request(session)
-        answer = await operator.post(f"requests/{session}/approve", {"manifest": "ab" * 32, "dataset": "ehr"}, expect=409)
+        answer = await operator.post(
+            f"requests/{session}/approve", {"manifest": "ab" * 32, "dataset": "ehr"}, expect=409
+        )
         assert answer["code"] == "manifest-changed"
 
 
@@ -68,7 +70,9 @@ async def test_an_approval_of_another_manifest_is_refused_by_the_orchestrator(ne
         session = await world.submit()
         key = world.key("city")
         document = json_bytes(
-            Approval(session=session, holder="city", manifest="ab" * 32, decision="approve", at=1).model_dump(mode="json")
+            Approval(session=session, holder="city", manifest="ab" * 32, decision="approve", at=1).model_dump(
+                mode="json"
+            )
         )
         signature = base64.b64encode(key.sign("gput/approval", document)).decode()
         signed = Signed(document=base64.b64encode(document).decode(), signature=signature)
@@ -92,9 +96,7 @@ async def test_a_refusal_ends_the_session_without_a_quorum(new_world: NewWorld) 
     async with new_world(approve="manual") as world:
         session = await world.submit()
         await world.operator("harbour").decide(session, "refuse", reason="not our kind of study")
-        view = await world.until(
-            session, lambda v: any(h["decision"] == "refuse" for h in v["holders"]), seconds=10
-        )
+        view = await world.until(session, lambda v: any(h["decision"] == "refuse" for h in v["holders"]), seconds=10)
         await _decide_all(world, session, "city", "north")
         await asyncio.sleep(0.3)
         view = await world.owner.session(session)

@@ -11,43 +11,44 @@ from world_material import Material, disguises, leaks
 from world_recorder import recording
 from world_recording import Recording
 
-O, A, P = "orchestrator", "agent", "platform"
+ORCH, A, P = "orchestrator", "agent", "platform"
 CITY = "holder-city"
 COMMANDS = "/ports/orchestrator/commands"
 
 # Where the orchestrator dies: each edge of design 4.3 that leaves the house, before the peer hears of it and after it has answered.
 ORCHESTRATOR_POINTS = [
-    Point(O, A, "/spdm", "before"),
-    Point(O, A, "/spdm", "after", 5),
-    Point(O, A, COMMANDS, "after", command="InitSession"),
-    Point(O, A, COMMANDS, "after", command="SetReady"),
-    Point(CITY, O, "/channels", "after"),
-    Point(O, A, COMMANDS, "before", command="InstallGrant"),
-    Point(O, A, COMMANDS, "after", 2, command="InstallGrant"),
-    Point(O, P, "/mux", "before", 3),
-    Point(O, P, "/mux", "after", 4),
+    Point(ORCH, A, "/spdm", "before"),
+    Point(ORCH, A, "/spdm", "after", 5),
+    Point(ORCH, A, COMMANDS, "after", command="InitSession"),
+    Point(ORCH, A, COMMANDS, "after", command="SetReady"),
+    Point(CITY, ORCH, "/channels", "after"),
+    Point(ORCH, A, COMMANDS, "before", command="InstallGrant"),
+    Point(ORCH, A, COMMANDS, "after", 2, command="InstallGrant"),
+    Point(ORCH, P, "/mux", "before", 3),
+    Point(ORCH, P, "/mux", "after", 4),
     Point(CITY, A, "/copy", "before"),
     Point(CITY, A, "/copy", "after", 2),
-    Point(CITY, O, "/report", "before"),
-    Point(CITY, O, "/report", "after"),
-    Point(O, A, COMMANDS, "before", command="Measure"),
-    Point(O, A, COMMANDS, "after", 3, command="Measure"),
-    Point(O, A, COMMANDS, "before", 2, command="Train"),
-    Point(O, A, COMMANDS, "after", 2, command="Train"),
-    Point(O, A, COMMANDS, "after", 2, command="Evaluate"),
-    Point(O, A, COMMANDS, "before", 2, command="Commit"),
-    Point(O, A, COMMANDS, "after", 2, command="Commit"),
-    Point(O, A, COMMANDS, "after", 6, command="Commit"),
-    Point(O, A, COMMANDS, "after", command="Checkpoint"),
-    Point(O, A, COMMANDS, "after", command="Export"),
-    Point(O, A, COMMANDS, "before", command="EndSession"),
+    Point(CITY, ORCH, "/report", "before"),
+    Point(CITY, ORCH, "/report", "after"),
+    Point(ORCH, A, COMMANDS, "before", command="Measure"),
+    Point(ORCH, A, COMMANDS, "after", 3, command="Measure"),
+    Point(ORCH, A, COMMANDS, "before", 2, command="Train"),
+    Point(ORCH, A, COMMANDS, "after", 2, command="Train"),
+    Point(ORCH, A, COMMANDS, "after", 2, command="Evaluate"),
+    Point(ORCH, A, COMMANDS, "before", 2, command="Commit"),
+    Point(ORCH, A, COMMANDS, "after", 2, command="Commit"),
+    Point(ORCH, A, COMMANDS, "after", 6, command="Commit"),
+    Point(ORCH, A, COMMANDS, "after", command="Checkpoint"),
+    Point(ORCH, A, COMMANDS, "after", command="Export"),
+    Point(ORCH, A, COMMANDS, "before", command="EndSession"),
 ]
 QUICK = {5, 8, 10, 12, 16, 18, 19}
 
 
 def _marked(points: list[Point], quick: set[int]) -> list[object]:
     return [
-        pytest.param(point, id=str(point), marks=() if i in quick else pytest.mark.slow) for i, point in enumerate(points)
+        pytest.param(point, id=str(point), marks=() if i in quick else pytest.mark.slow)
+        for i, point in enumerate(points)
     ]
 
 
@@ -68,7 +69,7 @@ async def _nothing_leaked(world: World, material: Material) -> None:
 async def test_orchestrator_killed(point: Point, new_world: NewWorld, recorded: Recording, material: Material) -> None:
     with recording() as recorder:
         async with new_world() as world:
-            trap = Trap(world, point, crash(world, O), recorder)
+            trap = Trap(world, point, crash(world, ORCH), recorder)
             session = await world.submit()
             await trap.done()
             await _same_end(world, session, recorded)
@@ -77,14 +78,14 @@ async def test_orchestrator_killed(point: Point, new_world: NewWorld, recorded: 
 
 
 HOLDER_POINTS = [
-    Point(CITY, O, "/approvals", "after"),
-    Point(CITY, O, "/channels", "after"),
+    Point(CITY, ORCH, "/approvals", "after"),
+    Point(CITY, ORCH, "/channels", "after"),
     Point(CITY, A, "/copy", "before"),
     Point(CITY, A, "/copy", "after"),
     Point(CITY, A, "/copy", "after", 2),
-    Point(CITY, O, "/report", "before"),
-    Point(CITY, O, "/report", "after"),
-    Point(O, A, COMMANDS, "before", 2, command="Train"),
+    Point(CITY, ORCH, "/report", "before"),
+    Point(CITY, ORCH, "/report", "after"),
+    Point(ORCH, A, COMMANDS, "before", 2, command="Train"),
 ]
 
 
@@ -103,7 +104,7 @@ async def test_holder_killed(point: Point, new_world: NewWorld, recorded: Record
 @pytest.mark.parametrize("moment", [2, pytest.param(5, marks=pytest.mark.slow)])
 async def test_gpu_wiped_in_mid_session_is_restored(moment: int, new_world: NewWorld, recorded: Recording) -> None:
     async with new_world(own_gpu=True) as world:
-        point = Point(O, A, COMMANDS, "after", moment, command="Train")
+        point = Point(ORCH, A, COMMANDS, "after", moment, command="Train")
         with recording() as recorder:
             trap = Trap(world, point, crash(world, A), recorder)
             session = await world.submit()
@@ -117,9 +118,9 @@ async def test_everything_killed_at_once(new_world: NewWorld, recorded: Recordin
     async with new_world() as world:
 
         async def blackout() -> None:
-            names = [O, P, *(f"holder-{name}" for name in world.holders)]
+            names = [ORCH, P, *(f"holder-{name}" for name in world.holders)]
             await asyncio.gather(*(world[name].kill() for name in names))
-            for name in (P, O, *names[2:]):
+            for name in (P, ORCH, *names[2:]):
                 await world[name].start()
 
         with recording() as recorder:
@@ -134,7 +135,7 @@ async def test_stopped_cleanly_and_started_again(new_world: NewWorld, recorded: 
     async with new_world() as world:
         session = await world.submit()
         await world.until(session, lambda view: view["visits_closed"] >= 2)
-        await world[O].restart()
+        await world[ORCH].restart()
         await _same_end(world, session, recorded)
 
 
@@ -158,8 +159,8 @@ async def test_paused_restarted_and_resumed(new_world: NewWorld, recorded: Recor
         await world.until(session, lambda view: view["visits_closed"] >= 1)
         await world.owner.act(session, "pause")
         await world.until(session, lambda view: view["phase"] == "PAUSED")
-        await world[O].kill()
-        await world[O].start()
+        await world[ORCH].kill()
+        await world[ORCH].start()
         assert (await world.owner.session(session))["phase"] == "PAUSED"
         await world.owner.act(session, "resume")
         await _same_end(world, session, recorded)
@@ -169,10 +170,10 @@ async def test_twice_in_a_row(new_world: NewWorld, recorded: Recording) -> None:
     """A second crash while the first is still being recovered from."""
     async with new_world() as world:
         with recording() as recorder:
-            first = Trap(world, Point(CITY, O, "/report", "before"), crash(world, O), recorder)
+            first = Trap(world, Point(CITY, ORCH, "/report", "before"), crash(world, ORCH), recorder)
             session = await world.submit()
             await first.done()
-            second = Trap(world, Point(O, A, "/spdm", "after", 4), crash(world, O), recorder)
+            second = Trap(world, Point(ORCH, A, "/spdm", "after", 4), crash(world, ORCH), recorder)
             await second.done()
             await _same_end(world, session, recorded)
         assert recorder.reused == []

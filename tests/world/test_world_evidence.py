@@ -81,7 +81,9 @@ async def test_everything_that_people_see_names_the_backend(new_world: NewWorld)
         for receipt in await world.owner.items(f"sessions/{session}/receipts"):
             assert receipt["receipt"]["profile"] == "gput/receipt/1"
         assert (await world.operator("city").get("identity"))["backend"] == "EMULATED"
-        trust = (world.folder / "trust" / "gpu-roots.pem").read_bytes() + (world.folder / "trust" / "cpu-roots.pem").read_bytes()
+        trust = (world.folder / "trust" / "gpu-roots.pem").read_bytes() + (
+            world.folder / "trust" / "cpu-roots.pem"
+        ).read_bytes()
         from cryptography.x509 import load_pem_x509_certificates
 
         assert all("EMULATED" in c.subject.rfc4514_string() for c in load_pem_x509_certificates(trust))

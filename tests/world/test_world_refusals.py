@@ -19,7 +19,11 @@ TABLE: list[tuple[str, dict[str, Any], str]] = [
     ("unknown-weights", {"initial_weights": "cd" * 32}, "initial_weights"),
     ("unknown-validation-dataset", {"validation": Validation(dataset="ef" * 32, records=4)}, "validation.dataset"),
     ("buffer-too-small", {"buffer_bytes": 4096, "steps_per_visit": 30}, "buffer_bytes"),
-    ("party-not-enrolled", {"roster": (RosterEntry(holder="stranger", key="12" * 32, evidence=EMULATED),)}, "roster.0.holder"),
+    (
+        "party-not-enrolled",
+        {"roster": (RosterEntry(holder="stranger", key="12" * 32, evidence=EMULATED),)},
+        "roster.0.holder",
+    ),
     ("key-mismatch", {"roster": (RosterEntry(holder="city", key="12" * 32, evidence=EMULATED),)}, "roster.0.key"),
 ]
 
@@ -82,7 +86,9 @@ async def test_a_manifest_signed_by_another_is_refused(enrolled: World) -> None:
 async def _submit_raw(world: World, document: bytes, signer: str = "owner") -> None:
     signature = world.key(signer).sign("gput/manifest", document)
     signed = Signed(document=b64encode(document).decode(), signature=b64encode(signature).decode())
-    await world.owner._peer.post_json("/v1/sessions", signed.model_dump(mode="json"), idempotency_key="raw-" + signature.hex())
+    await world.owner._peer.post_json(
+        "/v1/sessions", signed.model_dump(mode="json"), idempotency_key="raw-" + signature.hex()
+    )
 
 
 async def test_emulated_evidence_is_refused_by_an_orchestrator_that_does_not_allow_it(new_world: Any) -> None:

@@ -54,7 +54,7 @@ def test_model_is_exported_and_is_the_committed_one(recorded: Recording, materia
 def test_receipts_verify_offline_and_name_the_backend(recorded: Recording) -> None:
     found = recorded.receipts
     assert (found.receipts, found.backends) == (VISITS, ("EMULATED",))
-    assert found.holders == {holder: ROUNDS for holder in HOLDERS}
+    assert found.holders == dict.fromkeys(HOLDERS, ROUNDS)
     assert found.records == VISITS * STEPS * BATCH
 
 

@@ -1,6 +1,6 @@
 """The whole system in one process: agent, platform, orchestrator and holders with real keys and files, joined by a programmable wire.
 
-Knows the services by their factories and settings only. A test steers it through the owner's client, the holders' operator APIs and the wire.
+Knows the services by their factories and settings only. A test steers it through the owner's client, the operators' APIs and the wire.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ class World:
 
     def _evidence(self, cvm: str, owner: Incarnation) -> EmulatedProvider:
         token = (self.folder / "cvms" / f"{cvm}.token").read_text()
-        return EmulatedProvider(f"{url('platform')}/cvms/{cvm}", token, transport=Link(self.wire, cvm, "platform", owner))
+        return EmulatedProvider(
+            f"{url('platform')}/cvms/{cvm}", token, transport=Link(self.wire, cvm, "platform", owner)
+        )
 
     # --------------------------------------------------------------- services
 
@@ -157,7 +159,9 @@ class World:
         await asyncio.gather(*(self[f"holder-{name}"].start() for name in self.holders))
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
         self.wire.hooks.clear()
         await self.owner.close()
         for name in ("orchestrator", *(f"holder-{n}" for n in self.holders), "platform", "agent"):

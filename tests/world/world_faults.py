@@ -35,7 +35,9 @@ class Point:
 class Trap:
     """Springs once at a point: `act` runs in a task of its own, outside every service."""
 
-    def __init__(self, world: World, point: Point, act: Callable[[], Awaitable[None]], recorder: Recorder | None = None) -> None:
+    def __init__(
+        self, world: World, point: Point, act: Callable[[], Awaitable[None]], recorder: Recorder | None = None
+    ) -> None:
         self._world, self._point, self._act, self._recorder = world, point, act, recorder
         self._seen = 0
         self._outside = contextvars.copy_context()

@@ -1,4 +1,4 @@
-"""What every world is made of: one manufactured installation, one small program, private records with planted canaries. Knows no service."""
+"""What every world is made of: a manufactured installation, a small program, private records with canaries. Knows no service."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ class Material:
 
     def manifest(self, holders: Iterable[str] = HOLDERS, **changes: Any) -> Manifest:
         """The session that most tests run: every holder, two rounds of three steps."""
-        roster = tuple(
-            RosterEntry(holder=name, key=self.keys[name].fingerprint, evidence=EMULATED) for name in holders
-        )
+        roster = tuple(RosterEntry(holder=name, key=self.keys[name].fingerprint, evidence=EMULATED) for name in holders)
         fields: dict[str, Any] = {
             "name": "study", "program": self.program, "roster": roster, "gpu_evidence": EMULATED,
             "orchestrator_evidence": EMULATED, "rounds": ROUNDS, "steps_per_visit": STEPS, "buffer_bytes": 8192,

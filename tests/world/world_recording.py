@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +66,10 @@ async def _record(folder: Path, material: Material, unit: GpuUnit, recorder: Rec
         view = await world.completed(session)
         heads.append(await world.owner.get(f"sessions/{session}/log/head"))
         proofs = [
-            (await world.owner.get(f"sessions/{session}/log/consistency", **{"from": a["size"], "to": b["size"]}))["path"]
-            for a, b in zip(heads, heads[1:], strict=False)
+            (await world.owner.get(f"sessions/{session}/log/consistency", **{"from": a["size"], "to": b["size"]}))[
+                "path"
+            ]
+            for a, b in itertools.pairwise(heads)
         ]
         await save(world.owner, session, folder / "receipts", folder / "trust")
         await world.owner.model(session, folder / "model.safetensors")
@@ -99,9 +102,9 @@ def _search_after_close(world: World, unit: GpuUnit, recorder: Recorder, memory:
 
     async def look(call: Call, deliver: Deliver) -> httpx2.Response:
         answer = await deliver(call)
-        if call.link == ("orchestrator", "agent") and call.path.endswith("/commands"):
-            if any(isinstance(command, CloseVisit) for command in recorder.batches[-1]):
-                memory.append([bytes(hbm.view(address, length)) for address, length in hbm.allocated()])
+        commands = recorder.batches[-1] if call.path.endswith("/commands") else []
+        if any(isinstance(command, CloseVisit) for command in commands):
+            memory.append([bytes(hbm.view(address, length)) for address, length in hbm.allocated()])
         return answer
 
     world.wire.hooks.append(look)

@@ -1,0 +1,189 @@
+"""Real processes: kill -9 of any of them in mid-session, then start again: the same model; and nothing of a record in their memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "world"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
+from test_gpu_scrub import descendants, held_by
+from test_gpu_scrub import windows as sparse_windows
+from world_material import HOLDERS, Material, make_material
+
+from gput.client import AsyncClient
+from gput.local.installation import HolderSpec, Installation
+
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
+ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+Act = Callable[["Stage"], Awaitable[None]]
+
+
+class Stage:
+    """One installation with its client; `launch` and `vanish` play the launcher's life and death."""
+
+    def __init__(self, folder: Path, material: Material) -> None:
+        self.folder, self.material = material.copy(folder), material
+        self.installation = self._installation()
+        self.session = ""
+
+    def _installation(self) -> Installation:
+        specs = [
+            HolderSpec(
+                name,
+                {"ehr": self.folder / f"holder-{name}" / "ehr.npz"},
+                self.folder / f"holder-{name}" / "policy.toml",
+            )
+            for name in HOLDERS
+        ]
+        return Installation(self.folder, specs, checkpoint_interval_s=0.2)
+
+    async def launch(self) -> None:
+        """Start what does not run, over the same files."""
+        await self.installation.start()
+
+    def pids(self) -> dict[str, int]:
+        return {name: service.pid for name, service in self.installation.services.items() if service.pid is not None}
+
+    def kill(self, *names: str) -> None:
+        """SIGKILL; the agent's compute processes are left to notice by themselves."""
+        for name, pid in self.pids().items():
+            if not names or name in names:
+                os.kill(pid, signal.SIGKILL)
+
+    async def gone(self, *names: str) -> None:
+        for name, service in self.installation.services.items():
+            if not names or name in names:
+                await asyncio.wait_for(service.ended(), 10)
+
+    async def client(self) -> AsyncClient:
+        return AsyncClient(self.installation.services["orchestrator"].url, self.installation.owner_key)
+
+    async def submit(self) -> None:
+        async with await self.client() as owner:
+            for name in HOLDERS:
+                await owner.enrol(name, self.material.keys[name].public)
+            await owner.upload_program(self.material.archive)
+            await owner.upload_weights(self.material.weights)
+            await owner.upload_validation(self.material.validation)
+            self.session = (await owner.submit(self.material.manifest(rounds=4)))["id"]
+
+    async def until(self, condition: Callable[[Any], bool], seconds: float = 60.0) -> Any:
+        deadline = time.monotonic() + seconds
+        async with await self.client() as owner:
+            while True:
+                view = await owner.session(self.session)
+                if condition(view):
+                    return view
+                assert time.monotonic() < deadline, view
+                assert view["phase"] not in ENDED, view
+                await asyncio.sleep(0.02)
+
+    async def end(self) -> Any:
+        view = await self.until(lambda view: view["phase"] in ENDED)
+        assert view["phase"] == "COMPLETED", view["failure"]
+        return view
+
+
+@asynccontextmanager
+async def _stage(folder: Path, material: Material) -> AsyncIterator[Stage]:
+    stage = Stage(folder, material)
+    try:
+        await stage.launch()
+        yield stage
+    finally:
+        await stage.installation.stop()
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    return make_material(tmp_path_factory.mktemp("material") / "installation")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(material: Material, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The model digest of a session that nothing happened to; its processes are searched and counted on the way."""
+    return asyncio.run(_undisturbed(tmp_path_factory.mktemp("undisturbed") / "stage", material))
+
+
+async def _undisturbed(folder: Path, material: Material) -> str:
+    async with _stage(folder, material) as stage:
+        await stage.submit()
+        view = await stage.end()
+        agent = stage.pids()["agent"]
+        watched = [agent, *descendants(agent)]
+        assert len(watched) >= 2, "agent and compute process"
+        for holder, canary in material.canaries.items():
+            found = {pid: held_by([pid], sparse_windows(canary)) for pid in watched}
+            assert not any(found.values()), f"{holder}'s record is left in the GPU's processes (agent first): {found}"
+        orchestrator = [stage.pids()["orchestrator"], stage.pids()["platform"]]
+        for canary in material.canaries.values():
+            assert held_by(orchestrator, sparse_windows(canary)) == 0
+        everybody = [pid for root in stage.pids().values() for pid in (root, *descendants(root))]
+    left = [pid for pid in everybody if _runs(pid)]
+    assert not left, "nothing is left running"
+    return str(view["model"]["digest"])
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def test_a_session_leaves_no_record_in_memory_and_nothing_running(undisturbed: str) -> None:
+    assert len(undisturbed) == 64
+
+
+async def _orchestrator_dies(stage: Stage) -> None:
+    stage.kill("orchestrator")
+    await stage.gone("orchestrator")
+    # A new orchestrator listens elsewhere; holders are told by their settings, so they start again as well.
+    stage.kill(*(f"holder-{name}" for name in HOLDERS))
+    await stage.gone(*(f"holder-{name}" for name in HOLDERS))
+    await stage.launch()
+
+
+async def _holder_dies(stage: Stage) -> None:
+    stage.kill("holder-harbour")
+    await stage.gone("holder-harbour")
+    await stage.launch()
+
+
+async def _everything_dies(stage: Stage) -> None:
+    below = descendants(stage.pids()["agent"])
+    stage.kill()
+    await stage.gone()
+    for _ in range(500):
+        if not any(_runs(pid) for pid in below):
+            break
+        await asyncio.sleep(0.02)
+    assert not [pid for pid in below if _runs(pid)], "compute processes die with their agent"
+    stage.installation = stage._installation()  # the launcher is new as well
+    await stage.launch()
+
+
+@pytest.mark.parametrize(
+    ("act", "visits"), [(_orchestrator_dies, 3), (_holder_dies, 1), (_everything_dies, 4)],
+    ids=["orchestrator", "holder", "everything"],
+)  # fmt: skip
+async def test_killed_in_mid_session(
+    act: Act, visits: int, tmp_path: Path, material: Material, undisturbed: str
+) -> None:
+    async with _stage(tmp_path / "stage", material) as stage:
+        await stage.submit()
+        await stage.until(lambda view: view["visits_closed"] >= visits)
+        await act(stage)
+        view = await stage.end()
+        assert view["model"]["digest"] == undisturbed
