@@ -11,7 +11,8 @@ sys.path[:0] = [str(WORLD), str(Path(__file__).parent)]
 
 # The world's fixtures are defined once, beside the world; a conftest has no importable name of its own.
 _spec = importlib.util.spec_from_file_location("world_fixtures", WORLD / "conftest.py")
-assert _spec is not None and _spec.loader is not None
+assert _spec is not None
+assert _spec.loader is not None
 _fixtures = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_fixtures)
 

@@ -1,0 +1,238 @@
+"""A service that cannot start says which thing, why, and what to do, in two lines, and ends with the exit code of the family."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from data_holder.api import create_app as holder_app
+from data_holder.settings import HolderSettings
+from gpu_agent.api import create_app as agent_app
+from gpu_agent.platform.api import create_platform_app
+from gpu_agent.platform.settings import PlatformSettings
+from gpu_agent.settings import AgentSettings
+from gput.local.installation import GPU, HolderSpec, Installation, to_toml
+from orchestrator.app import create_app as orchestrator_app
+from orchestrator.settings import OrchestratorSettings
+from shared.service.server import service_main
+
+SERVICES: dict[str, tuple[Any, Any]] = {
+    "agent": (AgentSettings, agent_app), "platform": (PlatformSettings, create_platform_app),
+    "orchestrator": (OrchestratorSettings, orchestrator_app), "holder": (HolderSettings, holder_app),
+}  # fmt: skip
+NOWHERE = "http://127.0.0.1:9"
+REFUSED, CONFIGURATION, UNAVAILABLE = 4, 2, 6
+
+
+class Started(Exception):
+    """The service would have started."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A manufactured installation that every case copies."""
+    folder = tmp_path_factory.mktemp("made") / "installation"
+    Installation(folder, [HolderSpec("city", {})]).prepare()
+    return folder
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "it"))
+
+
+def settings_of(service: str, place: Path) -> dict[str, Any]:
+    evidence = lambda cvm: {  # noqa: E731 (two users, three lines)
+        "evidence": f"emulated:{NOWHERE}/cvms/{cvm}", "evidence_token_file": place / "cvms" / f"{cvm}.token",
+        "trust_dir": place / "trust", "allow_emulated": True,
+    }  # fmt: skip
+    return {
+        "agent": {"data_dir": place / "agent", "device_dir": place / "devices" / GPU,
+                  "platform_key": place / "platform" / "mux.pub", "hbm_bytes": 1 << 28},
+        "platform": {"data_dir": place, "agent_url": NOWHERE, "orchestrator_key": place / "orchestrator" / "orchestrator.pub"},
+        "orchestrator": {"data_dir": place / "orchestrator", "owner_keys": place / "owners", "agent_url": NOWHERE,
+                         "platform_url": NOWHERE, **evidence("orchestrator")},
+        "holder": {"name": "city", "data_dir": place / "holder-city", "orchestrator_url": NOWHERE, **evidence("holder-city")},
+    }[service]  # fmt: skip
+
+
+def start(service: str, place: Path, toml: str) -> int:
+    """Exactly what the process's main does, up to the point where it would serve."""
+    kind, create = SERVICES[service]
+    config = place / "config.toml"
+    config.write_text(toml)
+
+    def factory(settings: Any, base_url: str) -> FastAPI:
+        create(settings, base_url)
+        raise Started
+
+    return service_main(kind, factory, ["--config", str(config)])
+
+
+def refused(capsys: Any, service: str, place: Path, changes: Mapping[str, Any]) -> tuple[int, str]:
+    merged = {**settings_of(service, place), **changes}
+    code = start(service, place, to_toml({key: value for key, value in merged.items() if value is not None}))
+    return code, _two_lines(capsys)
+
+
+def _two_lines(capsys: Any) -> str:
+    captured = capsys.readouterr()
+    lines = [line for line in captured.err.splitlines() if not line.startswith("{") and "EMULATED" not in line]
+    assert captured.out == "", "no ready line"
+    assert len([line for line in lines if line.startswith("error: ")]) == 1, captured.err
+    assert len([line for line in lines if line.startswith("remedy: ")]) == 1, captured.err
+    assert "Traceback" not in captured.err
+    return "\n".join(line for line in lines if line.startswith(("error: ", "remedy: ")))
+
+
+EVERYWHERE = sorted(SERVICES)
+
+
+@pytest.mark.parametrize("service", EVERYWHERE)
+def test_busy_port(service: str, place: Path, capsys: Any) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        code, said = refused(capsys, service, place, {"port": port})
+    assert code == CONFIGURATION
+    assert str(port) in said
+
+
+@pytest.mark.parametrize("service", EVERYWHERE)
+def test_database(service: str, place: Path, capsys: Any) -> None:
+    code, said = refused(capsys, service, place, {"database_url": "postgresql://u:sekrit@127.0.0.1:1/gput"})
+    assert code == UNAVAILABLE
+    assert "gput at 127.0.0.1" in said
+    assert "sekrit" not in said
+    damaged = place / "damaged.db"
+    damaged.write_bytes(b"no database at all, but long enough to be one " * 99)
+    code, said = refused(capsys, service, place, {"database_url": f"sqlite:///{damaged}"})
+    assert code == CONFIGURATION
+    assert "damaged.db" in said
+    assert damaged.read_bytes().startswith(b"no database"), "it is left as it was"
+    code, said = refused(capsys, service, place, {"database_url": "mysql://h/gput"})
+    assert code == CONFIGURATION
+    assert "mysql" in said
+
+
+@pytest.mark.parametrize("service", EVERYWHERE)
+def test_newer_schema(service: str, place: Path, capsys: Any) -> None:
+    file = place / "newer.db"
+    with pytest.raises(Started):
+        _pass_started(service, place, {"database_url": f"sqlite:///{file}"})
+    with sqlite3.connect(file) as connection:
+        tables = [
+            name
+            for (name,) in connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%schema%'"
+            )
+        ]
+        for name in tables:
+            connection.execute(f"UPDATE {name} SET version_num = '9999'")
+    code, said = refused(capsys, service, place, {"database_url": f"sqlite:///{file}"})
+    assert code == CONFIGURATION
+    assert "newer version" in said
+    assert "9999" in said
+
+
+def _pass_started(service: str, place: Path, changes: Mapping[str, Any]) -> None:
+    kind, create = SERVICES[service]
+    create(kind(**{**settings_of(service, place), **changes}), NOWHERE)
+    raise Started
+
+
+@pytest.mark.parametrize("service", EVERYWHERE)
+def test_configuration_file(service: str, place: Path, capsys: Any) -> None:
+    assert start(service, place, "data_dir = [\n") == CONFIGURATION
+    assert "config.toml is not TOML" in _two_lines(capsys)
+    code, said = refused(capsys, service, place, {"data_dirr": "/tmp"})
+    assert code == CONFIGURATION
+    assert "there is no setting data_dirr" in said
+    code, said = refused(capsys, service, place, {"data_dir": None})
+    assert code == CONFIGURATION
+    assert "data_dir" in said
+
+
+FILES: list[tuple[str, str, Any, str]] = [
+    ("agent", "device_dir", "/nonexistent", "/nonexistent/leaf.pem"),
+    ("agent", "platform_key", "/nonexistent", "/nonexistent"),
+    ("agent", "platform_key", "JUNK", "junk"),
+    ("agent", "hbm_bytes", 1 << 60, "hbm_bytes"),
+    ("agent", "data_dir", "JUNK", "junk"),
+    ("platform", "state_dir", "/nonexistent", "/nonexistent"),
+    ("platform", "orchestrator_key", "/nonexistent", "/nonexistent"),
+    ("platform", "orchestrator_key", "JUNK", "junk"),
+    ("orchestrator", "trust_dir", "/nonexistent", "/nonexistent"),
+    ("orchestrator", "trust_dir", None, "trust"),
+    ("orchestrator", "evidence_token_file", "/nonexistent", "/nonexistent"),
+    ("orchestrator", "evidence", "tdx:x", "tdx"),
+    ("orchestrator", "owner_keys", "/nonexistent", "/nonexistent"),
+    ("orchestrator", "reader_tokens", "/nonexistent", "/nonexistent"),
+    ("orchestrator", "reader_tokens", "JUNK", "junk"),
+    ("orchestrator", "data_dir", "JUNK", "junk"),
+    ("holder", "trust_dir", "/nonexistent", "/nonexistent"),
+    ("holder", "trust_dir", None, "trust_dir"),
+    ("holder", "evidence_token_file", "/nonexistent", "/nonexistent"),
+    ("holder", "policy", "/nonexistent", "/nonexistent"),
+    ("holder", "policy", "JUNK", "junk"),
+    ("holder", "operator_keys", "/nonexistent", "/nonexistent"),
+    ("holder", "name", "../x", "name"),
+    ("holder", "data_dir", "JUNK", "junk"),
+]
+
+
+@pytest.mark.parametrize(("service", "setting", "value", "named"), FILES)
+def test_what_a_setting_points_at(service: str, setting: str, value: Any, named: str, place: Path, capsys: Any) -> None:
+    if value == "JUNK":
+        (place / "junk").write_text("neither key nor table = [")
+        value = place / "junk"
+    code, said = refused(capsys, service, place, {setting: value})
+    assert code == CONFIGURATION
+    assert named in said
+
+
+Break = Callable[[Path], object]
+DAMAGE: list[tuple[str, str, Break]] = [
+    ("orchestrator", "trust/cpu-roots.pem", lambda file: file.write_text("no certificate")),
+    ("orchestrator", "trust/gpu-roots.pem", lambda file: file.write_text("no certificate")),
+    ("orchestrator", "trust/reference.json", lambda file: file.write_text("{")),
+    ("orchestrator", "orchestrator/identity.pem", lambda file: file.write_text("no key")),
+    ("orchestrator", "orchestrator/identity.pem", lambda file: file.chmod(0o644)),
+    ("orchestrator", "owners/owner.pub", lambda file: file.write_text("no key")),
+    ("holder", "trust/cpu-roots.pem", lambda file: file.unlink()),
+    ("holder", "trust/reference.json", lambda file: file.write_text("[]")),
+    ("holder", "holder-city/identity.pem", lambda file: file.write_text("no key")),
+    ("agent", f"devices/{GPU}/leaf.pem", lambda file: file.chmod(0o644)),
+    ("agent", f"devices/{GPU}/leaf.pem", lambda file: file.write_text("no key")),
+    ("platform", "cvms/orchestrator.token", lambda file: file.unlink()),
+    ("platform", "platform/mux.pem", lambda file: file.write_text("no key")),
+    ("platform", "platform/cvms.json", lambda file: file.write_text("{")),
+    ("platform", "platform/cpu/chain.pem", lambda file: file.unlink()),
+]
+
+
+@pytest.mark.parametrize(("service", "file", "damage"), DAMAGE)
+def test_damaged_file(service: str, file: str, damage: Break, place: Path, capsys: Any) -> None:
+    (place / file).parent.mkdir(exist_ok=True)
+    if not (place / file).exists():
+        (place / file).write_text("")
+        (place / file).chmod(0o600)
+    damage(place / file)
+    code, said = refused(capsys, service, place, {})
+    assert code == CONFIGURATION
+    assert Path(file).name in said
+
+
+def test_owner_key_damaged_by_a_later_edit_is_named_and_the_others_stay(place: Path, capsys: Any) -> None:
+    (place / "owners" / "zzz.pub").write_bytes(b"\x00")
+    code, said = refused(capsys, "orchestrator", place, {})
+    assert code == CONFIGURATION
+    assert "zzz.pub" in said
