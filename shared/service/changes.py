@@ -9,6 +9,8 @@ import asyncio
 import contextlib
 import weakref
 
+ENDED_PAUSE_S = 0.01
+
 
 class Changes:
     """A version number that grows, and those who wait for it to."""
@@ -41,7 +43,11 @@ class Changes:
 
         Read `version` before reading the data, then wait on it: no change in between is missed.
         """
-        if self.version != seen or self.ended or timeout_s <= 0:
+        if self.version != seen or timeout_s <= 0:
+            return self.version
+        if self.ended:
+            # Never without letting others run: whoever waits in a loop for something else would hold up the stop itself.
+            await asyncio.sleep(min(timeout_s, ENDED_PAUSE_S))
             return self.version
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
