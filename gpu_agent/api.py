@@ -67,7 +67,9 @@ class GpuList(Claim):
 class MuxRequest(Claim):
     """Bind to `orchestrator`, `holder-X`, or null for nobody."""
 
-    port: Annotated[str, Field(pattern=r"^(orchestrator|holder-[a-z0-9][a-z0-9-]{0,62})$")] | None
+    port: Annotated[str, Field(pattern=r"^(orchestrator|holder-[a-z0-9][a-z0-9-]{0,62})$")] | None = Field(
+        examples=["orchestrator", "holder-hospital-a", None]
+    )
 
 
 class GpuUnit:

@@ -48,7 +48,7 @@ CvmName = Annotated[str, Path(pattern=rf"^{NAME.pattern}$")]
 class MuxRequest(Claim):
     """Bind to `orchestrator`, `holder-X`, or null for nobody."""
 
-    port: str | None
+    port: str | None = Field(examples=["orchestrator", "holder-hospital-a", None])
 
 
 class MuxAnswer(Claim):
@@ -68,14 +68,14 @@ class MuxList(Claim):
 class QuoteRequest(Claim):
     """64 bytes, hex."""
 
-    report_data: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+    report_data: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$", examples=["5f" * 64])]
 
 
 class DerivedKeyRequest(Claim):
     """`recipient`: raw one-time HPKE public key."""
 
-    label: Annotated[str, Field(min_length=1, max_length=120)]
-    recipient: Base64
+    label: Annotated[str, Field(min_length=1, max_length=120, examples=["gput/journal"])]
+    recipient: Base64 = Field(examples=["AAEC" * 405 + "AA=="])
 
 
 class DerivedKeyAnswer(Claim):

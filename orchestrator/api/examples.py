@@ -40,6 +40,14 @@ VISIT: dict[str, Any] = {
     "losses": [5.5, 5.3], "mean_loss": 5.4, "losses_released": True, "validation_before": 5.5, "validation_after": 5.2,
     "outcome": "closed", "reason": None, "receipt": 2, "durations": {"grant": 0.002}, "planned_at": 1795.0, "closed_at": 1796.0,
 }  # fmt: skip
+EVIDENCE: dict[str, Any] = {"kind": "tdx-quote", "quote": B64, "endorsements": ""}
+CHANNEL_REQUEST: dict[str, Any] = {"nonce": H64}
+CHANNEL_PROOF: dict[str, Any] = {"runtime_data": B64, "evidence": EVIDENCE, "one_time_key": SIGNED}
+REPORT: dict[str, Any] = {
+    "visit": V, "epoch": 5, "records": 80, "length": 5200, "commitment": H64, "timers": VISIT["timers"], "bytes_sent": 5300,
+    "next_key": SIGNED,
+}  # fmt: skip
+REFUSAL: dict[str, Any] = {"visit": V, "epoch": 5, "code": "data-missing", "detail": "The dataset is not there"}
 LOSS: dict[str, Any] = {"visit": V, "holder": "hospital-a", "step": 3, "loss": 5.1}
 RECEIPT: dict[str, Any] = {
     "index": 2, "visit": V, "holder": "hospital-a", "outcome": "closed", "cose": B64, "receipt": {"profile": "gput/receipt/1"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Body, Query
 
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Holder, Orchestrator, Parts, visible
@@ -18,6 +18,10 @@ from shared.names import SessionPhase
 from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, Inbox, VisitRefusal, VisitReport
 
 router = APIRouter(tags=["for holders"])
+ChannelRequestBody = Annotated[ChannelRequest, Body(examples=[ex.CHANNEL_REQUEST])]
+ChannelProofBody = Annotated[ChannelProof, Body(examples=[ex.CHANNEL_PROOF])]
+VisitReportBody = Annotated[VisitReport, Body(examples=[ex.REPORT])]
+VisitRefusalBody = Annotated[VisitRefusal, Body(examples=[ex.REFUSAL])]
 TAKEN = {"visit": ex.V, "phase": "AWAY"}
 
 
@@ -61,7 +65,7 @@ async def _wanted(parts: Orchestrator, book: Book, holder: str) -> list[dict[str
     "/v1/sessions/{session}/channels", summary="Attest the orchestrator", status_code=201,
     responses=ex.shows({"channel": ex.C, "runtime_data": ex.B64, "evidence": {}, "gpu_evidence": {}}, 201),
 )  # fmt: skip
-async def ask_channel(session: str, body: ChannelRequest, caller: Holder, parts: Parts) -> ChannelOffer:
+async def ask_channel(session: str, body: ChannelRequestBody, caller: Holder, parts: Parts) -> ChannelOffer:
     await visible(parts, caller, session)
     channels = parts.supervisor.channels(session)
     runner = parts.supervisor.runner(session)
@@ -77,7 +81,13 @@ async def ask_channel(session: str, body: ChannelRequest, caller: Holder, parts:
     "/v1/sessions/{session}/channels/{channel}", summary="Prove yourself; the channel opens",
     responses=ex.shows({"channel": ex.C, "state": "open"}),
 )  # fmt: skip
-async def prove_channel(session: str, channel: str, body: ChannelProof, caller: Holder, parts: Parts) -> ChannelState:
+async def prove_channel(
+    session: str,
+    channel: str,
+    body: ChannelProofBody,
+    caller: Holder,
+    parts: Parts,
+) -> ChannelState:
     await visible(parts, caller, session)
     row = await parts.library.party_by_key(caller.fingerprint)
     if row is None:
@@ -109,7 +119,7 @@ def _repeats_closed(row: dict[str, Any], word: Word) -> bool:
 
 
 @router.post("/v1/visits/{visit}/report", summary="Provisioned", status_code=202, responses=ex.shows(TAKEN, 202))
-async def report(visit: str, body: VisitReport, caller: Holder, parts: Parts) -> dict[str, Any]:
+async def report(visit: str, body: VisitReportBody, caller: Holder, parts: Parts) -> dict[str, Any]:
     return await _deliver(parts, caller.name, visit, body)
 
 
@@ -119,5 +129,5 @@ async def report(visit: str, body: VisitReport, caller: Holder, parts: Parts) ->
     status_code=202,
     responses=ex.shows(TAKEN, 202),
 )
-async def refusal(visit: str, body: VisitRefusal, caller: Holder, parts: Parts) -> dict[str, Any]:
+async def refusal(visit: str, body: VisitRefusalBody, caller: Holder, parts: Parts) -> dict[str, Any]:
     return await _deliver(parts, caller.name, visit, body)

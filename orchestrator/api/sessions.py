@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from orchestrator.api import examples as ex
@@ -21,6 +21,7 @@ from shared.service.signatures import Caller
 from shared.wire.visit import Signed
 
 router = APIRouter(tags=["sessions"])
+SignedBody = Annotated[Signed, Body(examples=[ex.SIGNED])]
 Wait = Annotated[float, Query(ge=0, le=30, description="Seconds to wait for news.")]
 
 
@@ -45,7 +46,7 @@ async def _answer(parts: Orchestrator, book: Book, status: int = 200) -> JSONRes
     responses=ex.shows(ex.SESSION, 201),
 )  # fmt: skip
 async def submit(
-    body: Signed, caller: Owner, parts: Parts, request: Request,
+    body: SignedBody, caller: Owner, parts: Parts, request: Request,
     gpu: Annotated[str | None, Query(description="GPU of the pool; the first by default.", max_length=63)] = None,
 ) -> Response:  # fmt: skip
     settings = parts.house.settings
@@ -140,7 +141,7 @@ async def cancel(session: str, caller: Owner, parts: Parts) -> Response:
     status_code=201,
     responses=ex.shows(ex.APPROVAL, 200, 201),
 )
-async def approve(session: str, body: Signed, caller: Holder, parts: Parts) -> Response:
+async def approve(session: str, body: SignedBody, caller: Holder, parts: Parts) -> Response:
     book = await visible(parts, caller, session)
     public_key = await _party_key(parts, caller)
     answer, created = await decide(book, parts.store, body, caller=caller.name, public_key=public_key)

@@ -167,3 +167,13 @@ def test_every_setting_says_what_it_is_for() -> None:
         if not field.description
     ]
     assert not silent
+
+
+def test_problem_codes_are_kebab_case() -> None:
+    stated = [
+        (name, code)
+        for name in product()
+        for code in re.findall(r'\bcode="([^"{}]*)"(?=\s*[,)])', (ROOT / name).read_text())
+    ]
+    assert len(stated) > 200
+    assert not [found for found in stated if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", found[1])]

@@ -121,17 +121,17 @@ def _collect(event: events.ScenarioFinished, found: Findings, seen: set[tuple[st
             response = interaction.response
             found.answers[recorder.label][response.status_code] += 1
             headers = {name.lower(): values[0] for name, values in response.headers.items()}
-            # An answer to HEAD or the like has no body; a stream may be cut.
-            fault = problem_fault(response.status_code, headers, response.text) if response.content else None
+            text = response.content.decode(errors="replace")  # some answers are bytes
+            fault = problem_fault(response.status_code, headers, text)
             if fault is not None:
-                found.failures.append(f"{recorder.label}: {response.status_code}: {fault}\n{response.text[:600]}")
+                found.failures.append(f"{recorder.label}: {response.status_code}: {fault}\n{text[:600]}")
         for check in recorder.checks.get(case_id, ()):
             if check.status is Status.FAILURE and check.failure_info is not None:
                 failure: Failure = check.failure_info.failure
                 kind = (recorder.label, check.name, failure.message.splitlines()[0] if failure.message else "")
                 if kind not in seen:
                     seen.add(kind)
-                    answer = interaction.response.text[:600] if interaction.response is not None else "no answer"
+                    answer = interaction.response.content[:600] if interaction.response is not None else "no answer"
                     found.failures.append(
                         f"{recorder.label}: {check.name}: {failure.title}\n{failure.message}\n"
                         f"{check.failure_info.code_sample}\n{answer}"

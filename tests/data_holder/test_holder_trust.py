@@ -134,3 +134,10 @@ async def test_a_gpu_report_for_another_channels_challenge_opens_no_channel(star
             await running.holder.visits._channels.open(SESSION, running.holder.approvals.approved(SESSION))
         assert caught.value.code == "channel-gpu-challenge"
         assert running.orchestrator.proven is None
+
+
+async def test_an_inbox_item_that_is_not_base64_does_not_end_the_holder(start: Start) -> None:
+    async with start() as running:
+        running.orchestrator.post("approval_wanted", manifest="A")  # as the pattern allows, but no base64
+        running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
+        await running.until(lambda: running.orchestrator.approvals)
