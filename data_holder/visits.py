@@ -132,6 +132,9 @@ class Visits:
             if error is not fault:
                 _log.exception("bug while serving a visit", session=session)
             _log.warning("visit failed", session=session, visit=admitted.document.grant.visit, code=error.code)
+            # Opened anew for the next attempt: files that changed may be the approved ones again by then.
+            if (dataset := self._datasets.pop(session, None)) is not None:
+                dataset.close()
             await self._give_up(session, admitted, error)
         finally:
             if self._running.get(session, (0, None))[0] == epoch:

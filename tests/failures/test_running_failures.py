@@ -1,0 +1,168 @@
+"""Things that break while a session runs: it says what it waits for, leaves nothing half-done, and goes on to the same end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+from world import World
+from world_service import Service
+
+from orchestrator import files
+from shared.errors import Unavailable
+from shared.service.app import service_state
+
+
+def says(word: str) -> Any:
+    """Whether a session's page names `word` among what it waits for."""
+    return lambda view: any(word in entry for entry in view["waiting_for"])
+
+
+class _FullDisk:
+    """Rides in every transaction of a service and ends it as a full volume does."""
+
+    def __init__(self) -> None:
+        self.full = True
+
+    def write(self, _connection: Connection) -> None:
+        if self.full:
+            raise Unavailable("no space left for SQLite file state.db", code="disk-full", remedy="Free space.")
+
+    def settle(self, *, committed: bool) -> None:
+        """Nothing rides along."""
+
+
+def fill(service: Service) -> _FullDisk:
+    disk = _FullDisk()
+    assert service.app is not None
+    store = service_state(service.app).store
+    assert store is not None
+    store.add_rider(disk)
+    return disk
+
+
+async def _same_end(world: World, session: str, recorded: Any) -> None:
+    done = await world.completed(session)
+    assert done["model"]["digest"] == recorded.view["model"]["digest"]
+
+
+async def test_the_orchestrators_database_is_full_for_a_while(new_world: Any, recorded: Any) -> None:
+    async with new_world() as world:
+        session = await world.submit()
+        await world.until(session, lambda view: view["visits_closed"] >= 1)
+        disk = fill(world["orchestrator"])
+        view = await world.until(session, says("disk-full"))
+        assert view["phase"] == "RUNNING"
+        disk.full = False
+        await _same_end(world, session, recorded)
+
+
+async def test_no_room_for_files(new_world: Any, recorded: Any, monkeypatch: Any) -> None:
+    """Checkpoint, secrets and model cannot be written; then they can."""
+    async with new_world() as world:
+        session = await world.submit()
+        await world.until(session, lambda view: view["visits_closed"] >= 1)
+
+        def full(_descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(files.os, "fsync", full)
+        view = await world.until(session, says("disk-full"))
+        assert any("cannot be written" in entry for entry in view["waiting_for"])
+        assert not list((world.folder / "orchestrator").rglob("*.partial")), "nothing half-written stays"
+        monkeypatch.undo()
+        await _same_end(world, session, recorded)
+
+
+async def test_a_holders_data_change_under_way_and_come_back(new_world: Any, recorded: Any) -> None:
+    async with new_world() as world:
+        data = world.folder / "holder-city" / "ehr.npz"
+        content = data.read_bytes()
+        session = await world.submit()
+        await world.until(session, lambda view: view["visits_closed"] >= 1)
+        data.write_bytes(content[: len(content) // 2])
+        view = await world.until(session, says("city"))
+        assert view["phase"] == "RUNNING"
+        reasons = [visit["reason"] for visit in await world.visits(session) if visit["reason"]]
+        assert any("city refused" in reason and "ehr.npz" in reason for reason in reasons), reasons
+        data.write_bytes(content)
+        await _same_end(world, session, recorded)
+
+
+async def test_gpu_without_room_for_the_session(new_world: Any) -> None:
+    async with new_world(own_gpu=True, settings={"agent": {"backing_bytes": 1 << 20}}) as world:
+        manifest = world.material.manifest(buffer_bytes=64 << 20)
+        await world.enrol()
+        session = (await world.owner.submit(manifest))["id"]
+        ended = await world.finish(session)
+        assert ended["phase"] == "FAILED"
+        assert ended["failure"]["code"] == "gpu-out-of-memory"
+        assert "bytes" in ended["failure"]["detail"]
+        small = (await world.owner.submit(world.material.manifest(name="fits", rounds=1)))["id"]
+        assert (await world.completed(small))["phase"] == "COMPLETED"
+
+
+async def test_holder_away_before_and_during(new_world: Any, recorded: Any) -> None:
+    async with new_world() as world:
+        await world["holder-north"].kill()
+        session = await world.submit()
+        view = await world.until(session, says("north (approval)"))
+        assert view["phase"] == "AWAITING_APPROVAL"
+        await world["holder-north"].start()
+        await world.until(session, lambda view: view["visits_closed"] >= 1)
+        await world["holder-harbour"].kill()
+        view = await world.until(session, says("harbour") if await _has_not_passed(world, session) else says(""))
+        await world["holder-harbour"].start()
+        await _same_end(world, session, recorded)
+
+
+async def _has_not_passed(world: World, session: str) -> bool:
+    view = await world.owner.session(session)
+    return bool(view["visits_closed"] < view["visits_total"] - 2)
+
+
+async def test_lease_ends_while_a_holder_is_silent(new_world: Any) -> None:
+    async with new_world() as world:
+        await world.enrol()
+        silenced = asyncio.Event()
+
+        async def hook(call: Any, deliver: Any) -> Any:
+            if call.link == ("holder-city", "agent") and not silenced.is_set():
+                silenced.set()
+                await asyncio.sleep(30)
+            return await deliver(call)
+
+        world.wire.hooks.append(hook)
+        session = (await world.owner.submit(world.material.manifest(lease_s=1, rounds=1)))["id"]
+        await world.completed(session)
+        outcomes = [(v["holder"], v["outcome"], v["reason"]) for v in await world.visits(session)]
+        assert ("city", "recalled", "the lease expired") in outcomes
+        assert ("city", "closed", None) in outcomes
+
+
+@pytest.mark.parametrize("service", ["platform", "agent"])
+async def test_a_peer_is_away_for_a_while(service: str, new_world: Any, recorded: Any) -> None:
+    async with new_world(own_gpu=service == "agent") as world:
+        session = await world.submit()
+        await world.until(session, lambda view: view["visits_closed"] >= 1)
+        await world[service].kill()
+        view = await world.until(session, says("peer-unreachable"))
+        assert view["phase"] == "RUNNING"
+        await world[service].start()
+        await _same_end(world, session, recorded)
+
+
+async def test_a_clock_set_back_and_forth(new_world: Any) -> None:
+    """Half a minute is within what signatures and leases allow; the session does not mind."""
+    async with new_world() as world:
+        session = await world.submit()
+        await world.until(session, lambda view: view["visits_closed"] >= 1)
+        world.offset = -20.0
+        await world.until(session, lambda view: view["visits_closed"] >= 3)
+        world.offset = 20.0
+        await world.completed(session)
+        assert Path(world.folder).is_dir()
