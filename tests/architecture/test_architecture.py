@@ -22,7 +22,7 @@ LONG_LISTS = {
     "shared/wire/gpu.py",
     "orchestrator/migrations/versions/0001_initial.py",
 }
-MACHINE_PATHS = re.compile(rb"(?<![\w.}/-])/(?:work|tmp/spec)(?![\w-])")
+MACHINE_PATHS = re.compile(rb"(?<![\w.}/-])/(?:work/|tmp/spec\b)")
 
 
 @cache

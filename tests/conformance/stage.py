@@ -77,7 +77,7 @@ class Stage:
 
     def call(self, act: Coroutine[Any, Any, T]) -> T:
         """Run on the world's loop and wait."""
-        return asyncio.run_coroutine_threadsafe(act, self._loop).result(120)
+        return asyncio.run_coroutine_threadsafe(act, self._loop).result(240)
 
     async def _begin(self, folder: Path, material: Material, tokens: Path) -> World:
         world = World(folder, material, settings={"orchestrator": {"reader_tokens": tokens}})
@@ -85,7 +85,7 @@ class Stage:
         await world.owner.enrol(ABSENT, self.keys[ABSENT].public)
         await world.owner.enrol(AUDITOR, self.keys[AUDITOR].public, "auditor")
         self.sessions["done"] = await world.submit()
-        await world.completed(self.sessions["done"])
+        await world.completed(self.sessions["done"], 100)
         self.visit = next(v["id"] for v in await world.visits(self.sessions["done"]) if v["holder"] == HOLDER)
         await self._until_receipts(world)
         self.sessions["waiting"] = await self._submit_waiting(world, material)
