@@ -176,5 +176,12 @@ def to_toml(settings: Mapping[str, Any]) -> str:
 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items()) + "}"
-    return json.dumps(str(value.absolute()) if isinstance(value, Path) else value)
+        return "{" + ", ".join(f"{_text(str(k))} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml(entry) for entry in value) + "]"
+    return _text(str(value.absolute()) if isinstance(value, Path) else value)
+
+
+def _text(value: Any) -> str:
+    # TOML has no surrogate pairs, so characters stand as they are; of those only DEL is one that TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

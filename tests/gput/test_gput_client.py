@@ -1,0 +1,94 @@
+"""The Python client against the in-process world: codes, pages, events over dropped connections, the sync client's names."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from world import World
+from world_material import Material
+from world_wire import Call, Deliver
+
+from gpu_agent.api import GpuUnit
+from gput.client import AsyncClient, Client
+from shared.crypto.signing import PartyKey
+from shared.errors import BadRequest, ConfigurationError, Conflict, NotFound, Unavailable
+
+
+@pytest.fixture
+async def world(tmp_path: Path, gput_material: Material, gput_unit: GpuUnit) -> AsyncIterator[World]:
+    async with World(tmp_path / "world", gput_material, gput_unit) as world:
+        yield world
+
+
+async def test_codes_pages_and_events(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(NotFound) as found:
+        await world.owner.session("s_aaaaaaaaaaaaaaaa")
+    assert found.value.code == "unknown-session"
+    session = await world.submit()
+    with pytest.raises(Conflict) as early:
+        await world.owner.model(session, tmp_path / "m")
+    assert early.value.code == "model-not-ready"
+    assert os.listdir(tmp_path) == ["world"]
+    await world.completed(session, 100)
+    whole = await world.owner.items(f"sessions/{session}/log/leaves")
+    monkeypatch.setattr("gput.client.PAGE", 2)
+    assert await world.owner.items(f"sessions/{session}/log/leaves") == whole
+    assert len(whole) > 4
+
+    undisturbed = [event async for event in world.owner.events(session)]
+    streams = []
+
+    async def drop(call: Call, deliver: Deliver) -> httpx2.Response:
+        """The first two answers break off in their middle."""
+        answer = await deliver(call)
+        if not call.path.endswith("/events"):
+            return answer
+        streams.append(dict(call.headers)["last-event-id"])
+        if len(streams) > 2:
+            return answer
+        lines = answer.content.split(b"\n\n")
+        return httpx2.Response(200, headers=answer.headers, content=b"\n\n".join(lines[: len(lines) // 2]) + b"\n\n")
+
+    world.wire.hooks.append(drop)
+    # The session has ended; to the client it runs until it has seen the stream three times.
+    real = world.owner.session
+
+    async def still_running(name: str, **query: object) -> object:
+        view = await real(name, **query)  # type: ignore[arg-type]  # passed through
+        return {**view, "phase": "RUNNING"} if len(streams) < 3 else view
+
+    monkeypatch.setattr(world.owner, "session", still_running)
+    resumed = [event async for event in world.owner.events(session)]
+    assert resumed == undisturbed
+    assert streams[0] == "0"
+    assert [int(at) for at in streams] == sorted({int(at) for at in streams})
+
+
+def test_the_sync_client_has_the_same_names(tmp_path: Path) -> None:
+    key = PartyKey.generate()
+    with Client("http://127.0.0.1:9", key) as client:
+        for name, _ in inspect.getmembers(AsyncClient, inspect.isfunction):
+            if not name.startswith("_"):
+                assert callable(getattr(client, name)), name
+        with pytest.raises(Unavailable) as found:
+            client.whoami()
+        assert found.value.code == "peer-unreachable"
+        with pytest.raises(AttributeError):
+            client.no_such_call()
+    client.close()  # again is no error
+
+
+def test_a_client_that_cannot_be_made_leaves_no_thread(tmp_path: Path) -> None:
+    import threading
+
+    before = threading.active_count()
+    with pytest.raises(ConfigurationError):
+        Client("http://127.0.0.1:9", tmp_path / "absent.pem")
+    with pytest.raises(BadRequest):
+        Client("nonsense", PartyKey.generate())
+    assert threading.active_count() == before

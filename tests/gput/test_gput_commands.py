@@ -1,0 +1,114 @@
+"""Every command's manners: one line per failure, documented exit codes, data alone on stdout, no traceback."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from pathlib import Path
+
+import pytest
+import typer
+
+from gput.__main__ import COMMANDS, main
+from shared.crypto.signing import PartyKey
+
+NOBODY = "http://127.0.0.1:9"
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> str:
+    PartyKey.generate().save(tmp_path / "k.pem")
+    return str(tmp_path / "k.pem")
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(words)
+    told = capsys.readouterr()
+    assert "Traceback" not in told.err
+    return code, told.out, told.err
+
+
+@pytest.mark.parametrize("noun", COMMANDS)
+def test_no_command_shows_typers_traceback(noun: str) -> None:
+    app = importlib.import_module(COMMANDS[noun][0]).app
+    assert isinstance(app, typer.Typer)
+    assert app.pretty_exceptions_enable is False
+
+
+@pytest.mark.parametrize("noun", COMMANDS)
+def test_every_command_explains_itself(noun: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, noun, "--help")
+    assert (code, err) == (0, "")
+    assert f"Usage: gput {noun}" in out
+
+
+@pytest.mark.parametrize(("words", "code", "says"), [
+    (["nonsense"], 2, "no such command"),
+    (["session", "list", "--url", NOBODY, "--key", "absent.pem"], 2, "[key-file]"),
+    (["session", "list", "--url", "ftp:x", "--key", "KEY"], 2, "not an http address"),
+    (["session", "submit", "absent.json", "--url", NOBODY, "--key", "KEY"], 2, "[no-manifest]"),
+    (["session", "list", "--url", NOBODY, "--key", "KEY"], 6, "[peer-unreachable]"),
+    (["session", "cancel", "s_x", "--url", NOBODY, "--key", "KEY"], 2, "[needs-confirmation]"),
+    (["session", "receipts", "s_x", "--url", NOBODY, "--key", "KEY", "--trust", "absent"], 2, "[no-trust]"),
+    (["session", "export", "s_x", "--url", NOBODY, "--key", "KEY", "-o", "/proc/x/m"], 2, "[cannot-write]"),
+    (["party", "init", "KEY"], 1, "[key-exists]"),
+    (["party", "init", "/proc/x/k.pem"], 2, "[cannot-write]"),
+    (["party", "enrol", "a", "KEY", "--url", NOBODY, "--key", "KEY"], 2, "[bad-public-key]"),
+    (["party", "requests", "--holder-url", NOBODY, "--token", "absent"], 2, "[no-token]"),
+    (["party", "requests", "--holder-url", NOBODY, "--token", "KEY"], 2, "is no token file"),
+    (["party", "requests", "--holder-url", "foo", "--token", "TOKEN"], 2, "not an http address"),
+    (["party", "requests", "--holder-url", NOBODY, "--token", "TOKEN"], 6, "[peer-unreachable]"),
+    (["party", "veto", "s_x", "--manifest", "00", "--holder-url", NOBODY, "--token", "TOKEN"], 2, "[needs-confirmation]"),
+    (["program", "inspect", "absent.gput"], 2, "absent.gput"),
+    (["program", "inspect", "KEY"], 2, "[invalid-program]"),
+    (["receipts", "show", "absent"], 2, "[no-receipts]"),
+    (["receipts", "verify", "absent"], 2, "[no-receipts]"),
+    (["demo", "--dir", "/proc/x"], 2, "[cannot-write]"),
+    (["demo", "--resume", "--dir", "absent"], 2, "[no-demo]"),
+])  # fmt: skip
+def test_a_failure_is_one_line_and_an_exit_code(
+    words: list[str], code: int, says: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    (tmp_path / "token").write_text("secret-token\n")
+    places = {"KEY": key, "TOKEN": str(tmp_path / "token")}
+    found, out, err = run(capsys, *(places.get(word, word) for word in words))
+    assert (found, out, len(err.splitlines())) == (code, "", 1), err
+    assert says in err
+    assert "secret-token" not in err
+
+
+def test_a_fault_of_ours_is_one_line_and_exit_code_5(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(folder: Path) -> None:
+        secret = "hush"  # noqa: F841  # must not be shown
+        raise RuntimeError("a\nb")
+
+    monkeypatch.setattr("gput.receipts.verify", broken)
+    code, out, err = run(capsys, "receipts", "verify", str(tmp_path))
+    assert (code, out) == (5, "")
+    assert err == "gput: internal error: RuntimeError: a b. Set GPUT_TRACEBACK=1 to see where. [internal]\n"
+    monkeypatch.setenv("GPUT_TRACEBACK", "1")
+    assert main(["receipts", "verify", str(tmp_path)]) == 5
+    assert "in broken" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_exit_code_130(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gput.receipts.verify", interrupted)
+    assert run(capsys, "receipts", "verify", str(tmp_path)) == (130, "", "gput: interrupted\n")
+
+
+def test_doctor_names_the_dead_hop(capsys: pytest.CaptureFixture[str], key: str) -> None:
+    code, out, err = run(capsys, "doctor", "--url", NOBODY, "--holder-url", "nowhere", "--key", key, "--format", "json")
+    assert code == 6
+    assert "failing: orchestrator: reachable, holder 1: reachable" in err
+    assert "nothing answers" in out
+    assert "no http address" in out

@@ -1,0 +1,99 @@
+"""Ctrl-C in `gput demo` with real processes: nothing stays behind, and the resumed run ends in the same model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gput.receipts import verify
+
+pytestmark = pytest.mark.processes
+SMALL = ["--rounds", "5", "--steps", "2", "--layers", "1", "--width", "32", "--batch", "4"]
+DEADLINE_S = 150.0
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    with (folder.parent / f"{folder.name}.err").open("a") as err:
+        return subprocess.Popen(
+            [sys.executable, "-m", "gput", "demo", "--dir", str(folder), *words],
+            stdout=subprocess.PIPE,
+            stderr=err,
+            text=True,
+        )
+
+
+def told(folder: Path) -> str:
+    return (folder.parent / f"{folder.name}.err").read_text()
+
+
+def until(happened: Callable[[], bool], running: subprocess.Popen[str], folder: Path) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not happened():
+        assert running.poll() is None, told(folder)
+        assert time.monotonic() < deadline, told(folder)
+        time.sleep(0.05)
+
+
+def left_running(folder: Path) -> list[str]:
+    """Command lines of processes that name this run's folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            found += [line] if str(folder) in line else []
+    return found
+
+
+def model_digest(folder: Path) -> str:
+    verify(folder / "receipts")
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def finished(running: subprocess.Popen[str], folder: Path) -> str:
+    out, _ = running.communicate(timeout=DEADLINE_S)
+    assert running.returncode == 0, told(folder)
+    assert "15 visits, 30 training steps" in out
+    assert not left_running(folder)
+    return model_digest(folder)
+
+
+def test_interrupted_and_resumed_gives_the_undisturbed_model(tmp_path: Path) -> None:
+    disturbed, calm = tmp_path / "disturbed", tmp_path / "calm"
+    running = start(disturbed, *SMALL)
+    until(lambda: "visit 3/15" in told(disturbed), running, disturbed)
+    assert len(left_running(disturbed)) == 7  # the launcher and six services
+    running.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    running.send_signal(signal.SIGINT)  # the impatient second one
+    assert running.wait(timeout=60) == 130
+    assert f"gput demo --resume --dir {disturbed}" in told(disturbed)
+    assert "Traceback" not in told(disturbed)
+    assert not left_running(disturbed)
+    assert not (disturbed / "model.safetensors").exists()
+    resumed = finished(start(disturbed, "--resume"), disturbed)
+    assert json.loads((disturbed / "demo.json").read_text())["plan"]["rounds"] == 5
+    assert resumed == finished(start(calm, *SMALL), calm)
+
+
+def test_interrupted_before_anything_was_submitted(tmp_path: Path) -> None:
+    folder = tmp_path / "early"
+    running = start(folder, *SMALL)
+    until(lambda: "building" in told(folder), running, folder)
+    time.sleep(0.3)
+    os.kill(running.pid, signal.SIGTERM)
+    assert running.wait(timeout=60) == 130
+    assert f"gput demo --dir {folder}" in told(folder)
+    assert "Traceback" not in told(folder)
+    assert not left_running(folder)

@@ -1,0 +1,92 @@
+"""What commands print: tables for people, json and jsonl for programs, errors in one line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gput.output import Format, emit, explain, say, show
+from shared.errors import BadRequest, Unavailable, VerificationFailed
+from shared.service.problems import error_of
+
+ROWS: list[dict[str, Any]] = [
+    {"id": "a", "n": 1.23456789, "who": ["x", "y"], "updated_at": 0.0, "hidden": 1},
+    {"id": "[bold]b[/bold]", "n": None, "who": [], "updated_at": 86400.0, "hidden": 2},
+]
+
+
+def test_json_is_one_list_of_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    emit(ROWS, ("id",), Format.JSON)
+    told = capsys.readouterr()
+    assert json.loads(told.out) == ROWS
+    assert not told.err
+
+
+def test_jsonl_is_one_row_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    emit(ROWS, ("id",), Format.JSONL)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ROWS
+
+
+def test_a_table_shows_the_chosen_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    emit(ROWS, ("id", "n", "who", "updated_at"), Format.TABLE)
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert head.split() == ["id", "n", "who", "updated_at"]
+    assert first.split() == ["a", "1.235", "x,", "y", "1970-01-01", "00:00:00", "UTC"]
+    assert second.split()[:3] == ["[bold]b[/bold]", "-", "-"]  # markup of somebody's name is text
+
+
+def test_no_rows_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
+    emit([], ("id",), Format.JSON)
+    assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize("fmt", [Format.JSON, Format.JSONL])
+def test_one_record(fmt: Format, capsys: pytest.CaptureFixture[str]) -> None:
+    show(ROWS[0], fmt)
+    assert json.loads(capsys.readouterr().out) == ROWS[0]
+
+
+def test_one_record_as_a_table_has_a_line_per_field(capsys: pytest.CaptureFixture[str]) -> None:
+    show({"updated_at": 0.0, "on": True, "n": 2}, Format.TABLE)
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert [(key, value.strip()) for key, value in lines[1:]] == [
+        ("updated_at", "1970-01-01 00:00:00 UTC"), ("on", "yes"), ("n", "2"),
+    ]  # fmt: skip
+
+
+def test_no_colour_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    emit(ROWS, ("id",), Format.TABLE)
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_talk_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    say("hello")
+    assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_an_error_says_what_why_and_what_to_do() -> None:
+    error = VerificationFailed(
+        "the roots differ", code="log-mismatch", expected="aa", got="bb", remedy="Fetch it again"
+    )
+    assert explain(error) == (
+        "verification failed: the roots differ. Expected aa, got bb. Fetch it again. [log-mismatch]"
+    )
+    assert explain(BadRequest("no.")) == "bad request: no. [bad-request]"
+
+
+def test_a_services_wrong_fields_reach_the_reader() -> None:
+    body = {
+        "title": "Invalid manifest", "status": 422, "code": "invalid-manifest", "detail": "wrong fields",
+        "errors": [{"field": "rounds", "reason": "is 0", "remedy": "x"}, {"field": "seed", "message": "missing"}, 7],
+    }  # fmt: skip
+    error = error_of(422, json.dumps(body).encode(), "orchestrator")
+    assert "rounds: is 0; seed: missing." in explain(error)
+    assert error.exit_code == 2
+
+
+def test_errors_that_are_no_list_are_left_out() -> None:
+    error = error_of(503, b'{"errors": {"a": 1}, "detail": "gone"}', "peer")
+    assert isinstance(error, Unavailable)
+    assert error.errors is None

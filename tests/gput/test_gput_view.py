@@ -1,0 +1,105 @@
+"""A session's events folded into what a watcher sees, and the final page made of recorded views."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gput_samples import Saved
+
+from gput.local.report import page
+from gput.local.view import LANE, PlainView, Progress
+from gput.receipts import verify
+from shared.service.sse import Event
+
+
+def fact(machine: str, fact: str, **data: Any) -> Event:
+    return Event(1, machine, {"fact": fact, "holder": "north", "round": 1, **data})
+
+
+def progress(visits: int = 6) -> Progress:
+    return Progress(("north", "city"), visits, started=0.0)
+
+
+def test_the_gpu_is_at_the_holder_between_grant_and_report() -> None:
+    p = progress()
+    where = []
+    for machine, word in [("visit", "granted"), ("visit", "offered"), ("visit", "reported"), ("visit", "fenced"),
+                          ("visit", "verified"), ("training", "loaded"), ("training", "closed")]:  # fmt: skip
+        p.fold(fact(machine, word), 1.0)
+        where.append(p.at)
+    assert where == ["north", "north", *["orchestrator"] * 5]
+    assert "".join(p.lanes["north"]) == "·█░░░░░"
+    assert "".join(p.lanes["city"]) == "░" * 7
+    assert "".join(p.lanes["orchestrator"]) == "░░▒▒▒▓▓"
+    assert (p.closed, p.doing) == (1, "closed")
+
+
+def test_a_lane_keeps_what_fits() -> None:
+    p = progress()
+    for _ in range(LANE + 9):
+        p.fold(fact("visit", "offered"), 0.0)
+    assert {len(lane) for lane in p.lanes.values()} == {LANE}
+
+
+def test_time_left_comes_from_the_visits_closed() -> None:
+    p = progress(visits=6)
+    p.fold(fact("training", "closed"), 10.0)
+    assert p.left_s(10.0) is None
+    p.fold(fact("training", "closed"), 12.0)
+    p.fold(fact("training", "closed"), 14.0)
+    assert p.left_s(14.0) == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize(("machine", "word"), [
+    ("training", "rejected"), ("visit", "recalled"), ("visit", "quarantined"), ("visit", "lost"),
+])  # fmt: skip
+def test_a_visit_that_fails_is_marked_and_not_counted(machine: str, word: str) -> None:
+    p = progress()
+    p.fold(fact(machine, word), 1.0)
+    assert (p.closed, p.at, p.lanes["orchestrator"][-1]) == (0, "orchestrator", "x")
+    assert word in p.doing
+
+
+def test_losses_go_to_their_holder_and_unknown_events_change_nothing() -> None:
+    p = progress()
+    p.fold(Event(1, "loss", {"holder": "city", "loss": "2.5"}), 0.0)
+    p.fold(Event(2, "loss", {"holder": "stranger", "loss": 9.0}), 0.0)
+    before = repr(p)
+    p.fold(Event(3, "session", {"fact": "a word of a later version"}), 0.0)
+    assert repr(p) == before
+    assert list(p.losses["city"]) == [2.5]
+    p.fold(fact("training", "closed", validation_after=1.25), 0.0)
+    assert p.held_out == 1.25
+
+
+def test_plain_lines_come_once_per_closed_visit(capsys: pytest.CaptureFixture[str]) -> None:
+    with PlainView(progress(), clock=lambda: 1.0) as view:
+        view.show(fact("visit", "offered"))
+        view.show(Event(2, "loss", {"holder": "north", "loss": 2.0}))
+        view.show(fact("training", "closed", validation_after=1.5))
+    told = capsys.readouterr()
+    assert told.err.split() == ["visit", "1/6", "round", "1", "north", "loss", "2.000", "held-out", "1.500"]
+    assert not told.out
+
+
+def test_the_final_page_of_a_recorded_session(saved: Saved, tmp_path: Path) -> None:
+    check = {"loss": 1.5, "sample": "def f():\n    pass", "torch": "2"}
+    view = {**saved.view, "bytes": {"model_to_holders": 0, **saved.view["bytes"]}}
+    found = {
+        "view": view, "visits": saved.visits, "links": saved.links, "check": check, "receipts": verify(saved.folder),
+    }  # fmt: skip
+    holders = [holder["holder"] for holder in saved.view["holders"]]
+    text = page(found, holders, tmp_path, 12.0)
+    assert "EMULATED" in text
+    assert f"{saved.view['visits_closed']} visits" in text
+    assert f"{verify(saved.folder).receipts} receipts verified" in text
+    counts = dict(re.findall(r"^  (holder.*?|  the same.*?)\s{2,}([\d,]+)$", text, re.MULTILINE))
+    data = sum(visit["length"] for visit in saved.visits)
+    assert counts["holders → GPU, dataset (by closed visits' reports)"] == f"{data:,}"
+    assert counts["  the same by plan: records × record size"] == f"{data:,}"
+    assert counts["holders ↔ orchestrator, dataset (holders' own count)"] == "0"
+    for holder in holders:
+        assert re.search(rf"^  {holder} +\d+\.\d+ +\d+\.\d+", text, re.MULTILINE)
