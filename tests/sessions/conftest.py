@@ -1,0 +1,45 @@
+"""Fixtures of whole sessions: material and a GPU made once, worlds with programs, weights and data of a test's own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+for room in ("world", "workload", "sessions"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / room))
+from session_world import SessionWorld, Work
+from world import shared_unit
+from world_material import Material, make_material
+
+from gpu_agent.api import GpuUnit
+
+SessionWorlds = Callable[..., AbstractAsyncContextManager[SessionWorld]]
+
+
+@pytest.fixture(scope="session")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    return make_material(tmp_path_factory.mktemp("sessions") / "installation")
+
+
+@pytest.fixture(scope="session")
+def unit(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuUnit]:
+    unit = shared_unit(material.copy(tmp_path_factory.mktemp("sessions-gpu")))
+    yield unit
+    unit.power_off()
+
+
+@pytest.fixture
+def session_world(tmp_path: Path, material: Material, unit: GpuUnit) -> SessionWorlds:
+    """`async with session_world(work, ...) as world`: a world whose owner brings `work`, whose holders approve it."""
+
+    @asynccontextmanager
+    async def make(work: Work, name: str = "world", **options: Any) -> AsyncIterator[SessionWorld]:
+        async with SessionWorld(tmp_path / name, material, unit, work, **options) as world:
+            yield world
+
+    return make

@@ -1,0 +1,143 @@
+"""A session that starts from given weights, whatever its program would start from; wrong weights are refused at submission."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from session_world import Work
+from world_material import HOLDERS
+
+from gpu_agent.workload.builder import build
+from orchestrator.weights import WeightsMap
+from shared.canonical import sha256
+from shared.claims.archive import open_archive
+from shared.claims.layout import plan_memory, region_digest
+from shared.claims.program import SeedInit
+from shared.claims.training import AdamW, TrainingOptions
+from shared.errors import GputError
+
+B, T = 4, 16
+OPTIONS = TrainingOptions(batch_size=B, optimizer=AdamW(lr=1e-3))
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+@pytest.fixture(scope="module")
+def seeded() -> bytes:
+    archive, weights = build("gpt2", layers=1, heads=2, width=16, context=T, seed=4)
+    assert weights is None
+    return archive
+
+
+@pytest.fixture(scope="module")
+def given(seeded: bytes) -> Arrays:
+    draw = np.random.default_rng(8)
+    return {
+        spec.name: draw.normal(0, 0.05, spec.shape).astype(np.float32)
+        for spec in open_archive(seeded).manifest.parameters
+    }
+
+
+@pytest.fixture
+def work(seeded: bytes, given: Arrays, tmp_path: Path) -> Work:
+    for number, name in enumerate(HOLDERS):
+        (tmp_path / f"{name}.txt").write_bytes(
+            np.random.default_rng(number).integers(97, 123, 2000, np.uint8).tobytes()
+        )
+    return Work(seeded, safetensors.numpy.save(given), {name: tmp_path / f"{name}.txt" for name in HOLDERS})
+
+
+def _changes(work: Work, **more: Any) -> dict[str, Any]:
+    assert work.weights is not None
+    return {
+        "initial_weights": sha256(work.weights).hex(), "rounds": 1, "steps_per_visit": 1, "training": OPTIONS,
+        "privacy_floor": B, "validation": None, **more,
+    }  # fmt: skip
+
+
+def _digest(archive: bytes, tensors: Arrays) -> str:
+    """The model region's digest if it held these tensors, laid out here by the plan alone."""
+    plan = plan_memory(open_archive(archive).manifest, OPTIONS).model
+    region = bytearray(plan.length)
+    for placed in plan.tensors:
+        region[placed.offset : placed.offset + placed.size_bytes] = tensors[placed.spec.name].tobytes()
+    return region_digest(plan, lambda offset, length: bytes(region[offset : offset + length])).hex()
+
+
+async def test_a_seeded_program_starts_from_uploaded_weights(session_world: Any, work: Work, given: Arrays) -> None:
+    assert isinstance(open_archive(work.archive).manifest.initial_weights, SeedInit)
+    models = {}
+    for name, start in (("given", _changes(work)), ("seed", _changes(work, initial_weights=None))):
+        async with session_world(work, name) as world:
+            session = await world.submit(**start)
+            await world.completed(session, 60)
+            models[name] = (await world.statements(session))[0][1]["model_before"]
+            if name == "given":
+                exported = safetensors.numpy.load_file(await world.model_file(session))
+    assert models["given"] == _digest(work.archive, given)
+    assert models["seed"] != models["given"]
+    # One Adam step of 1e-3 a visit: the trained model is near the given one, and is another.
+    far = max(float(np.abs(exported[name] - given[name]).max()) for name in given)
+    assert 1e-5 < far < 3.1e-3
+
+
+async def test_other_weights_in_the_gpu_than_given_fail_the_session(
+    session_world: Any, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU's own digest is compared: a byte lost on the way is no model."""
+    pieces = WeightsMap.region_pieces
+    monkeypatch.setattr(
+        WeightsMap, "region_pieces", lambda self, size: ((at, bytes(len(data))) for at, data in pieces(self, size))
+    )
+    async with session_world(work) as world:
+        session = await world.submit(**_changes(work))
+        view = await world.finish(session, 60)
+    assert view["phase"] == "FAILED"
+    assert view["failure"]["code"] == "initial-weights-mismatch"
+
+
+def _renamed(given: Arrays) -> Arrays:
+    return {("h.0.typo" if name == "h.0.ln_1.bias" else name): value for name, value in given.items()}
+
+
+WRONG: dict[str, tuple[Any, str, str]] = {
+    "missing": (lambda g: {k: v for k, v in g.items() if k != "ln_f.bias"}, "weights-mismatch", "'ln_f.bias' is not in"),
+    "unknown": (lambda g: g | {"extra": np.zeros(1, np.float32)}, "weights-mismatch", "'extra' is in the weights file but not"),
+    "renamed": (_renamed, "weights-mismatch", "'h.0.ln_1.bias' is not in"),
+    "shape": (lambda g: g | {"wte.weight": g["wte.weight"].T.copy()}, "weights-mismatch", "'wte.weight' has another dtype or shape"),
+    "dtype": (lambda g: g | {"wpe.weight": g["wpe.weight"].astype(np.float64)}, "weights-mismatch", "'wpe.weight' has another"),
+}  # fmt: skip
+
+
+async def test_wrong_weights_are_refused_at_submission(session_world: Any, work: Work, given: Arrays) -> None:
+    async with session_world(work) as world:
+        await world.enrol()
+        for case, (change, code, words) in WRONG.items():
+            data = safetensors.numpy.save(change(given))
+            await world.owner.upload_weights(data)
+            with pytest.raises(GputError) as caught:
+                await world.owner.submit(world.material.manifest(**_changes(replace(work, weights=data))))
+            assert caught.value.code == code, case
+            assert words in caught.value.detail, case
+            assert "initial_weights" in caught.value.detail
+        for data, code in ((b"\x80" * 64, "weights-malformed"), (work.weights[:-4], "weights-malformed")):  # type: ignore[index]  # given above
+            await world.owner.upload_weights(data)
+            with pytest.raises(GputError) as caught:
+                await world.owner.submit(world.material.manifest(**_changes(replace(work, weights=data))))
+            assert caught.value.code == code
+        with pytest.raises(GputError) as caught:
+            await world.owner.submit(world.material.manifest(**_changes(work, initial_weights="cd" * 32)))
+        assert caught.value.code == "unknown-weights"
+        assert await world.owner.items("sessions") == []
+
+
+async def test_weights_under_another_digest_are_refused_at_upload(session_world: Any, work: Work) -> None:
+    async with session_world(work, holders=("city",)) as world:
+        with pytest.raises(GputError) as caught:
+            await world.owner._put(f"/v1/weights/{'ab' * 32}", work.weights)
+        assert caught.value.code == "digest-mismatch"
+        assert await world.owner.items("weights") == []
