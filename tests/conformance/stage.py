@@ -197,17 +197,13 @@ class Door:
         target = self._base + scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         if self._credentials is not nobody:
             kept = [(k, v) for k, v in kept if k.decode("latin-1").lower() not in CREDENTIAL_HEADERS]
-            extra = {k: v for k, v in _text(kept).items() if k == "idempotency-key"}
+            extra = [(k, v) for k, v in kept if k.lower() == b"idempotency-key"]  # bytes: it need not be ASCII
             request = httpx2.Request(scope["method"], target, headers=extra, content=body)
             self._credentials(request)
             names = [n for n in CREDENTIAL_HEADERS if n in request.headers]
             kept += [(name.encode(), request.headers[name].encode("latin-1")) for name in names]
             scope = {**scope, "raw_path": request.url.raw_path.split(b"?")[0], "query_string": request.url.query}
         return {**scope, "headers": [(b"host", host), *kept], "state": {}}
-
-
-def _text(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    return {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in headers}
 
 
 __all__ = ["ABSENT", "AUDITOR", "GPU", "HOLDER", "READER_TOKEN", "Door", "Stage", "bearer", "nobody", "signed"]
