@@ -16,6 +16,7 @@ from typing import Final
 
 from blake3 import blake3
 
+from shared.canonical import blake3_256
 from shared.errors import OutOfMemory, VerificationFailed
 
 PAGE: Final = 4096
@@ -128,7 +129,7 @@ class HBM:
 
     def digest(self, address: int, length: int) -> bytes:
         """BLAKE3 (32 bytes) of an extent as it reads now."""
-        return blake3(self.view(address, length)).digest()
+        return blake3_256(self.view(address, length))
 
     def erase(self, address: int, length: int) -> None:
         """Zero an extent; no proof."""
