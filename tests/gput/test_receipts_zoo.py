@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cbor2
 import pytest
 from gput_samples import Bundle, Saved
 from world_material import Material, make_material
@@ -178,9 +179,10 @@ def test_the_statement_of_another_visit(bundle: Bundle) -> None:
     ours, theirs = (cbor_value(base64.b64decode(leaf["leaf"])) for leaf in receipt_leaves(bundle)[:2])
     receipt, other = cbor_value(ours.value[2]), cbor_value(theirs.value[2])
     receipt["statement"] = other["statement"]
-    ours.value[2] = cbor_bytes(receipt)
+    protected, unprotected, _, signature = ours.value
+    message = cbor2.CBORTag(ours.tag, [protected, unprotected, cbor_bytes(receipt), signature])
     leaf = receipt_leaves(bundle)[0]
-    leaf["leaf"] = base64.b64encode(cbor_bytes(ours)).decode()
+    leaf["leaf"] = base64.b64encode(cbor_bytes(message)).decode()
     refused(bundle.write(), "log head")
 
 
