@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-for room in ("world", "workload", "sessions"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / room))
+sys.path.insert(0, str(Path(__file__).parents[1] / "world"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "workload"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "sessions"))
 from session_world import SessionWorld, Work
 from world import shared_unit
 from world_material import Material, make_material

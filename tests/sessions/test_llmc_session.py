@@ -74,6 +74,10 @@ def _gput(*arguments: object) -> str:
     return result.stdout
 
 
+def _same_length(first: Path, second: Path) -> None:
+    assert first.stat().st_size == second.stat().st_size
+
+
 async def test_a_session_from_llmc_to_llmc(session_world: Any, checkpoint: Path, tmp_path: Path) -> None:
     program, weights = tmp_path / "gpt2.gput", tmp_path / "weights.safetensors"
     said = _gput("llmc-import", checkpoint, "-o", weights, "--program", program, "--sequence", T)
@@ -104,7 +108,7 @@ async def test_a_session_from_llmc_to_llmc(session_world: Any, checkpoint: Path,
     _gput("llmc-export", exported, "--program", program, "-o", back)
     config, tensors = read_llmc_model(back)
     assert config == CONFIG
-    assert back.stat().st_size == checkpoint.stat().st_size
+    _same_length(back, checkpoint)
     trained = safetensors.numpy.load_file(exported)
     assert all(np.array_equal(tensors[name], trained[name]) for name in trained)
     probe = torch.from_numpy(_tokens(1)[: B * T + 1].astype(np.int64))
