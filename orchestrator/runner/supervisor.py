@@ -14,7 +14,7 @@ from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.views import waiting_for
 from shared.errors import Conflict, GputError, Unavailable
-from shared.names import Role, SessionPhase
+from shared.names import Role, SessionPhase, VisitPhase
 from shared.protocol.session import SessionFact
 from shared.service.logging import get_logger
 
@@ -111,6 +111,9 @@ class Supervisor:
         """For whom the session waits at this moment."""
         state, runner = book.state, self._runners.get(book.state.id)
         if runner is not None and state.phase is SessionPhase.RUNNING:
+            visit = state.current
+            if not runner.wishes.waiting_for and visit is not None and visit.phase is VisitPhase.AWAY:
+                return [f"{visit.holder} (records)"]  # it may have gone away with the GPU: the lease ends that
             return runner.wishes.waiting_for
         if state.phase is SessionPhase.READY:
             owner = self._leases.get(state.gpu)
