@@ -45,10 +45,14 @@ def fields(*models: type[BaseModel], skip: type[BaseModel] | None = None) -> str
     """A table of every field of the models: type, default, description."""
     parts = []
     for model in models:
-        rows = [f"### {model.__name__}\n\n{_first(model.__doc__)}\n\n| field | type | default | meaning |\n|---|---|---|---|\n"]
+        rows = [
+            f"### {model.__name__}\n\n{_first(model.__doc__)}\n\n| field | type | default | meaning |\n|---|---|---|---|\n"
+        ]
         for name, info in model.model_fields.items():
             if skip is None or name not in skip.model_fields:
-                default = "required" if info.is_required() else f"`{_text(info.get_default(call_default_factory=True))}`"
+                default = (
+                    "required" if info.is_required() else f"`{_text(info.get_default(call_default_factory=True))}`"
+                )
                 kind = _text(getattr(info.annotation, "__name__", str(info.annotation)))
                 rows.append(f"| `{name}` | {kind} | {default} | {info.description or ''} |\n")
         parts.append("".join(rows))

@@ -134,6 +134,8 @@ class Rounds:
     async def pause(self) -> None:
         """Checkpoint, then stand still; the GPU keeps the session."""
         await self.checkpoint()
-        if self._wishes.pause and self._run.state.phase is SessionPhase.RUNNING:  # it may have been taken back meanwhile
+        if (
+            self._wishes.pause and self._run.state.phase is SessionPhase.RUNNING
+        ):  # it may have been taken back meanwhile
             await self._run.book.record(new_fact(SessionFact.PAUSED, Role.OWNER, party=self._wishes.by))
         self._wishes.pause = False
