@@ -134,7 +134,7 @@ SECRET = "hunter2"
         {"thing": Refused(SECRET)},
         {"deep": {"a": {"b": {"c": {"d": {"e": SECRET.encode()}}}}}},
     ],
-    ids=str,
+    ids=["key", "token", "nested", "list", "body", "bytes", "bytearray", "memoryview", "error", "deep"],
 )
 def test_secrets_and_bytes_are_not_logged(log: io.StringIO, fields: dict[str, object]) -> None:
     get_logger("test").info("event", **fields)
