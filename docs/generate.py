@@ -10,7 +10,8 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -53,7 +54,7 @@ def fields(*models: type[BaseModel], skip: type[BaseModel] | None = None) -> str
                 default = (
                     "required" if info.is_required() else f"`{_text(info.get_default(call_default_factory=True))}`"
                 )
-                kind = _text(getattr(info.annotation, "__name__", str(info.annotation)))
+                kind = _kind(info.annotation)
                 rows.append(f"| `{name}` | {kind} | {default} | {info.description or ''} |\n")
         parts.append("".join(rows))
     return "\n".join(parts)
@@ -77,6 +78,19 @@ def _family(kind: type[errors.GputError]) -> Iterator[type[errors.GputError]]:
 
 def _first(doc: str | None) -> str:
     return " ".join((doc or "").split("\n\n")[0].split())
+
+
+def _kind(annotation: Any) -> str:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " \\| ".join(f"`{value}`" for value in parts)
+    if origin is Annotated:
+        return _kind(parts[0])
+    if origin in (Union, UnionType):
+        return " \\| ".join(_kind(part) for part in parts)
+    name = getattr(annotation, "__name__", str(annotation))
+    inner = ", ".join("…" if part is Ellipsis else _kind(part) for part in parts)
+    return f"{name}[{inner}]" if inner else name.replace("NoneType", "None")
 
 
 def _text(value: Any) -> str:

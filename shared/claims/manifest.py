@@ -56,30 +56,36 @@ class Manifest(Claim):
     """Canonical JSON (RFC 8785) of this is what holders approve; a changed manifest is a new manifest (design 4.1)."""
 
     format: Literal["gput-manifest/1"] = "gput-manifest/1"
-    name: Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]*$")]
-    program: HexSha384
-    initial_weights: HexSha256 | None = None
-    training: TrainingOptions
-    roster: tuple[RosterEntry, ...] = Field(min_length=1, max_length=256)
-    gpu_evidence: EvidencePolicy
-    orchestrator_evidence: EvidencePolicy
-    rounds: int = Field(ge=1, le=1_000_000)
-    visit_order: Literal["roster", "shuffled"] = "roster"
-    steps_per_visit: int = Field(ge=1, le=1_000_000)
-    record_order: Literal["sequential", "shuffled"] = "sequential"
-    buffer_bytes: int = Field(ge=4096, le=1 << 36)
-    travel_mode: Literal["scoped"] = "scoped"
-    collect: Literal["visit"] = "visit"
-    verification: Literal["strict"] = "strict"
+    name: str = Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]*$", description="for people")
+    program: HexSha384 = Field(description="program digest, from `gput program inspect`")
+    initial_weights: HexSha256 | None = Field(
+        default=None, description="start from these uploaded weights (SHA-256) instead of the program's own"
+    )
+    training: TrainingOptions = Field(description="optimiser, schedule, clipping, batch, seed")
+    roster: tuple[RosterEntry, ...] = Field(min_length=1, max_length=256, description="the data holders")
+    gpu_evidence: EvidencePolicy = Field(description="what the GPU must prove")
+    orchestrator_evidence: EvidencePolicy = Field(description="what the orchestrator must prove to holders")
+    rounds: int = Field(ge=1, le=1_000_000, description="passes over the roster")
+    visit_order: Literal["roster", "shuffled"] = Field(
+        default="roster", description="order of holders in a round: as in the roster, or drawn by the seed"
+    )
+    steps_per_visit: int = Field(ge=1, le=1_000_000, description="training steps in one visit")
+    record_order: Literal["sequential", "shuffled"] = Field(
+        default="sequential", description="order in which a holder's records are drawn"
+    )
+    buffer_bytes: int = Field(ge=4096, le=1 << 36, description="length of the dataset buffer in GPU memory")
+    travel_mode: Literal["scoped"] = Field(default="scoped", description="what a holder gets of the GPU")
+    collect: Literal["visit"] = Field(default="visit", description="train after each visit")
+    verification: Literal["strict"] = Field(default="strict", description="all of code, model and control structures")
     privacy_floor: int = Field(
         default=1, ge=1, le=1_000_000, description="losses are never released over fewer records"
     )
-    loss_decimals: int = Field(default=4, ge=0, le=6)
-    validation: Validation | None = None
+    loss_decimals: int = Field(default=4, ge=0, le=6, description="released losses are rounded to this")
+    validation: Validation | None = Field(default=None, description="held-out check; none if absent")
     quorum: int | None = Field(default=None, ge=1, description="approvals needed; all of the roster if absent")
     lease_s: int = Field(default=60, ge=1, le=86_400, description="how long a holder may keep the GPU")
-    output: OutputPolicy = OutputPolicy()
-    gpus: int = Field(default=1, ge=1, le=1)
+    output: OutputPolicy = Field(default=OutputPolicy(), description="who may fetch the finished model")
+    gpus: int = Field(default=1, ge=1, le=1, description="GPUs of the session; only one so far")
 
     @model_validator(mode="after")
     def _roster_is_sound(self) -> Self:
