@@ -6,6 +6,7 @@ What somebody's data might be is never printed: byte strings become their length
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import traceback
@@ -33,13 +34,26 @@ MAX_FRAMES = 30
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
+class _StandardError(io.TextIOBase):
+    """Today's sys.stderr, looked up at each write: whoever replaces and closes it must not make every request fail."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
+
+
 def configure_logging(level: str, format: Literal["auto", "json", "console"], stream: TextIO | None = None) -> None:
     """Sets up structlog and the standard library's root logger, once per process.
 
     Args:
         format: auto means console on a terminal, else JSON.
     """
-    out = stream or sys.stderr
+    out = stream or cast(TextIO, _StandardError())
     number = logging.getLevelNamesMapping()[level.upper()]
     pretty = format == "console" or (format == "auto" and out.isatty())
     renderer: Processor = (

@@ -153,7 +153,7 @@ def test_a_problem_names_fields_but_repeats_no_values(stage: Stage) -> None:
     answer = stage.request("orchestrator", "POST", "/v1/parties", signed(stage.keys["owner"]), json=body)
     assert answer.status_code == 422
     assert {error["field"] for error in answer.json()["errors"]} == {"body.name", "body.public_key"}
-    assert "471" not in answer.text
+    assert "record 471" not in answer.text
 
 
 @pytest.mark.parametrize(
