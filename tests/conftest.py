@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from shared.service.logging import configure_logging
+
 DATABASE = "under_test"
 
 
@@ -65,3 +67,10 @@ def sqlite_url(tmp_path: Path) -> str:
 def database_url(request: pytest.FixtureRequest) -> str:
     """Each of the two databases in turn, empty."""
     return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url"))
+
+
+@pytest.fixture(autouse=True)
+def quiet_logs() -> None:
+    """Every test starts with logs that go to stderr and say little, whatever an earlier one configured: structlog's own default
+    prints to stdout, where commands' results are read."""
+    configure_logging("critical", "json")

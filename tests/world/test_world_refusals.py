@@ -87,7 +87,7 @@ async def _submit_raw(world: World, document: bytes, signer: str = "owner") -> N
     signature = world.key(signer).sign("gput/manifest", document)
     signed = Signed(document=b64encode(document).decode(), signature=b64encode(signature).decode())
     await world.owner._peer.post_json(
-        "/v1/sessions", signed.model_dump(mode="json"), idempotency_key="raw-" + signature.hex()
+        "/v1/sessions", signed.model_dump(mode="json"), idempotency_key="raw-" + signature.hex()[:64]
     )
 
 
