@@ -48,15 +48,16 @@ def _links(view: Mapping[str, Any], visits: Sequence[Any], links: Sequence[Mappi
         ("holders → GPU, dataset (by closed visits' reports)", moved["holder_to_gpu_records"]),
         ("  the same by plan: records × record size", sum(visit["length"] for visit in visits)),
         ("holders → GPU, on the wire (sealed)", moved["holder_to_gpu_sent"]),
-        ("holders ↔ orchestrator, dataset (holders' own count)", _sum(links, "dataset_bytes_to_orchestrator")),
         ("holders ↔ orchestrator, model (orchestrator's count)", moved["model_to_holders"]),
-        (
-            "holders ↔ orchestrator, everything: documents, signatures",
-            _sum(links, "bytes_to_orchestrator") + _sum(links, "bytes_from_orchestrator"),
-        ),
         ("orchestrator → GPU (program, commands, held-out records)", moved["orchestrator_to_gpu"]),
         ("GPU → orchestrator (sealed checkpoints, export)", moved["gpu_to_orchestrator"]),
     ]
+    if links:  # what the holders' own services say, where they can be asked
+        total = _sum(links, "bytes_to_orchestrator") + _sum(links, "bytes_from_orchestrator")
+        rows[3:3] = [
+            ("holders ↔ orchestrator, dataset (holders' own count)", _sum(links, "dataset_bytes_to_orchestrator")),
+            ("holders ↔ orchestrator, everything: documents, signatures", total),
+        ]
     return "\nBytes per link\n" + "\n".join(f"  {name:<60}{count:>14,}" for name, count in rows)
 
 
