@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from cpu_world import AT, Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +37,7 @@ from shared.crypto.signing import PartyKey
 from shared.crypto.visit_key import VisitKey
 from shared.errors import BadRequest, GputError, ProtocolViolation, VerificationFailed
 from shared.wire.visit import ChannelOffer, ChannelProof, GpuEvidence, OfferDocument, Signed, VisitOffer
+from tests.attestation.cpu_world import AT, Machine
 
 MACHINE = Machine()
 SESSION, OTHER_SESSION = "s_0123456789abcdef", "s_fedcba9876543210"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cpu_world import AT, Machine
 
 from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.platform.device_manufacture import manufacture_device
@@ -24,6 +23,7 @@ from shared.crypto.signing import PartyKey
 from shared.errors import EmulationWarning, VerificationFailed
 from shared.service.clock import system_clock, system_entropy
 from shared.wire.visit import ChannelOffer, GpuEvidence
+from tests.attestation.cpu_world import AT, Machine
 
 SESSION, MANIFEST, NONCE = "s_0123456789abcdef", "ab" * 32, "01" * 32
 CHALLENGE, TH2 = b"\x11" * 32, b"\x22" * 48

@@ -6,7 +6,6 @@ import struct
 from pathlib import Path
 
 import pytest
-from cpu_world import AT, Machine
 from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +14,7 @@ from shared.attestation.cpu_trust import INTEL_SGX_ROOT
 from shared.attestation.pck import certificate_fingerprint, sgx_entries, verify_pck_chain
 from shared.attestation.quote import MAX_QUOTE_BYTES, pack_quote, parse_quote
 from shared.errors import BadRequest, GputError, VerificationFailed
+from tests.attestation.cpu_world import AT, Machine
 
 MACHINE = Machine()
 QUOTE = MACHINE.quote(b"r" * 64)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cpu_world import AT, HOLDER_CODE, ORCHESTRATOR_CODE, Machine, evidence, resign
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -29,6 +28,7 @@ from shared.canonical import sha256
 from shared.claims.manifest import EvidencePolicy
 from shared.errors import ConfigurationError, GputError, VerificationFailed
 from shared.names import Backend
+from tests.attestation.cpu_world import AT, HOLDER_CODE, ORCHESTRATOR_CODE, Machine, evidence, resign
 
 MACHINE = Machine()
 DATA = bytes(range(64))

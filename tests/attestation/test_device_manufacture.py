@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from gpu_evidence_world import NONCE, GpuWorld, boot, entropy
 
 import gpu_agent
 import shared
@@ -24,6 +23,7 @@ from shared.attestation.gpu_report import ORDER_580, parse_report
 from shared.errors import BadRequest, ConfigurationError, EmulationWarning, VerificationFailed
 from shared.names import Backend
 from shared.wire.spdm import get_measurements, parse_chain_form
+from tests.attestation.gpu_evidence_world import NONCE, GpuWorld, boot, entropy
 
 pytestmark = pytest.mark.filterwarnings("ignore::shared.errors.EmulationWarning")
 

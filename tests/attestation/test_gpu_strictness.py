@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from gpu_evidence_world import AT, NONCE, Factory, GpuWorld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from shared.attestation.gpu_verifier import verify_statement_key
 from shared.crypto import ecc
 from shared.errors import BadRequest, VerificationFailed
 from shared.wire.spdm import get_measurements
+from tests.attestation.gpu_evidence_world import AT, NONCE, Factory, GpuWorld
 
 FWID = b"f" * 48
 

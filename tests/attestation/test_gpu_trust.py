@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from gpu_evidence_world import Factory, GpuWorld
 
 from gpu_agent.platform import device_pki as pki
 from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_statement_key
@@ -15,6 +14,7 @@ from shared.canonical import cbor_bytes, sha256
 from shared.crypto import ecc
 from shared.crypto.cose import p384_point, sign1
 from shared.errors import BadRequest, ConfigurationError, VerificationFailed
+from tests.attestation.gpu_evidence_world import Factory, GpuWorld
 
 
 @pytest.fixture(scope="module")

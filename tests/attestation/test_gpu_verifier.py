@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from gpu_evidence_world import AT, NONCE, Factory, GpuWorld
 
 from gpu_agent.hardware.firmware import measure_firmware
 from gpu_agent.platform import device_pki as pki
@@ -25,6 +24,7 @@ from shared.crypto import ecc
 from shared.errors import BadRequest, VerificationFailed
 from shared.names import Backend
 from shared.wire.spdm import get_measurements
+from tests.attestation.gpu_evidence_world import AT, NONCE, Factory, GpuWorld
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from gpu_evidence_world import AT, GpuWorld, entropy
 
 from gpu_agent.hardware.spdm import SpdmResponder
 from shared.attestation.nonces import gpu_nonce
@@ -11,6 +10,7 @@ from shared.attestation.spdm_requester import SpdmRequester, SpdmSession
 from shared.canonical import sha256
 from shared.errors import BadRequest, GputError, VerificationFailed
 from shared.wire import spdm
+from tests.attestation.gpu_evidence_world import AT, GpuWorld, entropy
 
 SIGNING_KEY = b"s" * 32
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "world"))
-sys.path.insert(0, str(Path(__file__).parent))
-from stage import Stage
-from world_material import make_material
-
 from shared.errors import EmulationWarning
+from tests.conformance.stage import Stage
+from tests.world.world_material import make_material
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ from typing import Any
 import schemathesis
 from schemathesis.core.failures import Failure
 from schemathesis.engine import Status, events, from_schema
-from stage import Door
+
+from tests.conformance.stage import Door
 
 SEED = 20251101
 KNOWN = 0.6

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
-from world import World, url
-from world_material import HOLDERS, Material
 
 from gpu_agent.platform.files import Installation
 from gput.local.installation import GPU
@@ -24,6 +22,8 @@ from shared.canonical import sha256
 from shared.crypto.signing import PartyKey
 from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth
+from tests.world.world import World, url
+from tests.world.world_material import HOLDERS, Material
 
 T = TypeVar("T")
 Message = dict[str, Any]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from fuzzing import fuzz, operations
-from stage import GPU, HOLDER, Credentials, Stage, bearer, nobody, signed
+
+from tests.conformance.fuzzing import fuzz, operations
+from tests.conformance.stage import GPU, HOLDER, Credentials, Stage, bearer, nobody, signed
 
 pytestmark = pytest.mark.xdist_group("conformance")
 

@@ -7,8 +7,20 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from fuzzing import problem_fault
-from stage import ABSENT, AUDITOR, GPU, HOLDER, READER_TOKEN, Credentials, Stage, bearer, nobody, signed
+
+from tests.conformance.fuzzing import problem_fault
+from tests.conformance.stage import (
+    ABSENT,
+    AUDITOR,
+    GPU,
+    HOLDER,
+    READER_TOKEN,
+    Credentials,
+    Stage,
+    bearer,
+    nobody,
+    signed,
+)
 
 pytestmark = pytest.mark.xdist_group("conformance")
 SERVICES = ("orchestrator", f"holder-{HOLDER}", "agent", "platform")

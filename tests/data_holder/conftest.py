@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -15,8 +14,11 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-sys.path.insert(0, str(Path(__file__).parent))
-from holder_world import (
+from data_holder.api import create_app
+from data_holder.assembly import Holder
+from data_holder.settings import HolderSettings
+from shared.service.http import Peers
+from tests.data_holder.holder_world import (
     AGENT,
     NAME,
     ORCHESTRATOR,
@@ -30,11 +32,6 @@ from holder_world import (
     make_manifest,
     write_dataset,
 )
-
-from data_holder.api import create_app
-from data_holder.assembly import Holder
-from data_holder.settings import HolderSettings
-from shared.service.http import Peers
 
 MACHINE = Machine()
 POLICY = """

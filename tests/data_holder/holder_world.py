@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +16,6 @@ from typing import Any
 import httpx2
 import numpy as np
 from blake3 import blake3
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "attestation"))
-from cpu_world import AT, Machine
 
 from data_holder.trust import AttestedGpu
 from shared.attestation.channel import (
@@ -66,6 +62,7 @@ from shared.wire.visit import (
     VisitOffer,
     VisitReport,
 )
+from tests.attestation.cpu_world import AT, Machine
 
 ORCHESTRATOR, AGENT = "http://orchestrator.test", "http://agent.test"
 SESSION, NAME, FEATURES = "s_0123456789abcdef", "north", 16

@@ -9,12 +9,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from conftest import Running, Start
-from holder_world import ARCHIVE, PROGRAM, SESSION, FakeClock, make_archive, make_manifest
 
 from shared.claims.manifest import OutputPolicy
 from shared.crypto.signing import PartyKey
 from shared.service.signatures import SignedAuth
+from tests.data_holder.conftest import Running, Start
+from tests.data_holder.holder_world import ARCHIVE, PROGRAM, SESSION, FakeClock, make_archive, make_manifest
 
 
 async def asked(running: Running, **changes: Any) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from holder_world import ARCHIVE, PROGRAM, make_manifest
 
 from data_holder.policy import Policy, allowed, evaluate, load_policy
 from shared.claims.archive import open_archive
 from shared.claims.manifest import EvidencePolicy, OutputPolicy
 from shared.errors import ConfigurationError
+from tests.data_holder.holder_world import ARCHIVE, PROGRAM, make_manifest
 
 PROGRAM_MANIFEST = open_archive(ARCHIVE).manifest
 GOOD = """

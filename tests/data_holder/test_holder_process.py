@@ -16,8 +16,6 @@ from typing import Any
 import httpx2
 import pytest
 import uvicorn
-from conftest import Start
-from holder_world import NAME, SESSION, visit_key
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,6 +25,8 @@ from data_holder.links import GpuLink, LinkCounters
 from shared.crypto.signing import fingerprint, load_public
 from shared.errors import ConfigurationError, EmulationWarning
 from shared.service.http import Peers
+from tests.data_holder.conftest import Start
+from tests.data_holder.holder_world import NAME, SESSION, visit_key
 
 
 async def test_a_record_streams_from_the_callers_buffer() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from conftest import Running, Start
-from holder_world import SESSION, b64, visit_key
-
 from shared.crypto import ecc
 from shared.crypto.signing import PartyKey
 from shared.wire.visit import OfferDocument, VisitReport
+from tests.data_holder.conftest import Running, Start
+from tests.data_holder.holder_world import SESSION, b64, visit_key
 
 
 async def visited(running: Running) -> tuple[OfferDocument, VisitReport]:

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Start
-from holder_world import NAME, SESSION, make_manifest
 
 from data_holder.trust import TrustAnchors, load_anchors
 from gpu_agent.hardware.root_of_trust import RootOfTrust
@@ -28,6 +26,8 @@ from shared.crypto.signing import PartyKey
 from shared.errors import EmulationWarning, GputError, VerificationFailed
 from shared.wire.spdm import get_measurements
 from shared.wire.visit import ChannelOffer, GpuEvidence
+from tests.data_holder.conftest import Start
+from tests.data_holder.holder_world import NAME, SESSION, make_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore::shared.errors.EmulationWarning")
 SIGNING, ENROLLED = PartyKey.generate(), PartyKey.generate()

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Running, Start
-from holder_world import SESSION, visit_key
+
+from tests.data_holder.conftest import Running, Start
+from tests.data_holder.holder_world import SESSION, visit_key
 
 
 async def visit(running: Running, epoch: int = 1, **changes: Any) -> Any:
@@ -219,7 +220,7 @@ async def test_a_newer_epoch_supersedes_a_running_attempt(running: Running) -> N
 
 
 async def test_a_changed_dataset_is_not_written(running: Running) -> None:
-    from holder_world import write_dataset
+    from tests.data_holder.holder_world import write_dataset
 
     await running.approved_with_channel()
     write_dataset(running.holder.foundation.settings.datasets["ehr"], records=49)

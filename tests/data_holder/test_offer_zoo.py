@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from conftest import Running
-from holder_world import SESSION, visit_key
-
 from shared.canonical import sha256
 from shared.claims.visit import CursorRange
 from shared.crypto.hpke import OneTimeKey
 from shared.crypto.signing import PartyKey
 from shared.wire.visit import OfferDocument, VisitOffer
+from tests.data_holder.conftest import Running
+from tests.data_holder.holder_world import SESSION, visit_key
 
 Make = Callable[[Running], tuple[VisitOffer, OfferDocument]]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from world import World
-from world_faults import Point, Trap
 
 from shared.errors import GputError
+from tests.world.world import World
+from tests.world.world_faults import Point, Trap
 
 ORCH, A, P, CITY, HARBOUR = "orchestrator", "agent", "platform", "holder-city", "holder-harbour"
 COMMANDS = "/commands"

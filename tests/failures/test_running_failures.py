@@ -7,12 +7,12 @@ import errno
 from typing import Any
 
 from sqlalchemy import Connection
-from world import World
-from world_service import Service
 
 from orchestrator import files
 from shared.errors import Unavailable
 from shared.service.app import service_state
+from tests.world.world import World
+from tests.world.world_service import Service
 
 
 def says(word: str) -> Any:

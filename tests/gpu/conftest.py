@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from gpu_world import World, make_world
+
+from tests.gpu.gpu_world import World, make_world
 
 
 @pytest.fixture(scope="session")

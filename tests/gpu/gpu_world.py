@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpu_holder import FEATURES, RECORD_BYTES, Holder
 
 from gpu_agent.compute.process import ComputeProcess
 from gpu_agent.hardware.device import Device
@@ -28,6 +27,7 @@ from shared.crypto.command_channel import CommandChannel
 from shared.names import RegionKind, holder_port
 from shared.wire import gpu, gpu_answers
 from shared.wire.codec import decode, decode_all, encode, encode_all
+from tests.gpu.gpu_holder import FEATURES, RECORD_BYTES, Holder
 
 SESSION, MANIFEST = "s_0123456789abcdef", "ab" * 32
 NOW = 1_800_000_000.0

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from gpu_world import RECORD_BYTES, World, device_folder, make_world, records
 
 from gpu_agent.api import GpuUnit, create_app
 from gpu_agent.boot_counter import BootCounter
@@ -20,6 +19,7 @@ from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth
 from shared.wire.codec import decode
 from shared.wire.copy import CopyAck
+from tests.gpu.gpu_world import RECORD_BYTES, World, device_folder, make_world, records
 
 BASE = "http://agent.test"
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from gpu_world import NOW, RECORD_BYTES, Holder, World, records
 
 from shared.errors import GputError
 from shared.names import RegionKind, holder_port
 from shared.wire import gpu
 from shared.wire.copy import CLOSING, DATA, HEADER_BYTES
+from tests.gpu.gpu_world import NOW, RECORD_BYTES, Holder, World, records
 
 DATA_BYTES = records(32)
 

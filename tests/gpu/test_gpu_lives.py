@@ -6,13 +6,13 @@ import os
 from typing import Any
 
 import pytest
-from gpu_world import MANIFEST, RECORD_BYTES, SESSION, World, program, records
 
 from shared.crypto import schedule
 from shared.errors import GputError
 from shared.names import RegionKind
 from shared.wire import gpu
 from shared.wire.codec import decode, encode, encode_all
+from tests.gpu.gpu_world import MANIFEST, RECORD_BYTES, SESSION, World, program, records
 
 DATA = records(32)
 

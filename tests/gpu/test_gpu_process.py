@@ -15,8 +15,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from gpu_world import NOW, RECORD_BYTES, World, device_folder, records
-from test_gpu_scrub import descendants, held_by, windows
 
 from shared.crypto.signing import PartyKey
 from shared.errors import GputError
@@ -27,6 +25,8 @@ from shared.service.signatures import SignedAuth
 from shared.wire import gpu
 from shared.wire.codec import decode
 from shared.wire.copy import CopyAck
+from tests.gpu.gpu_world import NOW, RECORD_BYTES, World, device_folder, records
+from tests.gpu.test_gpu_scrub import descendants, held_by, windows
 
 pytestmark = pytest.mark.processes
 

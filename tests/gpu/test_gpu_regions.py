@@ -7,7 +7,6 @@ import random
 from typing import Any
 
 import pytest
-from gpu_world import NOW, SESSION
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -27,6 +26,7 @@ from shared.errors import GputError, OutOfMemory, ProtocolViolation, Verificatio
 from shared.names import RegionKind, RegionPhase, Role, holder_port
 from shared.wire.codec import encode
 from shared.wire.copy import CLOSING, DATA, Closing, CopyHeader, copy_context, pack_header
+from tests.gpu.gpu_world import NOW, SESSION
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpu_world import RECORD_BYTES, World, records
-
 from shared.names import RegionKind
 from shared.wire import gpu
+from tests.gpu.gpu_world import RECORD_BYTES, World, records
 
 
 def process_memory(pid: int) -> Iterator[bytes]:

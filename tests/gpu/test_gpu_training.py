@@ -8,11 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gpu_world import BATCH, MANIFEST, RECORD_BYTES, SESSION, SGD_OPTIONS, Holder, World, model_region, records
 
 from shared.claims.training import TrainingOptions
 from shared.names import RegionKind
 from shared.wire import gpu, gpu_answers
+from tests.gpu.gpu_world import (
+    BATCH,
+    MANIFEST,
+    RECORD_BYTES,
+    SESSION,
+    SGD_OPTIONS,
+    Holder,
+    World,
+    model_region,
+    records,
+)
 
 DATA = records(64)
 

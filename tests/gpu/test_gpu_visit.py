@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from gpu_holder import Holder
-from gpu_world import SESSION, World, program, records
-
 from shared.canonical import blake3_256, cbor_value, keyed_blake3
 from shared.claims.archive import open_archive
 from shared.claims.receipt import DeviceStatement
 from shared.crypto import cose
 from shared.wire import gpu
+from tests.gpu.gpu_holder import Holder
+from tests.gpu.gpu_world import SESSION, World, program, records
 
 
 def test_one_visit_from_grant_to_statement(world: World) -> None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "world"))
-from gput_samples import Bundle, Saved
-from world import World, shared_unit
-from world_material import Material, make_material
-
 from gpu_agent.api import GpuUnit
 from gput.receipts import save
+from tests.gput.gput_samples import Bundle, Saved
+from tests.world.world import World, shared_unit
+from tests.world.world_material import Material, make_material
 
 
 @pytest.fixture(scope="session")

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from world import World
-from world_material import Material
-from world_wire import Call, Deliver
 
 from gpu_agent.api import GpuUnit
 from gput.client import AsyncClient, Client
 from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest, ConfigurationError, Conflict, NotFound, Unavailable
+from tests.world.world import World
+from tests.world.world_material import Material
+from tests.world.world_wire import Call, Deliver
 
 
 @pytest.fixture

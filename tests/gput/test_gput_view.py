@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gput_samples import Saved
 
 from gput.local.report import page
 from gput.local.view import LANE, PlainView, Progress
 from gput.receipts import verify
 from shared.service.sse import Event
+from tests.gput.gput_samples import Saved
 
 
 def fact(machine: str, fact: str, **data: Any) -> Event:

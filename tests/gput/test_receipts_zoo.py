@@ -11,13 +11,13 @@ from typing import Any
 
 import cbor2
 import pytest
-from gput_samples import Bundle, Saved
-from world_material import Material, make_material
 
 from gput.__main__ import main
 from gput.receipts import BUNDLE, TRUST, is_receipt, verify
 from shared.canonical import cbor_bytes, cbor_value
 from shared.errors import BadRequest, ConfigurationError, GputError, VerificationFailed
+from tests.gput.gput_samples import Bundle, Saved
+from tests.world.world_material import Material, make_material
 
 
 def refused(folder: Path, *parts: str) -> VerificationFailed:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrator_samples import EMULATED, key, manifest
 
 from orchestrator.itinerary import Itinerary
 from shared.claims.manifest import Manifest, RosterEntry
 from shared.claims.training import TrainingOptions
+from tests.orchestrator.orchestrator_samples import EMULATED, key, manifest
 
 
 @st.composite

@@ -11,7 +11,6 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi import FastAPI
-from orchestrator_samples import approval, key, manifest, signed
 
 from gpu_agent.platform.device_manufacture import manufacture_device
 from gpu_agent.platform.manufacture import manufacture
@@ -28,6 +27,7 @@ from shared.errors import Unavailable
 from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth, content_digest
 from shared.wire.visit import Evidence
+from tests.orchestrator.orchestrator_samples import approval, key, manifest, signed
 
 BASE = "http://orchestrator.test"
 OWNER = key(99)

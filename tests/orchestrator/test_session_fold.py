@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from orchestrator_samples import MODEL, PLACEMENT, SESSION, approval, key, manifest, planned
 
 from orchestrator.sessions.approvals import agreed, judge, verify_approval
 from orchestrator.sessions.facts import claim, new_fact
@@ -17,6 +16,7 @@ from shared.protocol.session import SessionFact
 from shared.protocol.training import TrainingFact
 from shared.protocol.visit import VisitFact
 from shared.service.journal import NewFact
+from tests.orchestrator.orchestrator_samples import MODEL, PLACEMENT, SESSION, approval, key, manifest, planned
 
 
 def running(agreed_manifest: Manifest | None = None, without: tuple[int, ...] = ()) -> SessionState:

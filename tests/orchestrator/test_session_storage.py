@@ -6,7 +6,6 @@ from base64 import b64decode
 from pathlib import Path
 
 import pytest
-from orchestrator_samples import MODEL, PLACEMENT, SESSION, approval, key, manifest, planned
 from sqlalchemy import text, update
 
 from orchestrator.ledger.log import event_leaf, head_row, read_head, sign_head
@@ -25,6 +24,7 @@ from shared.service.changes import Stopping
 from shared.service.journal import Journal
 from shared.service.migrations import upgrade
 from shared.service.store import Store
+from tests.orchestrator.orchestrator_samples import MODEL, PLACEMENT, SESSION, approval, key, manifest, planned
 
 
 class Room:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrator_samples import EMULATED, RECORD_BYTES, key, manifest, program
 
 from orchestrator.sessions.submission import Known, ManifestRefused, check_manifest, read_manifest
 from shared.canonical import json_bytes
 from shared.claims.manifest import RosterEntry, Validation
+from tests.orchestrator.orchestrator_samples import EMULATED, RECORD_BYTES, key, manifest, program
 
 
 def known(**changes: Any) -> Known:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,14 +14,11 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "world"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
-from test_gpu_scrub import descendants, held_by
-from test_gpu_scrub import windows as sparse_windows
-from world_material import HOLDERS, Material, make_material
-
 from gput.client import AsyncClient
 from gput.local.installation import HolderSpec, Installation
+from tests.gpu.test_gpu_scrub import descendants, held_by
+from tests.gpu.test_gpu_scrub import windows as sparse_windows
+from tests.world.world_material import HOLDERS, Material, make_material
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
-from service_world import BASE_URL, FakeClock, MakeWorld, World, add_routes, bearer, known_keys
 
 from shared.service.app import create_service_app
 from shared.service.idempotency import Replies
@@ -16,6 +15,7 @@ from shared.service.replay import ReplayWindow
 from shared.service.settings import ServiceSettings
 from shared.service.store import Store
 from shared.service.tables import METADATA
+from tests.service.service_world import BASE_URL, FakeClock, MakeWorld, World, add_routes, bearer, known_keys
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi import FastAPI, Request, Response
-from service_world import BASE_URL, FakeClock, MakeWorld, World
 
 from shared.errors import BadRequest
 from shared.service.idempotency import Replies
@@ -16,6 +15,7 @@ from shared.service.pagination import Cursors, link_next
 from shared.service.problems import install_problems
 from shared.service.store import Store
 from shared.service.tables import IDEMPOTENT_REPLIES, METADATA
+from tests.service.service_world import BASE_URL, FakeClock, MakeWorld, World
 
 THING = {"name": "a", "count": 1}
 

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable
 
 import httpx2
 import pytest
-from service_world import BASE_URL, OWNER, FakeClock, World
 
 from shared.errors import GputError, NotAuthenticated, Refused, Unavailable
 from shared.service.http import PeerClient, Peers
 from shared.service.signatures import SignedAuth
+from tests.service.service_world import BASE_URL, OWNER, FakeClock, World
 
 Handler = Callable[[httpx2.Request], httpx2.Response]
 

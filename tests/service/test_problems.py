@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
-from service_world import World
 
 import shared.errors
 from shared.errors import GputError, VerificationFailed
 from shared.service.logging import configure_logging
 from shared.service.problems import error_of
+from tests.service.service_world import World
 
 REQUIRED = {"type", "title", "status", "detail", "instance", "code", "request_id"}
 

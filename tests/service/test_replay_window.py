@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from service_world import FakeClock
 
 from shared.errors import NotAuthenticated, Unavailable
 from shared.service.replay import ReplayWindow
 from shared.service.store import Store
 from shared.service.tables import JOURNAL, METADATA, REPLAY_NONCES
+from tests.service.service_world import FakeClock
 
 
 async def test_nonce_rows_are_purged_and_bounded(database_url: str) -> None:

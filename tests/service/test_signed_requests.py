@@ -11,7 +11,6 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from service_world import BASE_URL, HOLDER, OWNER, STRANGER, FakeClock, MakeWorld, World, known_keys
 
 from shared.errors import ConfigurationError
 from shared.service.app import create_service_app
@@ -19,6 +18,7 @@ from shared.service.replay import ReplayWindow
 from shared.service.settings import ServiceSettings
 from shared.service.signatures import SignedAuth, content_digest
 from shared.service.store import Store
+from tests.service.service_world import BASE_URL, HOLDER, OWNER, STRANGER, FakeClock, MakeWorld, World, known_keys
 
 THING = {"name": "a", "count": 1}
 

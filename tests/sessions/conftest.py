@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -10,14 +9,10 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "world"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "workload"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "sessions"))
-from session_world import SessionWorld, Work
-from world import shared_unit
-from world_material import Material, make_material
-
 from gpu_agent.api import GpuUnit
+from tests.sessions.session_world import SessionWorld, Work
+from tests.world.world import shared_unit
+from tests.world.world_material import Material, make_material
 
 SessionWorlds = Callable[..., AbstractAsyncContextManager[SessionWorld]]
 

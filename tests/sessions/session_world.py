@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import cbor2
-from world import World
-from world_material import HOLDERS, POLICY, Material
 
 from gpu_agent.api import GpuUnit
 from gput.receipts import save, verify
 from shared.claims.archive import open_archive
+from tests.world.world import World
+from tests.world.world_material import HOLDERS, POLICY, Material
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
-from session_world import Work
-from world_material import HOLDERS
 
 from gpu_agent.workload.builder import build
 from orchestrator.weights import WeightsMap
@@ -20,6 +18,8 @@ from shared.claims.layout import plan_memory, region_digest
 from shared.claims.program import SeedInit
 from shared.claims.training import AdamW, TrainingOptions
 from shared.errors import GputError
+from tests.sessions.session_world import Work
+from tests.world.world_material import HOLDERS
 
 B, T = 4, 16
 OPTIONS = TrainingOptions(batch_size=B, optimizer=AdamW(lr=1e-3))

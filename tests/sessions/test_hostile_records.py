@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from session_world import Work
-from world_material import BATCH, CLASSES, HOLDERS, RECORD_BYTES, ROUNDS, STEPS, Material
 
 import data_holder.visits
 from data_holder.sealing import RecordSealer
 from shared.claims.visit import CursorRange
+from tests.sessions.session_world import Work
+from tests.world.world_material import BATCH, CLASSES, HOLDERS, RECORD_BYTES, ROUNDS, STEPS, Material
 
 BAD_RECORD, BAD_LABEL = 13, 7331
 LIAR = "harbour"

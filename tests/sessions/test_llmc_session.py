@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from llmc_reference import ReferenceGPT2, reference_losses
-from session_world import Work
 from typer.testing import CliRunner
-from world_material import HOLDERS
 
 from gpu_agent.workload.llmc import read_llmc_model, write_llmc_model
 from gpu_agent.workload.programs.gpt2 import GPT2, GPT2Config
@@ -21,6 +18,9 @@ from shared.canonical import sha256
 from shared.claims.archive import open_archive
 from shared.claims.training import AdamW, TrainingOptions
 from shared.errors import BadRequest, InvalidData, NotFound
+from tests.sessions.session_world import Work
+from tests.workload.llmc_reference import ReferenceGPT2, reference_losses
+from tests.world.world_material import HOLDERS
 
 B, T, ROUNDS, VISIT_STEPS = 4, 64, 5, 2
 STEPS = ROUNDS * VISIT_STEPS * len(HOLDERS)

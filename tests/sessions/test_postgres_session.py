@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from session_world import Work
-from world_faults import Point, Trap, crash
-from world_material import Material
+
+from tests.sessions.session_world import Work
+from tests.world.world_faults import Point, Trap, crash
+from tests.world.world_material import Material
 
 
 @pytest.fixture

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from plain_pytorch import train_plain
-from session_world import Work
 from torch import Tensor
-from world_material import EMULATED, HOLDERS
 
 from gpu_agent.workload.builder import build
 from gpu_agent.workload.programs.classifier import Classifier, label_losses
 from shared.claims.manifest import RosterEntry
 from shared.claims.training import SGD, Schedule, TrainingOptions
+from tests.sessions.session_world import Work
+from tests.workload.plain_pytorch import train_plain
+from tests.world.world_material import EMULATED, HOLDERS
 
 FEATURES, CLASSES, HIDDEN, B, ROUNDS = 5, 3, (12, 8), 8, 3
 STEPS = {"city": 1, "harbour": 3, "north": 2}  # north's is the manifest's own

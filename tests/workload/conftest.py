@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from workload_helpers import Built
 
 from gpu_agent.workload.builder import build
+from tests.workload.workload_helpers import Built
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
-from workload_helpers import Built, bytes_tensor, place
 
 from gpu_agent.workload.builder import build
 from gpu_agent.workload.loader import load_program
@@ -21,6 +20,7 @@ from shared.claims.program import InitRule, SeedInit, WeightsFile
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.training import SGD, TrainingOptions
 from shared.errors import InvalidProgram
+from tests.workload.workload_helpers import Built, bytes_tensor, place
 
 VECTOR = RecordSchema(fields=(RecordField(name="x", dtype="float32", shape=(4,), min=-9, max=9),))
 Loss = Callable[[nn.Module, dict[str, Tensor]], Tensor]

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from llmc_reference import ReferenceGPT2, reference_losses
-from workload_helpers import Built, place
 
 from gpu_agent.workload.builder import build
 from gpu_agent.workload.llmc import read_llmc_model, write_llmc_model
@@ -19,6 +17,8 @@ from gpu_agent.workload.programs.gpt2 import GPT2Config, held_out_loss
 from gpu_agent.workload.tensors import initial_tensors, read_weights
 from shared.claims.training import AdamW, TrainingOptions
 from shared.errors import InvalidData
+from tests.workload.llmc_reference import ReferenceGPT2, reference_losses
+from tests.workload.workload_helpers import Built, place
 
 CONFIG = GPT2Config(context=64, vocab=300, layers=2, heads=2, width=32)
 SIZES = {"context": 64, "vocab": 300, "layers": 2, "heads": 2, "width": 32}

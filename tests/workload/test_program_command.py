@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
-from workload_helpers import Built
 
 from gput.commands.program import app, parse_option
 from shared.claims.archive import open_archive
 from shared.claims.operators import ALLOWED
 from shared.errors import BadRequest, InvalidProgram, NotFound
+from tests.workload.workload_helpers import Built
 
 runner = CliRunner()
 

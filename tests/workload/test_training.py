@@ -6,9 +6,7 @@ import math
 
 import pytest
 import torch
-from plain_pytorch import train_plain
 from torch import Tensor
-from workload_helpers import Built, Placed, bytes_tensor, place
 
 from gpu_agent.workload.loader import load_program
 from gpu_agent.workload.optimiser import learning_rate_factor
@@ -18,6 +16,8 @@ from gpu_agent.workload.tensors import initial_tensors, update_norm
 from shared.claims.layout import plan_memory, region_digest
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
 from shared.errors import InvalidData, InvalidProgram
+from tests.workload.plain_pytorch import train_plain
+from tests.workload.workload_helpers import Built, Placed, bytes_tensor, place
 
 CONFIG = GPT2Config(context=16, vocab=256, layers=2, heads=2, width=32)
 BATCH, STEPS = 4, 12

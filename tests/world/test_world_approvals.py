@@ -7,14 +7,14 @@ import base64
 
 import httpx2
 import pytest
-from world import NewWorld, World
-from world_faults import Point, Trap
-from world_material import HOLDERS
-from world_wire import Call, Deliver, cut
 
 from shared.canonical import json_bytes
 from shared.errors import GputError
 from shared.wire.visit import Approval, Signed
+from tests.world.world import NewWorld, World
+from tests.world.world_faults import Point, Trap
+from tests.world.world_material import HOLDERS
+from tests.world.world_wire import Call, Deliver, cut
 
 GPU_ACTS = ("/spdm", "/commands", "/copy")
 
@@ -85,9 +85,8 @@ async def test_an_approval_of_another_manifest_is_refused_by_the_orchestrator(ne
 
 
 def _peers(world: World) -> object:
-    from world_wire import Link
-
     from shared.service.http import Peers
+    from tests.world.world_wire import Link
 
     return Peers(transports={"http://orchestrator.test": Link(world.wire, "somebody", "orchestrator")})
 

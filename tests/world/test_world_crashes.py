@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from world import NewWorld, World
-from world_faults import Point, Trap, crash
-from world_material import Material, disguises, leaks
-from world_recorder import recording
-from world_recording import Recording
+
+from tests.world.world import NewWorld, World
+from tests.world.world_faults import Point, Trap, crash
+from tests.world.world_material import Material, disguises, leaks
+from tests.world.world_recorder import recording
+from tests.world.world_recording import Recording
 
 ORCH, A, P = "orchestrator", "agent", "platform"
 CITY = "holder-city"
@@ -52,11 +53,14 @@ def _marked(points: list[Point], quick: set[int]) -> list[object]:
     ]
 
 
-async def _same_end(world: World, session: str, recorded: Recording) -> None:
+async def _same_end(world: World, session: str, recorded: Recording, restored: bool = False) -> None:
     view = await world.completed(session, 60)
     assert view["model"]["digest"] == recorded.view["model"]["digest"]
     assert view["model"]["sha256"] == recorded.view["model"]["sha256"]
-    assert [v["outcome"] for v in await world.visits(session)].count("closed") == len(recorded.visits)
+    # A visit closed after the last sealed checkpoint is closed a second time by a GPU that was wiped.
+    closed = [v["index"] for v in await world.visits(session) if v["outcome"] == "closed"]
+    assert set(closed) == {v["index"] for v in recorded.visits}
+    assert restored or len(closed) == len(set(closed)), "each visit takes effect once"
 
 
 async def _nothing_leaked(world: World, material: Material) -> None:
@@ -109,7 +113,7 @@ async def test_gpu_wiped_in_mid_session_is_restored(moment: int, new_world: NewW
             trap = Trap(world, point, crash(world, A), recorder)
             session = await world.submit()
             await trap.done()
-            await _same_end(world, session, recorded)
+            await _same_end(world, session, recorded, restored=True)
         assert any("restored" in event for event in await world.events(session)), "a restore is a leaf of the log"
         assert recorder.reused == []
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from world import NewWorld, World
-
 import data_holder
 import shared
+from tests.world.world import NewWorld, World
 
 OTHER_CODE = [path for module in (shared,) for path in module.__path__]
 

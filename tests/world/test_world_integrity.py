@@ -6,14 +6,14 @@ from typing import Any
 
 import httpx2
 import pytest
-from world import NewWorld, World
-from world_material import RECORD_BYTES
-from world_recording import Recording
-from world_wire import Call, Deliver
 
 from data_holder.datasets.dataset import Dataset
 from gpu_agent.api import GpuUnit
 from shared.names import RegionKind
+from tests.world.world import NewWorld, World
+from tests.world.world_material import RECORD_BYTES
+from tests.world.world_recording import Recording
+from tests.world.world_wire import Call, Deliver
 
 
 def _tamper(world: World, unit: GpuUnit, kind: RegionKind) -> list[int]:

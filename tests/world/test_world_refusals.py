@@ -6,13 +6,13 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
-from world import World
-from world_material import EMULATED
 
 from shared.canonical import json_bytes, json_value, sha256
 from shared.claims.manifest import EvidencePolicy, RosterEntry, Validation
 from shared.errors import GputError
 from shared.wire.visit import Signed
+from tests.world.world import World
+from tests.world.world_material import EMULATED
 
 TABLE: list[tuple[str, dict[str, Any], str]] = [
     ("unknown-program", {"program": "ab" * 48}, "program"),
@@ -111,7 +111,8 @@ async def test_the_same_submission_twice_is_one_session(enrolled: World) -> None
 
 async def test_data_too_small_for_the_approval_is_named(new_world: Any) -> None:
     import numpy as np
-    from world_material import rows
+
+    from tests.world.world_material import rows
 
     async with new_world(approve="manual", holders=("city",)) as world:
         features, label = rows(1, 3)

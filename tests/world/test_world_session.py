@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import safetensors.numpy
-from world_material import BATCH, HOLDERS, RECORD_BYTES, ROUNDS, STEPS, Material, disguises, leaks, windows
-from world_recording import Recording
 
 from gput.receipts import BUNDLE, verify
 from shared.crypto.tree_head import TreeHead, verify_tree_head
 from shared.errors import GputError
 from shared.protocol.merkle import verify_consistency
+from tests.world.world_material import BATCH, HOLDERS, RECORD_BYTES, ROUNDS, STEPS, Material, disguises, leaks, windows
+from tests.world.world_recording import Recording
 
 VISITS = len(HOLDERS) * ROUNDS
 VISIT_BYTES = STEPS * BATCH * RECORD_BYTES

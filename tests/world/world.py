@@ -16,9 +16,6 @@ from typing import Any, Self
 
 import httpx2
 from fastapi import FastAPI
-from world_material import HOLDERS, Material
-from world_service import Incarnation, Service
-from world_wire import Exchange, Link, Wire
 
 from data_holder.api import create_app as holder_app
 from data_holder.settings import HolderSettings
@@ -34,6 +31,9 @@ from orchestrator.settings import OrchestratorSettings
 from shared.crypto.signing import PartyKey
 from shared.service.evidence import EmulatedProvider
 from shared.service.http import Peers
+from tests.world.world_material import HOLDERS, Material
+from tests.world.world_service import Incarnation, Service
+from tests.world.world_wire import Exchange, Link, Wire
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 HBM_BYTES = 1 << 30

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import httpx2
-from world import World
-from world_recorder import Recorder
-from world_wire import Call, Deliver
+
+from tests.world.world import World
+from tests.world.world_recorder import Recorder
+from tests.world.world_wire import Call, Deliver
 
 Moment = Literal["before", "after"]
 

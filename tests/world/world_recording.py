@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from world import World
-from world_material import Material
-from world_recorder import Recorder, recording
-from world_wire import Call, Deliver, Wire
 
 from gpu_agent.api import GpuUnit
 from gput.receipts import Verified, save, verify
 from shared.wire.gpu import CloseVisit
+from tests.world.world import World
+from tests.world.world_material import Material
+from tests.world.world_recorder import Recorder, recording
+from tests.world.world_wire import Call, Deliver, Wire
 
 
 @dataclass

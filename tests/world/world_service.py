@@ -11,10 +11,10 @@ from typing import Any
 import httpx2
 from fastapi import FastAPI
 from sqlalchemy import Connection
-from world_wire import Call
 
 from shared.errors import Unavailable
 from shared.service.app import service_state
+from tests.world.world_wire import Call
 
 GRACE_S = 2.0
 INCARNATION: contextvars.ContextVar[Incarnation | None] = contextvars.ContextVar("incarnation", default=None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import httpx2
 
 if TYPE_CHECKING:
-    from world_service import Incarnation, Service
+    from tests.world.world_service import Incarnation, Service
 
 DROPPED_HEADERS = {"transfer-encoding", "content-length"}
 

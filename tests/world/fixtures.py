@@ -1,0 +1,51 @@
+"""Fixtures of the in-process world: material and a GPU made once, a fresh world per test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_agent.api import GpuUnit
+from tests.world.world import NewWorld, World, shared_unit
+from tests.world.world_material import Material, make_material
+from tests.world.world_recording import Recording, record_session
+
+
+@pytest.fixture(scope="session")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    return make_material(tmp_path_factory.mktemp("material") / "installation")
+
+
+@pytest.fixture(scope="session")
+def unit(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuUnit]:
+    unit = shared_unit(material.copy(tmp_path_factory.mktemp("gpu")))
+    yield unit
+    unit.power_off()
+
+
+@pytest.fixture(scope="session")
+def recorded(material: Material, unit: GpuUnit, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """One undisturbed session, run once for all tests that only read what happened."""
+    return record_session(tmp_path_factory.mktemp("recorded") / "world", material, unit)
+
+
+@pytest.fixture
+def new_world(tmp_path: Path, material: Material, unit: GpuUnit) -> NewWorld:
+    """Worlds over the lent GPU; the same name again is a world over the same files. `own_gpu=True` powers another."""
+
+    @asynccontextmanager
+    async def make(name: str = "world", *, own_gpu: bool = False, **options: Any) -> AsyncIterator[World]:
+        async with World(tmp_path / name, material, None if own_gpu else unit, **options) as world:
+            yield world
+
+    return make
+
+
+@pytest.fixture
+async def world(new_world: NewWorld) -> AsyncIterator[World]:
+    async with new_world() as world:
+        yield world
