@@ -33,6 +33,16 @@ STOP_S = 3.0
 MAX_CONFLICTS = 10
 """Lives in a row that may break on a refusal (a port not bound yet, a GPU just reset) before that counts as the session's fault."""
 
+CLOCKS_DIFFER = ("signature-stale", "grant-expired")
+"""What a peer says whose clock is not ours. Nothing is wrong with the session: it waits until the clocks are set right."""
+
+
+def _passes(error: GputError, failures: int) -> bool:
+    """Whether another life may do better than the one that broke on this, after so many that broke in a row."""
+    if isinstance(error, Conflict):
+        return failures < MAX_CONFLICTS
+    return isinstance(error, Unavailable) or error.code in CLOCKS_DIFFER
+
 
 class SessionRunner:
     """The task of one session. `channels` and `run` exist while a life stands."""
@@ -53,18 +63,15 @@ class SessionRunner:
                 return
             try:
                 await self._life()
-            except (Unavailable, Conflict) as error:
+            except GputError as error:
                 if self.book.state.visits_closed > progress:
                     failures, progress = 0, self.book.state.visits_closed
-                if isinstance(error, Conflict) and failures >= MAX_CONFLICTS:
+                if not _passes(error, failures):
                     await self._fail(error)
                     return
                 _log.warning("life broke", session=self.book.state.id, code=error.code, detail=error.detail)
                 await self._patience(error, failures)
                 failures += 1
-            except GputError as error:
-                await self._fail(error)
-                return
             except Exception as error:
                 _log.exception("a bug ended the session", session=self.book.state.id, exc_info=error)
                 await self._fail(GputError(f"internal fault ({type(error).__name__}); see the log"))

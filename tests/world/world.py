@@ -81,6 +81,7 @@ class World:
         self.folder, self.material, self.holders = material.copy(folder), material, tuple(holders)
         self._unit, self._approve, self._settings = unit, approve, dict(settings or {})
         self.offset = 0.0
+        self.skew: dict[str, float] = {}
         self.wire = Wire()
         builders: dict[str, Callable[[Incarnation], FastAPI]] = {
             "agent": self._agent, "platform": self._platform, "orchestrator": self._orchestrator,
@@ -90,13 +91,13 @@ class World:
         for name, build in builders.items():
             self.wire.services[name] = Service(name, build)
         peers = Peers(transports={url("orchestrator"): Link(self.wire, "owner", "orchestrator")})
-        self.owner = AsyncClient(url("orchestrator"), material.keys["owner"], peers=peers)
+        self.owner = AsyncClient(url("orchestrator"), material.keys["owner"], peers=peers, clock=self.clock_of("owner"))
 
     # ------------------------------------------------------------------ doors
 
-    def clock(self) -> float:
-        """The machine's clock plus what a test has moved it by."""
-        return time.time() + self.offset
+    def clock_of(self, party: str) -> Callable[[], float]:
+        """A party's clock: the machine's, moved by `offset` as all are, and by the party's own `skew`."""
+        return lambda: time.time() + self.offset + self.skew.get(party, 0.0)
 
     def _links(self, client: str, owner: Incarnation) -> dict[str, httpx2.AsyncBaseTransport]:
         return {url(server): Link(self.wire, client, server, owner) for server in self.wire.services}
@@ -112,7 +113,7 @@ class World:
     def _agent(self, incarnation: Incarnation) -> FastAPI:
         lent: Any = {GPU: _Lent(self._unit)} if self._unit is not None else None
         settings = agent_settings(self.folder, **self._settings.get("agent", {}))
-        return agent_app(settings, url("agent"), units=lent, clock=self.clock, entropy=os.urandom)
+        return agent_app(settings, url("agent"), units=lent, clock=self.clock_of("agent"), entropy=os.urandom)
 
     def _platform(self, incarnation: Incarnation) -> FastAPI:
         settings = PlatformSettings(
@@ -120,7 +121,7 @@ class World:
             **self._settings.get("platform", {}),
         )  # fmt: skip
         transports = self._links("platform", incarnation)
-        return create_platform_app(settings, url("platform"), transports=transports, clock=self.clock)
+        return create_platform_app(settings, url("platform"), transports=transports, clock=self.clock_of("platform"))
 
     def _orchestrator(self, incarnation: Incarnation) -> FastAPI:
         options: dict[str, Any] = {
@@ -131,7 +132,7 @@ class World:
         }  # fmt: skip
         return orchestrator_app(
             OrchestratorSettings(**(options | dict(self._settings.get("orchestrator", {})))), url("orchestrator"),
-            clock=self.clock, transports=self._links("orchestrator", incarnation),
+            clock=self.clock_of("orchestrator"), transports=self._links("orchestrator", incarnation),
             evidence=self._evidence("orchestrator", incarnation),
         )  # fmt: skip
 
@@ -144,7 +145,7 @@ class World:
             "dataset": "ehr", "approve": self._approve, "policy": folder / "policy.toml", "inbox_wait_s": 5.0,
         }  # fmt: skip
         return holder_app(
-            HolderSettings(**(options | dict(self._settings.get(cvm, {})))), url(cvm), clock=self.clock,
+            HolderSettings(**(options | dict(self._settings.get(cvm, {})))), url(cvm), clock=self.clock_of(cvm),
             peers=Peers(transports=self._links(cvm, incarnation)), evidence=self._evidence(cvm, incarnation),
         )  # fmt: skip
 
