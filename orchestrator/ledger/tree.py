@@ -7,8 +7,7 @@ computed over all leaves again; the proofs are those that `shared.protocol.merkl
 from __future__ import annotations
 
 from shared.canonical import sha256
-
-EMPTY_ROOT = sha256(b"")
+from shared.protocol.merkle import EMPTY_ROOT
 
 
 def _node(left: bytes, right: bytes) -> bytes:
