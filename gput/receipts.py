@@ -40,10 +40,12 @@ TRUST = ("gpu-roots.pem", "cpu-roots.pem", "reference.json")
 async def save(client: AsyncClient, session: str, folder: Path, trust: Path) -> None:
     """Fetch log, keys and manifest of a session into `folder`, with a copy of the trust folder's public files."""
     head = await client.get(f"sessions/{session}/log/head")
+    leaves = await client.items(f"sessions/{session}/log/leaves")
     bundle = {
         "session": session,
         "head": head,
-        "leaves": await client.items(f"sessions/{session}/log/leaves"),
+        # What was appended after the head was signed is neither proven nor disproven yet.
+        "leaves": [leaf for leaf in leaves if leaf["index"] < head["size"]],
         "keys": await client.items(f"sessions/{session}/keys"),
         "manifest": await client.get(f"sessions/{session}/manifest"),
     }
