@@ -1,4 +1,4 @@
-"""Saying which log head this holder remembers, whenever a start of the orchestrator asks. Knows no GPU and no channel.
+"""Saying which log head and receipt this holder remembers, whenever a start of the orchestrator asks. Knows no GPU and no channel.
 
 The answer is read from the journal and nothing else: a head is committed there before the offer that showed it is acted upon. It is
 given for any session ever offered here, also a vetoed or ended one: an orchestrator that asks about those has forgotten something.
@@ -31,11 +31,13 @@ class HeadStatements:
         Raises:
             NotFound: the session was never offered here. Unavailable, NotAuthenticated: call again later. Any other answer ends it.
         """
-        head = self._ledger.state(session).head or NOTHING
+        state = self._ledger.state(session)
+        head, newest = state.head or NOTHING, state.newest_receipt
         self.unanswered[session] = challenge
         signed = sign_head_statement(
-            self._key, session=session, holder=self._approvals.name, challenge=challenge, size=head.size, root=head.root
-        )
+            self._key, session=session, holder=self._approvals.name, challenge=challenge, size=head.size, root=head.root,
+            receipt=None if newest is None else newest.leaf,
+        )  # fmt: skip
         try:
             await self._approvals.remind(session)
             await self._link.send("POST", f"/v1/sessions/{session}/heads", document(signed))

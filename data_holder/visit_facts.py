@@ -17,6 +17,7 @@ from data_holder.tables import rows
 from data_holder.tables.schema import RECEIPTS, VISITS
 from shared.errors import GputError
 from shared.names import Role
+from shared.protocol.merkle import leaf_hash
 from shared.service.clock import Clock
 from shared.wire.visit import OfferDocument, VisitReport
 
@@ -94,7 +95,8 @@ class VisitFacts:
             if attempt is not None and attempt.phase in (_P.PROVISIONED, _P.REPORTED):
                 facts.append(_fact(receipt.epoch, _F.RECEIVED))
                 values["phase"] = _P.DONE.value
-            facts.append((RECEIPT, {"epoch": receipt.epoch, "outcome": receipt.outcome}))
+            leaf = leaf_hash(checked.cose).hex()
+            facts.append((RECEIPT, {"epoch": receipt.epoch, "outcome": receipt.outcome, "leaf": leaf}))
 
         def project(connection: Any) -> None:
             rows.put(connection, RECEIPTS, key, checked.row())

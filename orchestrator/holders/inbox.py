@@ -62,10 +62,11 @@ class Inboxes:
         self.last_seen[holder] = self._clock()
         box = self._box(holder)
         if after < box.floor:
+            after = self._seq
             again = [self._item(fields) for fields in await standing(holder)]
             if again:
-                return Inbox(items=again, next=again[-1].seq)
-            after = self._seq
+                # What was posted while we looked for what stands is not known to be part of it.
+                return Inbox(items=[*_after(box, after), *again], next=again[-1].seq)
         seen = box.changes.version
         items = _after(box, after)
         if not items and wait_s > 0:

@@ -19,15 +19,18 @@ class Standing(StrEnum):
     CONTAINED = "contained"  # the log is the remembered one, or has grown from it
     AHEAD = "ahead"
     OTHER = "other"
+    LACKING = "lacking"  # the head is contained, but a receipt that was handed out since is not
 
 
+_ROLLED_BACK = (
+    "log-rolled-back",
+    "the database behind this orchestrator was rolled back",
+    "Stop the orchestrator, put back the newest copy of its database and data_dir, and start it again; "
+    "where none is left, submit a new session.",
+)
 _CONTRADICTIONS = {
-    Standing.AHEAD: (
-        "log-rolled-back",
-        "the database behind this orchestrator was rolled back",
-        "Stop the orchestrator, put back the newest copy of its database and data_dir, and start it again; "
-        "where none is left, submit a new session.",
-    ),
+    Standing.AHEAD: _ROLLED_BACK,
+    Standing.LACKING: _ROLLED_BACK,
     Standing.OTHER: (
         "log-split-view",
         "holder and orchestrator were shown different logs of this session",
@@ -37,11 +40,13 @@ _CONTRADICTIONS = {
 }  # fmt: skip
 
 
-def standing(tree: MerkleTree, size: int, root: bytes) -> Standing:
-    """How the head of `size` leaves under `root` (32 bytes) lies to `tree`."""
+def standing(tree: MerkleTree, size: int, root: bytes, receipt: bytes | None) -> Standing:
+    """How the head of `size` leaves under `root` (32 bytes), and a receipt's leaf hash, lie to `tree`."""
     if size > tree.size:
         return Standing.AHEAD
-    return Standing.CONTAINED if tree.root(size) == root else Standing.OTHER
+    if tree.root(size) != root:
+        return Standing.OTHER
+    return Standing.CONTAINED if receipt is None or tree.holds(receipt) else Standing.LACKING
 
 
 def contradiction(tree: MerkleTree, stated: VerifiedHeadStatement) -> VerificationFailed | None:
@@ -49,12 +54,14 @@ def contradiction(tree: MerkleTree, stated: VerifiedHeadStatement) -> Verificati
 
     The error names size and root on both sides and the remedy; its code is `log-rolled-back` or `log-split-view`.
     """
-    found = _CONTRADICTIONS.get(standing(tree, stated.size, stated.root))
+    found = _CONTRADICTIONS.get(standing(tree, stated.size, stated.root, stated.receipt))
     if found is None:
         return None
     code, meaning, remedy = found
     size = min(stated.size, tree.size)
     remembered = f"a log of {stated.size} leaves with root {stated.root.hex()}"
+    if stated.receipt is not None:
+        remembered += f" and a receipt with leaf hash {stated.receipt.hex()}"
     own = f"{tree.size} leaves, at {size} of them root {tree.root(size).hex()}"
     return VerificationFailed(
         f"{stated.holder} remembers {remembered}, this orchestrator has {own}: {meaning}",

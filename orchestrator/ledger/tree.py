@@ -29,6 +29,10 @@ class MerkleTree:
         """The hash of leaf `index`."""
         return self._levels[0][index]
 
+    def holds(self, leaf_hash: bytes) -> bool:
+        """Whether any leaf has this hash; looks at all of them."""
+        return leaf_hash in self._levels[0]
+
     def append(self, leaf_hash: bytes) -> None:
         """Add one leaf hash at the end."""
         level, value = 0, leaf_hash

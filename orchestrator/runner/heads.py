@@ -42,8 +42,8 @@ class Heads:
         return {"kind": "head_wanted", "session": state.id, "challenge": self.challenge}
 
     def wants(self, state: SessionState, holder: str) -> bool:
-        """Whether the holder's head is still of interest: also when the quorum was reached without it."""
-        return holder in state.active and holder not in self._stated
+        """Whether the holder was asked and has not answered: its head is of interest also when the quorum was reached without it."""
+        return holder in state.active and holder in self._asked and holder not in self._stated
 
     def hear(self, state: SessionState, holder: str, signed: Signed, public_key: bytes) -> bool:
         """Judge a holder's statement; whether the log can still be trusted. The same statement again has no effect.
@@ -85,15 +85,16 @@ class Heads:
             check_quorum(book.state)
             missing = awaited(book.state.active, book.state.quorum, self._stated)
             wishes.waiting_for = [f"head of holder {holder}" for holder in missing]
+            self.ask(book.state, inboxes)
             if missing:
-                self._ask(book.state, inboxes)
                 await book.changes.wait(seen, LOOK_AGAIN_S)
             else:
                 await self._confirm(book)
         await self.check(book)
         return self.confirmed
 
-    def _ask(self, state: SessionState, inboxes: Inboxes) -> None:
+    def ask(self, state: SessionState, inboxes: Inboxes) -> None:
+        """Ask every active holder that was not asked yet; who joins later may have been here before."""
         for holder in set(state.active) - self._asked:
             self._asked.add(holder)
             # An earlier runner may have asked, over a challenge that is nobody's now.

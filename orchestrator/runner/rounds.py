@@ -62,8 +62,10 @@ class Rounds:
 
     async def _check(self) -> None:
         """What may change between two visits and ends the session: too few holders, or one whose late word contradicts the log."""
-        await self._heads.check(self._run.book)
-        check_quorum(self._run.state)
+        run = self._run
+        self._heads.ask(run.state, run.inboxes)
+        await self._heads.check(run.book)
+        check_quorum(run.state)
 
     async def _await_channel(self, stop: PlannedVisit) -> Channel | None:
         """The stop's channel, once there is one; None when something else must be looked at first, or the stop was skipped."""

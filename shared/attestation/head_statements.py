@@ -27,12 +27,14 @@ _MINT = object()
 class VerifiedHeadStatement:
     """A head that its holder signed over this start's challenge. Only `verify_head_statement` makes it.
 
-    `size` leaves under `root` (32 bytes); `signed` is the statement exactly as it came, for whoever checks it later.
+    `size` leaves under `root` (32 bytes); `receipt` is a leaf hash (32 bytes) or None; `signed` is the statement exactly as it came, for
+    whoever checks it later.
     """
 
     holder: str
     size: int
     root: bytes
+    receipt: bytes | None
     signed: Signed
     _mint: object = None
 
@@ -41,9 +43,14 @@ class VerifiedHeadStatement:
             raise TypeError("VerifiedHeadStatement is made by verify_head_statement only")
 
 
-def sign_head_statement(key: PartyKey, *, session: str, holder: str, challenge: str, size: int, root: bytes) -> Signed:
-    """The holder's statement. `challenge` 32 bytes, hex; `root` 32 bytes."""
-    statement = HeadStatement(session=session, holder=holder, challenge=challenge, size=size, root=root.hex())
+def sign_head_statement(
+    key: PartyKey, *, session: str, holder: str, challenge: str, size: int, root: bytes, receipt: bytes | None
+) -> Signed:
+    """The holder's statement. `challenge` 32 bytes, hex; `root` and `receipt` 32 bytes."""
+    statement = HeadStatement(
+        session=session, holder=holder, challenge=challenge, size=size, root=root.hex(),
+        receipt=None if receipt is None else receipt.hex(),
+    )  # fmt: skip
     document = json_bytes(statement.model_dump(mode="json"))
     return Signed(
         document=base64.b64encode(document).decode(), signature=base64.b64encode(key.sign(LABEL, document)).decode()
@@ -78,4 +85,5 @@ def verify_head_statement(
             raise VerificationFailed(
                 f"the head statement is for another {what}", code=f"head-{what}", expected=expected, got=got
             )
-    return VerifiedHeadStatement(holder, statement.size, bytes.fromhex(statement.root), signed, _MINT)
+    receipt = None if statement.receipt is None else bytes.fromhex(statement.receipt)
+    return VerifiedHeadStatement(holder, statement.size, bytes.fromhex(statement.root), receipt, signed, _MINT)

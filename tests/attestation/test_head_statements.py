@@ -13,12 +13,12 @@ from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest, VerificationFailed
 from shared.wire.visit import HeadStatement, Signed
 
-KEY, ROOT = PartyKey.generate(lambda n: b"\x01" * n), b"\x5f" * 32
+KEY, ROOT, RECEIPT = PartyKey.generate(lambda n: b"\x01" * n), b"\x5f" * 32, b"\xa7" * 32
 ASKED: dict[str, Any] = {"session": "s_aaaaaaaaaaaaaaaa", "holder": "north", "challenge": "c1" * 32}
 
 
 def sign(key: PartyKey = KEY, **changes: Any) -> Signed:
-    return sign_head_statement(key, **{**ASKED, "size": 4, "root": ROOT, **changes})
+    return sign_head_statement(key, **{**ASKED, "size": 4, "root": ROOT, "receipt": RECEIPT, **changes})
 
 
 def verify(signed: Signed, **changes: Any) -> VerifiedHeadStatement:
@@ -28,7 +28,9 @@ def verify(signed: Signed, **changes: Any) -> VerifiedHeadStatement:
 def test_size_and_root_come_back_with_the_signed_bytes() -> None:
     signed = sign()
     stated = verify(signed)
-    assert (stated.holder, stated.size, stated.root, stated.signed) == ("north", 4, ROOT, signed)
+    assert (stated.holder, stated.size, stated.root, stated.receipt) == ("north", 4, ROOT, RECEIPT)
+    assert stated.signed == signed
+    assert verify(sign(receipt=None)).receipt is None
 
 
 def test_the_signed_bytes_are_canonical_json_under_a_label_of_their_own() -> None:
@@ -36,8 +38,8 @@ def test_the_signed_bytes_are_canonical_json_under_a_label_of_their_own() -> Non
     signed = sign()
     document = base64.b64decode(signed.document)
     assert document == (
-        b'{"challenge":"' + b"c1" * 32 + b'","holder":"north","profile":"gput/head-statement/1","root":"' + b"5f" * 32
-        + b'","session":"s_aaaaaaaaaaaaaaaa","size":4}'
+        b'{"challenge":"' + b"c1" * 32 + b'","holder":"north","profile":"gput/head-statement/1","receipt":"' + b"a7" * 32
+        + b'","root":"' + b"5f" * 32 + b'","session":"s_aaaaaaaaaaaaaaaa","size":4}'
     )  # fmt: skip
     assert base64.b64decode(signed.signature) == KEY.sign("gput/head-statement", document)
 
@@ -57,7 +59,7 @@ def test_a_statement_for_something_else_is_refused(asked: dict[str, Any], code: 
     assert caught.value.code == code
 
 
-@pytest.mark.parametrize("changes", [{"size": 3}, {"root": "00" * 32}, {"challenge": "c3" * 32}])
+@pytest.mark.parametrize("changes", [{"size": 3}, {"root": "00" * 32}, {"receipt": None}, {"challenge": "c3" * 32}])
 def test_a_statement_changed_after_signing_is_refused(changes: dict[str, Any]) -> None:
     signed = sign()
     document = json_bytes({**json_value(base64.b64decode(signed.document)), **changes})
@@ -85,5 +87,5 @@ def test_other_documents_of_the_same_key_are_malformed(document: bytes) -> None:
 
 def test_only_verification_makes_a_verified_statement() -> None:
     with pytest.raises(TypeError):
-        VerifiedHeadStatement("north", 4, ROOT, sign())
+        VerifiedHeadStatement("north", 4, ROOT, None, sign())
     assert HeadStatement(**ASKED, size=0, root="5f" * 32).profile == "gput/head-statement/1"

@@ -52,6 +52,7 @@ class Start:
     def statement(self, by: int, log: MerkleTree, signer: int | None = None, **changes: Any) -> Signed:
         said = {
             "session": SESSION, "holder": f"h{by}", "challenge": self.heads.challenge, "size": log.size, "root": log.root(),
+            "receipt": None,
         }  # fmt: skip
         return sign_head_statement(key(by + 1 if signer is None else signer), **{**said, **changes})
 
@@ -172,6 +173,17 @@ async def test_a_holder_that_remembers_another_log_ends_it(room: Room, size: int
     assert Signed(**{k: v for k, v in fact["statement"].items() if k != "holder"}) == start.statement(1, remembered)
     assert await facts(room, SessionFact.HEADS_CONFIRMED) == []
     assert start.book.state.tree.size == 3, "a log that is not the session's gets no leaf"
+
+
+async def test_a_holder_whose_receipt_is_not_in_the_log_ends_it(room: Room) -> None:
+    """Its head is older than the roll-back; the receipt that came after it is not."""
+    start = Start(await started(room))
+    log = log_of(start.book, 2)
+    assert start.say(0, log, receipt=start.book.state.tree.leaf(2))
+    assert not start.say(1, log, receipt=b"\x01" * 32)
+    with pytest.raises(VerificationFailed) as refusal:
+        await start.confirmed()
+    assert refusal.value.code == "log-rolled-back"
 
 
 async def test_a_new_session_that_holders_know_already_is_refused(room: Room) -> None:

@@ -21,32 +21,41 @@ def tree(*leaves: bytes) -> MerkleTree:
 
 
 @pytest.mark.parametrize(
-    ("own", "size", "remembered", "expected"),
+    ("own", "size", "remembered", "receipt", "expected"),
     [
-        (0, 0, EMPTY_ROOT, Standing.CONTAINED),  # a new session, a holder that saw nothing
-        (3, 0, EMPTY_ROOT, Standing.CONTAINED),
-        (3, 3, root(LEAVES[:3]), Standing.CONTAINED),
-        (5, 3, root(LEAVES[:3]), Standing.CONTAINED),  # the log has grown since
-        (2, 3, root(LEAVES[:3]), Standing.AHEAD),
-        (0, 1, root(LEAVES[:1]), Standing.AHEAD),  # put back to before the first visit
-        (3, 3, root([*LEAVES[:2], LEAVES[4]]), Standing.OTHER),
-        (5, 3, root([*LEAVES[:2], LEAVES[4]]), Standing.OTHER),
-        (3, 0, root(LEAVES[:1]), Standing.OTHER),
-        (2, 3, bytes(32), Standing.AHEAD),
+        (0, 0, EMPTY_ROOT, None, Standing.CONTAINED),  # a new session, a holder that saw nothing
+        (3, 0, EMPTY_ROOT, None, Standing.CONTAINED),
+        (3, 3, root(LEAVES[:3]), None, Standing.CONTAINED),
+        (5, 3, root(LEAVES[:3]), None, Standing.CONTAINED),  # the log has grown since
+        (5, 3, root(LEAVES[:3]), LEAVES[1], Standing.CONTAINED),
+        (5, 3, root(LEAVES[:3]), LEAVES[3], Standing.CONTAINED),  # a receipt that came after the head
+        (3, 3, root(LEAVES[:3]), LEAVES[3], Standing.LACKING),  # the last visit's close was taken away
+        (5, 3, root(LEAVES[:3]), bytes(32), Standing.LACKING),
+        (2, 3, root(LEAVES[:3]), None, Standing.AHEAD),
+        (2, 3, root(LEAVES[:3]), LEAVES[1], Standing.AHEAD),
+        (0, 1, root(LEAVES[:1]), None, Standing.AHEAD),  # put back to before the first visit
+        (2, 3, bytes(32), None, Standing.AHEAD),
+        (3, 3, root([*LEAVES[:2], LEAVES[4]]), None, Standing.OTHER),
+        (5, 3, root([*LEAVES[:2], LEAVES[4]]), LEAVES[1], Standing.OTHER),
+        (3, 0, root(LEAVES[:1]), None, Standing.OTHER),
     ],
 )
-def test_every_way_a_memory_can_lie_to_the_log(own: int, size: int, remembered: bytes, expected: Standing) -> None:
+def test_every_way_a_memory_can_lie_to_the_log(
+    own: int, size: int, remembered: bytes, receipt: bytes | None, expected: Standing
+) -> None:
     log = tree(*LEAVES[:own])
-    assert standing(log, size, remembered) is expected
-    signed = sign_head_statement(key(1), session=SESSION, holder="h0", challenge="c1" * 32, size=size, root=remembered)
+    assert standing(log, size, remembered, receipt) is expected
+    signed = sign_head_statement(
+        key(1), session=SESSION, holder="h0", challenge="c1" * 32, size=size, root=remembered, receipt=receipt
+    )
     stated = verify_head_statement(signed, key=key(1).public, session=SESSION, holder="h0", challenge="c1" * 32)
     error = contradiction(log, stated)
     if expected is Standing.CONTAINED:
         assert error is None
         return
     assert error is not None
-    assert error.code == {Standing.AHEAD: "log-rolled-back", Standing.OTHER: "log-split-view"}[expected]
-    for told in ("h0", str(size), remembered.hex(), str(own), log.root(min(size, own)).hex()):
+    assert error.code == ("log-split-view" if expected is Standing.OTHER else "log-rolled-back")
+    for told in ("h0", str(size), remembered.hex(), str(own), log.root(min(size, own)).hex(), (receipt or b"").hex()):
         assert told in error.detail
     assert error.remedy
 
