@@ -77,8 +77,14 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("victim", [ORCH, CITY])
-@pytest.mark.parametrize("point", POINTS, ids=str)
+CASES = [
+    pytest.param(point, victim, id=f"{victim}-{point}", marks=() if i + j == 1 else pytest.mark.slow)
+    for i, point in enumerate(POINTS)
+    for j, victim in enumerate([ORCH, CITY])
+]
+
+
+@pytest.mark.parametrize(("point", "victim"), CASES)
 async def test_killed_in_the_middle_of_the_collection(
     point: Point, victim: str, new_world: NewWorld, recorded: Recording
 ) -> None:

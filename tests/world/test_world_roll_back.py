@@ -132,6 +132,7 @@ async def test_a_gpu_that_was_reset_as_well_does_not_hide_it(new_world: NewWorld
         await _refused(world, session)
 
 
+@pytest.mark.slow
 async def test_a_session_that_had_ended_does_not_run_again(new_world: NewWorld) -> None:
     async with new_world() as world:
         session = await world.submit()
@@ -218,6 +219,7 @@ async def test_a_veto_removed_from_the_journal_is_said_again(new_world: NewWorld
         assert _acts(world)[acts:] == []
 
 
+@pytest.mark.slow
 async def test_a_quorum_is_enough_and_a_late_holder_still_ends_a_log_that_it_does_not_know(new_world: NewWorld) -> None:
     """Only harbour saw the head that is gone, and the GPU was reset: the two others confirm, and harbour's word comes later."""
     async with new_world(own_gpu=True) as world:
