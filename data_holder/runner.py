@@ -140,7 +140,7 @@ class Runner:
             await self._approvals.receive(session, decoded(item.manifest))
             await self._consider(session)
         elif item.kind == "head_wanted" and item.challenge is not None:
-            await self._heads.answer(session, item.challenge)
+            await self._heads.asked(session, item.challenge)
         elif item.kind == "channel_wanted":
             await self._open_channel(session)
         elif item.kind == "offer" and item.offer is not None:
@@ -195,8 +195,8 @@ class Runner:
                 await self._try(session, lambda session=session: self._approvals.deliver(session))  # type: ignore[misc]  # mypy cannot type a lambda's default
             for session in await self._approvals.unconsidered():
                 await self._try(session, lambda session=session: self._approvals.consider(session))  # type: ignore[misc]  # as above
-            for session, challenge in list(self._heads.unanswered.items()):
-                await self._try(session, lambda session=session, asked=challenge: self._heads.answer(session, asked))  # type: ignore[misc]  # as above
+            for session in list(self._heads.unanswered):
+                await self._try(session, lambda session=session: self._heads.answer(session))  # type: ignore[misc]  # as above
             for session in list(self._channels_wanted):
                 await self._try(session, lambda session=session: self._open_channel(session))  # type: ignore[misc]  # as above
             for session, epoch in self._visits.unreported():

@@ -63,10 +63,12 @@ class Inboxes:
         box = self._box(holder)
         if after < box.floor:
             after = self._seq
-            again = [self._item(fields) for fields in await standing(holder)]
-            if again:
-                # What was posted while we looked for what stands is not known to be part of it.
-                return Inbox(items=[*_after(box, after), *again], next=again[-1].seq)
+            stands = await standing(holder)
+            posted = _after(box, after)  # while we looked for what stands: it may be part of it, or not
+            again = [self._item(fields) for fields in stands if not any(_says(item, fields) for item in posted)]
+            if posted or again:
+                items = [*posted, *again]
+                return Inbox(items=items, next=items[-1].seq)
         seen = box.changes.version
         items = _after(box, after)
         if not items and wait_s > 0:
@@ -74,6 +76,10 @@ class Inboxes:
             items = _after(box, after)
         self.last_seen[holder] = self._clock()
         return Inbox(items=items, next=items[-1].seq if items else after)
+
+
+def _says(item: InboxItem, fields: dict[str, Any]) -> bool:
+    return all(getattr(item, name) == value for name, value in fields.items())
 
 
 def _after(box: _Box, after: int) -> list[InboxItem]:

@@ -275,9 +275,12 @@ class Orchestrator(httpx2.AsyncBaseTransport):
         if self.refuse_heads:
             self.heads_refused += 1
             return _problem(403, "Verification failed", self.refuse_heads)
-        stated = verify_head_statement(
-            signed, key=self.holder_key, session=SESSION, holder=NAME, challenge=self.challenge
-        )
+        try:
+            stated = verify_head_statement(
+                signed, key=self.holder_key, session=SESSION, holder=NAME, challenge=self.challenge
+            )
+        except VerificationFailed as error:
+            return _problem(403, error.title, error.code)
         self.head_statements.append(stated)
         return httpx2.Response(202, json={})
 

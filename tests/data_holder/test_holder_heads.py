@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from data_holder.ledger import Ledger
 from data_holder.protocol.state import RememberedHead
 from data_holder.runner import JOURNAL_LABEL, TEND_S
+from shared.errors import GputError
 from shared.protocol.merkle import EMPTY_ROOT, leaf_hash
 from shared.service.store import Store
 from tests.data_holder.conftest import Running, Start
@@ -118,6 +122,30 @@ async def test_an_orchestrator_that_went_away_is_told_when_it_is_back(running: R
     assert running.orchestrator.head_statements == []
     running.orchestrator.down = False
     assert await stated(running, 1) == RememberedHead(0, EMPTY_ROOT)
+
+
+async def test_a_newer_question_is_not_lost_behind_an_older_answer(running: Running) -> None:
+    """The orchestrator was started again while the answer to its earlier start was still on the way."""
+    await running.approved_with_channel()
+    slow, heads, link = asyncio.Event(), running.holder.runner._heads, running.holder.orchestrator
+    send = link.send
+
+    async def late(*arguments: Any, **named: Any) -> Any:
+        await slow.wait()
+        return await send(*arguments, **named)
+
+    link.send = late  # type: ignore[method-assign]  # only for this answer
+    first = asyncio.create_task(heads.asked(SESSION, asked(1)))
+    await asyncio.sleep(0)
+    link.send = send  # type: ignore[method-assign]
+    running.orchestrator.ask_head(asked(2))
+    await running.until(lambda: heads.unanswered == {SESSION: asked(2)})
+    assert running.orchestrator.head_statements == []
+    slow.set()
+    with pytest.raises(GputError):  # its challenge is nobody's any more
+        await first
+    await running.until(lambda: running.orchestrator.head_statements)
+    await running.until(lambda: heads.unanswered == {})
 
 
 async def test_a_refused_statement_is_not_repeated(running: Running) -> None:

@@ -59,7 +59,10 @@ async def test_what_is_posted_while_what_stands_is_looked_for_is_not_lost() -> N
 
     async def standing(holder: str) -> list[dict[str, Any]]:
         inboxes.post(holder, kind="head_wanted", session=SESSION, challenge="c1" * 32)
-        return [{"kind": "channel_wanted", "session": SESSION}]
+        return [
+            {"kind": "head_wanted", "session": SESSION, "challenge": "c1" * 32},
+            {"kind": "channel_wanted", "session": SESSION},
+        ]
 
     first = await inboxes.read("h0", 0, 0, standing)
     assert [item.kind for item in first.items] == ["head_wanted", "channel_wanted"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from gput.receipts import save, verify
 from tests.world.world import NewWorld, World
 from tests.world.world_faults import Point, Trap, crash
 from tests.world.world_recorder import recording
@@ -24,18 +27,33 @@ async def _same_end(world: World, session: str, recorded: Recording) -> None:
 
 
 async def test_an_honest_restart_is_a_leaf_and_ends_with_the_same_model(
-    new_world: NewWorld, recorded: Recording
+    new_world: NewWorld, recorded: Recording, tmp_path: Path
 ) -> None:
     async with new_world() as world:
         session = await world.submit()
         await world.until(session, lambda view: view["visits_closed"] >= 2)
         await crash(world, ORCH)()
         await _same_end(world, session, recorded)
+        await save(world.owner, session, tmp_path / "receipts", world.folder / "trust")
+        assert verify(tmp_path / "receipts").leaves > len(recorded.visits)
         vouched = [event for event in await world.events(session) if "heads_confirmed" in event]
         assert len(vouched) == 1
         assert all(f"'{holder}'" in vouched[0] for holder in world.holders)
         statements = [e for name in world.holders for e in world.wire.calls(f"holder-{name}", ORCH, "/heads")]
         assert [e.status for e in statements] == [202] * 6, "one more message per holder and start"
+
+
+async def test_a_visit_that_the_next_life_closed_verifies_offline(new_world: NewWorld, tmp_path: Path) -> None:
+    """The GPU had committed when the orchestrator died: the receipt is of the old channel's visit, under the new life's key."""
+    with recording() as recorder:
+        async with new_world() as world:
+            point = Point(ORCH, A, "/ports/orchestrator/commands", "after", 2, command="Commit")
+            trap = Trap(world, point, crash(world, ORCH), recorder)
+            session = await world.submit()
+            await trap.done()
+            view = await world.completed(session, 60)
+            await save(world.owner, session, tmp_path / "receipts", world.folder / "trust")
+    assert verify(tmp_path / "receipts").receipts == view["visits_closed"]
 
 
 async def test_a_holder_that_is_away_at_the_restart_is_waited_for_by_name(
