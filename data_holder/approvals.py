@@ -222,6 +222,12 @@ class Approvals:
             values = {"delivered": True, "waiting_for": f"nobody: the orchestrator answered {error.code}"}
         await self._update(session, values)
 
+    async def remind(self, session: str) -> None:
+        """Say a refusal or a veto again, to an orchestrator that asks as if it had not been said. Raises: as `deliver`."""
+        said = verify_decision(self._ledger.state(session), self.key)
+        if said is not None and said.decision != "approve":
+            await self.deliver(session)
+
     async def undelivered(self) -> list[str]:
         """Sessions whose decision the orchestrator does not have yet."""
         found = await self._store.read(lambda connection: rows.requests(connection, None, None, 10_000))

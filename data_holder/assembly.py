@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from data_holder.approvals import Approvals
 from data_holder.catalogue import Catalogue
 from data_holder.channel import Channels, Verifier
+from data_holder.heads import HeadStatements
 from data_holder.identity import Tokens, load_identity, load_tokens, operator_keys
 from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, LinkCounters, OrchestratorLink
@@ -93,6 +94,7 @@ def assemble(
         name=settings.name, key=key, ledger=ledger, store=store, catalogue=catalogue, link=link, clock=clock,
         policy=foundation.policy, automatic=settings.approve == "policy", default_dataset=settings.dataset,
     )  # fmt: skip
+    heads = HeadStatements(key=key, ledger=ledger, approvals=approvals, link=link)
     channels = Channels(
         name=settings.name, key=key, link=link, ledger=ledger, evidence=foundation.evidence,
         verifier=foundation.verifier, clock=clock, entropy=entropy,
@@ -105,7 +107,7 @@ def assemble(
     )  # fmt: skip
     receipts = ReceiptBook(ledger=ledger, approvals=approvals, store=store, facts=facts, link=link)
     runner = Runner(
-        ledger=ledger, approvals=approvals, channels=channels, visits=visits, receipts=receipts, link=link,
+        ledger=ledger, approvals=approvals, heads=heads, channels=channels, visits=visits, receipts=receipts, link=link,
         evidence=foundation.evidence, wait_s=settings.inbox_wait_s, stopping=stopping,
     )  # fmt: skip
     return Holder(foundation, store, ledger, catalogue, approvals, visits, runner, link, gpu, peers)

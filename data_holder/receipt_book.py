@@ -8,6 +8,7 @@ from data_holder.approvals import Approvals
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.log_reader import LogReader
+from data_holder.protocol.state import RememberedHead
 from data_holder.receipts import check_receipt, claimed_epoch
 from data_holder.requests import verify_manifest
 from data_holder.tables import rows
@@ -88,6 +89,8 @@ class ReceiptBook:
             head = await log.head()
         except NotFound:
             return  # the session ended before its first visit: there is no log to prove anything in
+        # Remembered: a database put back to before the end would otherwise be older than any offer showed.
+        await self._facts.head(session, RememberedHead(head.size, head.root))
         for row in await self._store.read(lambda connection: rows.receipts(connection, session, None, MAX_RECEIPTS)):
             if row["index"] >= head.size:
                 continue  # made after the newest signed head: nothing is proven yet, and nothing disproven

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from data_holder.approvals import Approvals
 from data_holder.channel import Channels
+from data_holder.heads import HeadStatements
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.receipt_book import ReceiptBook
@@ -36,10 +37,16 @@ class Runner:
     """`run` lives as long as the service. `connected`: whether the last inbox call was answered."""
 
     def __init__(
-        self, *, ledger: Ledger, approvals: Approvals, channels: Channels, visits: Visits, receipts: ReceiptBook,
-        link: OrchestratorLink, evidence: EvidenceProvider, wait_s: int, stopping: Stopping,
+        self, *, ledger: Ledger, approvals: Approvals, heads: HeadStatements, channels: Channels, visits: Visits,
+        receipts: ReceiptBook, link: OrchestratorLink, evidence: EvidenceProvider, wait_s: int, stopping: Stopping,
     ) -> None:  # fmt: skip
-        self._ledger, self._approvals, self._channels, self._visits = ledger, approvals, channels, visits
+        self._ledger, self._approvals, self._heads, self._channels, self._visits = (
+            ledger,
+            approvals,
+            heads,
+            channels,
+            visits,
+        )
         self._receipts, self._link, self._evidence, self._wait_s = receipts, link, evidence, wait_s
         self._stopping = stopping
         self.connected = False
@@ -132,6 +139,8 @@ class Runner:
         if item.kind == "approval_wanted" and item.manifest is not None:
             await self._approvals.receive(session, decoded(item.manifest))
             await self._consider(session)
+        elif item.kind == "head_wanted" and item.challenge is not None:
+            await self._heads.asked(session, item.challenge)
         elif item.kind == "channel_wanted":
             await self._open_channel(session)
         elif item.kind == "offer" and item.offer is not None:
@@ -186,6 +195,8 @@ class Runner:
                 await self._try(session, lambda session=session: self._approvals.deliver(session))  # type: ignore[misc]  # mypy cannot type a lambda's default
             for session in await self._approvals.unconsidered():
                 await self._try(session, lambda session=session: self._approvals.consider(session))  # type: ignore[misc]  # as above
+            for session in list(self._heads.unanswered):
+                await self._try(session, lambda session=session: self._heads.answer(session))  # type: ignore[misc]  # as above
             for session in list(self._channels_wanted):
                 await self._try(session, lambda session=session: self._open_channel(session))  # type: ignore[misc]  # as above
             for session, epoch in self._visits.unreported():

@@ -10,13 +10,14 @@ from typing import Any
 from data_holder.ledger import Ledger
 from data_holder.links import document as document_bytes
 from data_holder.offers import Admitted
-from data_holder.protocol.state import HEAD, RECEIPT, VISIT, SessionState
+from data_holder.protocol.state import HEAD, RECEIPT, VISIT, RememberedHead, SessionState
 from data_holder.protocol.visit import HOLDER_VISIT, HolderFact, HolderPhase
 from data_holder.receipts import Check, CheckedReceipt
 from data_holder.tables import rows
 from data_holder.tables.schema import RECEIPTS, VISITS
 from shared.errors import GputError
 from shared.names import Role
+from shared.protocol.merkle import leaf_hash
 from shared.service.clock import Clock
 from shared.wire.visit import OfferDocument, VisitReport
 
@@ -32,12 +33,13 @@ class VisitFacts:
 
     async def admitted(self, session: str, admitted: Admitted) -> None:
         """OFFERED, VERIFIED and the log head, before the visit key is opened."""
-        document, head = admitted.document, admitted.head
-        facts = [
-            _offered(document), _fact(document.grant.epoch, _F.VERIFIED),
-            (HEAD, {"size": head.size, "root": head.root.hex()}),
-        ]  # fmt: skip
+        document = admitted.document
+        facts = [_offered(document), _fact(document.grant.epoch, _F.VERIFIED), _head(admitted.head)]
         await self._put(session, document, facts, {"phase": _P.VERIFIED.value})
+
+    async def head(self, session: str, head: RememberedHead) -> None:
+        """A verified head that came without an offer: the log's last one."""
+        await self._ledger.record(session, [_head(head)], lambda connection: None)
 
     async def refused(self, session: str, document: OfferDocument, error: GputError) -> None:
         """An authentic offer that was turned away. An old epoch cannot be recorded again and is only logged."""
@@ -93,7 +95,8 @@ class VisitFacts:
             if attempt is not None and attempt.phase in (_P.PROVISIONED, _P.REPORTED):
                 facts.append(_fact(receipt.epoch, _F.RECEIVED))
                 values["phase"] = _P.DONE.value
-            facts.append((RECEIPT, {"epoch": receipt.epoch, "outcome": receipt.outcome}))
+            leaf = leaf_hash(checked.cose).hex()
+            facts.append((RECEIPT, {"epoch": receipt.epoch, "outcome": receipt.outcome, "leaf": leaf}))
 
         def project(connection: Any) -> None:
             rows.put(connection, RECEIPTS, key, checked.row())
@@ -123,6 +126,10 @@ class VisitFacts:
 
 def _fact(epoch: int, fact: HolderFact, **more: Any) -> tuple[str, dict[str, Any]]:
     return VISIT, {"epoch": epoch, "fact": fact.value, "actor": _ACTORS[fact].value, **more}
+
+
+def _head(head: RememberedHead) -> tuple[str, dict[str, Any]]:
+    return HEAD, {"size": head.size, "root": head.root.hex()}
 
 
 def _offered(document: OfferDocument) -> tuple[str, dict[str, Any]]:

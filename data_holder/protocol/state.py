@@ -28,6 +28,14 @@ class RememberedHead:
 
 
 @dataclass(frozen=True)
+class RememberedReceipt:
+    """The newest receipt this holder verified: its visit's epoch, and its leaf hash (32 bytes)."""
+
+    epoch: int
+    leaf: bytes
+
+
+@dataclass(frozen=True)
 class Decision:
     """This holder's newest signed word on the session, as bytes; verified again whenever it is used."""
 
@@ -74,6 +82,7 @@ class SessionState:
     channels: dict[str, ChannelRecord] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     receipts: int = 0
+    newest_receipt: RememberedReceipt | None = None
     ended: str | None = None
 
     def fold(self, kind: str, body: Mapping[str, Any]) -> None:
@@ -124,6 +133,9 @@ def _head(state: SessionState, body: Mapping[str, Any]) -> None:
 
 def _receipt(state: SessionState, body: Mapping[str, Any]) -> None:
     state.receipts += 1
+    receipt = RememberedReceipt(int(body["epoch"]), bytes.fromhex(body["leaf"]))
+    if state.newest_receipt is None or receipt.epoch > state.newest_receipt.epoch:
+        state.newest_receipt = receipt
 
 
 def _ended(state: SessionState, body: Mapping[str, Any]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from fastapi import Depends, Query, Request
+from fastapi import Body, Depends, Query, Request
 
+from orchestrator.api import examples as ex
 from orchestrator.library import Library
 from orchestrator.runner.house import House
 from orchestrator.runner.supervisor import Supervisor
@@ -19,6 +20,7 @@ from shared.service.idempotency import Replies
 from shared.service.pagination import Cursors
 from shared.service.signatures import Caller
 from shared.service.store import Store
+from shared.wire.visit import Signed
 
 
 @dataclass
@@ -54,6 +56,7 @@ Parts = Annotated[Orchestrator, Depends(orchestrator)]
 Anybody = Annotated[Caller, Depends(signed_caller)]
 Owner = Annotated[Caller, Depends(require(Role.OWNER))]
 Holder = Annotated[Caller, Depends(require(Role.HOLDER))]
+SignedBody = Annotated[Signed, Body(examples=[ex.SIGNED])]
 After = Annotated[str | None, Query(max_length=1024, description="Cursor: the `next` of the page before.")]
 PageSize = Annotated[int, Query(ge=1, le=200, description="Entries per page.")]
 
@@ -81,6 +84,14 @@ async def visible(parts: Orchestrator, caller: Caller, session: str) -> Book:
     }:
         raise NotPermitted("This session does not concern you", code="not-in-roster")
     return book
+
+
+async def party_key(parts: Orchestrator, caller: Caller) -> bytes:
+    """The caller's enrolled key, raw. Raises: NotPermitted: it is not enrolled any more."""
+    row = await parts.library.party_by_key(caller.fingerprint)
+    if row is None:
+        raise NotPermitted("Your key is not enrolled any more", code="key-unknown")
+    return bytes.fromhex(row["public_key"])
 
 
 def sees_losses(caller: Caller, holder: str) -> bool:

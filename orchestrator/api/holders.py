@@ -1,4 +1,4 @@
-"""Routes for holders: inbox, channels, reports and refusals. Knows no GPU command; holders call out, nobody calls them."""
+"""Routes for holders: inbox, heads, channels, reports and refusals. Knows no GPU command; holders call out, nobody calls them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query
 
 from orchestrator.api import examples as ex
-from orchestrator.api.deps import Holder, Orchestrator, Parts, visible
+from orchestrator.api.deps import Holder, Orchestrator, Parts, SignedBody, party_key, visible
 from orchestrator.api.visits import visit_row
 from orchestrator.holders.arrivals import Word
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import signed_manifest
 from orchestrator.sessions.state import SessionState
-from shared.errors import BadRequest, NotPermitted
+from shared.errors import BadRequest, Conflict, NotPermitted
 from shared.names import SessionPhase
-from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, Inbox, VisitRefusal, VisitReport
+from shared.wire.visit import (
+    ChannelOffer,
+    ChannelProof,
+    ChannelRequest,
+    ChannelState,
+    Inbox,
+    VisitRefusal,
+    VisitReport,
+)
 
 router = APIRouter(tags=["for holders"])
 ChannelRequestBody = Annotated[ChannelRequest, Body(examples=[ex.CHANNEL_REQUEST])]
@@ -52,13 +60,31 @@ async def _wanted(parts: Orchestrator, book: Book, holder: str) -> list[dict[str
     if holder not in state.decisions:
         manifest = signed_manifest(await parts.catalogue.row(state.id)).document
         return [{"kind": "approval_wanted", "session": state.id, "manifest": manifest}]
+    items: list[dict[str, Any]] = []
+    runner = parts.supervisor.runner(state.id)
+    if runner is not None and runner.heads.wants(state, holder):
+        items.append(runner.heads.wanted(state))
     if (
         holder in state.active
         and state.phase is SessionPhase.RUNNING
         and not parts.supervisor.has_channel(state.id, holder)
     ):
-        return [{"kind": "channel_wanted", "session": state.id}]
-    return []
+        items.append({"kind": "channel_wanted", "session": state.id})
+    return items
+
+
+@router.post(
+    "/v1/sessions/{session}/heads", summary="State the log head that you remember", status_code=202,
+    responses=ex.shows({"session": ex.S, "holder": "hospital-a"}, 202),
+)  # fmt: skip
+async def state_head(session: str, body: SignedBody, caller: Holder, parts: Parts) -> dict[str, Any]:
+    await visible(parts, caller, session)
+    runner = parts.supervisor.runner(session)
+    if runner is None:
+        raise Conflict("Nobody asks for heads of this session", code="head-not-wanted",
+                       remedy="Wait for head_wanted in the inbox.")  # fmt: skip
+    runner.hear_head(caller.name, body, await party_key(parts, caller))
+    return {"session": session, "holder": caller.name}
 
 
 @router.post(
@@ -89,10 +115,8 @@ async def prove_channel(
     parts: Parts,
 ) -> ChannelState:
     await visible(parts, caller, session)
-    row = await parts.library.party_by_key(caller.fingerprint)
-    if row is None:
-        raise NotPermitted("Your key is not enrolled any more", code="key-unknown")
-    return await parts.supervisor.channels(session).prove(caller.name, channel, body, bytes.fromhex(row["public_key"]))
+    public_key = await party_key(parts, caller)
+    return await parts.supervisor.channels(session).prove(caller.name, channel, body, public_key)
 
 
 async def _deliver(parts: Orchestrator, caller: str, visit: str, word: Word) -> dict[str, Any]:

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from orchestrator.api import examples as ex
-from orchestrator.api.deps import After, Anybody, Holder, Orchestrator, Owner, PageSize, Parts, page, position, visible
+from orchestrator.api.deps import (
+    After,
+    Anybody,
+    Holder,
+    Orchestrator,
+    Owner,
+    PageSize,
+    Parts,
+    SignedBody,
+    page,
+    party_key,
+    position,
+    visible,
+)
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import signed_manifest
 from orchestrator.sessions.decisions import decide, view
@@ -17,11 +30,8 @@ from orchestrator.tables import APPROVALS
 from shared.errors import NotPermitted
 from shared.names import Role, SessionPhase
 from shared.service.idempotency import KEY_REQUIRED
-from shared.service.signatures import Caller
-from shared.wire.visit import Signed
 
 router = APIRouter(tags=["sessions"])
-SignedBody = Annotated[Signed, Body(examples=[ex.SIGNED])]
 Wait = Annotated[float, Query(ge=0, le=30, description="Seconds to wait for news.")]
 
 
@@ -143,7 +153,7 @@ async def cancel(session: str, caller: Owner, parts: Parts) -> Response:
 )
 async def approve(session: str, body: SignedBody, caller: Holder, parts: Parts) -> Response:
     book = await visible(parts, caller, session)
-    public_key = await _party_key(parts, caller)
+    public_key = await party_key(parts, caller)
     answer, created = await decide(book, parts.store, body, caller=caller.name, public_key=public_key)
     if created and answer["decision"] != "approve":
         runner = parts.supervisor.runner(session)
@@ -152,13 +162,6 @@ async def approve(session: str, body: SignedBody, caller: Holder, parts: Parts) 
     if created:
         await parts.supervisor.look()
     return JSONResponse(answer, status_code=201 if created else 200)
-
-
-async def _party_key(parts: Orchestrator, caller: Caller) -> bytes:
-    row = await parts.library.party_by_key(caller.fingerprint)
-    if row is None:
-        raise NotPermitted("Your key is not enrolled any more", code="key-unknown")
-    return bytes.fromhex(row["public_key"])
 
 
 @router.get(

@@ -7,8 +7,7 @@ computed over all leaves again; the proofs are those that `shared.protocol.merkl
 from __future__ import annotations
 
 from shared.canonical import sha256
-
-EMPTY_ROOT = sha256(b"")
+from shared.protocol.merkle import EMPTY_ROOT
 
 
 def _node(left: bytes, right: bytes) -> bytes:
@@ -29,6 +28,10 @@ class MerkleTree:
     def leaf(self, index: int) -> bytes:
         """The hash of leaf `index`."""
         return self._levels[0][index]
+
+    def holds(self, leaf_hash: bytes) -> bool:
+        """Whether any leaf has this hash; looks at all of them."""
+        return leaf_hash in self._levels[0]
 
     def append(self, leaf_hash: bytes) -> None:
         """Add one leaf hash at the end."""

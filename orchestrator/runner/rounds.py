@@ -11,7 +11,9 @@ from orchestrator.holders.arrivals import Recall
 from orchestrator.holders.channels import Channel
 from orchestrator.ids import new_checkpoint_name
 from orchestrator.itinerary import PlannedVisit
+from orchestrator.runner.heads import Heads
 from orchestrator.runner.wishes import Wishes
+from orchestrator.sessions.approvals import check_quorum
 from orchestrator.sessions.facts import new_fact
 from orchestrator.visits.abandon import recall
 from orchestrator.visits.cycle import run_visit
@@ -28,8 +30,10 @@ RETRY_WAITS_S = (0.0, 0.2, 1.0, 5.0)
 class Rounds:
     """Drives one session's visits within one life."""
 
-    def __init__(self, run: Run, wishes: Wishes, checkpoints: Checkpoints, interval_s: float, model_path: Path) -> None:
-        self._run, self._wishes, self._checkpoints = run, wishes, checkpoints
+    def __init__(
+        self, run: Run, wishes: Wishes, heads: Heads, checkpoints: Checkpoints, interval_s: float, model_path: Path
+    ) -> None:
+        self._run, self._wishes, self._heads, self._checkpoints = run, wishes, heads, checkpoints
         self._interval_s, self._model_path = interval_s, model_path
         self._checkpointed_at = run.clock()
 
@@ -41,7 +45,7 @@ class Rounds:
         """
         run = self._run
         while not self._wishes.any:
-            self._check_quorum()
+            await self._check()
             stop = run.state.next_stop()
             if stop is None:
                 await run.commit()
@@ -56,14 +60,12 @@ class Rounds:
                 await self._checkpoint_if_due()
         await run.commit()
 
-    def _check_quorum(self) -> None:
-        state = self._run.state
-        if len(state.active) < state.quorum:
-            raise VerificationFailed(
-                "Too few holders still take part", code="quorum-lost",
-                remedy="Submit a new session with those who agree.",
-                expected=f"at least {state.quorum}", got=str(len(state.active)),
-            )  # fmt: skip
+    async def _check(self) -> None:
+        """What may change between two visits and ends the session: too few holders, or one whose late word contradicts the log."""
+        run = self._run
+        self._heads.ask(run.state, run.inboxes)
+        await self._heads.check(run.book)
+        check_quorum(run.state)
 
     async def _await_channel(self, stop: PlannedVisit) -> Channel | None:
         """The stop's channel, once there is one; None when something else must be looked at first, or the stop was skipped."""
@@ -73,6 +75,7 @@ class Rounds:
             await self._wait(f"{stop.holder} (attempt {state.attempts + 1})", wait)
         deadline = run.clock() + state.manifest.lease_s
         while not self._wishes.any and stop.holder in state.active:
+            await self._heads.check(run.book)
             channel = run.channels.ready(stop.holder)
             if channel is not None:
                 self._wishes.waiting_for = []

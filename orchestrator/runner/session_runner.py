@@ -12,6 +12,7 @@ from orchestrator.gpu_session.checkpoints import Checkpoints
 from orchestrator.gpu_session.opening import OpenedLife, Opener
 from orchestrator.gpu_session.placement import Placer
 from orchestrator.holders.channels import Channels
+from orchestrator.runner.heads import Heads
 from orchestrator.runner.house import House
 from orchestrator.runner.recovery import first_placement, restore, resume
 from orchestrator.runner.rounds import Rounds
@@ -25,7 +26,7 @@ from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
 from shared.service.logging import get_logger
 from shared.wire.gpu import EndSession
-from shared.wire.visit import GpuEvidence
+from shared.wire.visit import GpuEvidence, Signed
 
 _log = get_logger("runner")
 PATIENCE_S = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -45,24 +46,22 @@ def _passes(error: GputError, failures: int) -> bool:
 
 
 class SessionRunner:
-    """The task of one session. `channels` and `run` exist while a life stands."""
+    """The task of one session. `channels` and `run` exist while a life stands; `heads` are asked for once, before the first."""
 
     def __init__(self, house: House, book: Book) -> None:
         self._house = house
         self.book = book
         self.wishes = Wishes.of(book.state, book.changes)
+        self.heads = Heads(house.entropy)
         self.channels: Channels | None = None
         self.run: Run | None = None
 
     async def drive(self) -> None:
-        """Until the session ends, pauses or the process stops."""
+        """Until the session ends or the process stops."""
         failures, progress = 0, -1
-        while not self.wishes.stop and self.book.state.phase in (SessionPhase.READY, SessionPhase.RUNNING):
-            if self.wishes.cancel:  # wished for while no life stood
-                await self._cancel()
-                return
+        while not self.wishes.stop and not self.book.state.ended:
             try:
-                await self._life()
+                await self._step()
             except GputError as error:
                 if self.book.state.visits_closed > progress:
                     failures, progress = 0, self.book.state.visits_closed
@@ -78,6 +77,25 @@ class SessionRunner:
                 return
             finally:
                 self._drop_life()
+
+    async def _step(self) -> None:
+        """What comes next while no life stands: the owner's word, a pause, the holders' heads, and only then a life."""
+        if self.wishes.cancel:
+            await self._cancel()
+        elif self.book.state.phase is SessionPhase.PAUSED:
+            await self._paused()
+        elif await self._confirmed():
+            await self._life()
+        elif self.wishes.pause:  # the GPU was not touched: what it holds, it keeps
+            await self.book.record(new_fact(SessionFact.PAUSED, Role.OWNER, party=self.wishes.by))
+            self.wishes.pause = False
+
+    async def _confirmed(self) -> bool:
+        """Whether the holders have confirmed the log that this process found in its database (design 4.3, "Storage is hostile")."""
+        book = self.book
+        if book.state.phase is SessionPhase.READY:
+            await book.record(new_fact(SessionFact.STARTED, gpu=book.state.gpu))
+        return await self.heads.collect(book, self._house.inboxes, self.wishes)
 
     async def _patience(self, error: GputError, failures: int) -> None:
         self.wishes.waiting_for = [f"{error.code}: {error.detail}"]
@@ -99,14 +117,13 @@ class SessionRunner:
         # A book that was closed by a failed commit cannot say so; the journal can.
         self.book = await self._house.catalogue.reopen(self.book.state.id)
         if not self.book.state.ended:
-            await self.book.record(new_fact(SessionFact.FAILED, code=error.code, detail=error.detail))
+            fact = new_fact(SessionFact.FAILED, code=error.code, detail=error.detail, remedy=error.remedy)
+            await self.book.record(fact)
 
     # ------------------------------------------------------------ one life
 
     async def _life(self) -> None:
         book, house = self.book, self._house
-        if book.state.phase is SessionPhase.READY:
-            await book.record(new_fact(SessionFact.STARTED, gpu=book.state.gpu))
         signing_key = PartyKey.generate(house.entropy)
         await house.mux(book.state.gpu).home()
         opened = await Opener(
@@ -160,14 +177,16 @@ class SessionRunner:
 
     async def _travel(self, run: Run, checkpoints: Checkpoints) -> None:
         house, wishes = self._house, self.wishes
-        rounds = Rounds(run, wishes, checkpoints, house.settings.checkpoint_interval_s, house.model_path(run.state.id))
+        rounds = Rounds(
+            run, wishes, self.heads, checkpoints, house.settings.checkpoint_interval_s, house.model_path(run.state.id)
+        )
         while True:
             await rounds.travel()
             if run.state.ended or wishes.cancel or wishes.stop:
                 break
             if wishes.pause:
                 await rounds.pause()
-                await self._paused(run)
+                await self._paused()
         if wishes.cancel and not run.state.ended:
             await self._cancel()
         if run.state.ended:
@@ -178,12 +197,23 @@ class SessionRunner:
     async def _cancel(self) -> None:
         await self.book.record(new_fact(SessionFact.CANCELLED, Role.OWNER, party=self.wishes.by))
 
-    async def _paused(self, run: Run) -> None:
-        while run.state.phase is SessionPhase.PAUSED and not (self.wishes.cancel or self.wishes.stop):
-            seen = run.book.changes.version
-            await run.book.changes.wait(seen, 3600.0)
+    async def _paused(self) -> None:
+        book = self.book
+        while book.state.phase is SessionPhase.PAUSED and not (self.wishes.cancel or self.wishes.stop):
+            seen = book.changes.version
+            await book.changes.wait(seen, 3600.0)
 
     # ------------------------------------------------------------ words from outside
+
+    def hear_head(self, holder: str, signed: Signed, public_key: bytes) -> None:
+        """A holder's statement of the head it remembers; one that contradicts the log ends the session, whatever is under way.
+
+        Raises:
+            BadRequest, NotPermitted, VerificationFailed: it is not this holder's answer to this start.
+        """
+        if not self.heads.hear(self.book.state, holder, signed, public_key):
+            self.recall_current(f"{holder} remembers another log")
+        self.book.announce()
 
     def recall_current(self, reason: str, holder: str | None = None) -> None:
         """Call back the visit that is away (of `holder`, or whosever it is)."""

@@ -52,13 +52,7 @@ def verify_approval(signed: Signed, public_key: bytes, *, session: str, manifest
     """
     document = decoded(signed.document)
     approval = _parse(document)
-    entry = next((e for e in manifest.roster if e.holder == approval.holder), None)
-    if entry is None:
-        raise NotPermitted(f"{approval.holder} is not in this session's roster", code="not-in-roster")
-    if fingerprint(public_key) != entry.key:
-        raise VerificationFailed(f"The key is not the one that the roster names for {approval.holder}", code="key-mismatch",
-                                 expected=entry.key, got=fingerprint(public_key))  # fmt: skip
-    verify(public_key, LABEL, document, decoded(signed.signature))
+    verify(roster_key(manifest, approval.holder, public_key), LABEL, document, decoded(signed.signature))
     if approval.session != session or approval.manifest != manifest.digest().hex():
         raise VerificationFailed(
             "The approval speaks of another session or another manifest", code="approval-mismatch",
@@ -66,6 +60,21 @@ def verify_approval(signed: Signed, public_key: bytes, *, session: str, manifest
             expected=f"{session} {manifest.digest().hex()}", got=f"{approval.session} {approval.manifest}",
         )  # fmt: skip
     return VerifiedApproval(approval, signed, public_key)
+
+
+def roster_key(manifest: Manifest, holder: str, public_key: bytes) -> bytes:
+    """`public_key` (raw), if it is the one that the manifest's roster names for `holder`.
+
+    Raises:
+        NotPermitted: not in the roster. VerificationFailed: another key.
+    """
+    entry = next((e for e in manifest.roster if e.holder == holder), None)
+    if entry is None:
+        raise NotPermitted(f"{holder} is not in this session's roster", code="not-in-roster")
+    if fingerprint(public_key) != entry.key:
+        raise VerificationFailed(f"The key is not the one that the roster names for {holder}", code="key-mismatch",
+                                 expected=entry.key, got=fingerprint(public_key))  # fmt: skip
+    return public_key
 
 
 def _parse(document: bytes) -> Approval:
@@ -97,3 +106,12 @@ def judge(state: SessionState, approval: Approval) -> SessionFact:
 def agreed(state: SessionState) -> bool:
     """Whether enough holders approve for the session to become ready."""
     return len(state.active) >= state.quorum
+
+
+def check_quorum(state: SessionState) -> None:
+    """Whether enough holders still take part. Raises: VerificationFailed: `quorum-lost`."""
+    if not agreed(state):
+        raise VerificationFailed(
+            "Too few holders still take part", code="quorum-lost", remedy="Submit a new session with those who agree.",
+            expected=f"at least {state.quorum}", got=str(len(state.active)),
+        )  # fmt: skip

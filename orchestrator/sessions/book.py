@@ -19,7 +19,7 @@ from orchestrator.tables import SESSIONS, VISITS
 from shared.errors import GputError, Unavailable
 from shared.service.changes import Changes
 from shared.service.clock import Clock
-from shared.service.journal import Journal, NewFact
+from shared.service.journal import Head, Journal, NewFact
 from shared.service.store import Store
 
 Row = Callable[[Connection], object]
@@ -27,10 +27,15 @@ Row = Callable[[Connection], object]
 
 
 class Book:
-    """One session, in memory and on disk. All calls come from the event loop's thread."""
+    """One session, in memory and on disk. All calls come from the event loop's thread.
 
-    def __init__(self, state: SessionState, *, store: Store, journal: Journal, clock: Clock, changes: Changes) -> None:
-        self.state = state
+    `head` is the journal's end as this process last saw it durable: whoever opens the book again finds it there, or somebody cut it off.
+    """
+
+    def __init__(
+        self, state: SessionState, head: Head, *, store: Store, journal: Journal, clock: Clock, changes: Changes
+    ) -> None:
+        self.state, self.head = state, head
         self.changes = changes
         self._store, self._journal, self._clock = store, journal, clock
         self._durable = state.seq
@@ -114,15 +119,16 @@ class Book:
         self._durable += len(facts)
         session, values = self.state.id, self._projection()
 
-        def act(connection: Connection) -> None:
-            self._journal.append(connection, session, facts, expected_seq=expected, at=at)
+        def act(connection: Connection) -> Head:
+            head = self._journal.append(connection, session, facts, expected_seq=expected, at=at)
             connection.execute(update(SESSIONS).where(SESSIONS.c.id == session).values(values))
             _write_visits(connection, session, new, changed)
             for row in rows:
                 row(connection)
+            return head
 
         try:
-            await self._store.write(act)
+            self.head = await self._store.write(act)
         except GputError:
             self._broken = True
             raise

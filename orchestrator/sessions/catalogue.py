@@ -24,15 +24,17 @@ from orchestrator.tables import SESSIONS
 from shared.attestation.one_time_keys import decoded
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import fingerprint, verify
-from shared.errors import NotFound, VerificationFailed
+from shared.errors import GputError, NotFound, Unavailable, VerificationFailed
 from shared.names import Role
 from shared.protocol.session import SESSION, SessionFact
 from shared.service.changes import Changes, Stopping
 from shared.service.clock import Clock
-from shared.service.journal import Fact, Journal
+from shared.service.journal import Fact, Head, Journal
+from shared.service.logging import get_logger
 from shared.service.store import Store
 from shared.wire.visit import Signed
 
+_log = get_logger("sessions")
 _DECISIONS = {"session.approved", "session.refused", "session.vetoed"}
 
 
@@ -44,6 +46,8 @@ class Catalogue:
         self._clock, self._stopping = clock, stopping
         self._books: dict[str, Book] = {}
         self._changes: dict[str, Changes] = {}
+        self._seen: dict[str, Head] = {}  # ends of journals that this process knows to be durable
+        self._refused: set[str] = set()
 
     async def submit(
         self,
@@ -113,40 +117,62 @@ class Catalogue:
         """
         book = self._books.get(session)
         if book is None:
-            state = await self._load(session)
+            state, head = await self._load(session)
             # Two requests may have loaded at once; the first one's book is everybody's.
-            book = self._books.setdefault(session, self._book(state))
+            book = self._books.setdefault(session, self._book(state, head))
         return book
 
     async def reopen(self, session: str) -> Book:
-        """A fresh book from the journal, in place of one that a failed commit has closed."""
-        self._books.pop(session, None)
+        """A fresh book from the journal, in place of one that a failed commit has closed.
+
+        Raises:
+            VerificationFailed: as `open`; also when the journal lost what this process had made durable.
+        """
+        known = self._books.pop(session, None)
+        if known is not None:
+            self._seen[session] = known.head
         book = await self.open(session)
         book.announce()
         return book
 
-    def _book(self, state: SessionState) -> Book:
+    def _book(self, state: SessionState, head: Head) -> Book:
         # Who watches a session goes on watching it when its book is opened again.
         changes = self._changes.setdefault(state.id, Changes(self._stopping))
-        return Book(state, store=self._store, journal=self._journal, clock=self._clock, changes=changes)
+        return Book(state, head, store=self._store, journal=self._journal, clock=self._clock, changes=changes)
 
-    async def _load(self, session: str) -> SessionState:
-        statement = select(SESSIONS).where(SESSIONS.c.id == session)
+    async def _load(self, session: str) -> tuple[SessionState, Head]:
+        statement, seen = select(SESSIONS).where(SESSIONS.c.id == session), self._seen.get(session)
 
-        def read(connection: Connection) -> tuple[Mapping[Any, Any] | None, list[Fact]]:
+        def read(connection: Connection) -> tuple[Mapping[Any, Any] | None, list[Fact], Head]:
             row = connection.execute(statement).mappings().first()
-            return row, [] if row is None else self._journal.load(connection, session)
+            facts = [] if row is None else self._journal.load(connection, session, anchor=seen)
+            return row, facts, self._journal.head(connection, session)
 
-        row, facts = await self._store.read(read)
+        row, facts, head = await self._store.read(read)
         if row is None:
             raise NotFound(f"There is no session {session}", code="unknown-session")
-        return fold(row, facts)
+        return fold(row, facts), head
 
     async def live(self) -> list[Book]:
-        """Books of every session that has not ended, oldest first."""
+        """Books of every session that has not ended, oldest first.
+
+        One that does not verify is left out, named in the log, and refused to whoever asks for it; it must not stop the others.
+        """
         final = [phase.value for phase in SESSION.phases() if SESSION.final(phase)]
         statement = select(SESSIONS.c.id).where(SESSIONS.c.phase.not_in(final)).order_by(SESSIONS.c.number)
-        return [await self.open(row.id) for row in await self._store.read(lambda c: list(c.execute(statement)))]
+        found = [await self._trusted(row.id) for row in await self._store.read(lambda c: list(c.execute(statement)))]
+        return [book for book in found if book is not None]
+
+    async def _trusted(self, session: str) -> Book | None:
+        try:
+            return await self.open(session)
+        except Unavailable:
+            raise  # the database is away: that says nothing of the session
+        except GputError as error:
+            if session not in self._refused:
+                _log.error("session refused", session=session, code=error.code, detail=error.detail)
+            self._refused.add(session)
+            return None
 
     async def page(self, after: int, limit: int, phase: str | None = None) -> list[dict[str, Any]]:
         """Rows of sessions in order of submission."""

@@ -87,7 +87,7 @@ class SessionState:
     offered_heads: dict[str, int] = field(default_factory=dict)  # log size last shown to each holder
     first_validation: float | None = None
     exported: dict[str, Any] | None = None
-    failure: dict[str, str] | None = None
+    failure: dict[str, str | None] | None = None
     pause_asked: bool = False  # by the owner, and not begun yet
     cancel_asked: bool = False
     asked_by: str = ""
@@ -244,7 +244,7 @@ def _exported(state: SessionState, body: dict[str, Any]) -> None:
 
 
 def _failed(state: SessionState, body: dict[str, Any]) -> None:
-    state.failure = {"code": body["code"], "detail": body["detail"]}
+    state.failure = {name: body.get(name) for name in ("code", "detail", "remedy")}
     state.current = None
 
 

@@ -17,6 +17,8 @@ class SessionFact(StrEnum):
     VETOED = "vetoed"
     AGREED = "agreed"
     STARTED = "started"
+    HEADS_CONFIRMED = "heads_confirmed"  # the quorum's remembered log heads lie in this log; each start asks anew
+    HEAD_CONTRADICTED = "head_contradicted"  # a holder remembers another log: `failed` follows
     LIFE_OPENED = "life_opened"
     PLACED = "placed"
     CHECKPOINTED = "checkpointed"
@@ -41,6 +43,8 @@ TRANSITIONS = {
     (_S.AWAITING_APPROVAL, _F.REFUSED): _M(_HOLDER, _S.AWAITING_APPROVAL),
     (_S.AWAITING_APPROVAL, _F.AGREED): _M(_ORCH, _S.READY),
     (_S.READY, _F.STARTED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.HEADS_CONFIRMED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.HEAD_CONTRADICTED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.LIFE_OPENED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.PLACED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.CHECKPOINTED): _M(_ORCH, _S.RUNNING),

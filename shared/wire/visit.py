@@ -179,13 +179,31 @@ class Approval(Claim):
     at: int = Field(ge=0)
 
 
+class HeadStatement(Claim):
+    """Canonical JSON of this is signed by the holder's enrolled key (label "gput/head-statement"), POST /v1/sessions/{id}/heads.
+
+    "Of this session's log I remember `size` leaves under `root`." Without a memory: size 0 and the empty tree's root, SHA-256 of nothing.
+    `receipt` is the leaf hash of the newest receipt that this holder verified: offers show heads, and the last visit's close comes after.
+    `challenge` is that of the orchestrator's start that asks, so that no older statement can stand for this one.
+    """
+
+    profile: Literal["gput/head-statement/1"] = "gput/head-statement/1"
+    session: SessionId
+    holder: PartyName
+    challenge: Nonce
+    size: int = Field(ge=0, le=2**53)
+    root: HexSha256
+    receipt: HexSha256 | None = None
+
+
 class InboxItem(Claim):
     """One thing that waits for a holder. `kind` says which field is set."""
 
     seq: int
-    kind: Literal["approval_wanted", "channel_wanted", "offer", "receipt", "ended"]
+    kind: Literal["approval_wanted", "head_wanted", "channel_wanted", "offer", "receipt", "ended"]
     session: SessionId
     manifest: Base64 | None = None
+    challenge: Nonce | None = None
     offer: VisitOffer | None = None
     receipt: Base64 | None = None
     receipt_index: int | None = None

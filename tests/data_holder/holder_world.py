@@ -30,6 +30,7 @@ from shared.attestation.channel import (
     verify_one_time_key,
     verify_orchestrator,
 )
+from shared.attestation.head_statements import VerifiedHeadStatement, verify_head_statement
 from shared.canonical import cbor_bytes, json_bytes, json_value, sha256, sha384
 from shared.claims.archive import open_archive, pack
 from shared.claims.graph import Graph, Node, Ref, encode_graph
@@ -186,6 +187,10 @@ class Orchestrator(httpx2.AsyncBaseTransport):
     next_key: Any = None
     heads: dict[str, int] = field(default_factory=dict)
     signed_head: TreeHead | None = None
+    challenge: str = ""
+    head_statements: list[VerifiedHeadStatement] = field(default_factory=list)
+    refuse_heads: str = ""
+    heads_refused: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -221,6 +226,8 @@ class Orchestrator(httpx2.AsyncBaseTransport):
         if path.endswith("/refusal"):
             self.refusals.append(json_value(body))
             return httpx2.Response(202, json={})
+        if path.endswith("/heads"):
+            return self._head_statement(Signed.model_validate(json_value(body)))
         if path.endswith("/consistency"):
             start, to = int(request.url.params["from"]), int(request.url.params["to"])
             return httpx2.Response(200, json={"from": start, "to": to, "path": self._consistency(start, to)})
@@ -258,6 +265,24 @@ class Orchestrator(httpx2.AsyncBaseTransport):
     def ask_approval(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self.post("approval_wanted", manifest=b64(manifest.canonical()))
+
+    def ask_head(self, challenge: str, session: str = SESSION) -> None:
+        self.challenge = challenge
+        self.post("head_wanted", challenge=challenge)
+        self.items[-1]["session"] = session
+
+    def _head_statement(self, signed: Signed) -> httpx2.Response:
+        if self.refuse_heads:
+            self.heads_refused += 1
+            return _problem(403, "Verification failed", self.refuse_heads)
+        try:
+            stated = verify_head_statement(
+                signed, key=self.holder_key, session=SESSION, holder=NAME, challenge=self.challenge
+            )
+        except VerificationFailed as error:
+            return _problem(403, error.title, error.code)
+        self.head_statements.append(stated)
+        return httpx2.Response(202, json={})
 
     def _channel_offer(self, nonce: str) -> ChannelOffer:
         assert self.manifest is not None

@@ -13,7 +13,7 @@ import cbor2
 import pytest
 
 from gput.__main__ import main
-from gput.receipts import BUNDLE, TRUST, is_receipt, verify
+from gput.receipts import BUNDLE, TRUST, is_receipt, save, verify
 from shared.canonical import cbor_bytes, cbor_value
 from shared.errors import BadRequest, ConfigurationError, GputError, VerificationFailed
 from tests.gput.gput_samples import Bundle, Saved
@@ -41,6 +41,33 @@ def flipped_hex(text: str) -> str:
 
 def receipt_leaves(bundle: Bundle) -> list[dict[str, Any]]:
     return [leaf for leaf in bundle.value["leaves"] if leaf["kind"] == "receipt"]
+
+
+class Service:
+    """An orchestrator's log as the client reads it: what was saved, and a leaf appended since its head was signed."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        newer = {
+            "index": len(bundle.value["leaves"]),
+            "kind": "event",
+            "leaf": base64.b64encode(cbor_bytes(["x"])).decode(),
+        }
+        self._views = {
+            "log/head": bundle.value["head"], "log/leaves": [*bundle.value["leaves"], newer], "keys": bundle.value["keys"],
+            "manifest": bundle.value["manifest"],
+        }  # fmt: skip
+
+    async def get(self, path: str) -> Any:
+        return self._views[path.split("/", 2)[2]]
+
+    items = get
+
+
+async def test_a_leaf_newer_than_the_signed_head_is_left_out_of_the_bundle(saved: Saved, tmp_path: Path) -> None:
+    """After a restart the newest leaf may wait for its signature; what is signed verifies all the same."""
+    service: Any = Service(Bundle(saved.folder))
+    await save(service, saved.session, tmp_path / "again", saved.folder)
+    assert verify(tmp_path / "again") == verify(saved.folder)
 
 
 def test_the_real_bundle_holds(saved: Saved) -> None:

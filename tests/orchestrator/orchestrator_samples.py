@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
+from orchestrator.library import Library
+from orchestrator.sessions.book import Book
+from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.state import SessionState
 from shared.canonical import json_bytes
@@ -14,7 +18,10 @@ from shared.claims.records import RecordField, RecordSchema
 from shared.claims.training import TrainingOptions
 from shared.crypto.signing import PartyKey
 from shared.protocol.visit import VisitFact
-from shared.service.journal import NewFact
+from shared.service.changes import Stopping
+from shared.service.journal import Journal, NewFact
+from shared.service.migrations import upgrade
+from shared.service.store import Store
 from shared.wire.visit import Approval, Signed
 
 EMULATED = EvidencePolicy(roots=("EMULATED",))
@@ -77,3 +84,28 @@ def planned(state: SessionState, visit: str = "v_1") -> NewFact:
         VisitFact.PLANNED, visit=visit, round=stop.round, index=stop.index, attempt=state.attempts + 1, holder=stop.holder,
         cursor={}, records=8, first_step=0, steps=2, epoch=state.last_epoch + 1, fence_epoch=state.last_epoch + 2, region=2,
     )  # fmt: skip
+
+
+class Room:
+    """A catalogue over a real database in a folder."""
+
+    def __init__(self, folder: Path, url: str | None = None) -> None:
+        self.url = url or f"sqlite:///{folder / 'state.db'}"
+        upgrade(self.url, "orchestrator")
+        self.store = Store(self.url)
+        self.folder = folder
+
+    async def catalogue(self) -> Catalogue:
+        """Another process's view of the same database."""
+        await self.store.open()
+        journal = Journal(lambda: bytes(32))
+        return Catalogue(self.store, journal, Library(self.store, self.folder, lambda: 1.0), lambda: 1.0, Stopping())
+
+    async def submitted(self, catalogue: Catalogue, session: str = SESSION, **changes: Any) -> Book:
+        """A session in the database, waiting for approvals."""
+        agreed_manifest, owner = manifest(**changes), key(99)
+        signature = owner.sign("gput/manifest", agreed_manifest.canonical())
+        await catalogue._create(
+            session, agreed_manifest, agreed_manifest.canonical(), signature, "alice", owner.public, "gpu-0"
+        )
+        return await catalogue.open(session)

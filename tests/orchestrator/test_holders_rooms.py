@@ -54,6 +54,27 @@ async def test_who_comes_from_before_the_start_or_from_too_far_back_gets_what_st
     assert Inboxes(lambda: 1001.0, Stopping())._seq > first.next
 
 
+async def test_what_is_posted_while_what_stands_is_looked_for_is_not_lost() -> None:
+    inboxes = Inboxes(lambda: 1000.0, Stopping())
+
+    async def standing(holder: str) -> list[dict[str, Any]]:
+        inboxes.post(holder, kind="head_wanted", session=SESSION, challenge="c1" * 32)
+        return [
+            {"kind": "head_wanted", "session": SESSION, "challenge": "c1" * 32},
+            {"kind": "channel_wanted", "session": SESSION},
+        ]
+
+    first = await inboxes.read("h0", 0, 0, standing)
+    assert [item.kind for item in first.items] == ["head_wanted", "channel_wanted"]
+    assert (await inboxes.read("h0", first.next, 0, standing)).items == []
+
+    async def nothing_stands(holder: str) -> list[dict[str, Any]]:
+        inboxes.post(holder, kind="head_wanted", session=SESSION, challenge="c2" * 32)
+        return []
+
+    assert [item.challenge for item in (await inboxes.read("h1", 0, 0, nothing_stands)).items] == ["c2" * 32]
+
+
 async def test_a_withdrawn_offer_is_not_read() -> None:
     inboxes = Inboxes(lambda: 1000.0, Stopping())
     start = (await inboxes.read("h0", 0, 0, nothing)).next

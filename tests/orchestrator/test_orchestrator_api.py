@@ -16,6 +16,7 @@ from gpu_agent.platform.device_manufacture import manufacture_device
 from gpu_agent.platform.manufacture import manufacture
 from orchestrator.app import create_app
 from orchestrator.settings import OrchestratorSettings
+from shared.attestation.head_statements import sign_head_statement
 from shared.canonical import sha256, sha384
 from shared.claims.archive import open_archive, pack
 from shared.claims.graph import Graph, Node, Ref, encode_graph
@@ -24,6 +25,7 @@ from shared.claims.records import RecordField, RecordSchema
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
 from shared.errors import Unavailable
+from shared.protocol.merkle import EMPTY_ROOT
 from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth, content_digest
 from shared.wire.visit import Evidence
@@ -123,6 +125,24 @@ async def submit(owner: httpx2.AsyncClient, idempotency_key: str = "once", **cha
     return await owner.post("/v1/sessions", json=body, headers={"idempotency-key": idempotency_key})
 
 
+async def say_head(world: World, by: int, about: str, **changes: Any) -> httpx2.Response:
+    """A holder that has seen nothing yet answers the head_wanted of its inbox."""
+    client = world.client(key(by + 1))
+    items = (await client.get("/v1/inbox?after=0&wait=1")).json()["items"]
+    challenge = next(item["challenge"] for item in items if item["kind"] == "head_wanted")
+    said = {
+        "session": about,
+        "holder": f"h{by}",
+        "challenge": challenge,
+        "size": 0,
+        "root": EMPTY_ROOT,
+        "receipt": None,
+    }
+    return await client.post(
+        f"/v1/sessions/{about}/heads", json=sign_head_statement(key(by + 1), **{**said, **changes}).model_dump()
+    )
+
+
 async def until(owner: httpx2.AsyncClient, session: str, holds: Callable[[dict[str, Any]], bool]) -> None:
     """Follow the session by its long-poll until something holds."""
     async with asyncio.timeout(10):
@@ -167,9 +187,39 @@ async def test_approvals_make_it_ready_and_an_absent_gpu_is_waited_for_by_name(w
     forged = approval(1, agreed, session=session).model_dump()
     refused = await world.client(key(1)).post(f"/v1/sessions/{session}/approvals", json=forged)
     assert refused.status_code == 403
+    await until(owner, session, lambda view: view["waiting_for"] == [f"head of holder h{i}" for i in range(3)])
+    for i in range(3):
+        assert (await say_head(world, i, session)).status_code == 202
     await until(owner, session, lambda view: any("peer" in who for who in view["waiting_for"]))
     assert (await owner.post(f"/v1/sessions/{session}/cancel")).status_code == 202
     await until(owner, session, lambda view: view["phase"] == "CANCELLED")
+
+
+async def test_a_head_statement_is_heard_from_its_holder_about_this_start_only(world: World) -> None:
+    owner = await prepared(world)
+    session = (await submit(owner)).json()["id"]
+    said = sign_head_statement(
+        key(1), session=session, holder="h0", challenge="c1" * 32, size=0, root=EMPTY_ROOT, receipt=None
+    )
+    early = await world.client(key(1)).post(f"/v1/sessions/{session}/heads", json=said.model_dump())
+    assert (early.status_code, early.json()["code"]) == (409, "head-not-wanted")
+    for i in range(3):
+        word = approval(i, manifest(program=PROGRAM), session=session).model_dump()
+        assert (await world.client(key(i + 1)).post(f"/v1/sessions/{session}/approvals", json=word)).status_code == 201
+    await until(owner, session, lambda view: view["waiting_for"] == [f"head of holder h{i}" for i in range(3)])
+    for changes, code in (
+        ({"challenge": "c1" * 32}, "head-challenge"), ({"session": "s_bbbbbbbbbbbbbbbb"}, "head-session"),
+        ({"holder": "h1"}, "head-holder"),
+    ):  # fmt: skip
+        refused = await say_head(world, 0, session, **changes)
+        assert (refused.status_code, refused.json()["code"]) == (403, code)
+    assert (await owner.post(f"/v1/sessions/{session}/heads", json=said.model_dump())).status_code == 403
+    assert (await say_head(world, 0, session, size=1)).status_code == 202
+    await until(owner, session, lambda view: view["phase"] == "FAILED")
+    failure = (await owner.get(f"/v1/sessions/{session}")).json()["failure"]
+    assert failure["code"] == "log-rolled-back"
+    assert EMPTY_ROOT.hex() in failure["detail"]
+    assert "put back" in failure["remedy"]
 
 
 async def test_a_restart_finds_everything_again(installation: Path, tmp_path: Path) -> None:

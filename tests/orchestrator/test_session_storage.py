@@ -6,48 +6,20 @@ from base64 import b64decode
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import Connection, text, update
 
 from orchestrator.ledger.log import event_leaf, head_row, read_head, sign_head
 from orchestrator.ledger.tree import MerkleTree
-from orchestrator.library import Library
 from orchestrator.sessions.approvals import verify_approval
-from orchestrator.sessions.book import Book
-from orchestrator.sessions.catalogue import Catalogue, fold
+from orchestrator.sessions.catalogue import fold
 from orchestrator.sessions.facts import new_fact
 from orchestrator.tables import SESSIONS
 from shared.errors import Conflict, Unavailable, VerificationFailed
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
 from shared.protocol.visit import VisitFact
-from shared.service.changes import Stopping
 from shared.service.journal import Journal
-from shared.service.migrations import upgrade
-from shared.service.store import Store
-from tests.orchestrator.orchestrator_samples import MODEL, PLACEMENT, SESSION, approval, key, manifest, planned
-
-
-class Room:
-    """A catalogue over a real database in a folder."""
-
-    def __init__(self, folder: Path, url: str | None = None) -> None:
-        self.url = url or f"sqlite:///{folder / 'state.db'}"
-        upgrade(self.url, "orchestrator")
-        self.store = Store(self.url)
-        self.folder = folder
-
-    async def catalogue(self) -> Catalogue:
-        await self.store.open()
-        journal = Journal(lambda: bytes(32))
-        return Catalogue(self.store, journal, Library(self.store, self.folder, lambda: 1.0), lambda: 1.0, Stopping())
-
-    async def submitted(self, catalogue: Catalogue) -> Book:
-        agreed_manifest, owner = manifest(), key(99)
-        signature = owner.sign("gput/manifest", agreed_manifest.canonical())
-        await catalogue._create(
-            SESSION, agreed_manifest, agreed_manifest.canonical(), signature, "alice", owner.public, "gpu-0"
-        )
-        return await catalogue.open(SESSION)
+from tests.orchestrator.orchestrator_samples import MODEL, PLACEMENT, SESSION, Room, approval, key, manifest, planned
 
 
 async def test_what_is_committed_is_there_after_a_restart_and_nothing_else(tmp_path: Path, database_url: str) -> None:
@@ -142,3 +114,43 @@ async def test_a_visit_is_projected_with_its_facts_on_both_databases(tmp_path: P
     again = await (await room.catalogue()).open(SESSION)
     assert (again.state.tree.size, again.state.attempts, again.state.last_epoch) == (1, 1, 2)
     await room.store.close()
+
+
+async def test_a_journal_cut_short_under_a_running_process_is_refused_and_stops_no_other_session(
+    tmp_path: Path,
+) -> None:
+    """Each of its rows verifies; only this process knows that there were more."""
+    room = Room(tmp_path)
+    catalogue = await room.catalogue()
+    book, other = await room.submitted(catalogue), await room.submitted(catalogue, "s_bbbbbbbbbbbbbbbb")
+    for i in range(2):
+        verified = verify_approval(
+            approval(i, book.state.manifest), key(i + 1).public, session=SESSION, manifest=book.state.manifest
+        )
+        await book.record(new_fact(SessionFact.APPROVED, Role.HOLDER, **verified.body()))
+    await catalogue.reopen(SESSION)
+    await room.store.write(lambda c: c.execute(text("DELETE FROM journal WHERE seq = 3")))
+    for _ in range(2):
+        with pytest.raises(VerificationFailed) as refusal:
+            await catalogue.reopen(SESSION)
+        assert refusal.value.code == "journal-tampered"
+    assert [book.state.id for book in await catalogue.live()] == [other.state.id]
+    await room.store.close()
+
+
+async def test_a_commit_that_failed_is_no_loss(tmp_path: Path) -> None:
+    """What never became durable is not missed when the book is opened again."""
+    room = Room(tmp_path)
+    catalogue = await room.catalogue()
+    book = await room.submitted(catalogue)
+    with pytest.raises(Unavailable):
+        await book.record(new_fact(SessionFact.CANCELLED, Role.OWNER), _full_disk)
+    again = await catalogue.reopen(SESSION)
+    assert (again.state.phase, again.head) == (SessionPhase.AWAITING_APPROVAL, book.head)
+    await again.record(new_fact(SessionFact.CANCELLED, Role.OWNER))
+    assert again.head.seq == 2
+    await room.store.close()
+
+
+def _full_disk(_connection: Connection) -> None:
+    raise Unavailable("no space left", code="disk-full")
