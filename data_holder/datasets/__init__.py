@@ -4,10 +4,9 @@ from data_holder.datasets.dataset import Dataset, Statistics
 from data_holder.datasets.findings import Finding, UnfitData
 from data_holder.datasets.inspection import InspectionReport, inspect_dataset
 from data_holder.datasets.options import DatasetOptions, Format, Tokenizer
-from data_holder.datasets.order import Shuffle, order
 from data_holder.datasets.readers import open_dataset
 
 __all__ = [
-    "Dataset", "DatasetOptions", "Finding", "Format", "InspectionReport", "Shuffle", "Statistics", "Tokenizer",
-    "UnfitData", "inspect_dataset", "open_dataset", "order",
+    "Dataset", "DatasetOptions", "Finding", "Format", "InspectionReport", "Statistics", "Tokenizer",
+    "UnfitData", "inspect_dataset", "open_dataset",
 ]  # fmt: skip

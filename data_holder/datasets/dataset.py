@@ -13,10 +13,10 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from data_holder.datasets.findings import Finding, UnfitData
-from data_holder.datasets.order import order
 from data_holder.datasets.values import Array, FieldScan, Number
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import MAX_CHUNK_BYTES, CursorRange
+from shared.protocol.record_order import records_of
 
 Buffer = bytearray | memoryview
 BLOCK_BYTES = 8 * 1024 * 1024  # work is cut into blocks of about this size, so memory does not grow with the dataset
@@ -101,14 +101,6 @@ class Dataset(ABC):
     def _rows(self) -> int:
         return min(MAX_BLOCK_ROWS, max(1, BLOCK_BYTES // self.record_bytes))
 
-    def _indexes(self, cursor: CursorRange, first: int, count: int) -> NDArray[np.int64]:
-        positions = np.arange(cursor.start + first, cursor.start + first + count, dtype=np.int64)
-        return (
-            positions % self.records
-            if cursor.order == "sequential"
-            else order(cursor.seed, self.records).records(positions)
-        )
-
     def read_into(self, cursor: CursorRange, out: Buffer) -> None:
         """Write the cursor's records end to end into `out`, which must be exactly count · record_bytes long.
 
@@ -125,7 +117,7 @@ class Dataset(ABC):
         target = flat.reshape(-1, self.record_bytes)
         for at in range(0, len(target), self._rows):
             rows = target[at : at + self._rows]
-            self._gather(self._indexes(cursor, first + at, len(rows)), rows)
+            self._gather(records_of(cursor, self.records, first + at, len(rows)), rows)
 
     def read_slice(self, cursor: CursorRange, offset: int, out: Buffer) -> None:
         """Write bytes [offset, offset + len(out)) of what `read_into` writes: one chunk, whatever the record length.

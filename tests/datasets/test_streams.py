@@ -12,9 +12,10 @@ from blake3 import blake3
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_holder.datasets import Dataset, DatasetOptions, UnfitData, files, open_dataset, order
+from data_holder.datasets import Dataset, DatasetOptions, UnfitData, files, open_dataset
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import CursorRange
+from shared.protocol.record_order import order
 
 FRESH = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
