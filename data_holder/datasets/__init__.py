@@ -5,8 +5,9 @@ from data_holder.datasets.findings import Finding, UnfitData
 from data_holder.datasets.inspection import InspectionReport, inspect_dataset
 from data_holder.datasets.options import DatasetOptions, Format, Tokenizer
 from data_holder.datasets.readers import open_dataset
+from data_holder.datasets.record_tree import RecordTree, forget_tree
 
 __all__ = [
-    "Dataset", "DatasetOptions", "Finding", "Format", "InspectionReport", "Statistics", "Tokenizer",
-    "UnfitData", "inspect_dataset", "open_dataset",
+    "Dataset", "DatasetOptions", "Finding", "Format", "InspectionReport", "RecordTree", "Statistics", "Tokenizer",
+    "UnfitData", "forget_tree", "inspect_dataset", "open_dataset",
 ]  # fmt: skip

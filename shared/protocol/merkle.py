@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256 as _sha256
 
 from shared.canonical import sha256
 from shared.errors import BadRequest, VerificationFailed
@@ -132,7 +133,7 @@ def _split(size: int) -> int:
 
 def node_hash(left: bytes, right: bytes) -> bytes:
     """SHA-256(01 ‖ left ‖ right), 32 bytes (RFC 9162 2.1.1)."""
-    return sha256(b"\x01" + left + right)
+    return _sha256(b"\x01" + left + right).digest()
 
 
 def _check_shape(proof: Sequence[bytes], code: str) -> None:
