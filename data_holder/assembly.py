@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from data_holder.approvals import Approvals
 from data_holder.catalogue import Catalogue
 from data_holder.channel import Channels, Verifier
+from data_holder.commitments import Commitments
 from data_holder.identity import Tokens, load_identity, load_tokens, operator_keys
 from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, LinkCounters, OrchestratorLink
@@ -89,9 +90,10 @@ def assemble(
     peer = peers.peer(settings.orchestrator_url, "the orchestrator", auth=SignedAuth(key, clock, entropy))
     link, gpu, ledger = OrchestratorLink(peer), LinkCounters(), Ledger(store, clock)
     catalogue = Catalogue(store, settings.datasets, settings.data_dir / "converted", clock)
+    commitments = Commitments(settings.name, catalogue, settings.data_dir / "trees", lambda: stopping.is_set)
     approvals = Approvals(
-        name=settings.name, key=key, ledger=ledger, store=store, catalogue=catalogue, link=link, clock=clock,
-        policy=foundation.policy, automatic=settings.approve == "policy", default_dataset=settings.dataset,
+        name=settings.name, key=key, ledger=ledger, store=store, catalogue=catalogue, commitments=commitments, link=link,
+        clock=clock, policy=foundation.policy, automatic=settings.approve == "policy", default_dataset=settings.dataset,
     )  # fmt: skip
     channels = Channels(
         name=settings.name, key=key, link=link, ledger=ledger, evidence=foundation.evidence,
@@ -99,14 +101,14 @@ def assemble(
     )  # fmt: skip
     facts = VisitFacts(ledger, clock)
     visits = Visits(
-        ledger=ledger, approvals=approvals, channels=channels, catalogue=catalogue, link=link,
+        ledger=ledger, approvals=approvals, channels=channels, commitments=commitments, link=link,
         gpu_link=_GpuLinks(peers, gpu).to, agent_url=settings.agent_url, prepare_bytes=settings.prepare_bytes,
         clock=clock, entropy=entropy, facts=facts,
     )  # fmt: skip
     receipts = ReceiptBook(ledger=ledger, approvals=approvals, store=store, facts=facts, link=link)
     runner = Runner(
         ledger=ledger, approvals=approvals, channels=channels, visits=visits, receipts=receipts, link=link,
-        evidence=foundation.evidence, wait_s=settings.inbox_wait_s, stopping=stopping,
+        commitments=commitments, evidence=foundation.evidence, wait_s=settings.inbox_wait_s, stopping=stopping,
     )  # fmt: skip
     return Holder(foundation, store, ledger, catalogue, approvals, visits, runner, link, gpu, peers)
 

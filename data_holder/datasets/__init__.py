@@ -5,9 +5,9 @@ from data_holder.datasets.findings import Finding, UnfitData
 from data_holder.datasets.inspection import InspectionReport, inspect_dataset
 from data_holder.datasets.options import DatasetOptions, Format, Tokenizer
 from data_holder.datasets.readers import open_dataset
-from data_holder.datasets.record_tree import RecordTree, forget_tree
+from data_holder.datasets.record_tree import RecordTree, forget_tree, tree_is_kept
 
 __all__ = [
     "Dataset", "DatasetOptions", "Finding", "Format", "InspectionReport", "RecordTree", "Statistics", "Tokenizer",
-    "UnfitData", "forget_tree", "inspect_dataset", "open_dataset",
+    "UnfitData", "forget_tree", "inspect_dataset", "open_dataset", "tree_is_kept",
 ]  # fmt: skip

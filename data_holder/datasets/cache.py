@@ -47,7 +47,7 @@ def kept(folder: Path, stem: str, state: bytes, kind: str, write: Write) -> NDAr
 
     `write` gets a file it may also write to by position. `kind` is the suffix. Raises: as `converted`.
     """
-    final = folder / f"{stem}-{blake3_256(state).hex()[:16]}.{kind}"
+    final = place(folder, stem, state, kind)
     try:
         if not final.exists():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -62,6 +62,11 @@ def kept(folder: Path, stem: str, state: bytes, kind: str, write: Write) -> NDAr
             return _mapped(stream)
     except OSError as error:
         raise _unusable(kind, error) from error
+
+
+def place(folder: Path, stem: str, state: bytes, kind: str) -> Path:
+    """Where the file of `kept` lies, if it was made."""
+    return folder / f"{stem}-{blake3_256(state).hex()[:16]}.{kind}"
 
 
 def dropped(folder: Path, stem: str, kind: str, *, but: Path | None = None) -> None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_holder.datasets.cache import dropped, kept
+from data_holder.datasets.cache import dropped, kept, place
 from data_holder.datasets.dataset import Dataset
 from shared.claims.visit import CursorRange
+from shared.errors import Unavailable
 from shared.protocol.membership import dataset_root, leaf_hashes, parents, siblings
 from shared.protocol.merkle import HASH_BYTES
 from shared.protocol.record_order import records_of
@@ -90,10 +91,13 @@ class RecordTree:
 
     Raises:
         UnfitData: a file of the dataset changed meanwhile. ConfigurationError: the folder cannot keep the tree.
+        Unavailable: `stopping()` came true while it was built; nothing is kept.
     """
 
-    def __init__(self, dataset: Dataset, salt: bytes, folder: Path, stem: str) -> None:
-        self._dataset, self._salt = dataset, salt
+    def __init__(
+        self, dataset: Dataset, salt: bytes, folder: Path, stem: str, *, stopping: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._dataset, self._salt, self._stopping = dataset, salt, stopping
         self.records, self.record_bytes = dataset.records, dataset.record_bytes
         self._lowest = lowest_kept(self.records, self.record_bytes)
         self._header = _HEADER.pack(MAGIC, self.records, self.record_bytes, self._lowest)
@@ -146,8 +150,15 @@ class RecordTree:
         out.flush()
         builder, step = _Builder(out, self.records, self._lowest), self._dataset.block_records
         for first in range(0, self.records, step):
+            if self._stopping():
+                raise Unavailable("the data holder stops; the dataset was not hashed to its end", code="stopping")
             builder.add(self._leaves(np.arange(first, min(first + step, self.records), dtype=np.int64)))
         builder.finish()
+
+
+def tree_is_kept(dataset: Dataset, folder: Path, stem: str) -> bool:
+    """Whether the tree of the dataset as it lies there now was built before."""
+    return place(folder, stem, dataset.identity, KIND).exists()
 
 
 def forget_tree(folder: Path, stem: str) -> None:

@@ -29,8 +29,8 @@ SESSION: dict[str, Any] = {
               "gpu_to_orchestrator": 20000, "model_to_holders": 0},
 }  # fmt: skip
 APPROVAL: dict[str, Any] = {
-    "holder": "hospital-a", "decision": "approve", "reason": "", "records": 1000, "record_bytes": 65, "at": 1795.0,
-    "document": B64, "signature": B64,
+    "holder": "hospital-a", "decision": "approve", "reason": "", "records": 1000, "record_bytes": 65, "dataset_root": H64, "at": 1795.0,
+    "document": B64, "signature": B64, "public_key": H64,
 }  # fmt: skip
 VISIT: dict[str, Any] = {
     "id": V, "session": S, "round": 1, "index": 3, "attempt": 1, "holder": "hospital-a", "phase": "CLOSED", "epoch": 5,

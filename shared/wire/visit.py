@@ -167,7 +167,10 @@ class VisitRefusal(Claim):
 
 
 class Approval(Claim):
-    """Canonical JSON of this is signed by the holder's enrolled key (label "gput/approval")."""
+    """Canonical JSON of this is signed by the holder's enrolled key (label "gput/approval").
+
+    Only an approval states the dataset, by number, size and root; every visit's records are proven within it.
+    """
 
     session: SessionId
     holder: PartyName
@@ -176,6 +179,9 @@ class Approval(Claim):
     reason: str = Field(default="", max_length=500)
     records: int | None = Field(default=None, ge=1, description="records this holder brings")
     record_bytes: int | None = Field(default=None, ge=1)
+    dataset_root: HexSha256 | None = Field(
+        default=None, description="commitment to those records, see the protocol page"
+    )
     at: int = Field(ge=0)
 
 
