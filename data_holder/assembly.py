@@ -137,16 +137,18 @@ class LinkCollector(Collector):
         """Read at each scrape; nothing is counted twice."""
         body = CounterMetricFamily("gput_holder_link_bytes", "Body bytes per link", labels=["link", "direction"])
         data = CounterMetricFamily("gput_holder_dataset_bytes", "Record bytes per link", labels=["link"])
+        proofs = CounterMetricFamily("gput_holder_proof_bytes", "Bytes of membership proofs per link", labels=["link"])
         for name, link in (("gpu", self._holder.gpu), ("orchestrator", self._holder.orchestrator.counters)):
             body.add_metric([name, "sent"], link.sent)
             body.add_metric([name, "received"], link.received)
             data.add_metric([name], link.dataset)
+            proofs.add_metric([name], link.proofs)
         refused = CounterMetricFamily("gput_holder_offers_refused", "Offers refused", labels=["code"])
         for code, count in self._holder.visits.refusals.items():
             refused.add_metric([code], count)
         connected = GaugeMetricFamily("gput_holder_connected", "Whether the last inbox call was answered")
         connected.add_metric([], float(self._holder.runner.connected))
-        return [body, data, refused, connected]
+        return [body, data, proofs, refused, connected]
 
 
 def _evidence_token(settings: HolderSettings) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from data_holder.catalogue import Catalogue
 from data_holder.datasets import Dataset, RecordTree, forget_tree, tree_is_kept
+from data_holder.sealing import Membership
 from shared.claims.program import ProgramManifest
 from shared.claims.visit import CursorRange
 from shared.crypto.schedule import dataset_salt
@@ -36,11 +37,11 @@ class Committed:
     def root(self) -> str:
         return self.tree.root.hex()
 
-    async def proof(self, cursor: CursorRange) -> bytes:
-        """The multi-proof for a visit's records. Raises: UnfitData: the files changed."""
+    async def membership(self, cursor: CursorRange) -> Membership:
+        """What the GPU is shown with a visit's records. Raises: UnfitData: the files changed."""
         if cursor.count <= INLINE_RECORDS:
-            return self.tree.proof(cursor)
-        return await asyncio.to_thread(self.tree.proof, cursor)
+            return Membership(self.salt, self.tree.proof(cursor))
+        return Membership(self.salt, await asyncio.to_thread(self.tree.proof, cursor))
 
     def close(self) -> None:
         """Give the mappings back."""

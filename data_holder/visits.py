@@ -24,6 +24,7 @@ from data_holder.visit_facts import VisitFacts
 from shared.attestation.channel import open_offer
 from shared.claims.visit import VisitTimers
 from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
+from shared.protocol.membership import NOT_APPROVED
 from shared.service.clock import Clock, Entropy
 from shared.service.logging import get_logger
 from shared.wire.visit import OfferDocument, VisitOffer, VisitRefusal, VisitReport
@@ -133,6 +134,8 @@ class Visits:
             _log.warning("visit failed", session=session, visit=admitted.document.grant.visit, code=error.code)
             # Opened anew for the next attempt: files that changed may be the approved ones again by then.
             self._put_away(session)
+            if error.code == NOT_APPROVED:  # then the kept tree is not that of the files, whatever their dates say
+                await asyncio.to_thread(self._commitments.forget, session)
             await self._give_up(session, admitted, error)
         finally:
             if self._running.get(session, (0, None))[0] == epoch:
@@ -141,10 +144,11 @@ class Visits:
     async def _provision(self, session: str, admitted: Admitted) -> None:
         document_, grant = admitted.document, admitted.document.grant
         committed = await self._committed(session, admitted)
+        membership = await committed.membership(grant.cursor)
         started = time.perf_counter()
         key = open_offer(admitted.offer, admitted.channel.take(document_.one_time_key))
         import_s = time.perf_counter() - started
-        sealer = RecordSealer(grant, key, committed.dataset, document_.cursor, self._entropy(32))
+        sealer = RecordSealer(grant, key, committed.dataset, membership, self._entropy(32))
         del key
         attached: list[HolderFact] = []
         provisioner = Provisioner(

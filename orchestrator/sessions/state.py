@@ -222,7 +222,10 @@ def _offered(state: SessionState, body: dict[str, Any]) -> None:
 
 
 def _fenced(state: SessionState, body: dict[str, Any]) -> None:
-    state._count(holder_to_gpu_records=body.get("length", 0), holder_to_gpu_sent=body.get("bytes_sent", 0))
+    state._count(
+        holder_to_gpu_records=body.get("length", 0), holder_to_gpu_proofs=body.get("proof", 0),
+        holder_to_gpu_sent=body.get("bytes_sent", 0),
+    )  # fmt: skip
 
 
 def _abandoned(state: SessionState, body: dict[str, Any]) -> None:

@@ -24,6 +24,8 @@ from shared.protocol.merkle import HASH_BYTES, node_hash
 from shared.protocol.record_order import records_of
 
 SALT_BYTES = 32
+NOT_APPROVED = "data-not-approved"
+"""The code of every refusal here."""
 _ENTRY = b"\x00gput/record/1"
 _ROOT = "gput/dataset/1"
 
@@ -126,4 +128,4 @@ def check_membership(
 
 
 def _failed(why: str) -> VerificationFailed:
-    return VerificationFailed(why, code="data-not-approved")
+    return VerificationFailed(why, code=NOT_APPROVED)

@@ -12,7 +12,7 @@ from pydantic import Field
 from shared.claims import Claim
 from shared.claims.manifest import PartyName
 from shared.claims.program import HexSha256
-from shared.claims.visit import CursorRange, Grant, SessionId, VisitId, VisitTimers
+from shared.claims.visit import Grant, SessionId, VisitId, VisitTimers
 
 Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$", max_length=8 * 1024 * 1024)]
 Nonce = HexSha256  # 32 random bytes, hex
@@ -128,7 +128,6 @@ class OfferDocument(Claim):
     channel: str
     manifest: HexSha256
     grant: Grant
-    cursor: CursorRange
     gpu: str
     agent_url: str
     one_time_key: HexSha256
