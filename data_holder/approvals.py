@@ -9,9 +9,11 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from data_holder.catalogue import Catalogue, finding_text
+from data_holder.commitments import Commitments
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink, document
 from data_holder.policy import Policy, RuleFinding, allowed, evaluate
@@ -40,6 +42,14 @@ _STATES = {"approve": "approved", "refuse": "refused", "veto": "vetoed"}
 _log = get_logger("data_holder.approvals")
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """The dataset that fits: its name, which stays here, and what the approval states of it."""
+
+    name: str
+    stated: dict[str, Any]
+
+
 class Approvals:
     """Everything between `approval_wanted` and a delivered, signed decision.
 
@@ -47,12 +57,12 @@ class Approvals:
     """
 
     def __init__(
-        self, *, name: str, key: PartyKey, ledger: Ledger, store: Store, catalogue: Catalogue, link: OrchestratorLink,
-        clock: Clock, policy: Policy | None, automatic: bool, default_dataset: str | None,
+        self, *, name: str, key: PartyKey, ledger: Ledger, store: Store, catalogue: Catalogue, commitments: Commitments,
+        link: OrchestratorLink, clock: Clock, policy: Policy | None, automatic: bool, default_dataset: str | None,
     ) -> None:  # fmt: skip
         self.name, self.key, self.policy, self.automatic = name, key, policy, automatic
         self._ledger, self._store, self._catalogue, self._link, self._clock = ledger, store, catalogue, link, clock
-        self._default_dataset = default_dataset
+        self._commitments, self._default_dataset = commitments, default_dataset
         self._deciding = asyncio.Lock()
         self._programs: dict[str, ProgramManifest] = {}
         self.on_veto: Callable[[str], None] = lambda session: None
@@ -139,16 +149,16 @@ class Approvals:
             Conflict: `manifest-changed`, `already-decided`, `not-approved` (a veto needs an approval), `session-ended`.
             InvalidData: the dataset does not fit the program; the detail names reason, file and row.
         """
+        self._may_decide(session, manifest, decision)
+        # Before the lock: hashing a large dataset takes minutes, and a veto elsewhere must not wait for it.
+        chosen = await self._fitting(session, dataset) if decision == "approve" else None
         async with self._deciding:
             self._may_decide(session, manifest, decision)
-            chosen, records, record_bytes = None, None, None
-            if decision == "approve":
-                chosen, records, record_bytes = await self._fitting(session, dataset)
             approval = Approval(
                 session=session, holder=self.name, manifest=manifest, decision=decision,  # type: ignore[arg-type]  # checked by pydantic
-                reason=reason, records=records, record_bytes=record_bytes, at=int(self._clock()),
+                reason=reason, at=int(self._clock()), **({} if chosen is None else chosen.stated),
             )  # fmt: skip
-            await self._store_decision(session, approval, chosen, by)
+            await self._store_decision(session, approval, None if chosen is None else chosen.name, by)
         _log.info("decided", session=session, decision=decision, by=by)
         if decision == "veto":
             self.on_veto(session)
@@ -174,7 +184,7 @@ class Approvals:
         elif last is not None:
             raise Conflict(f"session {session} was decided before: {last.decision}", code="already-decided")
 
-    async def _fitting(self, session: str, dataset: str | None) -> tuple[str, int, int]:
+    async def _fitting(self, session: str, dataset: str | None) -> _Chosen:
         _, program = await self.show(session)
         name = dataset or (self.policy.dataset if self.policy else None) or self._default_dataset
         if name is None:
@@ -186,14 +196,24 @@ class Approvals:
         if not report.fits:
             code = report.findings[0].code if report.findings else "invalid-data"
             raise InvalidData(f"dataset {name!r} does not fit the program: {finding_text(report)}", code=code)
-        return name, report.records, report.record_bytes
+        committed = await self._commitments.open(session, name, program)
+        stated = {
+            "records": committed.dataset.records,
+            "record_bytes": report.record_bytes,
+            "dataset_root": committed.root,
+        }
+        committed.close()
+        return _Chosen(name, stated)
 
     async def _store_decision(self, session: str, approval: Approval, dataset: str | None, by: str) -> None:
         signed = sign_decision(self.key, approval)
         kept = dataset
         if approval.decision == "veto" and (before := self._ledger.state(session).decision) is not None:
             kept = before.dataset
-        body = {"document": signed.document, "signature": signed.signature, "dataset": kept, "by": by}
+        body = {
+            "document": signed.document, "signature": signed.signature, "dataset": kept, "by": by,
+            "dataset_root": approval.dataset_root,
+        }  # fmt: skip
         row = {
             "state": _STATES[approval.decision], "dataset": kept, "reason": approval.reason, "decided_by": by,
             "decided_at": self._clock(), "delivered": False, "waiting_for": "the orchestrator (delivery)",

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from data_holder.approvals import Approvals
 from data_holder.catalogue import Catalogue
 from data_holder.channel import Channels, Verifier
+from data_holder.commitments import Commitments
 from data_holder.heads import HeadStatements
 from data_holder.identity import Tokens, load_identity, load_tokens, operator_keys
 from data_holder.ledger import Ledger
@@ -90,9 +91,10 @@ def assemble(
     peer = peers.peer(settings.orchestrator_url, "the orchestrator", auth=SignedAuth(key, clock, entropy))
     link, gpu, ledger = OrchestratorLink(peer), LinkCounters(), Ledger(store, clock)
     catalogue = Catalogue(store, settings.datasets, settings.data_dir / "converted", clock)
+    commitments = Commitments(settings.name, catalogue, settings.data_dir / "trees", lambda: stopping.is_set)
     approvals = Approvals(
-        name=settings.name, key=key, ledger=ledger, store=store, catalogue=catalogue, link=link, clock=clock,
-        policy=foundation.policy, automatic=settings.approve == "policy", default_dataset=settings.dataset,
+        name=settings.name, key=key, ledger=ledger, store=store, catalogue=catalogue, commitments=commitments, link=link,
+        clock=clock, policy=foundation.policy, automatic=settings.approve == "policy", default_dataset=settings.dataset,
     )  # fmt: skip
     heads = HeadStatements(key=key, ledger=ledger, approvals=approvals, link=link)
     channels = Channels(
@@ -101,14 +103,14 @@ def assemble(
     )  # fmt: skip
     facts = VisitFacts(ledger, clock)
     visits = Visits(
-        ledger=ledger, approvals=approvals, channels=channels, catalogue=catalogue, link=link,
+        ledger=ledger, approvals=approvals, channels=channels, commitments=commitments, link=link,
         gpu_link=_GpuLinks(peers, gpu).to, agent_url=settings.agent_url, prepare_bytes=settings.prepare_bytes,
         clock=clock, entropy=entropy, facts=facts,
     )  # fmt: skip
     receipts = ReceiptBook(ledger=ledger, approvals=approvals, store=store, facts=facts, link=link)
     runner = Runner(
         ledger=ledger, approvals=approvals, heads=heads, channels=channels, visits=visits, receipts=receipts, link=link,
-        evidence=foundation.evidence, wait_s=settings.inbox_wait_s, stopping=stopping,
+        commitments=commitments, evidence=foundation.evidence, wait_s=settings.inbox_wait_s, stopping=stopping,
     )  # fmt: skip
     return Holder(foundation, store, ledger, catalogue, approvals, visits, runner, link, gpu, peers)
 
@@ -137,16 +139,18 @@ class LinkCollector(Collector):
         """Read at each scrape; nothing is counted twice."""
         body = CounterMetricFamily("gput_holder_link_bytes", "Body bytes per link", labels=["link", "direction"])
         data = CounterMetricFamily("gput_holder_dataset_bytes", "Record bytes per link", labels=["link"])
+        proofs = CounterMetricFamily("gput_holder_proof_bytes", "Bytes of membership proofs per link", labels=["link"])
         for name, link in (("gpu", self._holder.gpu), ("orchestrator", self._holder.orchestrator.counters)):
             body.add_metric([name, "sent"], link.sent)
             body.add_metric([name, "received"], link.received)
             data.add_metric([name], link.dataset)
+            proofs.add_metric([name], link.proofs)
         refused = CounterMetricFamily("gput_holder_offers_refused", "Offers refused", labels=["code"])
         for code, count in self._holder.visits.refusals.items():
             refused.add_metric([code], count)
         connected = GaugeMetricFamily("gput_holder_connected", "Whether the last inbox call was answered")
         connected.add_metric([], float(self._holder.runner.connected))
-        return [body, data, refused, connected]
+        return [body, data, proofs, refused, connected]
 
 
 def _evidence_token(settings: HolderSettings) -> str:

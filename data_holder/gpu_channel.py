@@ -121,7 +121,7 @@ class Provisioner:
             )  # fmt: skip
         now = time.perf_counter()
         self._write_s += now - started
-        self._link.delivered(record.plaintext_bytes)
+        self._link.delivered(record.plaintext_bytes, record.proof_bytes)
         if self._first_ack is None:
             self._first_ack = started
             self._attached()

@@ -18,11 +18,13 @@ JSON = {"content-type": "application/json"}
 
 @dataclass
 class LinkCounters:
-    """Bytes of bodies since start, both ways; `dataset` counts plaintext record bytes whose chunk was acknowledged."""
+    """Bytes of bodies since start, both ways; `dataset` counts plaintext record bytes whose chunk was acknowledged, `proofs` those of
+    membership proofs (hashes, no record)."""
 
     sent: int = 0
     received: int = 0
     dataset: int = 0
+    proofs: int = 0
     requests: int = 0
 
 
@@ -77,9 +79,10 @@ class GpuLink:
         self.counters.received += len(response.content)
         return bytes(response.content)
 
-    def delivered(self, plaintext_bytes: int) -> None:
-        """Count record bytes whose chunk the GPU acknowledged."""
+    def delivered(self, plaintext_bytes: int, proof_bytes: int) -> None:
+        """Count bytes of records and of their proof that the GPU acknowledged."""
         self.counters.dataset += plaintext_bytes
+        self.counters.proofs += proof_bytes
 
 
 async def _whole(view: memoryview) -> AsyncIterator[bytes]:

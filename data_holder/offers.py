@@ -83,7 +83,10 @@ class Admission:
         """
         approved = self._approvals.approved(session)
         state, document, request = self._ledger.state(session), verified.document, approved.request
-        agreement = Agreement(request.manifest, request.digest, self._approvals.name, approved.record_bytes)
+        agreement = Agreement(
+            request.manifest, request.digest, self._approvals.name, approved.record_bytes, approved.records,
+            approved.dataset_root,
+        )  # fmt: skip
         proof = await self._consistency(document, state)
         head = check_offer(
             document, agreement, state, signing_key=channel.orchestrator.signing_key, proof=proof, at=self._clock()

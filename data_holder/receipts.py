@@ -81,11 +81,12 @@ def check_receipt(
     receipt = _parse(Receipt, verify1(cose, _signer(cose, state)))
     checks = [Check("orchestrator signature", True)]
     statement = _statement(receipt, channel, checks)
-    _match(checks, "receipt", receipt, {"session": state.session, "holder": holder, "manifest": manifest})
+    said = {"session": state.session, "holder": holder, "manifest": manifest, "dataset_root": state.dataset_root}
+    _match(checks, "receipt", receipt, said)
     _match(checks, "channel", receipt, {
         "holder_runtime_data": channel.holder_runtime, "gpu_evidence": channel.gpu_evidence,
     })  # fmt: skip
-    same = {name: getattr(receipt, name) for name in ("session", "visit", "epoch", "holder")}
+    same = {name: getattr(receipt, name) for name in ("session", "visit", "epoch", "holder", "dataset_root")}
     _match(checks, "statement", statement, {**same, "program": program, "device": channel.device})
     checks.append(Check("fence after visit", receipt.fence_epoch > receipt.epoch))
     checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pydantic import ValidationError
 
 from data_holder.protocol.state import SessionState
+from shared.attestation.approvals import LABEL
 from shared.canonical import json_bytes, json_value, sha256, sha384
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest, parse_manifest
@@ -20,7 +21,6 @@ from shared.crypto.signing import PartyKey, verify
 from shared.errors import InvalidManifest, InvalidProgram, NotPermitted, VerificationFailed
 from shared.wire.visit import Approval, Signed
 
-APPROVAL_LABEL = "gput/approval"
 _MINT = object()
 
 
@@ -47,13 +47,12 @@ class Approved:
     dataset: str
     records: int
     record_bytes: int
+    dataset_root: str
+    _mint: object = None
 
-    def __init__(self, request: VerifiedManifest, dataset: str, records: int, record_bytes: int, mint: object) -> None:
-        if mint is not _MINT:
+    def __post_init__(self) -> None:
+        if self._mint is not _MINT:
             raise TypeError("only verify_approved makes an Approved")
-        fields = (("request", request), ("dataset", dataset), ("records", records), ("record_bytes", record_bytes))
-        for name, value in fields:
-            object.__setattr__(self, name, value)
 
 
 def verify_manifest(data: bytes, holder: str, key: PartyKey) -> VerifiedManifest:
@@ -115,7 +114,7 @@ def verify_program(data: bytes, digest: str) -> ProgramManifest:
 def sign_decision(key: PartyKey, approval: Approval) -> Signed:
     """This holder's signed word, as the exact bytes that travel."""
     document = json_bytes(approval.model_dump(mode="json"))
-    signature = key.sign(APPROVAL_LABEL, document)
+    signature = key.sign(LABEL, document)
     return Signed(document=base64.b64encode(document).decode(), signature=base64.b64encode(signature).decode())
 
 
@@ -127,7 +126,7 @@ def verify_decision(state: SessionState, key: PartyKey) -> Approval | None:
     """
     if state.decision is None:
         return None
-    verify(key.public, APPROVAL_LABEL, state.decision.document, state.decision.signature)
+    verify(key.public, LABEL, state.decision.document, state.decision.signature)
     approval = Approval.model_validate(json_value(state.decision.document))
     if approval.session != state.session:
         raise VerificationFailed("the stored decision is about another session", code="decision-mismatch")
@@ -152,6 +151,7 @@ def verify_approved(state: SessionState, holder: str, key: PartyKey) -> Approved
             expected=approval.manifest, got=request.digest,
         )  # fmt: skip
     dataset = state.decision.dataset if state.decision else None
-    if dataset is None or approval.records is None or approval.record_bytes is None:
+    records, record_bytes, root = approval.records, approval.record_bytes, approval.dataset_root
+    if dataset is None or records is None or record_bytes is None or root is None:
         raise VerificationFailed("the approval names no dataset", code="decision-mismatch")
-    return Approved(request, dataset, approval.records, approval.record_bytes, _MINT)
+    return Approved(request, dataset, records, record_bytes, root, _MINT)

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from data_holder.approvals import Approvals
 from data_holder.channel import Channels
+from data_holder.commitments import Commitments
 from data_holder.heads import HeadStatements
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
@@ -26,7 +27,7 @@ from shared.service.evidence import EvidenceProvider
 from shared.service.logging import get_logger
 from shared.wire.visit import Inbox, InboxItem
 
-JOURNAL_LABEL = "holder-journal"
+JOURNAL_LABEL, COMMITMENT_LABEL = "holder-journal", "holder-commitments"
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 5.0
 TEND_S = 1.0
 _log = get_logger("data_holder.runner")
@@ -38,17 +39,13 @@ class Runner:
 
     def __init__(
         self, *, ledger: Ledger, approvals: Approvals, heads: HeadStatements, channels: Channels, visits: Visits,
-        receipts: ReceiptBook, link: OrchestratorLink, evidence: EvidenceProvider, wait_s: int, stopping: Stopping,
+        receipts: ReceiptBook, commitments: Commitments, link: OrchestratorLink, evidence: EvidenceProvider, wait_s: int,
+        stopping: Stopping,
     ) -> None:  # fmt: skip
-        self._ledger, self._approvals, self._heads, self._channels, self._visits = (
-            ledger,
-            approvals,
-            heads,
-            channels,
-            visits,
-        )
+        self._ledger, self._approvals, self._heads = ledger, approvals, heads
+        self._channels, self._visits = channels, visits
         self._receipts, self._link, self._evidence, self._wait_s = receipts, link, evidence, wait_s
-        self._stopping = stopping
+        self._commitments, self._stopping = commitments, stopping
         self.connected = False
         self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
@@ -72,10 +69,11 @@ class Runner:
                 await self._visits.cancel(state.session)
 
     async def _unlock(self) -> bool:
-        """The journal's key comes from the quoting enclave, for this measured code only; wait for it. False when stopping."""
+        """Journal and commitment key come from the quoting enclave, for this measured code only; wait for them. False when stopping."""
         pause = FIRST_PAUSE_S
         while not self._stopping.is_set:
             try:
+                self._commitments.unlock(await self._evidence.derived_key(COMMITMENT_LABEL))
                 await self._ledger.open(await self._evidence.derived_key(JOURNAL_LABEL))
                 return True
             except Unavailable as error:

@@ -1,4 +1,4 @@
-"""One visit's records as sealed copy records: read, commit, seal, in order, each exactly once. Blocking; knows no HTTP and no GPU.
+"""One visit's records and their proof as sealed copy records: read, commit, seal, in order, each once. Blocking; knows no HTTP and no GPU.
 
 Law L4: the sealing channel counts its own messages and this class never seals the same chunk twice; whoever needs bytes again keeps them.
 The commitment is BLAKE3 keyed with a fresh 32-byte salt, so that nobody can try out guesses against it.
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from blake3 import blake3
 
 from data_holder.datasets import Dataset
-from shared.claims.visit import CursorRange, Grant
+from shared.claims.visit import Grant
 from shared.crypto.aead import SealingChannel
+from shared.crypto.secret import Secret
 from shared.crypto.visit_key import VisitKey
 from shared.errors import ProtocolViolation
 from shared.wire.codec import encode
@@ -22,6 +23,8 @@ from shared.wire.copy import (
     DATA,
     HEADER_BYTES,
     MAX_CLOSING_BYTES,
+    MAX_INLINE_PROOF,
+    PROOF,
     TAG_BYTES,
     Closing,
     CopyHeader,
@@ -32,71 +35,95 @@ from shared.wire.copy import (
 
 @dataclass(frozen=True)
 class SealedRecord:
-    """One copy record in a caller's buffer. `plaintext_bytes`: record data in it (0 for the closing record)."""
+    """One copy record in a caller's buffer. `plaintext_bytes`: record data in it; `proof_bytes`: membership proof in it."""
 
     index: int
     total: int
     data: memoryview
     plaintext_bytes: int
+    proof_bytes: int
 
     @property
     def closing(self) -> bool:
         return self.index == self.total
 
 
+@dataclass(frozen=True)
+class Membership:
+    """What proves to the GPU that the visit's records are the approved ones: the dataset's salt, for it alone, and the multi-proof."""
+
+    salt: Secret
+    proof: bytes
+
+    def pieces(self, chunk_bytes: int) -> int:
+        """Copy records of its own that the proof takes; 0 where it rides in the closing record."""
+        return 0 if len(self.proof) <= MAX_INLINE_PROOF else -(-len(self.proof) // chunk_bytes)
+
+
 class RecordSealer:
-    """Seals a visit's chunks 0..total-1 and then the closing record, each into a buffer of `buffer_bytes`.
+    """Seals a visit's data chunks, its proof, and then the closing record, each into a buffer of `buffer_bytes`.
 
     `read_s`, `seal_s`: seconds spent reading (and committing) and sealing so far. Not thread-safe: one chunk after another.
     """
 
-    def __init__(self, grant: Grant, key: VisitKey, dataset: Dataset, cursor: CursorRange, salt: bytes) -> None:
-        if dataset.record_bytes * cursor.count != grant.length:
-            raise ProtocolViolation("the cursor's records do not fill the grant exactly", code="records-not-planned")
-        self._grant, self._dataset, self._cursor, self._salt = grant, dataset, cursor, salt
+    def __init__(self, grant: Grant, key: VisitKey, dataset: Dataset, membership: Membership, salt: bytes) -> None:
+        if dataset.record_bytes != grant.record_bytes:
+            raise ProtocolViolation(
+                "the dataset's records are of another size than the grant's", code="records-not-planned"
+            )
+        self._grant, self._dataset, self._membership, self._salt = grant, dataset, membership, salt
         self._channel: SealingChannel | None = SealingChannel(
             key.key, label="visit h2d", iv_mask=key.iv_mask, channel_counter=key.channel_counter
         )
         self._context = copy_context(grant)
         self._hash = blake3(key=salt)
         self._scratch = bytearray(min(grant.chunk_bytes, grant.length))
+        self._pieces = membership.pieces(grant.chunk_bytes)
         self._next = 0
         self.read_s = 0.0
         self.seal_s = 0.0
 
     @property
     def total(self) -> int:
-        """Number of data chunks."""
-        return self._grant.chunks
+        """Number of copy records before the closing one."""
+        return self._grant.chunks + self._pieces
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes a buffer needs for any of this visit's records."""
-        return HEADER_BYTES + max(len(self._scratch), MAX_CLOSING_BYTES) + TAG_BYTES
+        """Bytes a buffer needs for any of this visit's copy records."""
+        proof = len(self._membership.proof)
+        closing = MAX_CLOSING_BYTES - MAX_INLINE_PROOF + (0 if self._pieces else proof)
+        return HEADER_BYTES + max(len(self._scratch), min(proof, self._grant.chunk_bytes), closing) + TAG_BYTES
 
     @property
     def commitment(self) -> str:
         """Keyed BLAKE3 over all record bytes, hex; only after the last chunk."""
-        if self._next <= self.total - 1:
+        if self._next < self._grant.chunks:
             raise ProtocolViolation("the commitment exists only after the last chunk", code="out-of-order")
         return self._hash.hexdigest()
 
     def seal_next(self, buffer: bytearray) -> SealedRecord:
-        """Seal the next record into `buffer`; the closing record after the last chunk.
+        """Seal the next copy record into `buffer`; the closing one last.
 
         Raises:
             ProtocolViolation: everything was sealed, or the key was erased. UnfitData: the file changed under us.
         """
         if self._channel is None or self._next > self.total:
             raise ProtocolViolation("this visit's records are sealed or its key is erased", code="visit-key-erased")
-        if self._next == self.total:
-            plaintext, kind, size = memoryview(self._closing()), CLOSING, 0
-        else:
+        data = proof = 0
+        if self._next < self._grant.chunks:
             plaintext, kind = self._read(), DATA
-            size = len(plaintext)
+            data = len(plaintext)
+        elif self._next < self.total:
+            start = (self._next - self._grant.chunks) * self._grant.chunk_bytes
+            plaintext, kind = memoryview(self._membership.proof)[start : start + self._grant.chunk_bytes], PROOF
+            proof = len(plaintext)
+        else:
+            plaintext, kind = memoryview(self._closing()), CLOSING
+            proof = 0 if self._pieces else len(self._membership.proof)
         record = self._seal(self._channel, kind, plaintext, buffer)
         self._next += 1
-        return SealedRecord(self._next - 1, self.total, record, size)
+        return SealedRecord(self._next - 1, self.total, record, data, proof)
 
     def erase(self) -> None:
         """Drop the visit key and the plaintext scratch; nothing can be sealed any more."""
@@ -109,7 +136,7 @@ class RecordSealer:
         started = time.perf_counter()
         offset = self._next * self._grant.chunk_bytes
         chunk = memoryview(self._scratch)[: min(self._grant.chunk_bytes, self._grant.length - offset)]
-        self._dataset.read_slice(self._cursor, offset, chunk)
+        self._dataset.read_slice(self._grant.cursor, offset, chunk)
         self._hash.update(chunk)
         self.read_s += time.perf_counter() - started
         return chunk
@@ -126,9 +153,10 @@ class RecordSealer:
         return view[:end]
 
     def _closing(self) -> bytes:
-        grant = self._grant
+        grant, membership = self._grant, self._membership
         closing = Closing(
-            visit=grant.visit, chunks=self.total, records=grant.records, length=grant.length, salt=self._salt,
-            commitment=self.commitment,
+            visit=grant.visit, chunks=grant.chunks, records=grant.records, length=grant.length, salt=self._salt,
+            commitment=self.commitment, dataset_salt=membership.salt.reveal(),
+            proof=b"" if self._pieces else membership.proof,
         )  # fmt: skip
         return encode(closing)

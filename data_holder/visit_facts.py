@@ -144,7 +144,7 @@ def _phase_after(state: SessionState, epoch: int, facts: Sequence[tuple[str, dic
 
 
 def _row(document: OfferDocument) -> dict[str, Any]:
-    grant, cursor = document.grant, document.cursor
+    grant, cursor = document.grant, document.grant.cursor
     return {
         "visit": grant.visit, "round": document.round, "index": document.index, "attempt": document.attempt,
         "start": cursor.start, "count": cursor.count, "length": grant.length, "commitment": None, "bytes_sent": 0,

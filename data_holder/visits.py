@@ -12,9 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from data_holder.approvals import Approvals
-from data_holder.catalogue import Catalogue
 from data_holder.channel import Channels, OpenChannel
-from data_holder.datasets import Dataset
+from data_holder.commitments import Commitments, Committed
 from data_holder.gpu_channel import Provisioned, Provisioner, Sleep
 from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, OrchestratorLink, document
@@ -25,6 +24,7 @@ from data_holder.visit_facts import VisitFacts
 from shared.attestation.channel import open_offer
 from shared.claims.visit import VisitTimers
 from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
+from shared.protocol.membership import NOT_APPROVED
 from shared.service.clock import Clock, Entropy
 from shared.service.logging import get_logger
 from shared.wire.visit import OfferDocument, VisitOffer, VisitRefusal, VisitReport
@@ -37,16 +37,16 @@ class Visits:
     """Serves offers. `gpu_link(url)` gives the link to the agent at that address."""
 
     def __init__(
-        self, *, ledger: Ledger, approvals: Approvals, channels: Channels, catalogue: Catalogue, link: OrchestratorLink,
+        self, *, ledger: Ledger, approvals: Approvals, channels: Channels, commitments: Commitments, link: OrchestratorLink,
         gpu_link: Callable[[str], GpuLink], agent_url: str | None, prepare_bytes: int, clock: Clock, entropy: Entropy,
         facts: VisitFacts, sleep: Sleep = asyncio.sleep,
     ) -> None:  # fmt: skip
-        self._ledger, self._approvals, self._channels, self._catalogue = ledger, approvals, channels, catalogue
+        self._ledger, self._approvals, self._channels, self._commitments = ledger, approvals, channels, commitments
         self._link, self._gpu_link, self._agent_url = link, gpu_link, agent_url
         self._prepare_bytes, self._clock, self._entropy, self._sleep = prepare_bytes, clock, entropy, sleep
         self._facts = facts
         self._admission = Admission(ledger, approvals, channels, link, clock)
-        self._datasets: dict[str, Dataset] = {}
+        self._open: dict[str, Committed] = {}
         self._running: dict[str, tuple[int, asyncio.Task[None]]] = {}
         self.refusals: dict[str, int] = {}
 
@@ -98,8 +98,8 @@ class Visits:
         """The session is over for this holder: stop, forget keys, unmap the dataset."""
         await self.cancel(session, _F.SUPERSEDED)
         self._channels.close(session)
-        if (dataset := self._datasets.pop(session, None)) is not None:
-            dataset.close()
+        self._put_away(session)
+        await asyncio.to_thread(self._commitments.forget, session)
 
     async def wait_idle(self) -> None:
         """Until no visit runs any more (at shutdown and in tests)."""
@@ -133,8 +133,9 @@ class Visits:
                 _log.exception("bug while serving a visit", session=session)
             _log.warning("visit failed", session=session, visit=admitted.document.grant.visit, code=error.code)
             # Opened anew for the next attempt: files that changed may be the approved ones again by then.
-            if (dataset := self._datasets.pop(session, None)) is not None:
-                dataset.close()
+            self._put_away(session)
+            if error.code == NOT_APPROVED:  # then the kept tree is not that of the files, whatever their dates say
+                await asyncio.to_thread(self._commitments.forget, session)
             await self._give_up(session, admitted, error)
         finally:
             if self._running.get(session, (0, None))[0] == epoch:
@@ -142,11 +143,12 @@ class Visits:
 
     async def _provision(self, session: str, admitted: Admitted) -> None:
         document_, grant = admitted.document, admitted.document.grant
-        dataset = await self._dataset(session, admitted)
+        committed = await self._committed(session, admitted)
+        membership = await committed.membership(grant.cursor)
         started = time.perf_counter()
         key = open_offer(admitted.offer, admitted.channel.take(document_.one_time_key))
         import_s = time.perf_counter() - started
-        sealer = RecordSealer(grant, key, dataset, document_.cursor, self._entropy(32))
+        sealer = RecordSealer(grant, key, committed.dataset, membership, self._entropy(32))
         del key
         attached: list[HolderFact] = []
         provisioner = Provisioner(
@@ -162,20 +164,30 @@ class Visits:
         report = _report(admitted, done, import_s, admitted.channel)
         await self._facts.provisioned(session, grant.epoch, report)
 
-    async def _dataset(self, session: str, admitted: Admitted) -> Dataset:
-        dataset = self._datasets.get(session)
-        if dataset is None:
+    async def _committed(self, session: str, admitted: Admitted) -> Committed:
+        """The dataset, open, if it is the approved one byte for byte.
+
+        Raises:
+            ProtocolViolation: `dataset-changed`. UnfitData, NotFound: it cannot be read as it lies there.
+        """
+        known, approved = self._open.get(session), admitted.approved
+        if known is None:
             _, program = await self._approvals.show(session)
-            dataset = await self._catalogue.open_dataset(admitted.approved.dataset, program)
-            self._datasets[session] = dataset
-        if dataset.records != admitted.approved.records:
-            self._datasets.pop(session).close()
+            known = await self._commitments.open(session, approved.dataset, program)
+            self._open[session] = known
+        if known.root != approved.dataset_root:
+            self._put_away(session)
             raise ProtocolViolation(
-                f"dataset {admitted.approved.dataset!r} is not what was approved", code="dataset-changed",
-                expected=f"{admitted.approved.records} records", got=f"{dataset.records}",
-                remedy="Put the approved files back, or veto and approve a new session",
+                f"dataset {approved.dataset!r} changed since this holder approved the session", code="dataset-changed",
+                expected=f"{approved.records} records under root {approved.dataset_root}",
+                got=f"{known.dataset.records} records under root {known.root}",
+                remedy="Put the approved files back; for other data veto, and approve a session of its own",
             )  # fmt: skip
-        return dataset
+        return known
+
+    def _put_away(self, session: str) -> None:
+        if (known := self._open.pop(session, None)) is not None:
+            known.close()
 
     async def report(self, session: str, epoch: int) -> None:
         """Send the committed report's exact bytes. Raises nothing for a lost connection: the outbox calls again."""

@@ -223,6 +223,7 @@ class LinksView(Body):
     """Bytes of bodies per link since start, counted at the client. `dataset_bytes_to_orchestrator` is zero by construction."""
 
     dataset_bytes_to_gpu: int
+    proof_bytes_to_gpu: int
     dataset_bytes_to_orchestrator: int
     bytes_to_gpu: int
     bytes_to_orchestrator: int

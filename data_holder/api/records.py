@@ -94,7 +94,8 @@ async def raw_receipt(session: SessionPath, index: IndexPath, _: Reader, holder:
 async def links(_: Reader, holder: HolderDep) -> LinksView:
     gpu, orchestrator = holder.gpu, holder.orchestrator.counters
     return LinksView(
-        dataset_bytes_to_gpu=gpu.dataset, dataset_bytes_to_orchestrator=orchestrator.dataset, bytes_to_gpu=gpu.sent,
+        dataset_bytes_to_gpu=gpu.dataset, proof_bytes_to_gpu=gpu.proofs,
+        dataset_bytes_to_orchestrator=orchestrator.dataset, bytes_to_gpu=gpu.sent,
         bytes_to_orchestrator=orchestrator.sent, bytes_from_gpu=gpu.received,
         bytes_from_orchestrator=orchestrator.received,
     )  # fmt: skip

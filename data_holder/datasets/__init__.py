@@ -4,10 +4,10 @@ from data_holder.datasets.dataset import Dataset, Statistics
 from data_holder.datasets.findings import Finding, UnfitData
 from data_holder.datasets.inspection import InspectionReport, inspect_dataset
 from data_holder.datasets.options import DatasetOptions, Format, Tokenizer
-from data_holder.datasets.order import Shuffle, order
 from data_holder.datasets.readers import open_dataset
+from data_holder.datasets.record_tree import RecordTree, forget_tree, tree_is_kept
 
 __all__ = [
-    "Dataset", "DatasetOptions", "Finding", "Format", "InspectionReport", "Shuffle", "Statistics", "Tokenizer",
-    "UnfitData", "inspect_dataset", "open_dataset", "order",
+    "Dataset", "DatasetOptions", "Finding", "Format", "InspectionReport", "RecordTree", "Statistics", "Tokenizer",
+    "UnfitData", "forget_tree", "inspect_dataset", "open_dataset", "tree_is_kept",
 ]  # fmt: skip

@@ -42,8 +42,8 @@ class ArrayDataset(Dataset):
             raise refusal(
                 "data-wrong-shape", reason, other.file, remedy="give every field's array the same first dimension"
             )
-        super().__init__(kind, schema, counts.pop())
-        self._held, self._maps = held, maps
+        super().__init__(kind, schema, counts.pop(), held)
+        self._maps = maps
 
     def _release(self) -> None:
         self._columns.clear()

@@ -1,7 +1,7 @@
-"""A dataset converted once into a file that can be mapped. Knows neither source format nor record.
+"""What is computed from a dataset once and kept as a file that can be mapped: converted records, commitment trees. Knows neither.
 
-The converted file holds the holder's records in the clear, beside the source that does too: it is readable by its owner only, appears
-under its name only when whole (fsync, then rename), and replaces the conversions of the same source that came before it.
+A converted file holds the holder's records in the clear, beside the source that does too: kept files are readable by their owner only,
+appear under their name only when whole (fsync, then rename), and replace those of the same stem that came before.
 """
 
 from __future__ import annotations
@@ -31,43 +31,63 @@ def converted(folder: Path | None, source: HeldFile, recipe: bytes, write: Write
         ConfigurationError: the folder cannot be used, or its disk is full.
         Whatever else `write` raises; nothing is left behind in either case.
     """
+    if folder is not None:
+        stem = blake3_256(os.path.realpath(source.path).encode("utf-8", "surrogateescape") + b"\0" + recipe).hex()[:24]
+        return kept(folder, stem, repr(source.identity).encode(), "records", write)
     try:
-        if folder is None:
-            with tempfile.TemporaryFile() as anonymous:
-                write(anonymous)
-                return _mapped(anonymous)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # two processes must not convert the same source into one file
-            return _kept(folder, source, recipe, write)
-        finally:
-            os.close(lock)
+        with tempfile.TemporaryFile() as anonymous:
+            write(anonymous)
+            return _mapped(anonymous)
     except OSError as error:
-        reason = f"{source.name} cannot be converted into the dataset cache: {error.strerror}"
-        remedy = "give a cache folder that the data holder's user may write to, with room for the converted records"
-        raise ConfigurationError(reason, code="dataset-cache", remedy=remedy) from error
+        raise _unusable("records", error) from error
 
 
-def _kept(folder: Path, source: HeldFile, recipe: bytes, write: Write) -> NDArray[np.uint8]:
-    stem = blake3_256(os.path.realpath(source.path).encode("utf-8", "surrogateescape") + b"\0" + recipe).hex()[:24]
-    state = blake3_256(repr(source.identity).encode()).hex()[:16]
-    final, partial = folder / f"{stem}-{state}.records", folder / f"{stem}.partial"
-    if not final.exists():
-        try:
-            descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "wb") as stream:
-                write(stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            partial.rename(final)
-        finally:
-            partial.unlink(missing_ok=True)
-        for old in folder.glob(f"{stem}-*.records"):
-            if old != final:
-                old.unlink()
-    with final.open("rb") as stream:
-        return _mapped(stream)
+def kept(folder: Path, stem: str, state: bytes, kind: str, write: Write) -> NDArray[np.uint8]:
+    """The mapped bytes of `folder`'s file for `stem` in this `state` of its source; `write` makes them where there are none yet.
+
+    `write` gets a file it may also write to by position. `kind` is the suffix. Raises: as `converted`.
+    """
+    final = place(folder, stem, state, kind)
+    try:
+        if not final.exists():
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # two writers must not make one file
+                _make(final, folder / f"{stem}.partial", write)
+                dropped(folder, stem, kind, but=final)
+            finally:
+                os.close(lock)
+        with final.open("rb") as stream:
+            return _mapped(stream)
+    except OSError as error:
+        raise _unusable(kind, error) from error
+
+
+def place(folder: Path, stem: str, state: bytes, kind: str) -> Path:
+    """Where the file of `kept` lies, if it was made."""
+    return folder / f"{stem}-{blake3_256(state).hex()[:16]}.{kind}"
+
+
+def dropped(folder: Path, stem: str, kind: str, *, but: Path | None = None) -> None:
+    """Remove the kept files of a stem, whatever state they are of."""
+    for old in folder.glob(f"{stem}-*.{kind}"):
+        if old != but:
+            old.unlink(missing_ok=True)
+
+
+def _make(final: Path, partial: Path, write: Write) -> None:
+    if final.exists():  # whoever held the lock before made it
+        return
+    try:
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.rename(final)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _mapped(stream: BinaryIO) -> NDArray[np.uint8]:
@@ -76,3 +96,10 @@ def _mapped(stream: BinaryIO) -> NDArray[np.uint8]:
     if size == 0:
         return np.empty(0, np.uint8)
     return np.frombuffer(mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
+
+
+def _unusable(kind: str, error: OSError) -> ConfigurationError:
+    remedy = "give a cache folder that the data holder's user may write to, with room for what is kept there"
+    return ConfigurationError(
+        f"the dataset cache cannot keep {kind}: {error.strerror}", code="dataset-cache", remedy=remedy
+    )

@@ -1,27 +1,27 @@
-"""What every dataset is: n records of fixed length, read by cursor, checked, committed to. Knows no file format and no network."""
+"""What every dataset is: n records of fixed length, read by cursor and checked. Knows no file format and no network."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from blake3 import blake3
 from numpy.typing import NDArray
 
+from data_holder.datasets.files import HeldFile
 from data_holder.datasets.findings import Finding, UnfitData
-from data_holder.datasets.order import order
+from data_holder.datasets.options import DatasetOptions
 from data_holder.datasets.values import Array, FieldScan, Number
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import MAX_CHUNK_BYTES, CursorRange
+from shared.protocol.record_order import records_of
 
 Buffer = bytearray | memoryview
 BLOCK_BYTES = 8 * 1024 * 1024  # work is cut into blocks of about this size, so memory does not grow with the dataset
 MAX_BLOCK_ROWS = 1 << 16
-SALT_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,24 @@ class Dataset(ABC):
         schema: the program's record schema.
         records: n >= 1.
         record_bytes: length of one record.
+        options: how it was read.
     """
 
     kind: str
     measured = True  # False: extremes of the values mean nothing (text)
+    options = DatasetOptions()
 
-    def __init__(self, kind: str, schema: RecordSchema, records: int) -> None:
+    def __init__(self, kind: str, schema: RecordSchema, records: int, held: Sequence[HeldFile]) -> None:
         self.kind, self.schema, self.records = kind, schema, records
         self.record_bytes = schema.record_bytes
+        self._held = tuple(held)
         self._closed = False
+
+    @property
+    def identity(self) -> bytes:
+        """Tells this dataset from any other, without reading it: same files (device, inode, size, mtime) read in the same way."""
+        way = (self.kind, self.schema.model_dump_json(), repr(replace(self.options, cache_dir=None)))
+        return repr((*way, [file.identity for file in self._held])).encode()
 
     @abstractmethod
     def _gather(self, indexes: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
@@ -98,16 +107,9 @@ class Dataset(ABC):
         self.close()
 
     @property
-    def _rows(self) -> int:
+    def block_records(self) -> int:
+        """Records that are best read at once."""
         return min(MAX_BLOCK_ROWS, max(1, BLOCK_BYTES // self.record_bytes))
-
-    def _indexes(self, cursor: CursorRange, first: int, count: int) -> NDArray[np.int64]:
-        positions = np.arange(cursor.start + first, cursor.start + first + count, dtype=np.int64)
-        return (
-            positions % self.records
-            if cursor.order == "sequential"
-            else order(cursor.seed, self.records).records(positions)
-        )
 
     def read_into(self, cursor: CursorRange, out: Buffer) -> None:
         """Write the cursor's records end to end into `out`, which must be exactly count · record_bytes long.
@@ -123,9 +125,16 @@ class Dataset(ABC):
     def _fill(self, cursor: CursorRange, first: int, flat: NDArray[np.uint8]) -> None:
         self._insist_open()
         target = flat.reshape(-1, self.record_bytes)
-        for at in range(0, len(target), self._rows):
-            rows = target[at : at + self._rows]
-            self._gather(self._indexes(cursor, first + at, len(rows)), rows)
+        for at in range(0, len(target), self.block_records):
+            rows = target[at : at + self.block_records]
+            self._gather(records_of(cursor, self.records, first + at, len(rows)), rows)
+
+    def read_records(self, indexes: NDArray[np.int64]) -> bytearray:
+        """Records by index, end to end. Raises: UnfitData, as `read_into`."""
+        self._insist_open()
+        out = bytearray(len(indexes) * self.record_bytes)
+        self._gather(indexes, np.frombuffer(out, np.uint8).reshape(-1, self.record_bytes))
+        return out
 
     def read_slice(self, cursor: CursorRange, offset: int, out: Buffer) -> None:
         """Write bytes [offset, offset + len(out)) of what `read_into` writes: one chunk, whatever the record length.
@@ -183,23 +192,6 @@ class Dataset(ABC):
     def statistics(self) -> Statistics:
         """Count, bytes, and per field least and greatest value (not for text)."""
         return self.scan(limit=0)[1]
-
-    def commitment(self, salt: bytes) -> bytes:
-        """BLAKE3 keyed with the 32-byte salt over all records in stored order, 0 … n-1; 32 bytes, streaming.
-
-        Raises:
-            ValueError: the salt is not 32 bytes.
-        """
-        if len(salt) != SALT_BYTES:
-            raise ValueError(f"the salt has {len(salt)} bytes, not {SALT_BYTES}")
-        self._insist_open()
-        digest = blake3(key=salt)
-        rows: NDArray[Any] = np.empty((self._rows, self.record_bytes), np.uint8)
-        for first in range(0, self.records, self._rows):
-            part = rows[: min(self._rows, self.records - first)]
-            self._gather(np.arange(first, first + len(part), dtype=np.int64), part)
-            digest.update(part.data.cast("B"))
-        return digest.digest()
 
 
 def as_slice(indexes: NDArray[np.int64]) -> slice | NDArray[np.int64]:

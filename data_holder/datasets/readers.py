@@ -102,4 +102,6 @@ def open_dataset(
     path = Path(path)
     if not path.is_dir():
         hold(path)  # refuses what is absent, unreadable or no file, before anything looks inside
-    return _choose(path, tokenizer, options).open(path, records, options)
+    dataset = _choose(path, tokenizer, options).open(path, records, options)
+    dataset.options = options
+    return dataset

@@ -68,7 +68,7 @@ class StreamDataset(Dataset):
         if sum(samples) == 0:
             reason = f"holds {max(lengths, default=0)} tokens in a row, and one sample needs {self._stride + 1}"
             raise refusal("data-too-short", reason, name, remedy="bring more data, or a program with a shorter context")
-        super().__init__(kind, schema, sum(samples))
+        super().__init__(kind, schema, sum(samples), [piece.file for piece in self._pieces if piece.file is not None])
         self._stream_sample = _starts(samples)  # first sample of each stream
         self._stream_token = _starts(lengths)  # first token of each stream, counted over all streams
         self._piece_token = _starts([piece.count for piece in self._pieces])

@@ -15,6 +15,7 @@ from shared.claims.manifest import Manifest
 from shared.crypto.tree_head import TreeHead, verify_tree_head
 from shared.errors import Refused
 from shared.names import holder_port
+from shared.protocol.membership import proof_limit
 from shared.protocol.merkle import verify_consistency
 from shared.wire.visit import OfferDocument
 
@@ -24,12 +25,14 @@ CLOCK_SLACK_S = 300
 
 @dataclass(frozen=True)
 class Agreement:
-    """What this holder agreed to and brings: the approved manifest with its digest, and its own name and record size."""
+    """What this holder agreed to and brings: the approved manifest with its digest, its own name, and the dataset it committed to."""
 
     manifest: Manifest
     digest: str
     holder: str
     record_bytes: int
+    records: int
+    dataset_root: str
 
 
 def check_offer(
@@ -52,8 +55,8 @@ def check_offer(
         Refused: with the rule's own code. VerificationFailed: the log head's signature or its proof.
     """
     _same_agreement(document, agreement)
-    _grant_within(document, agreement, at)
     _cursor_as_planned(document, agreement.manifest, agreement.holder)
+    _grant_within(document, agreement, at)
     _epoch_is_new(document, state)
     return check_log(document, state.session, state.head, signing_key, proof)
 
@@ -73,8 +76,12 @@ def _grant_within(document: OfferDocument, agreement: Agreement, at: float) -> N
     planned = manifest.steps_for(agreement.holder) * manifest.training.batch_size
     _equal("records-not-planned", "records of the grant", planned, grant.records)
     _equal("record-size", "record bytes", agreement.record_bytes, grant.record_bytes)
-    # More budget than records would let a visit key be used for more than one visit's data.
-    _equal("budget-not-planned", "byte budget", grant.length, grant.byte_budget)
+    # Under another root the GPU would refuse what this holder sends, and its receipt would speak of somebody else's records.
+    _equal("root-not-approved", "dataset root", agreement.dataset_root, grant.dataset_root)
+    _equal("root-not-approved", "records of the dataset", agreement.records, grant.dataset_records)
+    # More budget than records and their proof would let a visit key be used for more than one visit's data.
+    budget = grant.length + proof_limit(grant.cursor, agreement.records)
+    _equal("budget-not-planned", "byte budget", budget, grant.byte_budget)
     if grant.length > manifest.buffer_bytes:
         raise Refused("the visit exceeds the approved buffer", code="buffer-exceeded",
                       expected=f"<= {manifest.buffer_bytes}", got=str(grant.length))  # fmt: skip
@@ -89,11 +96,10 @@ def _grant_within(document: OfferDocument, agreement: Agreement, at: float) -> N
 
 def _cursor_as_planned(document: OfferDocument, manifest: Manifest, holder: str) -> None:
     """The itinerary follows from the manifest alone: every holder once a round, whole steps, in order. Nothing else is read."""
-    cursor, place = document.cursor, (document.index - 1) % len(manifest.roster)
+    cursor, place = document.grant.cursor, (document.index - 1) % len(manifest.roster)
     _equal("index-not-planned", "round of the visit", (document.index - 1) // len(manifest.roster) + 1, document.round)
     if manifest.visit_order == "roster":
         _equal("index-not-planned", "holder at this stop", manifest.roster[place].holder, holder)
-    _equal("records-not-planned", "records of the cursor", document.grant.records, cursor.count)
     _equal("order-not-planned", "record order", manifest.record_order, cursor.order)
     _equal("order-not-planned", "seed of the record order", manifest.training.seed, cursor.seed)
     _equal("cursor-not-planned", "start of the cursor", (document.round - 1) * cursor.count, cursor.start)

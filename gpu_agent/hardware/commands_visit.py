@@ -89,6 +89,8 @@ def _statement(state: GpuState, visit: Visit) -> DeviceStatement:
         records=content.records,
         length=content.length,
         commitment=content.commitment,
+        dataset_root=grant.dataset_root,
+        dataset_records=grant.dataset_records,
         program=state.archive.digest.hex(),
         model_before=visit.model_before,
         model_after=visit.model_after,

@@ -16,8 +16,9 @@ from shared.crypto.aead import OpeningChannel
 from shared.crypto.schedule import VisitContext, visit_iv_mask, visit_key
 from shared.errors import BadRequest, GputError, Refused, VerificationFailed
 from shared.names import RegionPhase, Role
+from shared.protocol.membership import NOT_APPROVED, check_membership
 from shared.wire.codec import decode
-from shared.wire.copy import CLOSING, DATA, MAX_CLOSING_BYTES, Closing, CopyAck, CopyHeader, parse_record
+from shared.wire.copy import CLOSING, DATA, MAX_CLOSING_BYTES, PROOF, Closing, CopyAck, CopyHeader, parse_record
 from shared.wire.gpu_answers import GrantInstalled, RegionContent
 
 
@@ -63,12 +64,9 @@ class CopyEngine:
             raise _refusal(live, "the closing record has consumed the grant")
         try:
             self._check(live, header, now)
-            if header.kind == DATA:
-                self._write(live, header, raw, sealed)
-            else:
-                self._close(live, raw, sealed)
+            self._accept(live, header, raw, sealed)
         except GputError as error:
-            self._kill(live, header, error.detail)
+            self._kill(live, header, error)
             raise _refusal(live, error.detail) from error
         live.accepted += 1
         return _ack(live, header)
@@ -83,21 +81,28 @@ class CopyEngine:
 
     def _check(self, live: LiveGrant, header: CopyHeader, now: float) -> None:
         grant = live.grant
-        closing = header.kind == CLOSING
-        left = grant.length - live.received
-        length = min(grant.chunk_bytes, left)
+        total = header.total if live.total is None else live.total
+        proofs = -(-grant.proof_budget // grant.chunk_bytes)
         rules = (
             (now < grant.expires_at, "the grant has expired"),
             (header.index == live.accepted, f"record {header.index} came where {live.accepted} was due"),
-            (header.total == grant.chunks, f"the total is {header.total}, the grant has {grant.chunks} chunks"),
-            (closing == (header.index == grant.chunks), "a data record and the closing record were exchanged"),
-            (closing or header.length == length, f"record {header.index} must have {length} bytes"),
-            (closing or live.received + header.length <= grant.byte_budget, "the byte budget is used up"),
-            (not closing or header.length <= MAX_CLOSING_BYTES, "the closing record is too long"),
+            (header.total == total, f"the total is {header.total}, and was {total} before"),
+            (0 <= total - grant.chunks <= proofs, f"the total is {total}, the grant has {grant.chunks} chunks"),
+            (header.kind == _kind_due(live, total), "a data, proof or closing record came where another was due"),
+            (header.length in _lengths_due(live, total), f"record {header.index} has {header.length} bytes"),
         )
         for holds, fault in rules:
             if not holds:
                 raise BadRequest(fault)
+        live.total = total
+
+    def _accept(self, live: LiveGrant, header: CopyHeader, raw: bytes, sealed: memoryview) -> None:
+        if header.kind == DATA:
+            self._write(live, header, raw, sealed)
+        elif header.kind == PROOF:
+            live.proof += live.channel.open(sealed, raw + live.context)
+        else:
+            self._close(live, raw, sealed)
 
     def _write(self, live: LiveGrant, header: CopyHeader, raw: bytes, sealed: memoryview) -> None:
         region = self._regions.get(live.grant.region)
@@ -107,32 +112,42 @@ class CopyEngine:
         live.received += header.length
 
     def _close(self, live: LiveGrant, raw: bytes, sealed: memoryview) -> None:
-        """Publish the region if the closing record states exactly what lies in it."""
+        """Publish the region if the closing record states exactly what lies in it, and that is what the holder approved to bring."""
         grant = live.grant
         closing = decode(Closing, live.channel.open(sealed, raw + live.context))
         region = self._regions.get(grant.region)
-        found = keyed_blake3(closing.salt, self._hbm.view(region.address, live.received)).hex()
+        data = self._hbm.view(region.address, live.received)
+        found = keyed_blake3(closing.salt, data).hex()
         rules = (
             (closing.visit == grant.visit, "the closing record names another visit"),
             (closing.chunks == grant.chunks, "the closing record counts other chunks"),
             (closing.records == grant.records, "the closing record counts other records"),
             (closing.length == live.received == grant.length, "the closing record states another length"),
             (closing.commitment == found, "the commitment is not that of the bytes in memory"),
+            (len(live.proof) + len(closing.proof) <= grant.proof_budget, "the membership proof is too long"),
         )
         for holds, fault in rules:
             if not holds:
                 raise BadRequest(fault)
+        live.proof += closing.proof
+        check_membership(
+            data, bytes(live.proof), bytes.fromhex(grant.dataset_root), salt=closing.dataset_salt, cursor=grant.cursor,
+            records=grant.dataset_records,
+        )  # fmt: skip
         self._regions.move(region.handle, RegionFact.CLOSED, Role.HOLDER)
-        live.consumed, live.records, live.commitment = True, closing.records, found
+        live.consumed, live.commitment = True, found
 
-    def _kill(self, live: LiveGrant, header: CopyHeader, reason: str) -> None:
+    def _kill(self, live: LiveGrant, header: CopyHeader, fault: GputError) -> None:
         region = self._regions.get(live.grant.region)
         # A failed open may have left unauthenticated plaintext behind the last accepted chunk.
         written = min(region.length, live.received + (header.length if header.kind == DATA else 0))
         if written:
             self._hbm.erase(region.address, written)
         self._regions.move(region.handle, RegionFact.FAULT, Role.GPU)
-        live.dead = reason
+        live.dead = fault.detail
+        if fault.code == NOT_APPROVED:
+            live.code = NOT_APPROVED
+        live.proof.clear()
         live.channel.erase()
 
     def fence(self, epochs: list[int]) -> list[RegionContent]:
@@ -147,6 +162,26 @@ class CopyEngine:
         return left
 
 
+def _kind_due(live: LiveGrant, total: int) -> int:
+    """Data, then what there is of the proof, then the closing record."""
+    if live.accepted < live.grant.chunks:
+        return DATA
+    return PROOF if live.accepted < total else CLOSING
+
+
+def _lengths_due(live: LiveGrant, total: int) -> range:
+    """Plaintext lengths that the next record may have: only a proof's last piece and the closing record leave a choice."""
+    grant, chunk = live.grant, live.grant.chunk_bytes
+    if live.accepted == total:
+        return range(1, MAX_CLOSING_BYTES + 1)
+    if live.accepted >= grant.chunks:
+        left = grant.proof_budget - len(live.proof)
+        last = live.accepted == total - 1
+        return range(1 if last else chunk, min(chunk, left) + 1)
+    due = min(chunk, grant.length - live.received)
+    return range(due, due + 1)
+
+
 def _content(live: LiveGrant, phase: RegionPhase) -> RegionContent:
     published = live.consumed
     return RegionContent(
@@ -154,9 +189,11 @@ def _content(live: LiveGrant, phase: RegionPhase) -> RegionContent:
         epoch=live.grant.epoch,
         phase=phase,
         published=published,
-        records=live.records if published else 0,
+        records=live.grant.records if published else 0,
         length=live.received if published else 0,
+        proof=len(live.proof) if published else 0,
         commitment=live.commitment if published else None,
+        refusal=live.dead,
     )
 
 
@@ -166,6 +203,6 @@ def _ack(live: LiveGrant, header: CopyHeader) -> CopyAck:
 
 def _refusal(live: LiveGrant, reason: str) -> Refused:
     return Refused(
-        f"copy for visit {live.grant.visit} refused: {reason}", code="copy-refused",
+        f"copy for visit {live.grant.visit} refused: {reason}", code=live.code,
         remedy="The grant is dead; the orchestrator recalls the visit and plans it again under a new epoch.",
     )  # fmt: skip

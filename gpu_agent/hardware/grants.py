@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gpu_agent.hardware.regions import RegionTable
@@ -10,6 +10,7 @@ from shared.claims.visit import Grant
 from shared.crypto.aead import OpeningChannel
 from shared.errors import ProtocolViolation
 from shared.names import holder_port
+from shared.protocol.membership import proof_limit
 from shared.wire.copy import copy_context
 
 FIRST_ENGINE: Final = 1
@@ -19,16 +20,21 @@ ENGINES: Final = 7
 
 @dataclass
 class LiveGrant:
-    """An installed grant until its epoch is killed. `accepted` counts records, `received` their bytes."""
+    """An installed grant until its epoch is killed. `accepted` counts copy records, `received` the bytes of records among them.
+
+    `total` is the first copy record's, which all others repeat; `proof` gathers the membership proof; `dead` says why it ended.
+    """
 
     grant: Grant
     channel: OpeningChannel
     context: bytes
     received: int = 0
     accepted: int = 0
+    total: int | None = None
+    proof: bytearray = field(default_factory=bytearray)
     consumed: bool = False
     dead: str | None = None
-    records: int = 0
+    code: str = "copy-refused"
     commitment: str | None = None
 
 
@@ -113,6 +119,11 @@ def check_grant(grant: Grant, scope: GrantScope, regions: RegionTable, table: Gr
             f"carries {grant.length} bytes, the region has {region.length}",
         ),
         ("over-budget", grant.length <= grant.byte_budget, "carries more bytes than its own budget"),
+        (
+            "proof-too-large",
+            grant.proof_budget <= proof_limit(grant.cursor, grant.dataset_records),
+            "allows a longer membership proof than any of its records can need",
+        ),
         ("grant-expired", scope.now < grant.expires_at, "has expired"),
     )
     for code, holds, fault in rules:

@@ -47,6 +47,7 @@ def _links(view: Mapping[str, Any], visits: Sequence[Any], links: Sequence[Mappi
     rows = [
         ("holders → GPU, dataset (by closed visits' reports)", moved["holder_to_gpu_records"]),
         ("  the same by plan: records × record size", sum(visit["length"] for visit in visits)),
+        ("holders → GPU, proofs that these are the approved records", moved["holder_to_gpu_proofs"]),
         ("holders → GPU, on the wire (sealed)", moved["holder_to_gpu_sent"]),
         ("holders ↔ orchestrator, model (orchestrator's count)", moved["model_to_holders"]),
         ("orchestrator → GPU (program, commands, held-out records)", moved["orchestrator_to_gpu"]),
@@ -54,7 +55,7 @@ def _links(view: Mapping[str, Any], visits: Sequence[Any], links: Sequence[Mappi
     ]
     if links:  # what the holders' own services say, where they can be asked
         total = _sum(links, "bytes_to_orchestrator") + _sum(links, "bytes_from_orchestrator")
-        rows[3:3] = [
+        rows[4:4] = [
             ("holders ↔ orchestrator, dataset (holders' own count)", _sum(links, "dataset_bytes_to_orchestrator")),
             ("holders ↔ orchestrator, everything: documents, signatures", total),
         ]

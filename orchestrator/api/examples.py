@@ -25,12 +25,12 @@ SESSION: dict[str, Any] = {
     "holders": [{"holder": "hospital-a", "decision": "approve", "channel": True, "last_seen": 1796.0, "records_done": 160}],
     "current_visit": {"id": V, "holder": "hospital-a", "phase": "AWAY", "round": 1, "index": 3, "attempt": 1},
     "failure": None, "validation_loss": {"first": 5.5, "last": 4.2}, "model": None, "log": {"size": 2, "root": H64},
-    "bytes": {"holder_to_gpu_records": 81920, "holder_to_gpu_sent": 82400, "orchestrator_to_gpu": 90000,
+    "bytes": {"holder_to_gpu_records": 81920, "holder_to_gpu_proofs": 9600, "holder_to_gpu_sent": 92400, "orchestrator_to_gpu": 90000,
               "gpu_to_orchestrator": 20000, "model_to_holders": 0},
 }  # fmt: skip
 APPROVAL: dict[str, Any] = {
-    "holder": "hospital-a", "decision": "approve", "reason": "", "records": 1000, "record_bytes": 65, "at": 1795.0,
-    "document": B64, "signature": B64,
+    "holder": "hospital-a", "decision": "approve", "reason": "", "records": 1000, "record_bytes": 65, "dataset_root": H64, "at": 1795.0,
+    "document": B64, "signature": B64, "public_key": H64,
 }  # fmt: skip
 VISIT: dict[str, Any] = {
     "id": V, "session": S, "round": 1, "index": 3, "attempt": 1, "holder": "hospital-a", "phase": "CLOSED", "epoch": 5,

@@ -170,7 +170,7 @@ async def approve(session: str, body: SignedBody, caller: Holder, parts: Parts) 
 async def approvals(
     session: str, caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 50
 ) -> dict[str, Any]:
-    await visible(parts, caller, session)
+    book = await visible(parts, caller, session)
     scope = f"approvals/{session}"
     rows = await parts.library.page(APPROVALS, "number", position(parts, scope, after), limit, session=session)
-    return page(parts, scope, [view(row) for row in rows], limit, rows[-1]["number"] if rows else None)
+    return page(parts, scope, [view(row, book.state) for row in rows], limit, rows[-1]["number"] if rows else None)

@@ -11,10 +11,11 @@ from orchestrator.holders.inbox import Inboxes
 from orchestrator.ledger.heads import awaited, contradiction
 from orchestrator.ledger.log import event_leaf
 from orchestrator.runner.wishes import Wishes
-from orchestrator.sessions.approvals import check_quorum, roster_key
+from orchestrator.sessions.approvals import check_quorum
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.state import SessionState
+from shared.attestation.approvals import roster_key
 from shared.attestation.head_statements import VerifiedHeadStatement, verify_head_statement
 from shared.errors import VerificationFailed
 from shared.protocol.session import SessionFact

@@ -14,13 +14,14 @@ from sqlalchemy import Connection, func, insert, select
 
 from orchestrator.ids import new_session_id
 from orchestrator.library import Library
-from orchestrator.sessions.approvals import MANIFEST_LABEL, verify_approval
+from orchestrator.sessions.approvals import MANIFEST_LABEL
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import check_manifest, read_manifest
 from orchestrator.sessions.views import summary
 from orchestrator.tables import SESSIONS
+from shared.attestation.approvals import verify_approval
 from shared.attestation.one_time_keys import decoded
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import fingerprint, verify
@@ -222,7 +223,12 @@ def fold(row: Mapping[Any, Any], facts: list[Fact]) -> SessionState:
     for fact in facts:
         if fact.kind in _DECISIONS:
             signed = Signed(document=fact.body["document"], signature=fact.body["signature"])
-            verify_approval(signed, bytes.fromhex(fact.body["public_key"]), session=row["id"], manifest=manifest)
+            key = bytes.fromhex(fact.body["public_key"])
+            said = verify_approval(signed, key, session=row["id"], manifest=manifest).body()
+            if said != {name: fact.body.get(name) for name in said}:
+                raise VerificationFailed(
+                    f"A decision in {row['id']}'s journal is not what its holder signed", code="journal-tampered"
+                )
         state.apply(fact.kind, fact.body, fact.at)
     return state
 

@@ -7,10 +7,12 @@ from typing import Any
 
 from sqlalchemy import Connection, func, insert, select
 
-from orchestrator.sessions.approvals import VerifiedApproval, agreed, judge, verify_approval
+from orchestrator.sessions.approvals import agreed, judge
 from orchestrator.sessions.book import Book, Row
 from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.state import SessionState
 from orchestrator.tables import APPROVALS
+from shared.attestation.approvals import VerifiedApproval, verify_approval
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
 from shared.errors import NotPermitted
@@ -34,14 +36,14 @@ async def decide(
         raise NotPermitted("A holder decides for itself only", code="not-your-decision")
     known = await store.read(lambda c: _same(c, state.id, decoded(signed.document)))
     if known is not None:
-        return view(known), False
+        return view(known, state), False
     fact = judge(state, verified.approval)
     row = _row(state.id, verified)
     book.stage(new_fact(fact, Role.HOLDER, **verified.body()), _insert(row))
     if state.phase is SessionPhase.AWAITING_APPROVAL and agreed(state):
         book.stage(new_fact(SessionFact.AGREED))
     await book.commit()
-    return view(row), True
+    return view(row, state), True
 
 
 def _row(session: str, verified: VerifiedApproval) -> dict[str, Any]:
@@ -68,11 +70,13 @@ def _same(connection: Connection, session: str, document: bytes) -> dict[str, An
     return None if row is None else dict(row)
 
 
-def view(row: dict[str, Any]) -> dict[str, Any]:
-    """What the API says of a decision."""
+def view(row: dict[str, Any], state: SessionState) -> dict[str, Any]:
+    """What the API says of a decision. `public_key` (hex) verifies it; null for a holder that never approved."""
     document = json_value(bytes(row["document"]))
+    dataset = state.datasets.get(row["holder"])
     return {
         "holder": row["holder"], "decision": row["decision"], "reason": document["reason"], "records": document["records"],
-        "record_bytes": document["record_bytes"], "at": row["at"], "document": b64encode(row["document"]).decode(),
-        "signature": b64encode(row["signature"]).decode(),
+        "record_bytes": document["record_bytes"], "dataset_root": document["dataset_root"], "at": row["at"],
+        "document": b64encode(row["document"]).decode(), "signature": b64encode(row["signature"]).decode(),
+        "public_key": None if dataset is None else dataset.public_key,
     }  # fmt: skip

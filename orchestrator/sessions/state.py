@@ -39,6 +39,15 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class ApprovedDataset:
+    """What a holder committed to when it approved: `root` (hex) over `records` records; `public_key` (hex) is what it signed with."""
+
+    root: str
+    records: int
+    public_key: str
+
+
+@dataclass(frozen=True)
 class Placement:
     """Where things lie in the GPU: region handles by kind, dataset regions, and the digests that must never change."""
 
@@ -62,6 +71,9 @@ class SessionState:
     seq: int = 0
     updated_at: float = 0.0
     decisions: dict[str, str] = field(default_factory=dict)
+    datasets: dict[str, ApprovedDataset] = field(
+        default_factory=dict
+    )  # by holder; a later refusal or veto takes none away
     claims: list[tuple[int, int]] = field(
         default_factory=list
     )  # (life, boot counter) asked for since the last opened life
@@ -174,6 +186,11 @@ class SessionState:
             self.traffic[name] = self.traffic.get(name, 0) + amount
 
 
+def _approved(state: SessionState, body: dict[str, Any]) -> None:
+    state.decisions[body["holder"]] = "approve"
+    state.datasets[body["holder"]] = ApprovedDataset(body["dataset_root"], body["records"], body["public_key"])
+
+
 def _life_opened(state: SessionState, body: dict[str, Any]) -> None:
     state.life, state.boot_counter = body["life"], body["boot_counter"]
     state.device, state.backend, state.signing_key = body["device"], body["backend"], body["signing_key"]
@@ -205,7 +222,10 @@ def _offered(state: SessionState, body: dict[str, Any]) -> None:
 
 
 def _fenced(state: SessionState, body: dict[str, Any]) -> None:
-    state._count(holder_to_gpu_records=body.get("length", 0), holder_to_gpu_sent=body.get("bytes_sent", 0))
+    state._count(
+        holder_to_gpu_records=body.get("length", 0), holder_to_gpu_proofs=body.get("proof", 0),
+        holder_to_gpu_sent=body.get("bytes_sent", 0),
+    )  # fmt: skip
 
 
 def _abandoned(state: SessionState, body: dict[str, Any]) -> None:
@@ -262,7 +282,7 @@ def _pause_settled(state: SessionState, _body: dict[str, Any]) -> None:
 
 _HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "gpu.claimed": lambda s, b: s.claims.append((b["life"], b["boot_counter"])),
-    "session.approved": lambda s, b: s.decisions.update({b["holder"]: "approve"}),
+    "session.approved": _approved,
     "session.refused": lambda s, b: s.decisions.update({b["holder"]: "refuse"}),
     "session.vetoed": lambda s, b: s.decisions.update({b["holder"]: "veto"}),
     "session.life_opened": _life_opened,

@@ -7,7 +7,13 @@ from typing import Any
 from orchestrator.sessions.state import SessionState
 from shared.names import SessionPhase
 
-TRAFFIC = ("holder_to_gpu_records", "holder_to_gpu_sent", "orchestrator_to_gpu", "gpu_to_orchestrator")
+TRAFFIC = (
+    "holder_to_gpu_records",
+    "holder_to_gpu_proofs",
+    "holder_to_gpu_sent",
+    "orchestrator_to_gpu",
+    "gpu_to_orchestrator",
+)
 
 
 def waiting_for(state: SessionState) -> list[str]:

@@ -9,7 +9,7 @@ from orchestrator.holders.arrivals import Recall
 from orchestrator.ledger.log import event_leaf
 from orchestrator.sessions.facts import TableFact, new_fact
 from orchestrator.visits.epilogue import check_rolled_back, check_scrub
-from orchestrator.visits.returning import check_measured
+from orchestrator.visits.returning import check_measured, refused_by_gpu
 from orchestrator.visits.run import Run
 from shared.errors import GputError, VerificationFailed
 from shared.names import VisitPhase
@@ -40,7 +40,7 @@ async def recall(run: Run, why: Recall) -> None:
     Raises:
         VerificationFailed: the region does not read back as zeros. CommandRefused, Unavailable.
     """
-    visit = run.visit
+    visit, reason = run.visit, why.reason
     run.arrivals.forget(visit.id)
     run.inboxes.withdraw(visit.holder, run.state.id, ("offer",))
     if visit.phase in _BEFORE_FENCE:
@@ -49,11 +49,14 @@ async def recall(run: Run, why: Recall) -> None:
         batch = await run.life.batch(
             [OpenEpoch(epoch=visit.fence_epoch, entropy=ours, kills=[visit.epoch]), Drain(), Scrub(region=visit.region)]
         )
-        run.life.draw(visit.fence_epoch, ours, batch.answer(0, EpochOpened).entropy)
+        opened = batch.answer(0, EpochOpened)
+        run.life.draw(visit.fence_epoch, ours, opened.entropy)
         check_scrub(run, batch.answer(2, Scrubbed))
+        told = refused_by_gpu(run, next((c for c in opened.fenced if c.epoch == visit.epoch), None))
+        reason = "; ".join(filter(None, (told, reason)))
     elif visit.phase is VisitPhase.FENCED:
         check_scrub(run, (await run.life.batch([Scrub(region=visit.region)])).answer(0, Scrubbed))
-    abandoned(run, VisitFact.RECALLED, why.reason, blame=why.blame, again=_again(run, why))
+    abandoned(run, VisitFact.RECALLED, reason, blame=why.blame, again=_again(run, why))
     await run.commit()
 
 

@@ -19,6 +19,7 @@ from shared.crypto.schedule import VisitContext, visit_iv_mask, visit_key
 from shared.crypto.visit_key import VisitKey
 from shared.errors import VerificationFailed
 from shared.names import holder_port
+from shared.protocol.membership import proof_limit
 from shared.protocol.visit import VisitFact
 from shared.wire.gpu import InstallGrant, OpenEpoch
 from shared.wire.gpu_answers import EpochOpened, GrantInstalled
@@ -64,11 +65,13 @@ async def grant(run: Run, channel: Channel) -> Granted:
 
 
 def _grant(run: Run, one_time_key: VerifiedOneTimeKey) -> Grant:
-    visit, record_bytes = run.visit, run.program.manifest.records.record_bytes
+    visit, record_bytes, dataset = run.visit, run.program.manifest.records.record_bytes, run.dataset
+    cursor = CursorRange.model_validate(visit.cursor)
     return Grant(
         session=run.state.id, visit=visit.id, life=run.life.number, epoch=visit.epoch, holder=visit.holder,
-        port=holder_port(visit.holder), region=visit.region, byte_budget=visit.records * record_bytes,
-        records=visit.records, record_bytes=record_bytes, chunk_bytes=MAX_CHUNK_BYTES, recipient=one_time_key.digest,
+        port=holder_port(visit.holder), region=visit.region, cursor=cursor, record_bytes=record_bytes,
+        byte_budget=cursor.count * record_bytes + proof_limit(cursor, dataset.records), dataset_root=dataset.root,
+        dataset_records=dataset.records, chunk_bytes=MAX_CHUNK_BYTES, recipient=one_time_key.digest,
         expires_at=int(run.clock()) + run.state.manifest.lease_s + 1,
     )  # fmt: skip
 
@@ -84,7 +87,7 @@ async def offer(run: Run, channel: Channel, granted: Granted) -> None:
     seen = state.offered_heads.get(visit.holder, 0)
     document = OfferDocument(
         channel=channel.id, manifest=state.manifest_digest, grant=granted.grant,
-        cursor=CursorRange.model_validate(visit.cursor), gpu=run.gpu, agent_url=run.agent_url,
+        gpu=run.gpu, agent_url=run.agent_url,
         one_time_key=granted.one_time_key.digest, iv_epoch=visit.epoch, round=visit.round, index=visit.index,
         attempt=visit.attempt, log_size=head.head.size, log_root=head.head.root.hex(), log_time=head.head.time,
         log_signature=b64encode(head.signature).decode(), log_from=seen,

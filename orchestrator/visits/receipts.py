@@ -33,7 +33,8 @@ def check_statement(run: Run, statement: bytes, model_after: str) -> DeviceState
         "device": state.device, "backend": state.backend, "boot_counter": run.life.boot_counter, "session": state.id,
         "visit": visit.id, "epoch": visit.epoch, "holder": visit.holder, "program": state.manifest.program,
         "model_before": run.committed.model, "model_after": model_after, "first_step": visit.first_step,
-        "records": visit.records, "commitment": visit.details["commitment"],
+        "records": visit.records, "commitment": visit.details["commitment"], "dataset_root": run.dataset.root,
+        "dataset_records": run.dataset.records,
     }  # fmt: skip
     for name, value in expected.items():
         if getattr(claims, name) != value:
@@ -48,7 +49,7 @@ def make_receipt(run: Run, statement: bytes, *, outcome: str, before: float | No
     details = visit.details
     receipt = Receipt.model_validate({
         "session": state.id, "visit": visit.id, "index": visit.index, "round": visit.round, "attempt": visit.attempt,
-        "holder": visit.holder, "manifest": state.manifest_digest, "epoch": visit.epoch,
+        "holder": visit.holder, "manifest": state.manifest_digest, "dataset_root": run.dataset.root, "epoch": visit.epoch,
         "fence_epoch": visit.fence_epoch, "outcome": outcome, "gpu_evidence": details["gpu_evidence"],
         "holder_runtime_data": details["holder_runtime_data"],
         "orchestrator_runtime_data": details["orchestrator_runtime_data"],

@@ -84,7 +84,7 @@ async def fence(run: Run) -> Returned:
     found = (
         {}
         if content is None
-        else content.model_dump(mode="json", include={"published", "records", "length", "commitment"})
+        else content.model_dump(mode="json", include={"published", "records", "length", "proof", "commitment"})
     )
     run.book.stage(new_fact(VisitFact.FENCED, visit=visit.id, bytes_sent=visit.details["bytes_sent"], **found))
     return Returned(content, batch.answer(3, Measured), nonce)
@@ -99,11 +99,20 @@ def check_content(run: Run, returned: Returned) -> None:
     visit, content = run.visit, returned.content
     length = visit.records * run.program.manifest.records.record_bytes
     if content is None or not content.published:
-        raise Recall("the buffer was not published", blame=True)
+        raise Recall(refused_by_gpu(run, content) or "the buffer was not published", blame=True)
     if (content.records, content.length, content.commitment) != (
         visit.records, length, visit.details["reported_commitment"],
     ):  # fmt: skip
         raise Recall("the buffer does not hold what was reported", blame=True)
+
+
+def refused_by_gpu(run: Run, content: RegionContent | None) -> str:
+    """The GPU's own word on a holder whose grant it ended; empty if it ended none. No holder can talk it away."""
+    return (
+        ""
+        if content is None or content.refusal is None
+        else f"the GPU refused {run.visit.holder}'s data: {content.refusal}"
+    )
 
 
 async def verify(run: Run, returned: Returned) -> None:

@@ -16,7 +16,7 @@ from orchestrator.holders.inbox import Inboxes
 from orchestrator.ledger.log import SignedHead, head_row, sign_head
 from orchestrator.platform_link import Mux
 from orchestrator.sessions.book import Book
-from orchestrator.sessions.state import ModelState, Placement, SessionState
+from orchestrator.sessions.state import ApprovedDataset, ModelState, Placement, SessionState
 from orchestrator.sessions.visit_state import VisitState
 from shared.claims.archive import Archive
 from shared.crypto.signing import PartyKey
@@ -90,6 +90,14 @@ class Run:
         if self.state.current is None:
             raise ProtocolViolation("no visit is open", code="no-visit")
         return self.state.current
+
+    @property
+    def dataset(self) -> ApprovedDataset:
+        """What the open visit's holder committed to. Raises: ProtocolViolation: it never approved."""
+        found = self.state.datasets.get(self.visit.holder)
+        if found is None:
+            raise ProtocolViolation(f"{self.visit.holder} never approved this session", code="not-approved")
+        return found
 
     @property
     def placement(self) -> Placement:

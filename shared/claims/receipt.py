@@ -15,7 +15,10 @@ StatementBytes = Annotated[bytes, Field(max_length=16384)]
 
 
 class DeviceStatement(Claim):
-    """What the GPU itself knows of one scrubbed visit; payload (deterministic CBOR) of a COSE_Sign1 by its statement key."""
+    """What the GPU itself knows of one scrubbed visit; payload (deterministic CBOR) of a COSE_Sign1 by its statement key.
+
+    `commitment` is that of the visit's own records; they were proven to be the planned ones of `dataset_records` under `dataset_root`.
+    """
 
     profile: Literal["gput/statement/1"] = "gput/statement/1"
     device: str
@@ -29,6 +32,8 @@ class DeviceStatement(Claim):
     records: int
     length: int
     commitment: HexSha256
+    dataset_root: HexSha256
+    dataset_records: int
     program: HexSha384
     model_before: HexSha256
     model_after: HexSha256
@@ -39,7 +44,10 @@ class DeviceStatement(Claim):
 
 
 class Receipt(Claim):
-    """The record of one visit; payload (deterministic CBOR) of the orchestrator's COSE_Sign1; a leaf of the session's log."""
+    """The record of one visit; payload (deterministic CBOR) of the orchestrator's COSE_Sign1; a leaf of the session's log.
+
+    `dataset_root` is what the holder's signed approval states.
+    """
 
     profile: Literal["gput/receipt/1"] = "gput/receipt/1"
     session: SessionId
@@ -49,6 +57,7 @@ class Receipt(Claim):
     attempt: int
     holder: PartyName
     manifest: HexSha256
+    dataset_root: HexSha256
     epoch: int
     fence_epoch: int
     outcome: Literal["closed", "rejected"]

@@ -32,7 +32,8 @@ class Grant(Claim):
     """What a visit key may do; installed in the GPU, shown to the holder (design 2, 4.4 `scoped`).
 
     `region` is a handle, never an address: the holder learns nothing of where the model lies. Lengths in bytes.
-    `recipient` is SHA-256 of the holder's one-time HPKE key. `expires_at` is seconds since 1970.
+    `recipient` is SHA-256 of the holder's one-time HPKE key. `expires_at` is seconds since 1970. `dataset_root` is what the holder
+    committed to when it approved, over `dataset_records` records: the GPU takes only those of them that `cursor` names.
     """
 
     session: SessionId
@@ -44,12 +45,26 @@ class Grant(Claim):
     region: int = Field(ge=1, lt=2**31)
     direction: Literal["h2d"] = "h2d"
     rights: Literal["w"] = "w"
-    byte_budget: int = Field(ge=1)
-    records: int = Field(ge=1)
+    byte_budget: int = Field(
+        ge=1, description="for the records, and above their length for the proof that they are the right ones"
+    )
+    cursor: CursorRange
+    dataset_root: HexSha256
+    dataset_records: int = Field(ge=1, lt=2**53)
     record_bytes: int = Field(ge=1)
     chunk_bytes: int = Field(ge=1, le=MAX_CHUNK_BYTES)
     recipient: HexSha256
     expires_at: int = Field(ge=0)
+
+    @property
+    def records(self) -> int:
+        """Number of records the visit carries."""
+        return self.cursor.count
+
+    @property
+    def proof_budget(self) -> int:
+        """The most bytes a membership proof may have."""
+        return self.byte_budget - self.length
 
     @property
     def length(self) -> int:

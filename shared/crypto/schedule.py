@@ -179,6 +179,11 @@ def visit_iv_mask(vs: bytes, context: VisitContext) -> bytes:
     return hkdf(vs, context.info("iv-mask"), IV_BYTES)
 
 
+def dataset_salt(sealing_key: bytes, holder: str, session: str, dataset: str) -> bytes:
+    """Salt (32 bytes) of a holder's dataset commitment in one session; `sealing_key` is that CVM's own."""
+    return hkdf(sealing_key, cbor_bytes(["gput/dataset-salt", holder, session, dataset]), KEY_BYTES)
+
+
 def checkpoint_key(secret: bytes, name: str) -> bytes:
     """Key of one checkpoint, used for its parts only."""
     return hkdf(secret, cbor_bytes(["gput/checkpoint", name]), KEY_BYTES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256 as _sha256
 
 from shared.canonical import sha256
 from shared.errors import BadRequest, VerificationFailed
@@ -24,7 +25,7 @@ def root(leaf_hashes: Sequence[bytes]) -> bytes:
     if len(leaf_hashes) == 1:
         return leaf_hashes[0]
     split = _split(len(leaf_hashes))
-    return _node(root(leaf_hashes[:split]), root(leaf_hashes[split:]))
+    return node_hash(root(leaf_hashes[:split]), root(leaf_hashes[split:]))
 
 
 def inclusion_proof(index: int, leaf_hashes: Sequence[bytes]) -> list[bytes]:
@@ -63,11 +64,11 @@ def verify_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes],
         if last == 0:
             raise _failed("the proof is too long", "bad-inclusion-proof")
         if position & 1 or position == last:
-            result = _node(sibling, result)
+            result = node_hash(sibling, result)
             while not position & 1 and position:
                 position, last = position >> 1, last >> 1
         else:
-            result = _node(result, sibling)
+            result = node_hash(result, sibling)
         position, last = position >> 1, last >> 1
     if last != 0 or result != expected_root:
         raise _failed("the inclusion proof does not lead to the root", "bad-inclusion-proof")
@@ -105,11 +106,11 @@ def _replay(old_size: int, size: int, path: list[bytes], code: str) -> tuple[byt
         if last == 0:
             raise _failed("the proof is too long", code)
         if position & 1 or position == last:
-            old, new = _node(sibling, old), _node(sibling, new)
+            old, new = node_hash(sibling, old), node_hash(sibling, new)
             while not position & 1 and position:
                 position, last = position >> 1, last >> 1
         else:
-            new = _node(new, sibling)
+            new = node_hash(new, sibling)
         position, last = position >> 1, last >> 1
     if last != 0:
         raise _failed("the proof is too short", code)
@@ -130,8 +131,9 @@ def _split(size: int) -> int:
     return 1 << ((size - 1).bit_length() - 1)
 
 
-def _node(left: bytes, right: bytes) -> bytes:
-    return sha256(b"\x01" + left + right)
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """SHA-256(01 ‖ left ‖ right), 32 bytes (RFC 9162 2.1.1)."""
+    return _sha256(b"\x01" + left + right).digest()
 
 
 def _check_shape(proof: Sequence[bytes], code: str) -> None:

@@ -1,7 +1,10 @@
-"""The copy record: one sealed piece of a visit's data on the holder's port, and the closing record. Knows no key and no HTTP.
+"""The copy record: one sealed piece of what a visit brings to the holder's port. Knows no key and no HTTP.
+
+Order: the grant's data chunks; the membership proof in pieces of `chunk_bytes`, the last one shorter, where it is too long to ride in the
+closing record; the closing record. `total` counts all but the closing record, whose index it is.
 
 Bytes: header (32) ‖ ciphertext ‖ tag (16). AES-256-GCM under the visit's H2D key; the IV is counted by both ends and never sent:
-data record `index` uses message counter index + 1, the closing record total + 1. AAD = header ‖ SHA-256(CBOR["gput/copy", session, visit,
+record `index` uses message counter index + 1. AAD = header ‖ SHA-256(CBOR["gput/copy", session, visit,
 holder, region, epoch, "h2d"]), so index, total and everything the grant says are bound.
 """
 
@@ -17,20 +20,22 @@ from shared.canonical import cbor_bytes, sha256
 from shared.claims.program import HexSha256
 from shared.claims.visit import Grant, VisitId
 from shared.errors import BadRequest
-from shared.wire.base import Wire
+from shared.wire.base import Bytes32, Wire
 
 HEADER = struct.Struct("<4sBBHIIIII4x")  # magic, version, kind, reserved, epoch, region, index, total, length
 HEADER_BYTES = HEADER.size
 MAGIC = b"GPTR"
 VERSION = 1
-DATA, CLOSING = 0, 1
+DATA, CLOSING, PROOF = 0, 1, 2
 TAG_BYTES = 16
-MAX_CLOSING_BYTES = 4096
+MAX_INLINE_PROOF = 64 * 1024
+"""A membership proof up to this long rides in the closing record: a short visit must not pay for one more round trip."""
+MAX_CLOSING_BYTES = MAX_INLINE_PROOF + 4096
 
 
 @dataclass(frozen=True, slots=True)
 class CopyHeader:
-    """`length` is the plaintext's length in bytes; `index` runs 0..total-1 for data, equals total for the closing record."""
+    """`length` is the plaintext's length in bytes; `index` runs 0..total-1 for data and proof, equals total for the closing record."""
 
     kind: int
     epoch: int
@@ -57,7 +62,13 @@ def parse_record(record: bytes | memoryview) -> tuple[CopyHeader, bytes, memoryv
     magic, version, kind, reserved, epoch, region, index, total, length = HEADER.unpack(view[:HEADER_BYTES])
     raw = bytes(view[:HEADER_BYTES])
     header = CopyHeader(kind, epoch, region, index, total, length)
-    if magic != MAGIC or version != VERSION or reserved or kind not in (DATA, CLOSING) or raw != pack_header(header):
+    if (
+        magic != MAGIC
+        or version != VERSION
+        or reserved
+        or kind not in (DATA, CLOSING, PROOF)
+        or raw != pack_header(header)
+    ):
         raise BadRequest("copy record header is malformed", code="malformed-copy-record")
     if len(view) != HEADER_BYTES + length + TAG_BYTES:
         raise BadRequest("copy record length does not match its header", code="malformed-copy-record")
@@ -72,14 +83,20 @@ def copy_context(grant: Grant) -> bytes:
 
 
 class Closing(Wire):
-    """Plaintext of the closing record (deterministic CBOR). `salt`: 32 bytes, keys the commitment (BLAKE3 over all record bytes)."""
+    """Plaintext of the closing record (deterministic CBOR). `salt`: keys the commitment (BLAKE3 over all record bytes), fresh.
+
+    `dataset_salt` is that of the approved dataset's tree (`shared.protocol.membership`); `proof`: the multi-proof, or the empty string
+    where it came in records of its own. `chunks` counts data chunks only.
+    """
 
     visit: VisitId
     chunks: int = Field(ge=1)
     records: int = Field(ge=1)
     length: int = Field(ge=1)
-    salt: Annotated[bytes, Field(min_length=32, max_length=32)]
+    salt: Bytes32
     commitment: HexSha256
+    dataset_salt: Bytes32
+    proof: Annotated[bytes, Field(max_length=MAX_INLINE_PROOF)]
 
 
 class CopyAck(Wire):

@@ -58,7 +58,10 @@ class EpochOpened(Wire):
 
 
 class RegionContent(Wire):
-    """What a holder left in a region: published or not, and if so how much, and its commitment (32 bytes hex)."""
+    """What a holder left in a region: published or not, and if so how much, and its commitment (32 bytes hex).
+
+    `proof`: bytes of the membership proof that came with it. `refusal`: why the GPU ended the grant, where it did.
+    """
 
     region: int
     epoch: int
@@ -66,7 +69,9 @@ class RegionContent(Wire):
     published: bool
     records: int = 0
     length: int = 0
+    proof: int = 0
     commitment: HexSha256 | None = None
+    refusal: str | None = None
 
 
 class GrantInstalled(Wire):

@@ -12,7 +12,7 @@ from pydantic import Field
 from shared.claims import Claim
 from shared.claims.manifest import PartyName
 from shared.claims.program import HexSha256
-from shared.claims.visit import CursorRange, Grant, SessionId, VisitId, VisitTimers
+from shared.claims.visit import Grant, SessionId, VisitId, VisitTimers
 
 Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$", max_length=8 * 1024 * 1024)]
 Nonce = HexSha256  # 32 random bytes, hex
@@ -128,7 +128,6 @@ class OfferDocument(Claim):
     channel: str
     manifest: HexSha256
     grant: Grant
-    cursor: CursorRange
     gpu: str
     agent_url: str
     one_time_key: HexSha256
@@ -167,7 +166,10 @@ class VisitRefusal(Claim):
 
 
 class Approval(Claim):
-    """Canonical JSON of this is signed by the holder's enrolled key (label "gput/approval")."""
+    """Canonical JSON of this is signed by the holder's enrolled key (label "gput/approval").
+
+    Only an approval states the dataset, by number, size and root; every visit's records are proven within it.
+    """
 
     session: SessionId
     holder: PartyName
@@ -176,6 +178,9 @@ class Approval(Claim):
     reason: str = Field(default="", max_length=500)
     records: int | None = Field(default=None, ge=1, description="records this holder brings")
     record_bytes: int | None = Field(default=None, ge=1)
+    dataset_root: HexSha256 | None = Field(
+        default=None, description="commitment to those records, see the protocol page"
+    )
     at: int = Field(ge=0)
 
 

@@ -49,9 +49,10 @@ from shared.crypto.tree_head import TreeHead, sign_tree_head
 from shared.crypto.visit_key import VisitKey
 from shared.errors import VerificationFailed
 from shared.names import Backend
+from shared.protocol.membership import check_membership, proof_limit
 from shared.protocol.merkle import consistency_proof, inclusion_proof, leaf_hash, root
 from shared.wire.codec import decode, encode
-from shared.wire.copy import CLOSING, Closing, CopyAck, copy_context, parse_record
+from shared.wire.copy import CLOSING, PROOF, Closing, CopyAck, copy_context, parse_record
 from shared.wire.visit import (
     Approval,
     ChannelOffer,
@@ -341,14 +342,17 @@ class Orchestrator(httpx2.AsyncBaseTransport):
         count = self.manifest.steps_for(NAME) * self.manifest.training.batch_size
         start_size = self.heads.get(NAME, 0) if log_from is None else log_from
         record_bytes = FEATURES * 4
+        said = next(said for said in self.approvals if said.decision == "approve")
+        cursor = CursorRange(start=(round - 1) * count, count=count, seed=3)
         granted = Grant(**{
             "session": SESSION, "visit": visit, "life": 1, "epoch": epoch, "holder": NAME, "port": f"holder-{NAME}",
-            "region": 7, "byte_budget": count * record_bytes, "records": count, "record_bytes": record_bytes,
+            "region": 7, "byte_budget": count * record_bytes + proof_limit(cursor, said.records or 0), "cursor": cursor,
+            "dataset_root": said.dataset_root, "dataset_records": said.records, "record_bytes": record_bytes,
             "chunk_bytes": chunk_bytes, "recipient": to.digest, "expires_at": int(self.clock()) + 60, **(grant or {}),
         })  # fmt: skip
         fields: dict[str, Any] = {
             "channel": self.proven.channel, "manifest": self.manifest.digest().hex(), "grant": granted,
-            "cursor": CursorRange(start=(round - 1) * count, count=count, seed=3), "gpu": "gpu-0", "agent_url": AGENT,
+            "gpu": "gpu-0", "agent_url": AGENT,
             "one_time_key": granted.recipient, "iv_epoch": granted.epoch, "round": round, "index": 2 * round - 1, "attempt": 1,
             "log_size": head.size, "log_root": head.root.hex(), "log_time": head.time, "log_from": start_size,
             "log_signature": b64(sign_tree_head(head, self.signing)),
@@ -380,7 +384,8 @@ class Orchestrator(httpx2.AsyncBaseTransport):
         statement_fields: dict[str, Any] = {
             "device": DEVICE, "backend": "EMULATED", "boot_counter": 1, "life": 1, "session": SESSION, "visit": grant.visit,
             "epoch": grant.epoch, "holder": NAME, "records": report.records, "length": report.length,
-            "commitment": report.commitment, "program": PROGRAM, "model_before": "11" * 32, "model_after": "22" * 32,
+            "commitment": report.commitment, "dataset_root": grant.dataset_root,
+            "dataset_records": grant.dataset_records, "program": PROGRAM, "model_before": "11" * 32, "model_after": "22" * 32,
             "first_step": 0, "steps": 5, "scrubbed_bytes": 1 << 16, "scrub_digest": "33" * 32,
         }  # fmt: skip
         key = changes.pop("device_key", STATEMENT_KEY)
@@ -391,7 +396,8 @@ class Orchestrator(httpx2.AsyncBaseTransport):
         signer = changes.pop("signer", self.signing)
         fields: dict[str, Any] = {
             "session": SESSION, "visit": grant.visit, "index": document.index, "round": document.round, "attempt": 1,
-            "holder": NAME, "manifest": document.manifest, "epoch": grant.epoch, "fence_epoch": grant.epoch + 1,
+            "holder": NAME, "manifest": document.manifest, "dataset_root": grant.dataset_root,
+            "epoch": grant.epoch, "fence_epoch": grant.epoch + 1,
             "outcome": "closed", "gpu_evidence": self.gpu_evidence[self.proven.channel],
             "holder_runtime_data": sha256(self.proven.runtime_data).hex(),
             "orchestrator_runtime_data": sha256(self.channels[self.proven.channel]).hex(), "losses_released": True,
@@ -425,7 +431,7 @@ class Gpu(httpx2.AsyncBaseTransport):
     def install(self, document: OfferDocument, key: VisitKey) -> None:
         self.grant = document.grant
         self.opening = OpeningChannel(key.key, label="test", iv_mask=key.iv_mask, channel_counter=key.channel_counter)
-        self.plain, self.published = bytearray(), False
+        self.plain, self.proof, self.published = bytearray(), bytearray(), False
         self.accepted: dict[int, bytes] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -460,6 +466,8 @@ class Gpu(httpx2.AsyncBaseTransport):
             self.accepted[header.index] = bytes(body)
             if header.kind == CLOSING:
                 self._close(decode(Closing, plain))
+            elif header.kind == PROOF:
+                self.proof += plain
             else:
                 self.plain += plain
         return CopyAck(index=header.index, received=len(self.plain), published=self.published)
@@ -467,6 +475,12 @@ class Gpu(httpx2.AsyncBaseTransport):
     def _close(self, closing: Closing) -> None:
         assert closing.length == len(self.plain) == self.grant.length
         assert blake3(bytes(self.plain), key=closing.salt).hexdigest() == closing.commitment
+        self.proof += closing.proof
+        assert len(self.proof) <= self.grant.proof_budget
+        check_membership(
+            memoryview(self.plain), bytes(self.proof), bytes.fromhex(self.grant.dataset_root), salt=closing.dataset_salt,
+            cursor=self.grant.cursor, records=self.grant.dataset_records,
+        )  # fmt: skip
         self.published = True
 
     def one_ciphertext_per_counter(self) -> None:

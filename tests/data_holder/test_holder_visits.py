@@ -32,6 +32,7 @@ async def test_a_visit_delivers_exactly_the_planned_records(running: Running) ->
     assert all(value >= 0 for value in report.timers.model_dump().values())
     links = await running.get("/v1/links")
     assert links["dataset_bytes_to_gpu"] == len(expected)
+    assert links["proof_bytes_to_gpu"] == len(running.gpu.proof) > 0  # counted apart from the records
     assert links["dataset_bytes_to_orchestrator"] == 0
     assert links["bytes_to_gpu"] == sum(map(len, running.gpu.transcript)) == report.bytes_sent
     for window in (expected[i : i + 16] for i in range(0, len(expected), 64)):
@@ -55,6 +56,25 @@ async def test_large_chunks_go_through_the_ring_of_buffers(running: Running) -> 
         gpu_channel.INLINE_BYTES = before
     assert len(running.gpu.transcript) == 15  # 20 records of 64 bytes in chunks of 96, and the closing record
     running.gpu.one_ciphertext_per_counter()
+
+
+@pytest.mark.parametrize("fault", [False, True])
+async def test_a_long_proof_travels_in_records_of_its_own(
+    running: Running, fault: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from data_holder import sealing
+
+    monkeypatch.setattr(sealing, "MAX_INLINE_PROOF", 32)
+    await running.approved_with_channel()
+    if fault:
+        running.gpu.cut_after = {20, 21}
+    await visit(running, chunk_bytes=64)
+    await running.until(lambda: running.orchestrator.reports)
+    pieces = -(-len(running.gpu.proof) // 64)
+    assert pieces >= 2
+    assert len(running.gpu.transcript) == 20 + pieces + 1 + (2 if fault else 0)
+    running.gpu.one_ciphertext_per_counter()
+    assert (await running.get("/v1/links"))["proof_bytes_to_gpu"] == len(running.gpu.proof)
 
 
 @pytest.mark.parametrize("fault", ["before", "after", "both"])

@@ -65,7 +65,7 @@ def wrong_log_signature(running: Running) -> tuple[VisitOffer, OfferDocument]:
 
 
 def cursor(**fields: Any) -> Make:
-    return document(cursor=CursorRange(**{"start": 0, "count": 20, "seed": 3, **fields}))
+    return grant(cursor=CursorRange(**{"start": 0, "count": 20, "seed": 3, **fields}))
 
 
 FORGED: dict[str, tuple[Make, str]] = {
@@ -84,10 +84,13 @@ AUTHENTIC: dict[str, tuple[Make, str]] = {
     "another port": (grant(port="holder-south"), "wrong-port"),
     "the orchestrator's port": (grant(port="orchestrator"), "wrong-port"),
     "another channel": (document(channel="c_99"), "offer-channel"),
-    "more records": (grant(records=40, byte_budget=40 * 64), "records-not-planned"),
+    "more records": (cursor(count=40), "records-not-planned"),
     "larger records": (grant(record_bytes=128, byte_budget=20 * 128), "record-size"),
     "larger budget": (grant(byte_budget=1 << 20), "budget-not-planned"),
     "smaller budget": (grant(byte_budget=64), "budget-not-planned"),
+    "no budget for the proof": (grant(byte_budget=20 * 64), "budget-not-planned"),
+    "another dataset's root": (grant(dataset_root="d0" * 32), "root-not-approved"),
+    "a dataset of another size": (grant(dataset_records=51), "root-not-approved"),
     "expired": (expired, "offer-expired"),
     "beyond the lease": (long_lease, "lease-too-long"),
     "other records": (cursor(start=20), "cursor-not-planned"),

@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from data_holder.datasets import DatasetOptions, UnfitData, open_dataset, order
+from data_holder.datasets import DatasetOptions, UnfitData, open_dataset
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import CursorRange
 from shared.errors import ConfigurationError
+from shared.protocol.record_order import order
 
 SCHEMA = RecordSchema(
     fields=(

@@ -67,17 +67,17 @@ def test_an_array_of_256_gibibytes(tmp_path: Path) -> None:
 def test_a_whole_scan_stays_small(tmp_path: Path) -> None:
     import tracemalloc
 
-    from data_holder.datasets import open_dataset
+    from data_holder.datasets import RecordTree, open_dataset
     from shared.claims.records import RecordField, RecordSchema
 
     with (tmp_path / "half.bin").open("wb") as file:
         file.truncate(256 << 20)
-    schema = RecordSchema(fields=(RecordField(name="tokens", dtype="uint16", shape=(129,), min=0, max=99),))
+    schema = RecordSchema(fields=(RecordField(name="tokens", dtype="uint16", shape=(1025,), min=0, max=99),))
     tracemalloc.start()
     try:
         with open_dataset(tmp_path / "half.bin", schema, "external") as dataset:
             dataset.check()
-            dataset.commitment(bytes(32))
+            RecordTree(dataset, bytes(32), tmp_path / "trees", "s")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_holder.datasets import DatasetOptions, Tokenizer, UnfitData, open_dataset
+from data_holder.datasets import DatasetOptions, RecordTree, Tokenizer, UnfitData, open_dataset
 from data_holder.datasets.readers import READERS
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import CursorRange
@@ -228,7 +228,7 @@ def test_data_that_changes_while_open(tmp_path: Path, name: str) -> None:
         path.write_bytes(b"")  # reading the mapping now would kill the process
         for read in (
             lambda: dataset.read_into(CursorRange(start=0, count=1), out),
-            lambda: dataset.commitment(bytes(32)),
+            lambda: RecordTree(dataset, bytes(32), tmp_path / "trees", "s"),
         ):
             with pytest.raises(UnfitData) as caught:
                 read()

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from blake3 import blake3
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_holder.datasets import Dataset, DatasetOptions, UnfitData, files, open_dataset, order
+from data_holder.datasets import Dataset, DatasetOptions, UnfitData, files, open_dataset
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import CursorRange
+from shared.protocol.record_order import order
 
 FRESH = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -133,17 +133,6 @@ def test_nanogpt_raw_tokens_and_a_header_read_as_tokens_when_told(tmp_path: Path
     (tmp_path / "llmc.bin").write_bytes(shard(np.arange(100)))
     with open_dataset(tmp_path / "llmc.bin", tokens_schema(9, "uint16"), options=DatasetOptions("nanogpt")) as dataset:
         assert dataset.records == (512 + 100 - 1) // 9
-
-
-def test_commitment_is_keyed_blake3_of_all_records(tmp_path: Path) -> None:
-    text = os.urandom(5000)
-    (tmp_path / "t").write_bytes(text)
-    with open_dataset(tmp_path, tokens_schema(7), "bytes") as dataset:
-        whole = b"".join(samples(text, 7))
-        assert dataset.commitment(bytes(32)) == blake3(whole, key=bytes(32)).digest()
-        assert dataset.commitment(b"\1" * 32) != dataset.commitment(bytes(32))
-        with pytest.raises(ValueError, match="32"):
-            dataset.commitment(b"short")
 
 
 @pytest.mark.parametrize("small", [0, 1 << 18])  # mapped, or read

@@ -10,22 +10,34 @@ from shared.canonical import keyed_blake3
 from shared.claims.visit import Grant
 from shared.crypto import schedule
 from shared.crypto.aead import SealingChannel
+from shared.protocol.record_order import records_of
 from shared.wire import gpu_answers
 from shared.wire.codec import encode
-from shared.wire.copy import CLOSING, DATA, Closing, CopyAck, CopyHeader, copy_context, pack_header
+from shared.wire.copy import CLOSING, DATA, PROOF, Closing, CopyAck, CopyHeader, copy_context, pack_header
+from tests import dataset_tree
 
 FEATURES = 16
 RECORD_BYTES = FEATURES * 4 + 8
+DATASET_SALT = bytes(range(100, 132))
+
+
+def root_of(dataset: bytes) -> str:
+    """What the holder of `dataset` approves."""
+    return dataset_tree.root(DATASET_SALT, dataset_tree.split(dataset, RECORD_BYTES)).hex()
 
 
 @dataclass
 class Holder:
-    """A holder's end of one grant: seals records under the visit key it derived (as if unsealed from the offer)."""
+    """A holder's end of one grant: seals records under the visit key it derived (as if unsealed from the offer).
+
+    `dataset` is what it approved, and what its proofs are made from.
+    """
 
     device: Device
     grant: Grant
     secret: bytes
     installed: gpu_answers.GrantInstalled
+    dataset: bytes = b""
     sent: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -40,17 +52,27 @@ class Holder:
         counter = self.installed.channel_counter
         return SealingChannel(self.key, label="visit", iv_mask=self.mask, channel_counter=counter)
 
-    def seal(self, data: bytes, channel: SealingChannel | None = None, **closing: Any) -> list[bytes]:
-        """All records of a visit, the closing one last; `closing` overrides what it states."""
-        grant, channel = self.grant, channel or self.channel
-        total, out = -(-len(data) // grant.chunk_bytes), []
-        for index in range(total):
-            piece = data[index * grant.chunk_bytes : (index + 1) * grant.chunk_bytes]
-            out.append(self.record(DATA, index, total, piece, channel))
-        salt = bytes(range(32))
+    def proof(self) -> bytes:
+        """The proof that the grant's records are those of the dataset."""
+        indexes = records_of(self.grant.cursor, self.grant.dataset_records).tolist()
+        return dataset_tree.proof(DATASET_SALT, dataset_tree.split(self.dataset, RECORD_BYTES), indexes)
+
+    def seal(
+        self, data: bytes, channel: SealingChannel | None = None, pieces: list[bytes] | None = None, **closing: Any
+    ) -> list[bytes]:
+        """All copy records of a visit, the closing one last; `closing` overrides what it states.
+
+        `pieces` are sent as proof records of their own; without them the proof rides in the closing record.
+        """
+        grant, channel, proofs = self.grant, channel or self.channel, pieces or []
+        cut = [data[at : at + grant.chunk_bytes] for at in range(0, len(data), grant.chunk_bytes)]
+        total, salt = len(cut) + len(proofs), bytes(range(32))
+        out = [self.record(DATA, index, total, piece, channel) for index, piece in enumerate(cut)]
+        out += [self.record(PROOF, len(cut) + index, total, piece, channel) for index, piece in enumerate(proofs)]
         fields: dict[str, Any] = {
-            "visit": grant.visit, "chunks": total, "records": len(data) // RECORD_BYTES, "length": len(data), "salt": salt,
-            "commitment": keyed_blake3(salt, data).hex(),
+            "visit": grant.visit, "chunks": len(cut), "records": len(data) // RECORD_BYTES, "length": len(data), "salt": salt,
+            "commitment": keyed_blake3(salt, data).hex(), "dataset_salt": DATASET_SALT,
+            "proof": self.proof() if pieces is None else b"",
         }  # fmt: skip
         out.append(self.record(CLOSING, total, total, encode(Closing(**(fields | closing))), channel))
         return out

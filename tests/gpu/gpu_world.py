@@ -21,13 +21,14 @@ from gpu_agent.platform.device_manufacture import manufacture_device
 from shared.claims.archive import open_archive
 from shared.claims.program import ProgramManifest
 from shared.claims.training import SGD, AdamW, TrainingOptions
-from shared.claims.visit import Grant
+from shared.claims.visit import CursorRange, Grant
 from shared.crypto import schedule
 from shared.crypto.command_channel import CommandChannel
 from shared.names import RegionKind, holder_port
+from shared.protocol.membership import proof_limit
 from shared.wire import gpu, gpu_answers
 from shared.wire.codec import decode, decode_all, encode, encode_all
-from tests.gpu.gpu_holder import FEATURES, RECORD_BYTES, Holder
+from tests.gpu.gpu_holder import FEATURES, RECORD_BYTES, Holder, root_of
 
 SESSION, MANIFEST = "s_0123456789abcdef", "ab" * 32
 NOW = 1_800_000_000.0
@@ -209,25 +210,30 @@ class World:
         secret, self.rk = schedule.draw_epoch(self.rk, epoch, entropy, opened.entropy)
         return epoch, opened, secret
 
-    def grant(self, epoch: int, count: int = 32, region: int = 0, **changes: Any) -> Grant:
+    def grant(self, epoch: int, count: int = 32, region: int = 0, dataset: bytes = b"", **changes: Any) -> Grant:
+        """A grant for the first `count` records of `dataset`; without one, for the usual records, all of them."""
+        dataset = dataset or records(count)
+        cursor = changes.get("cursor", CursorRange(start=0, count=count))
+        in_all = len(dataset) // RECORD_BYTES
         fields: dict[str, Any] = {
             "session": SESSION, "visit": f"v_{epoch:016d}", "life": self.life, "epoch": epoch, "holder": "north",
-            "port": holder_port("north"), "region": self.region(RegionKind.DATASET, region).handle,
-            "byte_budget": count * RECORD_BYTES, "records": count, "record_bytes": RECORD_BYTES, "chunk_bytes": 1000,
-            "recipient": "cd" * 32, "expires_at": int(NOW) + 600,
+            "port": holder_port("north"), "region": self.region(RegionKind.DATASET, region).handle, "cursor": cursor,
+            "byte_budget": cursor.count * RECORD_BYTES + proof_limit(cursor, in_all), "dataset_root": root_of(dataset),
+            "dataset_records": in_all, "record_bytes": RECORD_BYTES, "chunk_bytes": 1000, "recipient": "cd" * 32,
+            "expires_at": int(NOW) + 600,
         }  # fmt: skip
         return Grant(**(fields | changes))
 
-    def install(self, count: int = 32, region: int = 0, **changes: Any) -> Holder:
+    def install(self, count: int = 32, region: int = 0, dataset: bytes = b"", **changes: Any) -> Holder:
         """Open an epoch, install a grant, be its holder."""
         epoch, _, secret = self.open_epoch()
-        grant = self.grant(epoch, count, region, **changes)
+        grant = self.grant(epoch, count, region, dataset, **changes)
         installed = self.run(gpu.InstallGrant(grant=grant))[0]
-        return Holder(self.device, grant, secret, installed)
+        return Holder(self.device, grant, secret, installed, dataset or records(count))
 
     def visit(self, data: bytes, region: int = 0, **changes: Any) -> Holder:
         """A whole provision: grant, copies, fence."""
-        holder = self.install(len(data) // RECORD_BYTES, region, **changes)
+        holder = self.install(len(data) // RECORD_BYTES, region, data, **changes)
         holder.send(data)
         self.open_epoch(holder.grant.epoch)
         return holder

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shared.claims.visit import CursorRange
 from shared.errors import GputError
 from shared.names import RegionKind, holder_port
 from shared.wire import gpu
@@ -74,6 +75,8 @@ def test_a_fault_kills_the_grant_and_erases_what_it_wrote(world: World, fault: s
         {"visit": "v_" + "z" * 16},
         {"commitment": "00" * 32},
         {"salt": bytes(32)},
+        {"dataset_salt": bytes(32)},
+        {"proof": bytes(32)},
     ],
     ids=lambda c: next(iter(c)),
 )
@@ -83,7 +86,9 @@ def test_a_closing_record_that_states_anything_else_publishes_nothing(world: Wor
     *chunks, closing = holder.seal(DATA_BYTES, **changes)
     for record in chunks:
         holder.copy(record)
-    assert refused(holder, closing) == "copy-refused"
+    assert refused(holder, closing) == (
+        "data-not-approved" if "dataset_salt" in changes or "proof" in changes else "copy-refused"
+    )
     assert not any(region_bytes(world, holder))
     assert world.phase(holder.grant.region) == "DIRTY"
 
@@ -151,8 +156,12 @@ GRANTS: list[tuple[str, dict[str, Any]]] = [
     ("wrong-port", {"port": "orchestrator"}),
     ("wrong-port", {"port": "holder-south"}),
     ("wrong-record-size", {"record_bytes": RECORD_BYTES - 8}),
-    ("grant-too-large", {"records": 64 * 1024 // RECORD_BYTES + 1, "byte_budget": 2**30}),
+    ("grant-too-large", {"cursor": CursorRange(start=0, count=64 * 1024 // RECORD_BYTES + 1), "byte_budget": 2**30}),
     ("over-budget", {"byte_budget": 32 * RECORD_BYTES - 1}),
+    (
+        "proof-too-large",
+        {"byte_budget": 32 * RECORD_BYTES + 5 * 2 * 32},
+    ),  # of five levels the highest lacks at most one
     ("grant-expired", {"expires_at": int(NOW)}),
 ]
 

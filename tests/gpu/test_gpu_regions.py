@@ -18,7 +18,7 @@ from gpu_agent.hardware.hbm import HBM, PAGE, ScrubProof, zeros_digest
 from gpu_agent.hardware.model_memory import MODEL, ModelFact, ModelPhase
 from gpu_agent.hardware.regions import REGION, RegionFact, RegionTable
 from shared.canonical import blake3_256, keyed_blake3
-from shared.claims.visit import Grant
+from shared.claims.visit import CursorRange, Grant
 from shared.crypto import schedule
 from shared.crypto.aead import SealingChannel
 from shared.crypto.secret import Secret
@@ -26,6 +26,7 @@ from shared.errors import GputError, OutOfMemory, ProtocolViolation, Verificatio
 from shared.names import RegionKind, RegionPhase, Role, holder_port
 from shared.wire.codec import encode
 from shared.wire.copy import CLOSING, DATA, Closing, CopyHeader, copy_context, pack_header
+from tests import dataset_tree
 from tests.gpu.gpu_world import NOW, SESSION
 
 
@@ -154,8 +155,9 @@ class Laws(RuleBasedStateMachine):
         epoch = data.draw(st.sampled_from(sorted(self.secrets)))
         grant = Grant(
             session=SESSION, visit=f"v_{epoch:016d}", life=self.life, epoch=epoch, holder=holder, port=holder_port(holder),
-            region=region, byte_budget=96, records=3, record_bytes=32, chunk_bytes=50, recipient="ab" * 32,
-            expires_at=int(NOW) + 60,
+            region=region, byte_budget=96, cursor=CursorRange(start=0, count=3), record_bytes=32, chunk_bytes=50,
+            recipient="ab" * 32, expires_at=int(NOW) + 60, dataset_records=3,
+            dataset_root=dataset_tree.root(bytes(32), dataset_tree.split(bytes(range(96)), 32)).hex(),
         )  # fmt: skip
         allowed = epoch in self.epochs.alive and epoch not in self.grants and region in self.scrubbed
         try:
@@ -189,6 +191,8 @@ class Laws(RuleBasedStateMachine):
             length=96,
             salt=bytes(32),
             commitment=keyed_blake3(bytes(32), payload).hex(),
+            dataset_salt=bytes(32),
+            proof=b"",
         )
         plain = encode(closing) if index == 2 else payload[index * 50 : (index + 1) * 50]
         kind = CLOSING if index == 2 else DATA

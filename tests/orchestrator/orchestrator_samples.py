@@ -70,9 +70,17 @@ def signed(by: PartyKey, label: str, document: bytes) -> Signed:
     return Signed(document=b64encode(document).decode(), signature=b64encode(by.sign(label, document)).decode())
 
 
-def approval(holder: int, of: Manifest, decision: str = "approve", session: str = SESSION) -> Signed:
+def approval(holder: int, of: Manifest, decision: str = "approve", session: str = SESSION, **changes: Any) -> Signed:
     """A holder's signed decision."""
-    said = Approval(session=session, holder=f"h{holder}", manifest=of.digest().hex(), decision=decision, at=1)  # type: ignore[arg-type]  # tests pass the literals
+    stated = {"records": 40, "record_bytes": 8, "dataset_root": "d0" * 32} if decision == "approve" else {}
+    said = Approval(
+        session=session,
+        holder=f"h{holder}",
+        manifest=of.digest().hex(),
+        decision=decision,
+        at=1,
+        **(stated | changes),  # type: ignore[arg-type]  # tests pass the literals
+    )
     return signed(key(holder + 1), "gput/approval", json_bytes(said.model_dump(mode="json")))
 
 

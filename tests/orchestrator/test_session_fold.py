@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.sessions.approvals import agreed, judge, verify_approval
+from orchestrator.sessions.approvals import agreed, judge
 from orchestrator.sessions.facts import claim, new_fact
 from orchestrator.sessions.state import SessionState
+from shared.attestation.approvals import verify_approval
 from shared.claims.manifest import Manifest
-from shared.errors import Conflict, NotPermitted, ProtocolViolation, VerificationFailed
+from shared.errors import BadRequest, Conflict, NotPermitted, ProtocolViolation, VerificationFailed
 from shared.names import Role, VisitPhase
 from shared.protocol.session import SessionFact
 from shared.protocol.training import TrainingFact
@@ -25,7 +26,10 @@ def running(agreed_manifest: Manifest | None = None, without: tuple[int, ...] = 
     apply(state, new_fact(SessionFact.SUBMITTED, Role.OWNER))
     for i in range(len(agreed_manifest.roster)):
         if i not in without:
-            apply(state, new_fact(SessionFact.APPROVED, Role.HOLDER, holder=f"h{i}"))
+            said = verify_approval(
+                approval(i, agreed_manifest), key(i + 1).public, session=SESSION, manifest=agreed_manifest
+            )
+            apply(state, new_fact(SessionFact.APPROVED, Role.HOLDER, **said.body()))
     for fact in (new_fact(SessionFact.AGREED), new_fact(SessionFact.STARTED), claim(1, 5)):
         apply(state, fact)
     apply(
@@ -151,3 +155,34 @@ def test_quorum_and_veto() -> None:
     with pytest.raises(Conflict) as refusal:
         judge(state, document.approval)
     assert refusal.value.code == "already-vetoed"
+
+
+def test_an_approval_commits_to_a_dataset_and_nothing_else_does() -> None:
+    of = manifest()
+    bare = {"records": None, "record_bytes": None, "dataset_root": None}
+    for decision, changes in (
+        ("approve", bare),
+        ("approve", {"dataset_root": None}),
+        ("veto", {"dataset_root": "d0" * 32}),
+    ):
+        with pytest.raises(BadRequest) as caught:
+            verify_approval(approval(0, of, decision, **changes), key(1).public, session=SESSION, manifest=of)
+        assert caught.value.code == "malformed-approval"
+
+
+def test_a_holder_approves_one_dataset_and_no_second() -> None:
+    state = running()
+    assert (state.datasets["h1"].root, state.datasets["h1"].records) == ("d0" * 32, 40)
+    again, other = (
+        verify_approval(
+            approval(1, state.manifest, dataset_root=root), key(2).public, session=SESSION, manifest=state.manifest
+        )
+        for root in ("d0" * 32, "d1" * 32)
+    )
+    assert judge(state, again.approval) is SessionFact.APPROVED
+    with pytest.raises(Conflict) as caught:
+        judge(state, other.approval)
+    assert caught.value.code == "dataset-changed"
+    apply(state, new_fact(SessionFact.REFUSED, Role.HOLDER, holder="h1"))
+    with pytest.raises(Conflict):  # a refusal in between forgets nothing
+        judge(state, other.approval)

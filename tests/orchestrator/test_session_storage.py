@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +10,10 @@ from sqlalchemy import Connection, text, update
 
 from orchestrator.ledger.log import event_leaf, head_row, read_head, sign_head
 from orchestrator.ledger.tree import MerkleTree
-from orchestrator.sessions.approvals import verify_approval
 from orchestrator.sessions.catalogue import fold
 from orchestrator.sessions.facts import new_fact
 from orchestrator.tables import SESSIONS
+from shared.attestation.approvals import verify_approval
 from shared.errors import Conflict, Unavailable, VerificationFailed
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
@@ -54,19 +54,16 @@ async def test_a_forged_approval_in_the_journal_is_noticed_by_its_signature(tmp_
     catalogue = await room.catalogue()
     book = await room.submitted(catalogue)
     row = await catalogue.row(SESSION)
-    signed = approval(0, book.state.manifest)
-    body = {
-        "holder": "h0",
-        "document": signed.document,
-        "signature": "AAAA",
-        "public_key": key(1).public.hex(),
-        "reason": "",
-    }
-    await book.record(new_fact(SessionFact.APPROVED, Role.HOLDER, **body))
+    honest = verify_approval(
+        approval(0, book.state.manifest), key(1).public, session=SESSION, manifest=book.state.manifest
+    ).body()
+    await book.record(new_fact(SessionFact.APPROVED, Role.HOLDER, **honest))
     facts = await room.store.read(lambda c: Journal(lambda: bytes(32)).load(c, SESSION))
-    assert b64decode(facts[-1].body["document"])
-    with pytest.raises(VerificationFailed):
-        fold(row, facts)
+    assert fold(row, facts).decisions == {"h0": "approve"}
+    for forged in ({"signature": "AAAA"}, {"dataset_root": "d1" * 32}, {"records": 41}, {"holder": "h1"}):
+        changed = replace(facts[-1], body={**facts[-1].body, **forged})
+        with pytest.raises(VerificationFailed):
+            fold(row, [*facts[:-1], changed])
     await room.store.close()
 
 

@@ -1,4 +1,6 @@
-"""The order of records: a keyed permutation per epoch in O(1) memory. Knows no dataset, only n, seed and positions.
+"""Which records a cursor names, and in which order: a keyed permutation per epoch in O(1) memory. Knows no dataset, only n and positions.
+
+Holder and GPU both compute it: the holder to read, the GPU to know which records it must have been given.
 
 Construction (fixed for ever: a repeated visit must carry the same records after any upgrade):
 
@@ -23,10 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.canonical import blake3_256, keyed_blake3
+from shared.claims.visit import CursorRange
 
 ROUNDS = 8
 _KEY = blake3_256(b"gput/record-order/1")
-_M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_M1, _M2, _MASK = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 2**64 - 1
+_A1, _A2, _S30, _S27, _S31 = (np.uint64(number) for number in (_M1, _M2, 30, 27, 31))
+_FEW = 16  # positions up to which plain integers are faster than NumPy's cost per call: a short visit waits for this
 
 
 @lru_cache(maxsize=4096)
@@ -36,10 +41,10 @@ def _epoch_keys(seed: int, epoch: int) -> tuple[int, ...]:
     return tuple(int.from_bytes(stream[8 * r : 8 * r + 8], "little") for r in range(ROUNDS))
 
 
-def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    z = (z ^ (z >> np.uint64(30))) * _M1  # uint64 arithmetic wraps, as meant
-    z = (z ^ (z >> np.uint64(27))) * _M2
-    return z ^ (z >> np.uint64(31))
+def _scalar_mix(z: int) -> int:
+    z = ((z ^ (z >> 30)) * _M1) & _MASK
+    z = ((z ^ (z >> 27)) * _M2) & _MASK
+    return z ^ (z >> 31)
 
 
 class Shuffle:
@@ -68,21 +73,47 @@ class Shuffle:
         return self._walk(slots, keys, which).astype(np.int64)
 
     def _walk(self, slots: NDArray[np.uint64], keys: NDArray[np.uint64], which: NDArray[Any]) -> NDArray[np.uint64]:
-        out = self._permute(slots, keys, which)
-        outside = np.flatnonzero(out >= self.n)
-        while outside.size:
-            out[outside] = self._permute(out[outside], keys, which[outside])
+        out, outside, drawn = slots.copy(), np.arange(slots.size), np.ascontiguousarray(keys.T)
+        while outside.size > _FEW:
+            out[outside] = self._permute(out[outside], drawn[:, which[outside]])
             outside = outside[out[outside] >= self.n]
+        for at in outside.tolist():
+            out[at] = self._walk_one(int(out[at]), keys[which[at]].tolist())
         return out
 
-    def _permute(self, x: NDArray[np.uint64], keys: NDArray[np.uint64], which: NDArray[Any]) -> NDArray[np.uint64]:
+    def _permute(self, x: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
         half, mask = np.uint64(self._half), np.uint64((1 << self._half) - 1)
         left, right = x >> half, x & mask
-        for r in range(ROUNDS):
-            left, right = right, left ^ (_mix(right + keys[which, r]) & mask)
+        for key in keys:  # (ROUNDS, m)
+            z = right + key  # uint64 arithmetic wraps, as meant
+            z ^= z >> _S30
+            z *= _A1
+            z ^= z >> _S27
+            z *= _A2
+            z ^= z >> _S31
+            z &= mask
+            z ^= left
+            left, right = right, z
         return (left << half) | right
+
+    def _walk_one(self, x: int, keys: list[int]) -> int:
+        half, mask = self._half, (1 << self._half) - 1
+        while True:
+            left, right = x >> half, x & mask
+            for key in keys:
+                left, right = right, left ^ (_scalar_mix((right + key) & _MASK) & mask)
+            x = (left << half) | right
+            if x < self.n:
+                return x
 
 
 def order(seed: int, n: int) -> Shuffle:
     """The keyed order of `n` records; `order(seed, n).records(p)` is order(p // n, p % n) of `CursorRange`."""
     return Shuffle(seed, n)
+
+
+def records_of(cursor: CursorRange, n: int, first: int = 0, count: int | None = None) -> NDArray[np.int64]:
+    """Record indexes of `count` positions of `cursor` from its `first` on (all of them by default), in a dataset of `n` records."""
+    start = cursor.start + first
+    positions = np.arange(start, start + (cursor.count - first if count is None else count), dtype=np.int64)
+    return positions % n if cursor.order == "sequential" else order(cursor.seed, n).records(positions)

@@ -8,7 +8,7 @@ from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_holder.datasets import order
+from shared.protocol.record_order import order
 
 M64 = 2**64 - 1
 
@@ -47,6 +47,14 @@ def test_every_epoch_is_a_permutation(n: int, seed: int, epoch: int) -> None:
 def test_equals_the_reference(n: int, seed: int, position: int) -> None:
     got = order(seed, n).records(np.array([position, position], np.int64)).tolist()
     assert got == [reference(seed, n, position)] * 2
+
+
+@given(n=st.integers(1, 3000), seed=st.integers(0, 2**53 - 1), start=st.integers(0, 2**30), m=st.integers(1, 120))
+@settings(max_examples=40, deadline=None)
+def test_few_and_many_positions_give_the_same(n: int, seed: int, start: int, m: int) -> None:
+    """Short draws are made in plain integers, long ones in arrays."""
+    positions = np.arange(start, start + m, dtype=np.int64)
+    assert order(seed, n).records(positions).tolist() == [reference(seed, n, p) for p in positions.tolist()]
 
 
 @given(n=st.integers(1, 40), start=st.integers(0, 500), count=st.integers(1, 200))

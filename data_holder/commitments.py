@@ -1,0 +1,119 @@
+"""What this holder commits to when it approves, and proves at every visit: a dataset, its tree and the salt between them.
+
+The salt is derived from a key that the quoting enclave gives this CVM only, so it is stable for (session, dataset) and rests nowhere.
+A tree is built once per state of the dataset's files and kept; building may outlive the visit that asked for it. Knows no wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_holder.catalogue import Catalogue
+from data_holder.datasets import Dataset, RecordTree, forget_tree, tree_is_kept
+from data_holder.sealing import Membership
+from shared.claims.program import ProgramManifest
+from shared.claims.visit import CursorRange
+from shared.crypto.schedule import dataset_salt
+from shared.crypto.secret import Secret
+from shared.errors import Unavailable
+from shared.service.logging import get_logger
+
+INLINE_RECORDS = 256  # up to this many a proof is read faster than a thread is reached
+_log = get_logger("data_holder.commitments")
+
+
+@dataclass(frozen=True)
+class Committed:
+    """An open dataset with its tree. `root` (hex) is what is approved; `salt` is for the GPU alone."""
+
+    dataset: Dataset
+    tree: RecordTree
+    salt: Secret
+
+    @property
+    def root(self) -> str:
+        return self.tree.root.hex()
+
+    async def membership(self, cursor: CursorRange) -> Membership:
+        """What the GPU is shown with a visit's records. Raises: UnfitData: the files changed."""
+        if cursor.count <= INLINE_RECORDS:
+            return Membership(self.salt, self.tree.proof(cursor))
+        return Membership(self.salt, await asyncio.to_thread(self.tree.proof, cursor))
+
+    def close(self) -> None:
+        """Give the mappings back."""
+        self.dataset.close()
+        self.tree.close()
+
+
+class Commitments:
+    """Opens datasets with their trees; nothing before `unlock`. `stopping()` ends what is being built."""
+
+    def __init__(self, holder: str, catalogue: Catalogue, folder: Path, stopping: Callable[[], bool]) -> None:
+        self._holder, self._catalogue, self._folder, self._stopping = holder, catalogue, folder, stopping
+        self._key: Secret | None = None
+        self._building: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    def unlock(self, key: Secret) -> None:
+        """Take in the key (32 bytes) that salts are derived from."""
+        self._key = key
+
+    async def open(self, session: str, name: str, program: ProgramManifest) -> Committed:
+        """The dataset as it lies there now, with its tree; hashes it whole where its files are not those that were hashed last.
+
+        Raises:
+            UnfitData, NotFound: the dataset cannot be read, or changed meanwhile. ConfigurationError: the tree cannot be kept.
+            Unavailable: the quoting enclave has not given the key yet, or the holder stops.
+        """
+        salt = self._salt(session, name)
+        dataset = await self._catalogue.open_dataset(name, program)
+        try:
+            if not tree_is_kept(dataset, self._folder, session):
+                dataset.close()
+                await self._built(session, name, program, salt)
+                dataset = await self._catalogue.open_dataset(name, program)
+            return Committed(dataset, await self._tree(session, dataset, salt), salt)
+        except BaseException:
+            dataset.close()
+            raise
+
+    def forget(self, session: str) -> None:
+        """Remove the session's tree: the session is over, or the GPU refused a proof from it, so it is to be made again."""
+        forget_tree(self._folder, session)
+
+    async def _built(self, session: str, name: str, program: ProgramManifest, salt: Secret) -> None:
+        """Have the tree built. Callers share the work, and one that is cancelled does not stop it: the next attempt needs it."""
+        task = self._building.get((session, name))
+        if task is None:
+            task = asyncio.create_task(self._build(session, name, program, salt), name=f"commit {name}")
+            self._building[session, name] = task
+            task.add_done_callback(lambda done: self._settled(session, name, done))
+        await asyncio.shield(task)
+
+    async def _build(self, session: str, name: str, program: ProgramManifest, salt: Secret) -> None:
+        dataset = await self._catalogue.open_dataset(name, program)
+        try:
+            (await self._tree(session, dataset, salt)).close()
+        finally:
+            dataset.close()
+
+    def _settled(self, session: str, name: str, done: asyncio.Task[None]) -> None:
+        del self._building[session, name]
+        if not done.cancelled() and (error := done.exception()) is not None:
+            _log.warning("no commitment was built", session=session, dataset=name, error=type(error).__name__)
+
+    async def _tree(self, session: str, dataset: Dataset, salt: Secret) -> RecordTree:
+        return await asyncio.to_thread(
+            RecordTree, dataset, salt.reveal(), self._folder, session, stopping=self._stopping
+        )
+
+    def _salt(self, session: str, name: str) -> Secret:
+        if self._key is None:
+            raise Unavailable(
+                "the quoting enclave has not given this holder's commitment key yet", code="journal-locked",
+                remedy="Check that the platform's quoting enclave runs and that the evidence token is this CVM's",
+            )  # fmt: skip
+        return Secret(dataset_salt(self._key.reveal(), self._holder, session, name))

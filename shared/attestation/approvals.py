@@ -1,0 +1,96 @@
+"""A holder's approval, refusal or veto: signed, and verified against the manifest's roster whenever it is loaded. Knows no session's state.
+
+Pure: the orchestrator, the holder itself and whoever reads receipts offline hold a decision to the same rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from shared.attestation.one_time_keys import decoded
+from shared.canonical import json_bytes, json_value
+from shared.claims.manifest import Manifest
+from shared.crypto.signing import fingerprint, verify
+from shared.errors import BadRequest, NotPermitted, VerificationFailed
+from shared.wire.visit import Approval, Signed
+
+LABEL = "gput/approval"
+_STATED = ("records", "record_bytes", "dataset_root")
+
+
+@dataclass(frozen=True)
+class VerifiedApproval:
+    """An approval whose signature is the roster's holder's. Only `verify_approval` makes one."""
+
+    approval: Approval
+    signed: Signed
+    public_key: bytes
+
+    def body(self) -> dict[str, Any]:
+        """As the journal keeps it: enough to verify it again without any other row."""
+        return {
+            "holder": self.approval.holder, "document": self.signed.document, "signature": self.signed.signature,
+            "public_key": self.public_key.hex(), "reason": self.approval.reason,
+            **{name: getattr(self.approval, name) for name in _STATED},
+        }  # fmt: skip
+
+
+def verify_approval(signed: Signed, public_key: bytes, *, session: str, manifest: Manifest) -> VerifiedApproval:
+    """Check one approval document.
+
+    1. The key is the one the manifest's roster names for that holder.
+    2. The signature covers the document's exact bytes.
+    3. The document speaks of this session and this manifest.
+    4. An approval states its dataset (number and bytes of records, root); another decision states none.
+
+    Raises:
+        BadRequest: not an approval, or it commits to nothing. VerificationFailed: any of the above fails.
+        NotPermitted: not in the roster.
+    """
+    document = decoded(signed.document)
+    approval = _parse(document)
+    verify(roster_key(manifest, approval.holder, public_key), LABEL, document, decoded(signed.signature))
+    if approval.session != session or approval.manifest != manifest.digest().hex():
+        raise VerificationFailed(
+            "The approval speaks of another session or another manifest", code="approval-mismatch",
+            remedy="Read the manifest again and sign its digest.",
+            expected=f"{session} {manifest.digest().hex()}", got=f"{approval.session} {approval.manifest}",
+        )  # fmt: skip
+    return VerifiedApproval(approval, signed, public_key)
+
+
+def roster_key(manifest: Manifest, holder: str, public_key: bytes) -> bytes:
+    """`public_key` (raw), if it is the one that the manifest's roster names for `holder`.
+
+    Raises:
+        NotPermitted: not in the roster. VerificationFailed: another key.
+    """
+    entry = next((e for e in manifest.roster if e.holder == holder), None)
+    if entry is None:
+        raise NotPermitted(f"{holder} is not in this session's roster", code="not-in-roster")
+    if fingerprint(public_key) != entry.key:
+        raise VerificationFailed(f"The key is not the one that the roster names for {holder}", code="key-mismatch",
+                                 expected=entry.key, got=fingerprint(public_key))  # fmt: skip
+    return public_key
+
+
+def _parse(document: bytes) -> Approval:
+    try:
+        approval = Approval.model_validate(json_value(document))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise BadRequest(
+            f"The approval's field {first['loc']} is wrong: {first['msg']}", code="malformed-approval"
+        ) from None
+    if json_bytes(approval.model_dump(mode="json")) != document:
+        raise BadRequest("The approval is not in canonical form", code="not-canonical")
+    states = {getattr(approval, name) is not None for name in _STATED}
+    if states != {approval.decision == "approve"}:
+        raise BadRequest(
+            "An approval states records, record_bytes and dataset_root, and no other decision does",
+            code="malformed-approval", remedy="Approve with a data holder of this version.",
+        )  # fmt: skip
+    return approval

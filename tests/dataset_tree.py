@@ -1,0 +1,44 @@
+"""The commitment to a dataset written once more, the slow way: whole levels in lists. Test support; shares no code with the product."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import cbor2
+
+
+def entry(salt: bytes, index: int, record: bytes) -> bytes:
+    return b"gput/record/1" + salt + index.to_bytes(8, "big") + record
+
+
+def levels(salt: bytes, records: Sequence[bytes]) -> list[list[bytes]]:
+    """Every node, from the leaves up to the root."""
+    found = [[hashlib.sha256(b"\x00" + entry(salt, i, r)).digest() for i, r in enumerate(records)]]
+    while len(found[-1]) > 1:
+        below, above = found[-1], []
+        for at in range(0, len(below), 2):
+            pair = below[at : at + 2]
+            above.append(hashlib.sha256(b"\x01" + pair[0] + pair[1]).digest() if len(pair) == 2 else pair[0])
+        found.append(above)
+    return found
+
+
+def root(salt: bytes, records: Sequence[bytes]) -> bytes:
+    """The dataset root that a holder approves."""
+    shape = ["gput/dataset/1", len(records), len(records[0]), levels(salt, records)[-1][0]]
+    return hashlib.sha256(cbor2.dumps(shape, canonical=True)).digest()
+
+
+def proof(salt: bytes, records: Sequence[bytes], indexes: Sequence[int]) -> bytes:
+    """The multi-proof: on each level what is not known, where the node beside it is."""
+    known, out = set(indexes), b""
+    for level in levels(salt, records)[:-1]:
+        wanted = {i ^ 1 for i in known if i ^ 1 not in known and i ^ 1 < len(level)}
+        out += b"".join(level[i] for i in sorted(wanted))
+        known = {i >> 1 for i in known}
+    return out
+
+
+def split(data: bytes, record_bytes: int) -> list[bytes]:
+    return [data[at : at + record_bytes] for at in range(0, len(data), record_bytes)]
