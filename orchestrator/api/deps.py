@@ -77,7 +77,7 @@ async def visible(parts: Orchestrator, caller: Caller, session: str) -> Book:
     """
     book = await parts.catalogue.open(session)
     if not caller.roles & {Role.OWNER, Role.AUDITOR} and caller.name not in {
-        entry.holder for entry in book.state.manifest.roster
+        entry.holder for entry in book.durable.manifest.roster
     }:
         raise NotPermitted("This session does not concern you", code="not-in-roster")
     return book

@@ -39,7 +39,7 @@ async def _standing(parts: Orchestrator, holder: str) -> list[dict[str, Any]]:
     """What still matters to a holder that comes from before this process's start."""
     items: list[dict[str, Any]] = []
     for book in await parts.catalogue.live():
-        if holder in {entry.holder for entry in book.state.manifest.roster}:
+        if holder in {entry.holder for entry in book.durable.manifest.roster}:
             items.extend(await _wanted(parts, book, holder))
     for row in await parts.catalogue.recently_ended(limit=50):
         if holder in {entry["holder"] for entry in row["summary"]["holders"]}:
@@ -48,7 +48,7 @@ async def _standing(parts: Orchestrator, holder: str) -> list[dict[str, Any]]:
 
 
 async def _wanted(parts: Orchestrator, book: Book, holder: str) -> list[dict[str, Any]]:
-    state: SessionState = book.state
+    state: SessionState = book.durable
     if holder not in state.decisions:
         manifest = signed_manifest(await parts.catalogue.row(state.id)).document
         return [{"kind": "approval_wanted", "session": state.id, "manifest": manifest}]

@@ -109,7 +109,7 @@ async def leaves(
     responses=ex.shows({"index": 0, "size": 2, "root": ex.H64, "path": [ex.H64]}),
 )  # fmt: skip
 async def inclusion(session: str, index: Index, size: Index, caller: Anybody, parts: Parts) -> dict[str, Any]:
-    tree = (await visible(parts, caller, session)).state.tree
+    tree = (await visible(parts, caller, session)).durable.tree
     if not index < size <= tree.size:
         raise BadRequest(f"There is no leaf {index} in a tree of {size} leaves", code="no-such-leaf",
                          expected=f"index < size <= {tree.size}")  # fmt: skip
@@ -125,7 +125,7 @@ async def consistency(
     session: str, caller: Anybody, parts: Parts, start: Annotated[int, Query(alias="from", ge=0, le=2**53)],
     stop: Annotated[int, Query(alias="to", ge=0, le=2**53)],
 ) -> dict[str, Any]:  # fmt: skip
-    tree = (await visible(parts, caller, session)).state.tree
+    tree = (await visible(parts, caller, session)).durable.tree
     if not start <= stop <= tree.size:
         raise BadRequest(f"There are no trees of {start} and {stop} leaves", code="no-such-tree",
                          expected=f"from <= to <= {tree.size}")  # fmt: skip

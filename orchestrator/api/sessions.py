@@ -27,17 +27,17 @@ Wait = Annotated[float, Query(ge=0, le=30, description="Seconds to wait for news
 
 def session_view(parts: Orchestrator, book: Book, created_at: float) -> dict[str, Any]:
     """The stored summary with what only this process knows at this moment."""
-    body = {"created_at": created_at, **summary(book.state), "waiting_for": parts.supervisor.waits(book)}
+    body = {"created_at": created_at, **summary(book.durable), "waiting_for": parts.supervisor.waits(book)}
     for holder in body["holders"]:
-        holder["channel"] = parts.supervisor.has_channel(book.state.id, holder["holder"])
+        holder["channel"] = parts.supervisor.has_channel(book.durable.id, holder["holder"])
         holder["last_seen"] = parts.house.inboxes.last_seen.get(holder["holder"])
-    body["bytes"] = {**body["bytes"], "model_to_holders": parts.model_to_holders.get(book.state.id, 0)}
+    body["bytes"] = {**body["bytes"], "model_to_holders": parts.model_to_holders.get(book.durable.id, 0)}
     return body
 
 
 async def _answer(parts: Orchestrator, book: Book, status: int = 200) -> JSONResponse:
-    created_at = (await parts.catalogue.row(book.state.id))["created_at"]
-    headers = {"etag": f'"{book.state.seq}"', "location": f"/v1/sessions/{book.state.id}"}
+    created_at = (await parts.catalogue.row(book.durable.id))["created_at"]
+    headers = {"etag": f'"{book.durable.seq}"', "location": f"/v1/sessions/{book.durable.id}"}
     return JSONResponse(session_view(parts, book, created_at), status_code=status, headers=headers)
 
 
@@ -59,9 +59,10 @@ async def submit(
             body, owner=caller.name, owner_key=known.public_key, act=key, gpu=gpu or settings.gpus[0],
             gpus=settings.gpus, allow_emulated=settings.allow_emulated,
         )  # fmt: skip
-        document = signed_manifest(await parts.catalogue.row(book.state.id)).document
-        for entry in book.state.manifest.roster:
-            parts.house.inboxes.post(entry.holder, kind="approval_wanted", session=book.state.id, manifest=document)
+        state = book.durable
+        document = signed_manifest(await parts.catalogue.row(state.id)).document
+        for entry in state.manifest.roster:
+            parts.house.inboxes.post(entry.holder, kind="approval_wanted", session=state.id, manifest=document)
         return await _answer(parts, book, 201)
 
     return await parts.replies.once(request, caller.name, act)
@@ -93,7 +94,7 @@ async def session(
     book = await visible(parts, caller, session)
     if wait and version:
         seen = book.changes.version
-        if book.state.seq <= version:
+        if book.durable.seq <= version:
             await book.changes.wait(seen, wait)
             book = await parts.catalogue.open(session)
     return await _answer(parts, book)

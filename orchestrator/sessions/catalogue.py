@@ -106,21 +106,25 @@ class Catalogue:
         await self._store.write(write)
 
     async def open(self, session: str) -> Book:
-        """The session's book, verified from the ground up when it was not open yet.
+        """The session's book, verified from the ground up when it was not open yet or was closed.
 
         Raises:
             NotFound: no such session. VerificationFailed: storage was tampered with.
         """
         book = self._books.get(session)
-        if book is None:
+        if book is None or book.closed:
             state = await self._load(session)
             # Two requests may have loaded at once; the first one's book is everybody's.
-            book = self._books.setdefault(session, self._book(state))
+            if self._books.get(session) is book:
+                self._books[session] = self._book(state)
+            book = self._books[session]
         return book
 
     async def reopen(self, session: str) -> Book:
-        """A fresh book from the journal, in place of one that a failed commit has closed."""
-        self._books.pop(session, None)
+        """A fresh book from the journal: what was staged and not committed is forgotten. Raises: as `open`."""
+        old = self._books.get(session)
+        if old is not None:
+            await old.close()  # another's fact may be on its way to the journal: the fresh book must hold it
         book = await self.open(session)
         book.announce()
         return book

@@ -5,6 +5,7 @@ Nothing here is believed from a projection row: the manifest comes verified, the
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,6 +96,10 @@ class SessionState:
     def __post_init__(self) -> None:
         self.itinerary = Itinerary(self.manifest)
         self.manifest_digest = self.manifest.digest().hex()
+
+    def twin(self) -> SessionState:
+        """The same state once more, to be folded on apart from this one; manifest and itinerary never change and are shared."""
+        return copy.deepcopy(self, {id(same): same for same in (self.manifest, self.itinerary)})
 
     # ------------------------------------------------------------ questions
 
