@@ -131,24 +131,21 @@ class Approvals:
             )  # fmt: skip
 
     async def decide(
-        self, session: str, manifest: str, decision: str, *, dataset: str | None, reason: str, by: str
-    ) -> None:
+        self, session: str, manifest: str, decision: str, *, dataset: str | None, reason: str, by: str,
+        keep_equal: bool = False,
+    ) -> None:  # fmt: skip
         """Sign, store and try to deliver a decision.
+
+        Args:
+            keep_equal: whether this very decision, stored before, is taken for the one to be made; only its delivery is tried again.
 
         Raises:
             Conflict: `manifest-changed`, `already-decided`, `not-approved` (a veto needs an approval), `session-ended`.
             InvalidData: the dataset does not fit the program; the detail names reason, file and row.
         """
         async with self._deciding:
-            self._may_decide(session, manifest, decision)
-            chosen, records, record_bytes = None, None, None
-            if decision == "approve":
-                chosen, records, record_bytes = await self._fitting(session, dataset)
-            approval = Approval(
-                session=session, holder=self.name, manifest=manifest, decision=decision,  # type: ignore[arg-type]  # checked by pydantic
-                reason=reason, records=records, record_bytes=record_bytes, at=int(self._clock()),
-            )  # fmt: skip
-            await self._store_decision(session, approval, chosen, by)
+            if not (keep_equal and self._is_decided(session, manifest, decision, dataset, reason)):
+                await self._decide(session, manifest, decision, dataset, reason, by)
         _log.info("decided", session=session, decision=decision, by=by)
         if decision == "veto":
             self.on_veto(session)
@@ -156,6 +153,27 @@ class Approvals:
             await self.deliver(session)
         except (Unavailable, NotAuthenticated) as error:
             _log.warning("decision not delivered yet", session=session, code=error.code)
+
+    async def _decide(
+        self, session: str, manifest: str, decision: str, dataset: str | None, reason: str, by: str
+    ) -> None:
+        self._may_decide(session, manifest, decision)
+        chosen, records, record_bytes = None, None, None
+        if decision == "approve":
+            chosen, records, record_bytes = await self._fitting(session, dataset)
+        approval = Approval(
+            session=session, holder=self.name, manifest=manifest, decision=decision,  # type: ignore[arg-type]  # checked by pydantic
+            reason=reason, records=records, record_bytes=record_bytes, at=int(self._clock()),
+        )  # fmt: skip
+        await self._store_decision(session, approval, chosen, by)
+
+    def _is_decided(self, session: str, manifest: str, decision: str, dataset: str | None, reason: str) -> bool:
+        """Whether the newest stored decision is this one."""
+        state = self._ledger.state(session)
+        last = verify_decision(state, self.key)
+        if last is None or state.decision is None or (dataset or state.decision.dataset) != state.decision.dataset:
+            return False
+        return (last.manifest, last.decision, last.reason) == (manifest, decision, reason)
 
     def _may_decide(self, session: str, manifest: str, decision: str) -> None:
         state = self._ledger.state(session)

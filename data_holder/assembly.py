@@ -26,6 +26,7 @@ from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy
 from shared.service.evidence import EvidenceProvider, provider
 from shared.service.http import Peers
+from shared.service.idempotency import Replies
 from shared.service.signatures import KnownKey, SignedAuth
 from shared.service.store import Store
 
@@ -57,6 +58,7 @@ class Holder:
     orchestrator: OrchestratorLink
     gpu: LinkCounters
     peers: Peers
+    replies: Replies
 
 
 def lay_foundation(
@@ -108,7 +110,8 @@ def assemble(
         ledger=ledger, approvals=approvals, channels=channels, visits=visits, receipts=receipts, link=link,
         evidence=foundation.evidence, wait_s=settings.inbox_wait_s, stopping=stopping,
     )  # fmt: skip
-    return Holder(foundation, store, ledger, catalogue, approvals, visits, runner, link, gpu, peers)
+    replies = Replies(store, clock)
+    return Holder(foundation, store, ledger, catalogue, approvals, visits, runner, link, gpu, peers, replies)
 
 
 class _GpuLinks:

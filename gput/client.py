@@ -85,7 +85,7 @@ class AsyncClient:
         return await self._peer.post_json(
             "/v1/parties",
             {"name": name, "role": role, "public_key": public_key.hex()},
-            idempotency_key=f"enrol-{name}-{public_key.hex()[:16]}",
+            idempotency_key=f"enrol-{secrets.token_hex(16)}",
         )
 
     async def upload_program(self, archive: bytes) -> Any:

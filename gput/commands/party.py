@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,7 +76,7 @@ def requests(holder_url: HolderUrl, token: Token, fmt: FormatOption = Format.TAB
     """Sessions that ask to train on your data."""
     rows, cursor = [], None
     while True:
-        page = _holder("GET", f"requests?cursor={cursor}" if cursor else "requests", holder_url, token)
+        page = _holder("GET", f"requests?after={cursor}" if cursor else "requests", holder_url, token)
         rows += page["items"]
         cursor = page["next"]
         if cursor is None:
@@ -154,6 +155,9 @@ def _holder(method: str, path: str, url: str, token: Path, body: Any = None) -> 
     async def call() -> Any:
         async with Peers(timeout_s=HOLDER_TIMEOUT_S) as peers:
             peer = peers.peer(url, "holder service", auth=_Bearer(token))
-            return await (peer.get_json(f"/v1/{path}") if method == "GET" else peer.post_json(f"/v1/{path}", body))
+            if method == "GET":
+                return await peer.get_json(f"/v1/{path}")
+            # With a key the call may be repeated when its connection breaks: the holder decides once.
+            return await peer.post_json(f"/v1/{path}", body, idempotency_key=f"decide-{secrets.token_hex(16)}")
 
     return asyncio.run(call())

@@ -9,11 +9,12 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import select
 
 from orchestrator.api import examples as ex
-from orchestrator.api.deps import After, Anybody, Orchestrator, PageSize, Parts, page, position, visible
+from orchestrator.api.deps import Anybody, Orchestrator, Parts, visible
 from orchestrator.ledger.log import read_head
 from orchestrator.tables import CHANNELS, LEAVES
 from shared.canonical import cbor_value
 from shared.errors import BadRequest, NotFound
+from shared.service.pagination import Paging
 
 router = APIRouter(tags=["receipts and log"])
 Index = Annotated[int, Query(ge=0, le=2**53)]
@@ -39,15 +40,11 @@ def receipt_view(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @router.get("/v1/sessions/{session}/receipts", summary="Receipts", responses=ex.shows(ex.listed(ex.RECEIPT)))
-async def receipts(
-    session: str, caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 50
-) -> dict[str, Any]:
+async def receipts(session: str, caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
     await visible(parts, caller, session)
-    scope = f"receipts/{session}"
-    rows = await parts.library.page(
-        LEAVES, "idx", position(parts, scope, after), limit, session=session, kind="receipt"
-    )
-    return page(parts, scope, [receipt_view(row) for row in rows], limit, rows[-1]["idx"] if rows else None)
+    listing = paging.of(f"receipts/{session}")
+    found = await parts.library.page(LEAVES, "idx", listing.after, listing.ask, session=session, kind="receipt")
+    return listing.page([receipt_view(row) for row in listing.cut(found, lambda row: row["idx"])])
 
 
 async def _receipt(parts: Orchestrator, session: str, index: int) -> dict[str, Any]:
@@ -94,14 +91,14 @@ async def head(session: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
 
 
 @router.get("/v1/sessions/{session}/log/leaves", summary="Leaves of the log", responses=ex.shows(ex.listed(ex.LEAF)))
-async def leaves(
-    session: str, caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 50
-) -> dict[str, Any]:
+async def leaves(session: str, caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
     await visible(parts, caller, session)
-    scope = f"leaves/{session}"
-    rows = await parts.library.page(LEAVES, "idx", position(parts, scope, after), limit, session=session)
-    items = [{"index": r["idx"], "kind": r["kind"], "leaf": b64encode(r["leaf"]).decode()} for r in rows]
-    return page(parts, scope, items, limit, rows[-1]["idx"] if rows else None)
+    listing = paging.of(f"leaves/{session}")
+    found = await parts.library.page(LEAVES, "idx", listing.after, listing.ask, session=session)
+    return listing.page([
+        {"index": row["idx"], "kind": row["kind"], "leaf": b64encode(row["leaf"]).decode()}
+        for row in listing.cut(found, lambda row: row["idx"])
+    ])  # fmt: skip
 
 
 @router.get(
@@ -137,12 +134,9 @@ async def consistency(
     summary="Signing keys and the evidence for them",
     responses=ex.shows(ex.listed(ex.KEYS)),
 )
-async def keys(
-    session: str, caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 50
-) -> dict[str, Any]:
+async def keys(session: str, caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
     await visible(parts, caller, session)
-    scope = f"keys/{session}"
-    rows = await parts.library.page(CHANNELS, "channel", position(parts, scope, after), limit, session=session)
+    listing = paging.of(f"keys/{session}")
+    found = await parts.library.page(CHANNELS, "channel", listing.after, listing.ask, session=session)
     names = ("life", "boot_counter", "signing_key", "holder", "runtime_data", "evidence", "gpu_evidence")
-    items = [{name: row[name] for name in names} for row in rows]
-    return page(parts, scope, items, limit, rows[-1]["channel"] if rows else None)
+    return listing.page([{n: row[n] for n in names} for row in listing.cut(found, lambda row: row["channel"])])

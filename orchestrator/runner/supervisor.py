@@ -95,7 +95,9 @@ class Supervisor:
 
     def _tell_end(self, book: Book) -> None:
         for entry in book.durable.manifest.roster:
-            self._house.inboxes.post(entry.holder, kind="ended", session=book.durable.id, phase=book.durable.phase.value)
+            self._house.inboxes.post(
+                entry.holder, kind="ended", session=book.durable.id, phase=book.durable.phase.value
+            )
         book.announce()
 
     def leased_to(self, gpu: str) -> str | None:

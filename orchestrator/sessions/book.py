@@ -92,7 +92,9 @@ class Book:
 
     def _refuse_if_closed(self) -> None:
         if self.closed:
-            raise Unavailable("The session's book is closed and will be opened again from its journal", code="book-closed")
+            raise Unavailable(
+                "The session's book is closed and will be opened again from its journal", code="book-closed"
+            )
 
     def _seen(self, kind: str, before: VisitState | None) -> dict[str, Any]:
         """What readers of events want beside a fact: the phase it led to, and whose visit it is. No decision reads it."""
