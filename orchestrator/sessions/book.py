@@ -36,6 +36,9 @@ class Book:
         self.state = state
         self.durable = state.twin()
         self.changes = changes
+        self.turn = (
+            asyncio.Lock()
+        )  # for who reads what is written down and then stages: nobody else's turn comes between
         self._store, self._journal, self._clock = store, journal, clock
         self._written = state.seq
         self._facts: list[NewFact] = []

@@ -172,6 +172,16 @@ async def test_approvals_make_it_ready_and_an_absent_gpu_is_waited_for_by_name(w
     await until(owner, session, lambda view: view["phase"] == "CANCELLED")
 
 
+async def test_one_approval_that_arrives_twice_at_once_is_entered_once(world: World) -> None:
+    owner = await prepared(world)
+    session = (await submit(owner)).json()["id"]
+    said = approval(0, manifest(program=PROGRAM), session=session).model_dump()
+    path = f"/v1/sessions/{session}/approvals"
+    answers = await asyncio.gather(*(world.client(key(1)).post(path, json=said) for _ in range(5)))
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 200, 201]
+    assert len((await owner.get(path)).json()["items"]) == 1
+
+
 async def test_a_restart_finds_everything_again(installation: Path, tmp_path: Path) -> None:
     for name in ("trust", "owners"):
         (tmp_path / name).symlink_to(installation / name)
