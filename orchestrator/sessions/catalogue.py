@@ -6,6 +6,7 @@ the journal's chain. Projection rows are only shown.
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from orchestrator.sessions.approvals import MANIFEST_LABEL, verify_approval
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.state import SessionState
-from orchestrator.sessions.submission import check_manifest, read_manifest
+from orchestrator.sessions.submission import check_manifest, read_manifest, start_model
 from orchestrator.sessions.views import summary
 from orchestrator.tables import SESSIONS
 from shared.attestation.one_time_keys import decoded
@@ -67,8 +68,12 @@ class Catalogue:
         manifest = read_manifest(document)
         if await self._exists(session):
             return await self.open(session)
-        check_manifest(manifest, gpu, await self._library.known_for(manifest, gpus, allow_emulated))
-        await self._create(session, manifest, document, signature, owner, owner_key, gpu)
+        known = await self._library.known_for(manifest, gpus, allow_emulated)
+        await asyncio.to_thread(
+            check_manifest, manifest, gpu, known
+        )  # may read gigabytes of weights: off the event loop
+        start = await asyncio.to_thread(start_model, manifest, known)
+        await self._create(session, manifest, document, signature, owner, owner_key, gpu, start)
         return await self.open(session)
 
     async def _exists(self, session: str) -> bool:
@@ -84,11 +89,12 @@ class Catalogue:
         owner: str,
         owner_key: bytes,
         gpu: str,
+        start: str | None = None,
     ) -> None:
         at = self._clock()
         fact = new_fact(
             SessionFact.SUBMITTED, Role.OWNER, manifest=manifest.digest().hex(), owner=owner,
-            owner_key=fingerprint(owner_key), gpu=gpu, phase="AWAITING_APPROVAL",
+            owner_key=fingerprint(owner_key), gpu=gpu, start_model=start, phase="AWAITING_APPROVAL",
         )  # fmt: skip
         state = SessionState(session, manifest, owner, gpu)
         state.apply(fact.kind, fact.body, at)

@@ -72,6 +72,7 @@ class SessionState:
     backend: str | None = None
     signing_key: str | None = None
     placement: Placement | None = None
+    start_model: str | None = None  # digest that the given weights must have in the GPU; None: no weights were given
     initial: ModelState | None = None
     committed: ModelState | None = None
     position: int = 0  # stops of the itinerary that are behind us: closed, rejected or skipped
@@ -267,6 +268,7 @@ def _pause_settled(state: SessionState, _body: dict[str, Any]) -> None:
 
 _HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "gpu.claimed": lambda s, b: s.claims.append((b["life"], b["boot_counter"])),
+    "session.submitted": lambda s, b: setattr(s, "start_model", b.get("start_model")),
     "session.approved": lambda s, b: s.decisions.update({b["holder"]: "approve"}),
     "session.refused": lambda s, b: s.decisions.update({b["holder"]: "refuse"}),
     "session.vetoed": lambda s, b: s.decisions.update({b["holder"]: "veto"}),
