@@ -141,24 +141,31 @@ class Approvals:
             )  # fmt: skip
 
     async def decide(
-        self, session: str, manifest: str, decision: str, *, dataset: str | None, reason: str, by: str
-    ) -> None:
+        self, session: str, manifest: str, decision: str, *, dataset: str | None, reason: str, by: str,
+        keep_equal: bool = False,
+    ) -> None:  # fmt: skip
         """Sign, store and try to deliver a decision.
+
+        Args:
+            keep_equal: whether this very decision, stored before, is taken for the one to be made; only its delivery is tried again.
 
         Raises:
             Conflict: `manifest-changed`, `already-decided`, `not-approved` (a veto needs an approval), `session-ended`.
             InvalidData: the dataset does not fit the program; the detail names reason, file and row.
         """
-        self._may_decide(session, manifest, decision)
-        # Before the lock: hashing a large dataset takes minutes, and a veto elsewhere must not wait for it.
-        chosen = await self._fitting(session, dataset) if decision == "approve" else None
-        async with self._deciding:
+        known = keep_equal and self._is_decided(session, manifest, decision, dataset, reason)
+        if not known:
             self._may_decide(session, manifest, decision)
-            approval = Approval(
-                session=session, holder=self.name, manifest=manifest, decision=decision,  # type: ignore[arg-type]  # checked by pydantic
-                reason=reason, at=int(self._clock()), **({} if chosen is None else chosen.stated),
-            )  # fmt: skip
-            await self._store_decision(session, approval, None if chosen is None else chosen.name, by)
+        # Before the lock: hashing a large dataset takes minutes, and a veto elsewhere must not wait for it.
+        chosen = await self._fitting(session, dataset) if decision == "approve" and not known else None
+        async with self._deciding:
+            if not (keep_equal and self._is_decided(session, manifest, decision, dataset, reason)):
+                self._may_decide(session, manifest, decision)
+                approval = Approval(
+                    session=session, holder=self.name, manifest=manifest, decision=decision,  # type: ignore[arg-type]  # checked by pydantic
+                    reason=reason, at=int(self._clock()), **({} if chosen is None else chosen.stated),
+                )  # fmt: skip
+                await self._store_decision(session, approval, None if chosen is None else chosen.name, by)
         _log.info("decided", session=session, decision=decision, by=by)
         if decision == "veto":
             self.on_veto(session)
@@ -166,6 +173,14 @@ class Approvals:
             await self.deliver(session)
         except (Unavailable, NotAuthenticated) as error:
             _log.warning("decision not delivered yet", session=session, code=error.code)
+
+    def _is_decided(self, session: str, manifest: str, decision: str, dataset: str | None, reason: str) -> bool:
+        """Whether the newest stored decision is this one."""
+        state = self._ledger.state(session)
+        last = verify_decision(state, self.key)
+        if last is None or state.decision is None or (dataset or state.decision.dataset) != state.decision.dataset:
+            return False
+        return (last.manifest, last.decision, last.reason) == (manifest, decision, reason)
 
     def _may_decide(self, session: str, manifest: str, decision: str) -> None:
         state = self._ledger.state(session)

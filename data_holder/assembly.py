@@ -28,6 +28,7 @@ from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy
 from shared.service.evidence import EvidenceProvider, provider
 from shared.service.http import Peers
+from shared.service.idempotency import Replies
 from shared.service.signatures import KnownKey, SignedAuth
 from shared.service.store import Store
 
@@ -59,6 +60,7 @@ class Holder:
     orchestrator: OrchestratorLink
     gpu: LinkCounters
     peers: Peers
+    replies: Replies
 
 
 def lay_foundation(
@@ -112,7 +114,8 @@ def assemble(
         ledger=ledger, approvals=approvals, heads=heads, channels=channels, visits=visits, receipts=receipts, link=link,
         commitments=commitments, evidence=foundation.evidence, wait_s=settings.inbox_wait_s, stopping=stopping,
     )  # fmt: skip
-    return Holder(foundation, store, ledger, catalogue, approvals, visits, runner, link, gpu, peers)
+    replies = Replies(store, clock)
+    return Holder(foundation, store, ledger, catalogue, approvals, visits, runner, link, gpu, peers, replies)
 
 
 class _GpuLinks:

@@ -43,8 +43,15 @@ class Catalogue:
 
         await self._store.write(write)
 
-    async def add(self, name: str, path: Path, options: dict[str, Any]) -> dict[str, Any]:
-        """Raises: NotFound `data-not-found`; BadRequest for unknown options; Conflict `dataset-exists`."""
+    async def add(self, name: str, path: Path, options: dict[str, Any], *, keep_equal: bool = False) -> dict[str, Any]:
+        """Add a dataset; its row.
+
+        Args:
+            keep_equal: whether a dataset of this very name, path and options is taken for the one to be added.
+
+        Raises:
+            NotFound: `data-not-found`. BadRequest: unknown options. Conflict: `dataset-exists`.
+        """
         _options(options, None)
         if not await asyncio.to_thread(_exists, path):
             raise NotFound(f"{path} does not exist", code="data-not-found", remedy="Give a path this service can read")
@@ -52,8 +59,7 @@ class Catalogue:
             "name": name, "path": str(path), "options": json.dumps(options, sort_keys=True), "source": "api",
             "added_at": self._clock(),
         }  # fmt: skip
-        await self._store.write(lambda connection: rows.add_dataset(connection, row))
-        return row
+        return await self._store.write(lambda connection: rows.add_dataset(connection, row, keep_equal))
 
     async def inspect(self, name: str, program: ProgramManifest) -> InspectionReport:
         """Whether the dataset fits the program's record schema; findings name file, row and reason, never a value."""

@@ -1,10 +1,14 @@
 """The command line's front door: finds the noun's module, runs it, turns an error into one line and an exit code.
 
+A reader that goes away early (`gput … | head`) ends the command quietly with 141, as a shell reports a program that SIGPIPE ended. The
+signal itself stays ignored: a service's broken connection would raise it, too.
+
 Knows no command and imports none until it is asked for: `gput --help` must start in well under 0.3 s.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -25,11 +29,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 TRACEBACK = "GPUT_TRACEBACK"
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 INTERRUPTED = 130
+PIPE_CLOSED = 141
 
 EXIT_CODES = """\
 Exit codes: 0 done; 1 the job failed; 2 usage or input; 3 timed out; 4 refused by policy, signature or attestation;
-            5 internal error; 6 a service cannot be reached; 130 interrupted."""
+            5 internal error; 6 a service cannot be reached; 130 interrupted;
+            141 whoever read the output went away (`gput … | head`)."""
 
 EXAMPLES = """\
 Examples:
@@ -43,6 +50,20 @@ Examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the process's exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _outcome(words)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # None where the shell closed it (`>&-`)
+                stream.flush()  # what fails here can still be told; at the interpreter's exit it could not
+    except BrokenPipeError:
+        return _pipe_closed()
+    except OSError as error:
+        _let_go()
+        return _unwritable(error)
+    return code
+
+
+def _outcome(words: list[str]) -> int:
     if not words or words[0] in ("--help", "-h", "help"):
         print(_help())
         return 0
@@ -83,6 +104,8 @@ def _run(module: str, words: list[str]) -> int:
         print(f"gput: {explain(error)}", file=sys.stderr)
         return error.exit_code
     except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # typer and rich make an exit code 1 of it
+            raise stop.__context__ from None
         code = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
         if code == INTERRUPTED:
             print("gput: interrupted", file=sys.stderr)
@@ -91,9 +114,11 @@ def _run(module: str, words: list[str]) -> int:
         print("gput: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        return _pipe_closed()
+        raise
     except Exception as error:
         _trace()
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            return _unwritable(error)
         return _unexpected(error)
     return result if isinstance(result, int) else 0
 
@@ -112,10 +137,25 @@ def _unexpected(error: Exception) -> int:
     return 5
 
 
+def _unwritable(error: OSError) -> int:
+    """What was to be written does not fit on the disk, or cannot be written where the output goes."""
+    where = f" {error.filename}" if error.filename else " the output"
+    print(f"gput: cannot write{where}: {error.strerror}. [cannot-write]", file=sys.stderr)
+    return 2
+
+
 def _pipe_closed() -> int:
-    # The reader of our output went away (`gput … | head`): not an error, but Python's own flush at exit must not complain.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+    _let_go()
+    return PIPE_CLOSED
+
+
+def _let_go() -> None:
+    """What could not be written is given up, so that Python's own flush at exit does not complain of it."""
+    for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class AsyncClient:
         return await self._peer.post_json(
             "/v1/parties",
             {"name": name, "role": role, "public_key": public_key.hex()},
-            idempotency_key=f"enrol-{name}-{public_key.hex()[:16]}",
+            idempotency_key=f"enrol-{secrets.token_hex(16)}",
         )
 
     async def upload_program(self, archive: bytes) -> Any:
@@ -113,7 +113,10 @@ class AsyncClient:
         )
         path = f"/v1/sessions?gpu={gpu}" if gpu else "/v1/sessions"
         key = idempotency_key or f"submit-{secrets.token_hex(16)}"
-        return await self._peer.post_json(path, signed.model_dump(mode="json"), idempotency_key=key)
+        # Given weights are read and checked before the answer: as long as their upload may take.
+        return await self._peer.post_json(
+            path, signed.model_dump(mode="json"), idempotency_key=key, timeout_s=UPLOAD_TIMEOUT_S
+        )
 
     async def session(self, session: str, *, wait: float | None = None, version: int | None = None) -> Any:
         """One session; with `wait`, answers when its version exceeds `version` or the seconds ran out."""

@@ -70,7 +70,8 @@ def _table(rows: list[Mapping[str, Any]], columns: Sequence[str]) -> None:
     for row in rows:
         # In a table of fields and values the value's name stands in the row.
         table.add_row(*(_cell(row.get(column), str(row.get("field", column))) for column in columns))
-    Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False).print(table)
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    Console(width=None if terminal else 200, highlight=False, markup=False).print(table)
 
 
 def _cell(value: Any, name: str) -> str:

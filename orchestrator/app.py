@@ -33,13 +33,13 @@ from shared.errors import ConfigurationError, Unavailable
 from shared.names import Role
 from shared.service.app import create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
+from shared.service.cursors import Cursors
 from shared.service.evidence import EvidenceProvider, provider
 from shared.service.http import Peers
 from shared.service.idempotency import Replies
 from shared.service.journal import Journal
 from shared.service.logging import get_logger
 from shared.service.migrations import upgrade
-from shared.service.pagination import Cursors
 from shared.service.replay import ReplayWindow
 from shared.service.signatures import Caller, SignedAuth
 from shared.service.state import BearerResolver, service_state
@@ -117,7 +117,8 @@ async def _build(
     )  # fmt: skip
     replies = Replies(store, clock)
     await replies.open()
-    return Orchestrator(house, store, Supervisor(house), replies, Cursors(journal_key.reveal))
+    service_state(app).cursors = Cursors(journal_key.reveal)
+    return Orchestrator(house, store, Supervisor(house), replies)
 
 
 async def _derived(quoting: EvidenceProvider, label: str) -> Secret:

@@ -8,7 +8,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from types import TracebackType
+from typing import BinaryIO, Self
 
 from shared.errors import NotFound, Unavailable, VerificationFailed
 
@@ -69,6 +70,48 @@ def file_digest(path: Path, algorithm: str) -> str:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
+class CheckedFile:
+    """A file that is read once, from its beginning to its end; at the end it must have been the one of this SHA-256.
+
+    Args:
+        head: the file's first bytes, where they were read before: these count, and not what the disk shows now.
+    """
+
+    def __init__(self, path: Path, sha256: str, head: bytes = b"") -> None:
+        self._file = path.open("rb")
+        self._expected, self._hash = sha256, hashlib.sha256(head)
+        self._file.seek(len(head))
+
+    def read(self, count: int) -> bytes:
+        """The next bytes: `count` of them unless the file ends, none at its end."""
+        data = self._file.read(count)
+        self._hash.update(data)
+        return data
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close it; on the usual way out, after the rest was read, too.
+
+        Raises:
+            VerificationFailed: it was another file (code `stored-file-changed`).
+        """
+        try:
+            while kind is None and self.read(PIECE):
+                pass
+        finally:
+            self._file.close()
+        if kind is None and self._hash.hexdigest() != self._expected:
+            raise _changed(self._expected, self._hash.hexdigest())
+
+
+def _changed(expected: str, got: str) -> VerificationFailed:
+    return VerificationFailed(
+        "A stored file was changed on disk", code="stored-file-changed", expected=expected, got=got
+    )
+
+
 class DigestStore:
     """A folder of files named by the digest of their bytes; the name is believed only after it was computed again."""
 
@@ -109,12 +152,15 @@ class DigestStore:
         Raises:
             NotFound: no such file. VerificationFailed: somebody changed it on disk (code `stored-file-changed`).
         """
+        path = self.find(digest)
+        got = file_digest(path, self._algorithm)
+        if got != digest:
+            raise _changed(digest, got)
+        return path
+
+    def find(self, digest: str) -> Path:
+        """The file, unverified: for whoever checks what it reads (`CheckedFile`). Raises: NotFound."""
         path = self.path(digest)
         if not path.is_file():
             raise NotFound(f"No stored file has the digest {digest}", code="file-not-found", remedy="Upload it first.")
-        got = file_digest(path, self._algorithm)
-        if got != digest:
-            raise VerificationFailed(
-                "A stored file was changed on disk", code="stored-file-changed", expected=digest, got=got
-            )
         return path

@@ -136,7 +136,7 @@ class Library:
         weights, validation = await self._store.read(lambda c: (_sizes(c, "weights"), _sizes(c, "validation")))
         return Known(
             programs=programs,
-            weights={d: partial(self.files["weights"].open, d) for d in wanted if d is not None and d in weights},
+            weights={d: partial(self.files["weights"].find, d) for d in wanted if d is not None and d in weights},
             validation=validation,
             parties=await self._store.read(_holders),
             gpus=gpus,

@@ -13,9 +13,11 @@ from data_holder.api import datasets, records, requests
 from data_holder.assembly import Holder, LinkCollector, assemble, lay_foundation
 from data_holder.channel import Verifier
 from data_holder.settings import HolderSettings
+from shared.canonical import sha256
 from shared.errors import GputError, Unavailable
 from shared.service.app import create_service_app, service_state
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
+from shared.service.cursors import Cursors
 from shared.service.evidence import EvidenceProvider
 from shared.service.http import Peers
 from shared.service.logging import get_logger
@@ -54,6 +56,8 @@ def create_app(
         replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy,
     )  # fmt: skip
     state = service_state(app)
+    # Under a key that only this identity can make, so that cursors outlive a restart.
+    state.cursors = Cursors(lambda: sha256(foundation.key.sign("gput/cursor-key", b"")))
     holder = assemble(foundation, store, peers or Peers(entropy=entropy), state.stopping, clock=clock, entropy=entropy)
     engine.holder = app.state.holder = holder
     state.registry.register(LinkCollector(holder))
@@ -74,6 +78,7 @@ class _Engine:
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         """Run the holder; at the end wait for what is in flight and close the links."""
         await self.holder.catalogue.open()
+        await self.holder.replies.open()
         self._running = asyncio.create_task(_run(self.holder))
         try:
             yield

@@ -6,10 +6,11 @@ reads. For callers from elsewhere there are signed requests (RFC 9421).
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Response
 
 from data_holder.assembly import Holder
 from shared.errors import NotAuthenticated, NotPermitted
@@ -23,6 +24,7 @@ class Operator:
 
     name: str
     may_write: bool
+    credential: str  # what let it in: a token's role, or the fingerprint of the key that signed
 
 
 def holder_of(request: Request) -> Holder:
@@ -42,9 +44,9 @@ async def reader(request: Request) -> Operator:
                 remedy="Read it from operator.token or auditor.token in the holder's data_dir",
             )  # fmt: skip
         request.scope["gput.caller"] = role.value
-        return Operator(role.value, role is Role.HOLDER)
+        return Operator(role.value, role is Role.HOLDER, f"token:{role.value}")
     caller = await signed_caller(request)
-    return Operator(caller.name, Role.HOLDER in caller.roles)
+    return Operator(caller.name, Role.HOLDER in caller.roles, caller.fingerprint)
 
 
 async def writer(operator: Annotated[Operator, Depends(reader)]) -> Operator:
@@ -59,3 +61,17 @@ async def writer(operator: Annotated[Operator, Depends(reader)]) -> Operator:
 Reader = Annotated[Operator, Depends(reader)]
 Writer = Annotated[Operator, Depends(writer)]
 HolderDep = Annotated[Holder, Depends(holder_of)]
+
+
+class _Once:
+    """A request whose repetition under the same Idempotency-Key is answered as the first time."""
+
+    def __init__(self, request: Request, operator: Reader, holder: HolderDep) -> None:
+        self._request, self._operator, self._replies = request, operator, holder.replies
+
+    async def __call__(self, act: Callable[[bool], Awaitable[Response]]) -> Response:
+        """`act`, told whether the request has a key, or its stored answer. Raises: as `Replies.once`."""
+        return await self._replies.once_if_keyed(self._request, self._operator.credential, act)
+
+
+Once = Annotated[_Once, Depends()]

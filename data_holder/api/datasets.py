@@ -7,31 +7,36 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
 
-from data_holder.api.access import HolderDep, Reader, Writer
+from data_holder.api.access import HolderDep, Once, Reader, Writer
 from data_holder.api.models import DatasetBody, DatasetPath, DatasetView, Page, SessionBody
-from data_holder.api.paging import CursorsDep
 from data_holder.tables import rows
-from shared.service.pagination import CursorParam, Limit
+from shared.service.idempotency import KEY_HONOURED
+from shared.service.pagination import Paging
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
 
 @router.get("", summary="Datasets this holder knows")
-async def list_datasets(
-    _: Reader, holder: HolderDep, cursors: CursorsDep, cursor: CursorParam = None, limit: Limit = 50
-) -> Page[DatasetView]:
-    after = cursors.text("datasets", cursor)
-    found = await holder.store.read(lambda connection: rows.datasets(connection, after, limit + 1))
-    following = cursors.encode("datasets", found[limit - 1]["name"]) if len(found) > limit else None
-    return Page(items=[_view(row) for row in found[:limit]], next=following)
+async def list_datasets(_: Reader, holder: HolderDep, paging: Paging) -> Page[DatasetView]:
+    listing = paging.of("datasets")
+    found = await holder.store.read(lambda connection: rows.datasets(connection, listing.after, listing.ask))
+    items = [_view(row) for row in listing.cut(found, lambda row: row["name"])]
+    return Page(items=items, next=listing.next)
 
 
-@router.post("", status_code=201, summary="Add a dataset by path")
-async def add_dataset(body: DatasetBody, response: Response, _: Writer, holder: HolderDep) -> DatasetView:
-    row = await holder.catalogue.add(body.name, Path(body.path), body.options.model_dump(exclude_unset=True))
-    response.headers["location"] = f"/v1/datasets/{body.name}"
-    return _view(row)
+@router.post(
+    "", status_code=201, summary="Add a dataset by path", response_model=DatasetView, openapi_extra=KEY_HONOURED
+)
+async def add_dataset(body: DatasetBody, _: Writer, holder: HolderDep, once: Once) -> Response:
+    async def act(keyed: bool) -> Response:
+        options = body.options.model_dump(exclude_unset=True)
+        row = await holder.catalogue.add(body.name, Path(body.path), options, keep_equal=keyed)
+        headers = {"location": f"/v1/datasets/{body.name}"}
+        return JSONResponse(_view(row).model_dump(mode="json"), status_code=201, headers=headers)
+
+    return await once(act)
 
 
 @router.get("/{name}", summary="One dataset")

@@ -21,10 +21,9 @@ from data_holder.api.models import (
     VisitPath,
     VisitView,
 )
-from data_holder.api.paging import CursorsDep
 from data_holder.receipts import explain
 from data_holder.tables import rows
-from shared.service.pagination import CursorParam, Limit
+from shared.service.pagination import Paging
 
 router = APIRouter(prefix="/v1", tags=["records"])
 SessionQuery = Annotated[str | None, Query(pattern=r"^s_[0-9a-z]{16}$")]
@@ -41,16 +40,11 @@ async def identity(_: Reader, holder: HolderDep) -> Identity:
 
 
 @router.get("/visits", summary="Attempts of visits, oldest first within a session")
-async def list_visits(
-    _: Reader, holder: HolderDep, cursors: CursorsDep, session: SessionQuery = None, cursor: CursorParam = None,
-    limit: Limit = 50,
-) -> Page[VisitView]:  # fmt: skip
-    scope = f"visits:{session or ''}"
-    after = cursors.pair(scope, cursor)
-    found = await holder.store.read(lambda connection: rows.visits(connection, session, after, limit + 1))
-    last = found[limit - 1] if len(found) > limit else None
-    following = cursors.encode_pair(scope, last["session"], last["epoch"]) if last else None
-    return Page(items=[VisitView(**rows.visit_row(row)) for row in found[:limit]], next=following)
+async def list_visits(_: Reader, holder: HolderDep, paging: Paging, session: SessionQuery = None) -> Page[VisitView]:
+    listing = paging.of(f"visits/{session}")
+    found = await holder.store.read(lambda connection: rows.visits(connection, session, listing.after, listing.ask))
+    shown = listing.cut(found, lambda row: [row["session"], row["epoch"]])
+    return Page(items=[VisitView(**rows.visit_row(row)) for row in shown], next=listing.next)
 
 
 @router.get("/visits/{visit}", summary="One visit with all its attempts")
@@ -62,15 +56,12 @@ async def show_visit(visit: VisitPath, _: Reader, holder: HolderDep) -> VisitDet
 
 @router.get("/receipts", summary="Receipts of this holder's visits, with every check")
 async def list_receipts(
-    _: Reader, holder: HolderDep, cursors: CursorsDep, session: SessionQuery = None, cursor: CursorParam = None,
-    limit: Limit = 50,
-) -> Page[ReceiptView]:  # fmt: skip
-    scope = f"receipts:{session or ''}"
-    after = cursors.pair(scope, cursor)
-    found = await holder.store.read(lambda connection: rows.receipts(connection, session, after, limit + 1))
-    last = found[limit - 1] if len(found) > limit else None
-    following = cursors.encode_pair(scope, last["session"], last["index"]) if last else None
-    return Page(items=[ReceiptView(**_receipt(row)) for row in found[:limit]], next=following)
+    _: Reader, holder: HolderDep, paging: Paging, session: SessionQuery = None
+) -> Page[ReceiptView]:
+    listing = paging.of(f"receipts/{session}")
+    found = await holder.store.read(lambda connection: rows.receipts(connection, session, listing.after, listing.ask))
+    shown = listing.cut(found, lambda row: [row["session"], row["index"]])
+    return Page(items=[ReceiptView(**_receipt(row)) for row in shown], next=listing.next)
 
 
 @router.get("/receipts/{session}/{index}", summary="One receipt: its bytes and what they say")

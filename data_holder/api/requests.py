@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import JSONResponse
 
-from data_holder.api.access import HolderDep, Reader, Writer
+from data_holder.api.access import HolderDep, Once, Reader, Writer
 from data_holder.api.models import (
     ApproveBody,
     CheckResult,
@@ -20,7 +21,6 @@ from data_holder.api.models import (
     SessionBody,
     SessionPath,
 )
-from data_holder.api.paging import CursorsDep
 from data_holder.assembly import Holder
 from data_holder.policy import allowed
 from data_holder.requests import verify_manifest, verify_program
@@ -28,21 +28,20 @@ from data_holder.tables import rows
 from shared.canonical import json_value
 from shared.claims.program import ProgramManifest
 from shared.errors import Conflict
-from shared.service.pagination import CursorParam, Limit
+from shared.service.idempotency import KEY_HONOURED
+from shared.service.pagination import Paging
 
 router = APIRouter(prefix="/v1", tags=["approvals"])
 
 
 @router.get("/requests", summary="Sessions that ask this holder")
 async def list_requests(
-    _: Reader, holder: HolderDep, cursors: CursorsDep, state: Annotated[RequestState | None, Query()] = None,
-    cursor: CursorParam = None, limit: Limit = 50,
-) -> Page[RequestView]:  # fmt: skip
-    scope = f"requests:{state or ''}"
-    after = cursors.text(scope, cursor)
-    found = await holder.store.read(lambda connection: rows.requests(connection, state, after, limit + 1))
-    following = cursors.encode(scope, found[limit - 1]["session"]) if len(found) > limit else None
-    return Page(items=[RequestView(**_view(row)) for row in found[:limit]], next=following)
+    _: Reader, holder: HolderDep, paging: Paging, state: Annotated[RequestState | None, Query()] = None
+) -> Page[RequestView]:
+    listing = paging.of(f"requests/{state}")
+    found = await holder.store.read(lambda connection: rows.requests(connection, state, listing.after, listing.ask))
+    shown = listing.cut(found, lambda row: row["session"])
+    return Page(items=[RequestView(**_view(row)) for row in shown], next=listing.next)
 
 
 @router.get("/requests/{session}", summary="One request in full: manifest, program, policy findings")
@@ -50,24 +49,40 @@ async def show_request(session: SessionPath, _: Reader, holder: HolderDep) -> Re
     return await _detail(holder, session)
 
 
-@router.post("/requests/{session}/approve", summary="Approve the manifest shown, with one of this holder's datasets")
-async def approve(session: SessionPath, body: ApproveBody, _: Writer, holder: HolderDep) -> RequestDetail:
-    await holder.approvals.decide(
-        session, body.manifest, "approve", dataset=body.dataset, reason=body.reason, by="operator"
-    )
-    return await _detail(holder, session)
+async def _decided(holder: Holder, once: Once, session: str, verb: str, body: ApproveBody | RefuseBody) -> Response:
+    dataset = body.dataset if isinstance(body, ApproveBody) else None
+
+    async def act(keyed: bool) -> Response:
+        await holder.approvals.decide(
+            session, body.manifest, verb, dataset=dataset, reason=body.reason, by="operator", keep_equal=keyed
+        )
+        return JSONResponse((await _detail(holder, session)).model_dump(mode="json"))
+
+    return await once(act)
 
 
-@router.post("/requests/{session}/refuse", summary="Refuse the manifest shown")
-async def refuse(session: SessionPath, body: RefuseBody, _: Writer, holder: HolderDep) -> RequestDetail:
-    await holder.approvals.decide(session, body.manifest, "refuse", dataset=None, reason=body.reason, by="operator")
-    return await _detail(holder, session)
+@router.post(
+    "/requests/{session}/approve", summary="Approve the manifest shown, with one of this holder's datasets",
+    response_model=RequestDetail, openapi_extra=KEY_HONOURED,
+)  # fmt: skip
+async def approve(session: SessionPath, body: ApproveBody, _: Writer, holder: HolderDep, once: Once) -> Response:
+    return await _decided(holder, once, session, "approve", body)
 
 
-@router.post("/requests/{session}/veto", summary="Withdraw an approval: no visit follows, a running one is recalled")
-async def veto(session: SessionPath, body: RefuseBody, _: Writer, holder: HolderDep) -> RequestDetail:
-    await holder.approvals.decide(session, body.manifest, "veto", dataset=None, reason=body.reason, by="operator")
-    return await _detail(holder, session)
+@router.post(
+    "/requests/{session}/refuse", summary="Refuse the manifest shown", response_model=RequestDetail,
+    openapi_extra=KEY_HONOURED,
+)  # fmt: skip
+async def refuse(session: SessionPath, body: RefuseBody, _: Writer, holder: HolderDep, once: Once) -> Response:
+    return await _decided(holder, once, session, "refuse", body)
+
+
+@router.post(
+    "/requests/{session}/veto", summary="Withdraw an approval: no visit follows, a running one is recalled",
+    response_model=RequestDetail, openapi_extra=KEY_HONOURED,
+)  # fmt: skip
+async def veto(session: SessionPath, body: RefuseBody, _: Writer, holder: HolderDep, once: Once) -> Response:
+    return await _decided(holder, once, session, "veto", body)
 
 
 @router.get("/policy", summary="The local policy as loaded")

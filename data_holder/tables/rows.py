@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Table, and_, delete, insert, or_, select, update
@@ -38,15 +38,18 @@ def dataset(connection: Connection, name: str) -> Row:
     return _one(connection, select(DATASETS).where(DATASETS.c.name == name), f"dataset {name!r}")
 
 
-def add_dataset(connection: Connection, row: Row) -> None:
-    """Raises: Conflict `dataset-exists`."""
-    if connection.execute(select(DATASETS.c.name).where(DATASETS.c.name == row["name"])).first():
+def add_dataset(connection: Connection, row: Row, keep_equal: bool) -> Row:
+    """The row that is there now: the new one, or with `keep_equal` one that differs in its date only. Raises: Conflict `dataset-exists`."""
+    for old in _all(connection, select(DATASETS).where(DATASETS.c.name == row["name"])):
+        if keep_equal and {**old, "added_at": 0} == {**row, "added_at": 0}:
+            return old
         raise Conflict(
             f"dataset {row['name']!r} exists already",
             code="dataset-exists",
             remedy="Remove it first or use another name",
         )
     connection.execute(insert(DATASETS).values(**row))
+    return row
 
 
 def remove_dataset(connection: Connection, name: str) -> None:
@@ -73,7 +76,7 @@ def request(connection: Connection, session: str) -> Row:
     return _one(connection, select(REQUESTS).where(REQUESTS.c.session == session), f"session {session!r}")
 
 
-def visits(connection: Connection, session: str | None, after: tuple[str, int] | None, limit: int) -> list[Row]:
+def visits(connection: Connection, session: str | None, after: Sequence[Any] | None, limit: int) -> list[Row]:
     """Attempts by (session, epoch)."""
     query = select(VISITS).order_by(VISITS.c.session, VISITS.c.epoch).limit(limit)
     if session:
@@ -92,7 +95,7 @@ def attempts(connection: Connection, visit: str) -> list[Row]:
     return found
 
 
-def receipts(connection: Connection, session: str | None, after: tuple[str, int] | None, limit: int) -> list[Row]:
+def receipts(connection: Connection, session: str | None, after: Sequence[Any] | None, limit: int) -> list[Row]:
     """Receipts by (session, leaf index)."""
     query = select(RECEIPTS).order_by(RECEIPTS.c.session, RECEIPTS.c.index).limit(limit)
     if session:

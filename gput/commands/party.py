@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,10 +11,10 @@ from typing import Annotated, Any
 import httpx2
 import typer
 
-from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect, writable
+from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect, place_for
 from gput.output import Format, emit, say, show
 from shared.crypto.signing import PartyKey, load_public
-from shared.errors import BadRequest
+from shared.errors import BadRequest, Conflict
 from shared.service.http import Peers
 
 app = typer.Typer(
@@ -30,19 +31,31 @@ Session = Annotated[str, typer.Argument(help="session id (s_…)")]
 Read = Annotated[str, typer.Option(help="the manifest digest you read, hex")]
 DECISION = ("session", "manifest", "state", "dataset", "reason", "decided_at", "decided_by", "delivered", "waiting_for")
 HOLDER_TIMEOUT_S = 30.0
+PUBLIC = ".pub"
 
 
 @app.command()
 def init(output: Annotated[Path, typer.Argument(help="new private key file")]) -> None:
-    """Make a key (never overwrites one) and print its fingerprint.
+    """Make a key (never overwrites one) and print its fingerprint. Its public half goes beside it, as NAME.pub.
 
-    Example:  gput party init owner.pem
+    A folder that is missing is made, open to you alone (0700).
+
+    Example:  gput party init keys/owner.pem
     """
-    writable(output.absolute().parent)
+    if output.suffix == PUBLIC:
+        raise BadRequest(
+            f"{output} is a name for the public half",
+            code="bad-name",
+            remedy=f"Name the private key {output.stem}.pem.",
+        )
+    place_for(output, 0o700)
+    public = output.with_suffix(PUBLIC)
+    if public.exists():
+        raise Conflict(f"{public} exists already and is kept", code="key-exists", remedy="Choose another name.")
     key = PartyKey.generate()
     key.save(output)
-    output.with_suffix(".pub").write_bytes(key.public_pem)
-    say(f"wrote {output} (keep it secret) and {output.with_suffix('.pub')}")
+    public.write_bytes(key.public_pem)
+    say(f"wrote {output} (keep it secret) and {public}")
     print(key.fingerprint)
 
 
@@ -75,7 +88,7 @@ def requests(holder_url: HolderUrl, token: Token, fmt: FormatOption = Format.TAB
     """Sessions that ask to train on your data."""
     rows, cursor = [], None
     while True:
-        page = _holder("GET", f"requests?cursor={cursor}" if cursor else "requests", holder_url, token)
+        page = _holder("GET", f"requests?after={cursor}" if cursor else "requests", holder_url, token)
         rows += page["items"]
         cursor = page["next"]
         if cursor is None:
@@ -154,6 +167,9 @@ def _holder(method: str, path: str, url: str, token: Path, body: Any = None) -> 
     async def call() -> Any:
         async with Peers(timeout_s=HOLDER_TIMEOUT_S) as peers:
             peer = peers.peer(url, "holder service", auth=_Bearer(token))
-            return await (peer.get_json(f"/v1/{path}") if method == "GET" else peer.post_json(f"/v1/{path}", body))
+            if method == "GET":
+                return await peer.get_json(f"/v1/{path}")
+            # With a key the call may be repeated when its connection breaks: the holder decides once.
+            return await peer.post_json(f"/v1/{path}", body, idempotency_key=f"decide-{secrets.token_hex(16)}")
 
     return asyncio.run(call())

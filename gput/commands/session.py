@@ -11,7 +11,7 @@ import typer
 from pydantic import ValidationError
 
 from gput.client import AsyncClient
-from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect, writable
+from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect, place_for, writable
 from gput.output import Format, emit, say, show
 from shared.claims.manifest import parse_manifest
 from shared.errors import BadRequest, InvalidManifest, JobFailed, TimedOut
@@ -150,9 +150,7 @@ def export(
     output: Annotated[Path, typer.Option("-o", "--output")] = Path("model.safetensors"),
 ) -> None:
     """Fetch the finished model, as its output policy allows."""
-    writable(output.absolute().parent)
-    if output.is_dir():
-        raise BadRequest(f"{output} is a folder", code="cannot-write", remedy="Name a file with -o.")
+    place_for(output)
     connect(url, key, lambda client: client.model(session, output))
     say(f"wrote {output}")
 

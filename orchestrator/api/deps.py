@@ -1,11 +1,12 @@
-"""What routes reach for: the parts of the running orchestrator, the caller, pages. Knows no route."""
+"""What routes reach for: the parts of the running orchestrator, and the caller. Knows no route."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import Body, Depends, Query, Request
+from fastapi import Body, Depends, Request, Response
 
 from orchestrator.api import examples as ex
 from orchestrator.library import Library
@@ -17,7 +18,6 @@ from shared.errors import NotPermitted
 from shared.names import Role
 from shared.service.callers import require, signed_caller
 from shared.service.idempotency import Replies
-from shared.service.pagination import Cursors
 from shared.service.signatures import Caller
 from shared.service.store import Store
 from shared.wire.visit import Signed
@@ -31,7 +31,6 @@ class Orchestrator:
     store: Store
     supervisor: Supervisor
     replies: Replies
-    cursors: Cursors
     # Bytes of finished models that holders fetched from this process, by session (law L9: zero unless the output policy says so).
     model_to_holders: dict[str, int] = field(default_factory=dict)
 
@@ -57,19 +56,20 @@ Anybody = Annotated[Caller, Depends(signed_caller)]
 Owner = Annotated[Caller, Depends(require(Role.OWNER))]
 Holder = Annotated[Caller, Depends(require(Role.HOLDER))]
 SignedBody = Annotated[Signed, Body(examples=[ex.SIGNED])]
-After = Annotated[str | None, Query(max_length=1024, description="Cursor: the `next` of the page before.")]
-PageSize = Annotated[int, Query(ge=1, le=200, description="Entries per page.")]
 
 
-def page(parts: Orchestrator, scope: str, items: list[Any], limit: int, last: str | int | None) -> dict[str, Any]:
-    """A page of a list; `last` is the position of its last item."""
-    following = parts.cursors.encode(scope, last) if len(items) == limit and last is not None else None
-    return {"items": items, "next": following}
+class _Once:
+    """A request whose repetition under the same Idempotency-Key is answered as the first time."""
+
+    def __init__(self, request: Request, caller: Anybody, parts: Parts) -> None:
+        self._request, self._caller, self._replies = request, caller, parts.replies
+
+    async def __call__(self, act: Callable[[], Awaitable[Response]]) -> Response:
+        """`act`, or its stored answer; every act here finds by itself what it had done before a crash. Raises: as `Replies.once`."""
+        return await self._replies.once_if_keyed(self._request, self._caller.fingerprint, lambda _keyed: act())
 
 
-def position(parts: Orchestrator, scope: str, after: str | None) -> Any:
-    """Where a page begins. Raises: BadRequest."""
-    return parts.cursors.decode(scope, after)
+Once = Annotated[_Once, Depends()]
 
 
 async def visible(parts: Orchestrator, caller: Caller, session: str) -> Book:
@@ -80,7 +80,7 @@ async def visible(parts: Orchestrator, caller: Caller, session: str) -> Book:
     """
     book = await parts.catalogue.open(session)
     if not caller.roles & {Role.OWNER, Role.AUDITOR} and caller.name not in {
-        entry.holder for entry in book.state.manifest.roster
+        entry.holder for entry in book.durable.manifest.roster
     }:
         raise NotPermitted("This session does not concern you", code="not-in-roster")
     return book

@@ -1,4 +1,4 @@
-"""Server-sent events of a session: the journal's facts, and losses while they come. Knows no GPU.
+"""Server-sent events of a session: the journal's facts once they are durable, and losses while they come. Knows no GPU.
 
 Event ids are `journal seq × SPREAD + n`: n = 0 for the fact itself, 1… for losses that came after it and before the next fact. So
 ids grow, and a reader that comes back with Last-Event-ID misses no fact; losses of the past are in `GET …/losses`.
@@ -42,19 +42,20 @@ def _event(session: str, row: Any) -> Event:
     return Event(row.seq * SPREAD, machine, data)
 
 
-def _facts(connection: Connection, session: str, after: int) -> list[Event]:
-    statement = (
-        select(JOURNAL).where(JOURNAL.c.stream == session, JOURNAL.c.seq > after).order_by(JOURNAL.c.seq).limit(BATCH)
-    )
+def _facts(connection: Connection, session: str, after: int, last: int) -> list[Event]:
+    wanted = (JOURNAL.c.stream == session) & (JOURNAL.c.seq > after) & (JOURNAL.c.seq <= last)
+    statement = select(JOURNAL).where(wanted).order_by(JOURNAL.c.seq).limit(BATCH)
     return [_event(session, row) for row in connection.execute(statement)]
 
 
 class _Source:
     def __init__(self, parts: Orchestrator, caller: Caller, book: Book) -> None:
-        self._parts, self._caller, self._session = parts, caller, book.state.id
+        self._parts, self._caller, self._session = parts, caller, book.durable.id
 
     async def __call__(self, after: int) -> Sequence[Event]:
-        facts = await self._parts.store.read(lambda c: _facts(c, self._session, after // SPREAD))
+        # Never beyond what the session's page shows: whoever hears of a fact and then looks must find it there.
+        last = (await self._parts.catalogue.open(self._session)).durable.seq
+        facts = await self._parts.store.read(lambda c: _facts(c, self._session, after // SPREAD, last))
         return facts or self._losses(after)
 
     def _losses(self, after: int) -> list[Event]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Query, Response
+from fastapi.responses import JSONResponse
 
 from orchestrator.api import examples as ex
-from orchestrator.api.deps import Holder, Orchestrator, Parts, SignedBody, party_key, visible
+from orchestrator.api.deps import Holder, Once, Orchestrator, Parts, SignedBody, party_key, visible
 from orchestrator.api.visits import visit_row
 from orchestrator.holders.arrivals import Word
 from orchestrator.sessions.book import Book
@@ -15,15 +16,8 @@ from orchestrator.sessions.catalogue import signed_manifest
 from orchestrator.sessions.state import SessionState
 from shared.errors import BadRequest, Conflict, NotPermitted
 from shared.names import SessionPhase
-from shared.wire.visit import (
-    ChannelOffer,
-    ChannelProof,
-    ChannelRequest,
-    ChannelState,
-    Inbox,
-    VisitRefusal,
-    VisitReport,
-)
+from shared.service.idempotency import KEY_HONOURED
+from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, Inbox, VisitRefusal, VisitReport
 
 router = APIRouter(tags=["for holders"])
 ChannelRequestBody = Annotated[ChannelRequest, Body(examples=[ex.CHANNEL_REQUEST])]
@@ -47,7 +41,7 @@ async def _standing(parts: Orchestrator, holder: str) -> list[dict[str, Any]]:
     """What still matters to a holder that comes from before this process's start."""
     items: list[dict[str, Any]] = []
     for book in await parts.catalogue.live():
-        if holder in {entry.holder for entry in book.state.manifest.roster}:
+        if holder in {entry.holder for entry in book.durable.manifest.roster}:
             items.extend(await _wanted(parts, book, holder))
     for row in await parts.catalogue.recently_ended(limit=50):
         if holder in {entry["holder"] for entry in row["summary"]["holders"]}:
@@ -56,7 +50,7 @@ async def _standing(parts: Orchestrator, holder: str) -> list[dict[str, Any]]:
 
 
 async def _wanted(parts: Orchestrator, book: Book, holder: str) -> list[dict[str, Any]]:
-    state: SessionState = book.state
+    state: SessionState = book.durable
     if holder not in state.decisions:
         manifest = signed_manifest(await parts.catalogue.row(state.id)).document
         return [{"kind": "approval_wanted", "session": state.id, "manifest": manifest}]
@@ -88,19 +82,23 @@ async def state_head(session: str, body: SignedBody, caller: Holder, parts: Part
 
 
 @router.post(
-    "/v1/sessions/{session}/channels", summary="Attest the orchestrator", status_code=201,
-    responses=ex.shows({"channel": ex.C, "runtime_data": ex.B64, "evidence": {}, "gpu_evidence": {}}, 201),
+    "/v1/sessions/{session}/channels", summary="Attest the orchestrator", status_code=201, openapi_extra=KEY_HONOURED,
+    response_model=ChannelOffer, responses=ex.shows({"channel": ex.C, "runtime_data": ex.B64, "evidence": {}, "gpu_evidence": {}}, 201),
 )  # fmt: skip
-async def ask_channel(session: str, body: ChannelRequestBody, caller: Holder, parts: Parts) -> ChannelOffer:
-    await visible(parts, caller, session)
-    channels = parts.supervisor.channels(session)
-    runner = parts.supervisor.runner(session)
-    if runner is not None:
-        # A new channel means new one-time keys: what is away to this holder could never be opened.
-        runner.recall_current(f"{caller.name} opened a new channel", caller.name)
-    channels.close(caller.name)
-    parts.house.inboxes.withdraw(caller.name, session, ("channel_wanted",))
-    return await channels.offer(caller.name, body)
+async def ask_channel(session: str, body: ChannelRequestBody, caller: Holder, parts: Parts, once: Once) -> Response:
+    async def act() -> Response:
+        await visible(parts, caller, session)
+        channels = parts.supervisor.channels(session)
+        runner = parts.supervisor.runner(session)
+        if runner is not None:
+            # A new channel means new one-time keys: what is away to this holder could never be opened.
+            runner.recall_current(f"{caller.name} opened a new channel", caller.name)
+        channels.close(caller.name)
+        parts.house.inboxes.withdraw(caller.name, session, ("channel_wanted",))
+        offer = await channels.offer(caller.name, body)
+        return JSONResponse(offer.model_dump(mode="json"), status_code=201)
+
+    return await once(act)
 
 
 @router.put(

@@ -8,13 +8,14 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.responses import JSONResponse
 
 from orchestrator.api import examples as ex
-from orchestrator.api.deps import After, Anybody, Orchestrator, PageSize, Parts, page, position
+from orchestrator.api.deps import Anybody, Orchestrator, Parts
 from orchestrator.tables import FILES, PROGRAMS
 from shared.claims.archive import MAX_ARCHIVE_BYTES
 from shared.claims.program import HexSha256, HexSha384
 from shared.errors import NotFound
 from shared.names import Role
 from shared.service.callers import SignedStream, require_stream
+from shared.service.pagination import Paging
 
 router = APIRouter(tags=["programs and data"])
 Upload = Annotated[SignedStream, Depends(require_stream(Role.OWNER))]
@@ -50,9 +51,10 @@ def _spool(parts: Orchestrator) -> Any:
 
 
 @router.get("/v1/programs", summary="Stored programs", responses=ex.shows(ex.listed(ex.PROGRAM)))
-async def programs(caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 50) -> dict[str, Any]:
-    rows = await parts.library.page(PROGRAMS, "digest", position(parts, "programs", after), limit)
-    return page(parts, "programs", [row["summary"] for row in rows], limit, rows[-1]["digest"] if rows else None)
+async def programs(caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
+    listing = paging.of("programs")
+    found = await parts.library.page(PROGRAMS, "digest", listing.after, listing.ask)
+    return listing.page([row["summary"] for row in listing.cut(found, lambda row: row["digest"])])
 
 
 @router.get("/v1/programs/{digest}", summary="One program", responses=ex.shows(ex.PROGRAM))
@@ -86,10 +88,10 @@ def _routes(path: str, kind: Literal["weights", "validation"], what: str) -> Non
         return JSONResponse(view, status_code=201 if created else 200)
 
     @router.get(f"/v1/{path}", summary=f"Stored {what}", name=f"list_{kind}", responses=ex.shows(ex.listed(ex.FILE)))
-    async def listing(caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 50) -> dict[str, Any]:
-        rows = await parts.library.page(FILES, "digest", position(parts, path, after), limit, kind=kind)
-        items = [_file(row) for row in rows]
-        return page(parts, path, items, limit, rows[-1]["digest"] if rows else None)
+    async def files(caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
+        listing = paging.of(path)
+        found = await parts.library.page(FILES, "digest", listing.after, listing.ask, kind=kind)
+        return listing.page([_file(row) for row in listing.cut(found, lambda row: row["digest"])])
 
     @router.get(
         f"/v1/{path}/{{digest}}", summary=f"One entry of {what}", name=f"get_{kind}", responses=ex.shows(ex.FILE)

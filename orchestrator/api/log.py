@@ -9,11 +9,12 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import select
 
 from orchestrator.api import examples as ex
-from orchestrator.api.deps import After, Anybody, Orchestrator, PageSize, Parts, page, position, visible
+from orchestrator.api.deps import Anybody, Orchestrator, Parts, visible
 from orchestrator.ledger.log import read_head
 from orchestrator.tables import CHANNELS, LEAVES
 from shared.canonical import cbor_value
 from shared.errors import BadRequest, NotFound
+from shared.service.pagination import Paging
 
 router = APIRouter(tags=["receipts and log"])
 Index = Annotated[int, Query(ge=0, le=2**53)]
@@ -39,15 +40,11 @@ def receipt_view(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @router.get("/v1/sessions/{session}/receipts", summary="Receipts", responses=ex.shows(ex.listed(ex.RECEIPT)))
-async def receipts(
-    session: str, caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 50
-) -> dict[str, Any]:
+async def receipts(session: str, caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
     await visible(parts, caller, session)
-    scope = f"receipts/{session}"
-    rows = await parts.library.page(
-        LEAVES, "idx", position(parts, scope, after), limit, session=session, kind="receipt"
-    )
-    return page(parts, scope, [receipt_view(row) for row in rows], limit, rows[-1]["idx"] if rows else None)
+    listing = paging.of(f"receipts/{session}")
+    found = await parts.library.page(LEAVES, "idx", listing.after, listing.ask, session=session, kind="receipt")
+    return listing.page([receipt_view(row) for row in listing.cut(found, lambda row: row["idx"])])
 
 
 async def _receipt(parts: Orchestrator, session: str, index: int) -> dict[str, Any]:
@@ -94,14 +91,14 @@ async def head(session: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
 
 
 @router.get("/v1/sessions/{session}/log/leaves", summary="Leaves of the log", responses=ex.shows(ex.listed(ex.LEAF)))
-async def leaves(
-    session: str, caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 50
-) -> dict[str, Any]:
+async def leaves(session: str, caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
     await visible(parts, caller, session)
-    scope = f"leaves/{session}"
-    rows = await parts.library.page(LEAVES, "idx", position(parts, scope, after), limit, session=session)
-    items = [{"index": r["idx"], "kind": r["kind"], "leaf": b64encode(r["leaf"]).decode()} for r in rows]
-    return page(parts, scope, items, limit, rows[-1]["idx"] if rows else None)
+    listing = paging.of(f"leaves/{session}")
+    found = await parts.library.page(LEAVES, "idx", listing.after, listing.ask, session=session)
+    return listing.page([
+        {"index": row["idx"], "kind": row["kind"], "leaf": b64encode(row["leaf"]).decode()}
+        for row in listing.cut(found, lambda row: row["idx"])
+    ])  # fmt: skip
 
 
 @router.get(
@@ -109,7 +106,7 @@ async def leaves(
     responses=ex.shows({"index": 0, "size": 2, "root": ex.H64, "path": [ex.H64]}),
 )  # fmt: skip
 async def inclusion(session: str, index: Index, size: Index, caller: Anybody, parts: Parts) -> dict[str, Any]:
-    tree = (await visible(parts, caller, session)).state.tree
+    tree = (await visible(parts, caller, session)).durable.tree
     if not index < size <= tree.size:
         raise BadRequest(f"There is no leaf {index} in a tree of {size} leaves", code="no-such-leaf",
                          expected=f"index < size <= {tree.size}")  # fmt: skip
@@ -125,7 +122,7 @@ async def consistency(
     session: str, caller: Anybody, parts: Parts, start: Annotated[int, Query(alias="from", ge=0, le=2**53)],
     stop: Annotated[int, Query(alias="to", ge=0, le=2**53)],
 ) -> dict[str, Any]:  # fmt: skip
-    tree = (await visible(parts, caller, session)).state.tree
+    tree = (await visible(parts, caller, session)).durable.tree
     if not start <= stop <= tree.size:
         raise BadRequest(f"There are no trees of {start} and {stop} leaves", code="no-such-tree",
                          expected=f"from <= to <= {tree.size}")  # fmt: skip
@@ -137,12 +134,9 @@ async def consistency(
     summary="Signing keys and the evidence for them",
     responses=ex.shows(ex.listed(ex.KEYS)),
 )
-async def keys(
-    session: str, caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 50
-) -> dict[str, Any]:
+async def keys(session: str, caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
     await visible(parts, caller, session)
-    scope = f"keys/{session}"
-    rows = await parts.library.page(CHANNELS, "channel", position(parts, scope, after), limit, session=session)
+    listing = paging.of(f"keys/{session}")
+    found = await parts.library.page(CHANNELS, "channel", listing.after, listing.ask, session=session)
     names = ("life", "boot_counter", "signing_key", "holder", "runtime_data", "evidence", "gpu_evidence")
-    items = [{name: row[name] for name in names} for row in rows]
-    return page(parts, scope, items, limit, rows[-1]["channel"] if rows else None)
+    return listing.page([{n: row[n] for n in names} for row in listing.cut(found, lambda row: row["channel"])])

@@ -30,7 +30,7 @@ def _may_fetch(caller: Caller, state: SessionState) -> bool:
     responses=ex.binary("application/octet-stream", "A safetensors file; ETag is its SHA-256."),
 )  # fmt: skip
 async def model(session: str, caller: Anybody, parts: Parts) -> Response:
-    state = (await visible(parts, caller, session)).state
+    state = (await visible(parts, caller, session)).durable
     if not _may_fetch(caller, state):
         raise NotPermitted("The manifest's output policy does not release the model to you", code="output-policy",
                            expected=", ".join(state.manifest.output.release_to), got=caller.name)  # fmt: skip
@@ -50,7 +50,7 @@ async def model(session: str, caller: Anybody, parts: Parts) -> Response:
 
 async def _gpu(parts: Orchestrator, gpu: str) -> dict[str, Any]:
     leased = parts.supervisor.leased_to(gpu)
-    backend = (await parts.catalogue.open(leased)).state.backend if leased is not None else None
+    backend = (await parts.catalogue.open(leased)).durable.backend if leased is not None else None
     settings = parts.house.settings
     return {
         "id": gpu,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from orchestrator.api import examples as ex
-from orchestrator.api.deps import After, Anybody, Orchestrator, Owner, PageSize, Parts, page, position
+from orchestrator.api.deps import Anybody, Once, Orchestrator, Owner, Parts
 from orchestrator.tables import PARTIES
 from shared.claims import Claim
 from shared.claims.manifest import PartyName
 from shared.claims.program import HexSha256
 from shared.errors import NotFound
+from shared.service.idempotency import KEY_HONOURED
+from shared.service.pagination import Paging
 
 router = APIRouter(tags=["parties"])
 
@@ -41,17 +43,24 @@ async def whoami(caller: Anybody) -> dict[str, Any]:
     return {"name": caller.name, "role": ", ".join(sorted(caller.roles)), "key": caller.fingerprint}
 
 
-@router.post("/v1/parties", summary="Enrol a party", status_code=201, responses=ex.shows(ex.PARTY, 200, 201))
-async def enrol(body: NewParty, caller: Owner, parts: Parts, request: Request) -> Response:
-    row, created = await parts.library.enrol(body.name, body.role, bytes.fromhex(body.public_key))
-    headers = {"location": f"/v1/parties/{body.name}"}
-    return JSONResponse(_view(parts, row), status_code=201 if created else 200, headers=headers)
+@router.post(
+    "/v1/parties", summary="Enrol a party", status_code=201, openapi_extra=KEY_HONOURED,
+    responses=ex.shows(ex.PARTY, 200, 201),
+)  # fmt: skip
+async def enrol(body: NewParty, caller: Owner, parts: Parts, once: Once) -> Response:
+    async def act() -> Response:
+        row, created = await parts.library.enrol(body.name, body.role, bytes.fromhex(body.public_key))
+        headers = {"location": f"/v1/parties/{body.name}"}
+        return JSONResponse(_view(parts, row), status_code=201 if created else 200, headers=headers)
+
+    return await once(act)
 
 
 @router.get("/v1/parties", summary="Enrolled parties", responses=ex.shows(ex.listed(ex.PARTY)))
-async def parties(caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 50) -> dict[str, Any]:
-    rows = await parts.library.page(PARTIES, "name", position(parts, "parties", after), limit)
-    return page(parts, "parties", [_view(parts, row) for row in rows], limit, rows[-1]["name"] if rows else None)
+async def parties(caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
+    listing = paging.of("parties")
+    found = await parts.library.page(PARTIES, "name", listing.after, listing.ask)
+    return listing.page([_view(parts, row) for row in listing.cut(found, lambda row: row["name"])])
 
 
 @router.get("/v1/parties/{name}", summary="One party", responses=ex.shows(ex.PARTY))

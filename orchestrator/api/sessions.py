@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from orchestrator.api import examples as ex
-from orchestrator.api.deps import (
-    After,
-    Anybody,
-    Holder,
-    Orchestrator,
-    Owner,
-    PageSize,
-    Parts,
-    SignedBody,
-    page,
-    party_key,
-    position,
-    visible,
-)
+from orchestrator.api.deps import Anybody, Holder, Once, Orchestrator, Owner, Parts, SignedBody, party_key, visible
+from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import signed_manifest
 from orchestrator.sessions.decisions import decide, view
@@ -29,7 +18,8 @@ from orchestrator.sessions.views import summary
 from orchestrator.tables import APPROVALS
 from shared.errors import NotPermitted
 from shared.names import Role, SessionPhase
-from shared.service.idempotency import KEY_REQUIRED
+from shared.service.idempotency import KEY_HONOURED, KEY_REQUIRED
+from shared.service.pagination import Paging
 
 router = APIRouter(tags=["sessions"])
 Wait = Annotated[float, Query(ge=0, le=30, description="Seconds to wait for news.")]
@@ -37,17 +27,17 @@ Wait = Annotated[float, Query(ge=0, le=30, description="Seconds to wait for news
 
 def session_view(parts: Orchestrator, book: Book, created_at: float) -> dict[str, Any]:
     """The stored summary with what only this process knows at this moment."""
-    body = {"created_at": created_at, **summary(book.state), "waiting_for": parts.supervisor.waits(book)}
+    body = {"created_at": created_at, **summary(book.durable), "waiting_for": parts.supervisor.waits(book)}
     for holder in body["holders"]:
-        holder["channel"] = parts.supervisor.has_channel(book.state.id, holder["holder"])
+        holder["channel"] = parts.supervisor.has_channel(book.durable.id, holder["holder"])
         holder["last_seen"] = parts.house.inboxes.last_seen.get(holder["holder"])
-    body["bytes"] = {**body["bytes"], "model_to_holders": parts.model_to_holders.get(book.state.id, 0)}
+    body["bytes"] = {**body["bytes"], "model_to_holders": parts.model_to_holders.get(book.durable.id, 0)}
     return body
 
 
 async def _answer(parts: Orchestrator, book: Book, status: int = 200) -> JSONResponse:
-    created_at = (await parts.catalogue.row(book.state.id))["created_at"]
-    headers = {"etag": f'"{book.state.seq}"', "location": f"/v1/sessions/{book.state.id}"}
+    created_at = (await parts.catalogue.row(book.durable.id))["created_at"]
+    headers = {"etag": f'"{book.durable.seq}"', "location": f"/v1/sessions/{book.durable.id}"}
     return JSONResponse(session_view(parts, book, created_at), status_code=status, headers=headers)
 
 
@@ -69,27 +59,24 @@ async def submit(
             body, owner=caller.name, owner_key=known.public_key, act=key, gpu=gpu or settings.gpus[0],
             gpus=settings.gpus, allow_emulated=settings.allow_emulated,
         )  # fmt: skip
-        document = signed_manifest(await parts.catalogue.row(book.state.id)).document
-        for entry in book.state.manifest.roster:
-            parts.house.inboxes.post(entry.holder, kind="approval_wanted", session=book.state.id, manifest=document)
+        state = book.durable
+        document = signed_manifest(await parts.catalogue.row(state.id)).document
+        for entry in state.manifest.roster:
+            parts.house.inboxes.post(entry.holder, kind="approval_wanted", session=state.id, manifest=document)
         return await _answer(parts, book, 201)
 
-    return await parts.replies.once(request, caller.name, act)
+    return await parts.replies.once(request, caller.fingerprint, act)
 
 
 @router.get("/v1/sessions", summary="Sessions", responses=ex.shows(ex.listed(ex.SESSION)))
-async def sessions(
-    caller: Anybody, parts: Parts, phase: SessionPhase | None = None, after: After = None, limit: PageSize = 50
-) -> dict[str, Any]:
-    start = position(parts, "sessions", after) or 0
-    rows = await parts.catalogue.page(start, limit, phase)
-    items = [
+async def sessions(caller: Anybody, parts: Parts, paging: Paging, phase: SessionPhase | None = None) -> dict[str, Any]:
+    listing = paging.of(f"sessions/{phase}")
+    found = await parts.catalogue.page(listing.after or 0, listing.ask, phase)
+    return listing.page([
         {"created_at": row["created_at"], **row["summary"]}
-        for row in rows
+        for row in listing.cut(found, lambda row: row["number"])
         if caller.roles & {Role.OWNER, Role.AUDITOR} or caller.name in {h["holder"] for h in row["summary"]["holders"]}
-    ]
-    body = page(parts, "sessions", rows, limit, rows[-1]["number"] if rows else None)
-    return {"items": items, "next": body["next"]}
+    ])  # fmt: skip
 
 
 @router.get(
@@ -103,7 +90,7 @@ async def session(
     book = await visible(parts, caller, session)
     if wait and version:
         seen = book.changes.version
-        if book.state.seq <= version:
+        if book.durable.seq <= version:
             await book.changes.wait(seen, wait)
             book = await parts.catalogue.open(session)
     return await _answer(parts, book)
@@ -117,60 +104,50 @@ async def manifest(session: str, caller: Anybody, parts: Parts) -> dict[str, Any
     return signed_manifest(await parts.catalogue.row(session)).model_dump(mode="json")
 
 
-@router.post(
-    "/v1/sessions/{session}/pause",
-    summary="Pause at the end of the visit",
-    status_code=202,
-    responses=ex.shows(ex.SESSION, 202),
-)
-async def pause(session: str, caller: Owner, parts: Parts) -> Response:
-    book = await parts.catalogue.open(session)
-    await parts.supervisor.pause(book, caller.name)
-    return await _answer(parts, book, 202)
+def _owners_word(verb: str, summary_: str, say: Callable[[Supervisor, Book, str], Awaitable[None]]) -> None:
+    @router.post(
+        f"/v1/sessions/{{session}}/{verb}", summary=summary_, status_code=202, name=verb, openapi_extra=KEY_HONOURED,
+        responses=ex.shows(ex.SESSION, 202),
+    )  # fmt: skip
+    async def word(session: str, caller: Owner, parts: Parts, once: Once) -> Response:
+        async def act() -> Response:
+            book = await parts.catalogue.open(session)
+            await say(parts.supervisor, book, caller.name)
+            return await _answer(parts, book, 202)
+
+        return await once(act)
 
 
-@router.post("/v1/sessions/{session}/resume", summary="Go on", status_code=202, responses=ex.shows(ex.SESSION, 202))
-async def resume(session: str, caller: Owner, parts: Parts) -> Response:
-    book = await parts.catalogue.open(session)
-    await parts.supervisor.resume(book, caller.name)
-    return await _answer(parts, book, 202)
-
-
-@router.post(
-    "/v1/sessions/{session}/cancel", summary="End the session", status_code=202, responses=ex.shows(ex.SESSION, 202)
-)
-async def cancel(session: str, caller: Owner, parts: Parts) -> Response:
-    book = await parts.catalogue.open(session)
-    await parts.supervisor.cancel(book, caller.name)
-    return await _answer(parts, book, 202)
+_owners_word("pause", "Pause at the end of the visit", Supervisor.pause)
+_owners_word("resume", "Go on", Supervisor.resume)
+_owners_word("cancel", "End the session", Supervisor.cancel)
 
 
 @router.post(
-    "/v1/sessions/{session}/approvals",
-    summary="Approve, refuse or veto",
-    status_code=201,
+    "/v1/sessions/{session}/approvals", summary="Approve, refuse or veto", status_code=201, openapi_extra=KEY_HONOURED,
     responses=ex.shows(ex.APPROVAL, 200, 201),
-)
-async def approve(session: str, body: SignedBody, caller: Holder, parts: Parts) -> Response:
-    book = await visible(parts, caller, session)
-    public_key = await party_key(parts, caller)
-    answer, created = await decide(book, parts.store, body, caller=caller.name, public_key=public_key)
-    if created and answer["decision"] != "approve":
-        runner = parts.supervisor.runner(session)
-        if runner is not None:
-            runner.recall_current(f"{caller.name} said {answer['decision']}", caller.name)
-    if created:
-        await parts.supervisor.look()
-    return JSONResponse(answer, status_code=201 if created else 200)
+)  # fmt: skip
+async def approve(session: str, body: SignedBody, caller: Holder, parts: Parts, once: Once) -> Response:
+    async def act() -> Response:
+        book = await visible(parts, caller, session)
+        public_key = await party_key(parts, caller)
+        answer, created = await decide(book, parts.store, body, caller=caller.name, public_key=public_key)
+        if created and answer["decision"] != "approve":
+            runner = parts.supervisor.runner(session)
+            if runner is not None:
+                runner.recall_current(f"{caller.name} said {answer['decision']}", caller.name)
+        if created:
+            await parts.supervisor.look()
+        return JSONResponse(answer, status_code=201 if created else 200)
+
+    return await once(act)
 
 
 @router.get(
     "/v1/sessions/{session}/approvals", summary="Decisions of the holders", responses=ex.shows(ex.listed(ex.APPROVAL))
 )
-async def approvals(
-    session: str, caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 50
-) -> dict[str, Any]:
+async def approvals(session: str, caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
     book = await visible(parts, caller, session)
-    scope = f"approvals/{session}"
-    rows = await parts.library.page(APPROVALS, "number", position(parts, scope, after), limit, session=session)
-    return page(parts, scope, [view(row, book.state) for row in rows], limit, rows[-1]["number"] if rows else None)
+    listing = paging.of(f"approvals/{session}")
+    found = await parts.library.page(APPROVALS, "number", listing.after, listing.ask, session=session)
+    return listing.page([view(row, book.durable) for row in listing.cut(found, lambda row: row["number"])])

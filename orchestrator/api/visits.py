@@ -8,10 +8,11 @@ from fastapi import APIRouter
 from sqlalchemy import Connection, select
 
 from orchestrator.api import examples as ex
-from orchestrator.api.deps import After, Anybody, Orchestrator, PageSize, Parts, page, position, sees_losses, visible
+from orchestrator.api.deps import Anybody, Orchestrator, Parts, sees_losses, visible
 from orchestrator.tables import LOSSES, VISITS
 from shared.claims.manifest import PartyName
 from shared.errors import NotFound
+from shared.service.pagination import Paging
 from shared.service.signatures import Caller
 
 router = APIRouter(tags=["visits"])
@@ -32,19 +33,13 @@ async def _shown(parts: Orchestrator, caller: Caller, row: dict[str, Any]) -> di
 
 @router.get("/v1/sessions/{session}/visits", summary="Visits of a session", responses=ex.shows(ex.listed(ex.VISIT)))
 async def visits(
-    session: str,
-    caller: Anybody,
-    parts: Parts,
-    holder: PartyName | None = None,
-    after: After = None,
-    limit: PageSize = 50,
+    session: str, caller: Anybody, parts: Parts, paging: Paging, holder: PartyName | None = None
 ) -> dict[str, Any]:
     await visible(parts, caller, session)
-    scope = f"visits/{session}/{holder}"
+    listing = paging.of(f"visits/{session}/{holder}")
     where = {"session": session} | ({"holder": holder} if holder else {})
-    rows = await parts.library.page(VISITS, "number", position(parts, scope, after), limit, **where)
-    items = [await _shown(parts, caller, row) for row in rows]
-    return page(parts, scope, items, limit, rows[-1]["number"] if rows else None)
+    found = await parts.library.page(VISITS, "number", listing.after, listing.ask, **where)
+    return listing.page([await _shown(parts, caller, row) for row in listing.cut(found, lambda row: row["number"])])
 
 
 @router.get("/v1/visits/{visit}", summary="One visit", responses=ex.shows(ex.VISIT))
@@ -63,28 +58,23 @@ async def visit_row(parts: Orchestrator, visit: str) -> dict[str, Any]:
 
 
 @router.get("/v1/sessions/{session}/losses", summary="Losses released to you", responses=ex.shows(ex.listed(ex.LOSS)))
-async def losses(
-    session: str, caller: Anybody, parts: Parts, after: After = None, limit: PageSize = 200
-) -> dict[str, Any]:
+async def losses(session: str, caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
     await visible(parts, caller, session)
-    scope = f"losses/{session}"
-    start = position(parts, scope, after)
-    rows = await parts.store.read(lambda c: _losses(c, session, start, limit))
-    items = [
+    listing = paging.of(f"losses/{session}")
+    found = await parts.store.read(lambda c: _losses(c, session, listing.after, listing.ask))
+    return listing.page([
         {"visit": row["visit"], "holder": row["holder"], "step": row["step"], "loss": row["loss"]}
-        for row in rows
+        for row in listing.cut(found, lambda row: [row["number"], row["step"]])
         if sees_losses(caller, row["holder"])
-    ]
-    last = f"{rows[-1]['number']}/{rows[-1]['step']}" if rows else None
-    return {"items": items, "next": page(parts, scope, rows, limit, last)["next"]}
+    ])  # fmt: skip
 
 
-def _losses(connection: Connection, session: str, start: str | None, limit: int) -> list[dict[str, Any]]:
+def _losses(connection: Connection, session: str, start: list[int] | None, limit: int) -> list[dict[str, Any]]:
     # In order of planning, so that a repeated visit's losses come after those of the attempt before it.
     joined = LOSSES.join(VISITS, VISITS.c.id == LOSSES.c.visit)
     statement = select(LOSSES, VISITS.c.number).select_from(joined).where(LOSSES.c.session == session)
     if start is not None:
-        number, step = (int(part) for part in start.split("/"))
+        number, step = start
         later = VISITS.c.number > number
         statement = statement.where(later | ((VISITS.c.number == number) & (LOSSES.c.step > step)))
     ordered = statement.order_by(VISITS.c.number, LOSSES.c.step).limit(limit)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.files import CheckedFile
 from orchestrator.gpu_session.bulk import batches, records_of
 from orchestrator.gpu_session.life import GpuLife
 from orchestrator.library import Library
@@ -111,7 +112,8 @@ class Placer:
     async def _upload_validation_to(self, region: int) -> None:
         validation = self._state.manifest.validation
         if validation is not None:
-            await self._upload(region, _file_pieces(self._library.files["validation"].open(validation.dataset)))
+            pieces = _file_pieces(self._library.files["validation"].find(validation.dataset), validation.dataset)
+            await self._upload(region, pieces)
 
     async def _init_model(self, program: Archive, regions: dict[RegionKind, RegionInfo]) -> ModelState:
         manifest = self._state.manifest
@@ -119,12 +121,12 @@ class Placer:
         if digest is None:
             return model_state((await self._life.batch([InitModel(source="seed")])).answer(0, Committed))
         plan = plan_memory(program.manifest, manifest.training).model
-        weights = map_weights(self._library.files["weights"].open(digest), plan)
+        weights = map_weights(self._library.files["weights"].find(digest), digest, plan)
         await self._upload(regions[RegionKind.MODEL].handle, weights.region_pieces(MAX_BULK_RECORD))
         committed = (await self._life.batch([InitModel(source="uploaded")])).answer(0, Committed)
-        if committed.model != (expected := weights.region_digest()):
-            raise VerificationFailed("The GPU holds other initial weights than it was given", code="initial-weights-mismatch",
-                                     expected=expected, got=committed.model)  # fmt: skip
+        if committed.model != self._state.start_model:
+            raise VerificationFailed("The GPU holds other initial weights than were submitted", code="initial-weights-mismatch",
+                                     expected=self._state.start_model, got=committed.model)  # fmt: skip
         return model_state(committed)
 
     async def _upload(self, region: int, pieces: Iterator[tuple[int, bytes]]) -> None:
@@ -133,8 +135,9 @@ class Placer:
             await self._life.batch(commands, [data for _, data in group])
 
 
-def _file_pieces(path: Path) -> Iterator[tuple[int, bytes]]:
-    with path.open("rb") as file:
+def _file_pieces(path: Path, sha256: str) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of a file that is read once. Raises: VerificationFailed: at its end, when it was not the one of this digest."""
+    with CheckedFile(path, sha256) as file:
         offset = 0
         while piece := file.read(MAX_BULK_RECORD):
             yield offset, piece

@@ -69,8 +69,7 @@ class Supervisor:
         finally:
             self._runners.pop(session, None)
             self._tasks.pop(session, None)
-        state = runner.book.state
-        if state.ended:
+        if runner.book.durable.ended:
             self._tell_end(runner.book)
             self.release(gpu, session)
             await self._look_or_later()
@@ -95,8 +94,10 @@ class Supervisor:
             del self._leases[gpu]
 
     def _tell_end(self, book: Book) -> None:
-        for entry in book.state.manifest.roster:
-            self._house.inboxes.post(entry.holder, kind="ended", session=book.state.id, phase=book.state.phase.value)
+        for entry in book.durable.manifest.roster:
+            self._house.inboxes.post(
+                entry.holder, kind="ended", session=book.durable.id, phase=book.durable.phase.value
+            )
         book.announce()
 
     def leased_to(self, gpu: str) -> str | None:
@@ -108,8 +109,8 @@ class Supervisor:
         return self._runners.get(session)
 
     def waits(self, book: Book) -> list[str]:
-        """For whom the session waits at this moment."""
-        state, runner = book.state, self._runners.get(book.state.id)
+        """For whom the session waits at this moment, for its page."""
+        state, runner = book.durable, self._runners.get(book.durable.id)
         if runner is not None and state.phase is SessionPhase.RUNNING:
             visit = state.current
             if not runner.wishes.waiting_for and visit is not None and visit.phase is VisitPhase.AWAY:
@@ -126,11 +127,13 @@ class Supervisor:
         """Pause at the end of the running visit; durable when this returns. Raises: Conflict: not running."""
         state = book.state
         if state.phase is SessionPhase.PAUSED:
+            await book.commit()  # another's word for it may only be on its way to the journal
             return
         if state.phase is not SessionPhase.RUNNING:
             raise Conflict(f"A session that is {state.phase.value} cannot be paused", code="not-running")
         if not state.pause_asked:
-            await book.record(new_fact(SessionFact.PAUSE_ASKED, Role.OWNER, party=by))
+            book.stage(new_fact(SessionFact.PAUSE_ASKED, Role.OWNER, party=by))
+        await book.commit()
         runner = self._runners.get(state.id)
         if runner is not None and state.pause_asked:  # it may have paused, or been resumed, in the meantime
             runner.wishes.wish("pause", by)
@@ -139,6 +142,7 @@ class Supervisor:
         """Go on. Raises: Conflict: not paused."""
         runner = self._runners.get(book.state.id)
         if book.state.phase is SessionPhase.RUNNING and not book.state.pause_asked:
+            await book.commit()
             return
         if book.state.phase is SessionPhase.RUNNING:
             if runner is not None:
@@ -153,13 +157,15 @@ class Supervisor:
     async def cancel(self, book: Book, by: str) -> None:
         """End the session; durable when this returns. Raises: Conflict: it has ended otherwise."""
         if book.state.phase is SessionPhase.CANCELLED:
+            await book.commit()
             return
         if book.state.ended:
             raise Conflict(f"The session has ended ({book.state.phase.value})", code="session-ended")
         runner = self._runners.get(book.state.id)
         if runner is not None:
             if not book.state.cancel_asked:
-                await book.record(new_fact(SessionFact.CANCEL_ASKED, Role.OWNER, party=by))
+                book.stage(new_fact(SessionFact.CANCEL_ASKED, Role.OWNER, party=by))
+            await book.commit()
             runner.wishes.wish("cancel", by)
             runner.recall_current("the owner cancelled the session")
             return

@@ -2,6 +2,9 @@
 
 Facts are *staged* (checked against the tables and applied in memory at once) and *committed* together before the next outward act
 that depends on them (design 4.3, 4.7). A failed commit leaves the book unusable: its owner opens it again from the journal.
+
+So there are two folds of one journal. Decisions read `state`, which runs ahead by what is staged. Whoever shows the session reads
+`durable`, which a fact enters when its commit has returned: no crash takes back what somebody was shown.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.views import summary
 from orchestrator.sessions.visit_state import VisitState
 from orchestrator.tables import SESSIONS, VISITS
-from shared.errors import GputError, Unavailable
+from shared.errors import Unavailable
 from shared.service.changes import Changes
 from shared.service.clock import Clock
 from shared.service.journal import Head, Journal, NewFact
@@ -36,15 +39,18 @@ class Book:
         self, state: SessionState, head: Head, *, store: Store, journal: Journal, clock: Clock, changes: Changes
     ) -> None:
         self.state, self.head = state, head
+        self.durable = state.twin()
         self.changes = changes
+        # For who reads what is written down and then stages: nobody else's turn comes between.
+        self.turn = asyncio.Lock()
         self._store, self._journal, self._clock = store, journal, clock
-        self._durable = state.seq
+        self._written = state.seq
         self._facts: list[NewFact] = []
         self._rows: list[Row] = []
         self._new_visits: dict[str, dict[str, Any]] = {}
         self._changed_visits: dict[str, dict[str, Any]] = {}
         self._tail: asyncio.Future[None] | None = None
-        self._broken = False
+        self.closed = False
         self._shown: tuple[Any, ...] = ()
 
     def stage(self, fact: NewFact, *rows: Row) -> None:
@@ -53,7 +59,7 @@ class Book:
         Raises:
             ProtocolViolation: the tables do not allow it; nothing changed.
         """
-        self._refuse_if_broken()
+        self._refuse_if_closed()
         before = self.state.current
         self.state.apply(fact.kind, fact.body, self._clock())
         self._facts.append(NewFact(fact.kind, {**fact.body, **self._seen(fact.kind, before)}))
@@ -65,12 +71,12 @@ class Book:
         self._rows.append(row)
 
     async def commit(self) -> None:
-        """Everything staged so far is durable when this returns.
+        """Everything staged so far, by whomever, is durable when this returns.
 
         Raises:
             Unavailable, Conflict: the database refused; the book is closed for good.
         """
-        self._refuse_if_broken()
+        self._refuse_if_closed()
         if self._facts or self._rows:
             self._tail = asyncio.ensure_future(self._write())
         if self._tail is not None:
@@ -85,9 +91,17 @@ class Book:
         """Wake everybody who watches the session (nothing durable changed)."""
         self.changes.notify()
 
-    def _refuse_if_broken(self) -> None:
-        if self._broken:
-            raise Unavailable("The session's book is closed after a failed commit", code="book-closed")
+    async def close(self) -> None:
+        """Nothing more is written by this book; what it is writing is waited for. What was only staged is forgotten."""
+        self.closed = True
+        if self._tail is not None:
+            await asyncio.wait([self._tail])
+
+    def _refuse_if_closed(self) -> None:
+        if self.closed:
+            raise Unavailable(
+                "The session's book is closed and will be opened again from its journal", code="book-closed"
+            )
 
     def _seen(self, kind: str, before: VisitState | None) -> dict[str, Any]:
         """What readers of events want beside a fact: the phase it led to, and whose visit it is. No decision reads it."""
@@ -115,8 +129,8 @@ class Book:
         facts, rows = self._facts, self._rows
         new, changed = self._new_visits, self._changed_visits
         self._facts, self._rows, self._new_visits, self._changed_visits = [], [], {}, {}
-        expected, at = self._durable, self._clock()
-        self._durable += len(facts)
+        expected, at = self._written, self.state.updated_at if facts else self._clock()
+        self._written += len(facts)
         session, values = self.state.id, self._projection()
 
         def act(connection: Connection) -> Head:
@@ -129,9 +143,11 @@ class Book:
 
         try:
             self.head = await self._store.write(act)
-        except GputError:
-            self._broken = True
+        except BaseException:
+            self.closed = True
             raise
+        for fact in facts:
+            self.durable.apply(fact.kind, fact.body, at)
         self.changes.notify()
 
     def _projection(self) -> dict[str, Any]:

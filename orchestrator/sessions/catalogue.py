@@ -6,6 +6,7 @@ the journal's chain. Projection rows are only shown.
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from orchestrator.sessions.approvals import MANIFEST_LABEL
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.state import SessionState
-from orchestrator.sessions.submission import check_manifest, read_manifest
+from orchestrator.sessions.submission import check_manifest, read_manifest, start_model
 from orchestrator.sessions.views import summary
 from orchestrator.tables import SESSIONS
 from shared.attestation.approvals import verify_approval
@@ -72,8 +73,12 @@ class Catalogue:
         manifest = read_manifest(document)
         if await self._exists(session):
             return await self.open(session)
-        check_manifest(manifest, gpu, await self._library.known_for(manifest, gpus, allow_emulated))
-        await self._create(session, manifest, document, signature, owner, owner_key, gpu)
+        known = await self._library.known_for(manifest, gpus, allow_emulated)
+        await asyncio.to_thread(
+            check_manifest, manifest, gpu, known
+        )  # may read gigabytes of weights: off the event loop
+        start = await asyncio.to_thread(start_model, manifest, known)
+        await self._create(session, manifest, document, signature, owner, owner_key, gpu, start)
         return await self.open(session)
 
     async def _exists(self, session: str) -> bool:
@@ -89,11 +94,12 @@ class Catalogue:
         owner: str,
         owner_key: bytes,
         gpu: str,
+        start: str | None = None,
     ) -> None:
         at = self._clock()
         fact = new_fact(
             SessionFact.SUBMITTED, Role.OWNER, manifest=manifest.digest().hex(), owner=owner,
-            owner_key=fingerprint(owner_key), gpu=gpu, phase="AWAITING_APPROVAL",
+            owner_key=fingerprint(owner_key), gpu=gpu, start_model=start, phase="AWAITING_APPROVAL",
         )  # fmt: skip
         state = SessionState(session, manifest, owner, gpu)
         state.apply(fact.kind, fact.body, at)
@@ -111,27 +117,31 @@ class Catalogue:
         await self._store.write(write)
 
     async def open(self, session: str) -> Book:
-        """The session's book, verified from the ground up when it was not open yet.
+        """The session's book, verified from the ground up when it was not open yet or was closed.
 
         Raises:
             NotFound: no such session. VerificationFailed: storage was tampered with.
         """
         book = self._books.get(session)
-        if book is None:
+        if book is None or book.closed:
+            if book is not None:
+                self._seen[session] = book.head
             state, head = await self._load(session)
             # Two requests may have loaded at once; the first one's book is everybody's.
-            book = self._books.setdefault(session, self._book(state, head))
+            if self._books.get(session) is book:
+                self._books[session] = self._book(state, head)
+            book = self._books[session]
         return book
 
     async def reopen(self, session: str) -> Book:
-        """A fresh book from the journal, in place of one that a failed commit has closed.
+        """A fresh book from the journal: what was staged and not committed is forgotten.
 
         Raises:
             VerificationFailed: as `open`; also when the journal lost what this process had made durable.
         """
-        known = self._books.pop(session, None)
-        if known is not None:
-            self._seen[session] = known.head
+        old = self._books.get(session)
+        if old is not None:
+            await old.close()  # another's fact may be on its way to the journal: the fresh book must hold it
         book = await self.open(session)
         book.announce()
         return book

@@ -34,15 +34,16 @@ async def decide(
     verified = verify_approval(signed, public_key, session=state.id, manifest=state.manifest)
     if verified.approval.holder != caller:
         raise NotPermitted("A holder decides for itself only", code="not-your-decision")
-    known = await store.read(lambda c: _same(c, state.id, decoded(signed.document)))
-    if known is not None:
-        return view(known, state), False
-    fact = judge(state, verified.approval)
-    row = _row(state.id, verified)
-    book.stage(new_fact(fact, Role.HOLDER, **verified.body()), _insert(row))
-    if state.phase is SessionPhase.AWAITING_APPROVAL and agreed(state):
-        book.stage(new_fact(SessionFact.AGREED))
-    await book.commit()
+    async with book.turn:  # a holder that is unsure whether its word arrived sends it again, maybe at the same moment
+        known = await store.read(lambda c: _same(c, state.id, decoded(signed.document)))
+        if known is not None:
+            return view(known, state), False
+        fact = judge(state, verified.approval)
+        row = _row(state.id, verified)
+        book.stage(new_fact(fact, Role.HOLDER, **verified.body()), _insert(row))
+        if state.phase is SessionPhase.AWAITING_APPROVAL and agreed(state):
+            book.stage(new_fact(SessionFact.AGREED))
+        await book.commit()
     return view(row, state), True
 
 

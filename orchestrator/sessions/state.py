@@ -5,6 +5,7 @@ Nothing here is believed from a projection row: the manifest comes verified, the
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,6 +84,7 @@ class SessionState:
     backend: str | None = None
     signing_key: str | None = None
     placement: Placement | None = None
+    start_model: str | None = None  # digest that the given weights must have in the GPU; None: no weights were given
     initial: ModelState | None = None
     committed: ModelState | None = None
     position: int = 0  # stops of the itinerary that are behind us: closed, rejected or skipped
@@ -107,6 +109,10 @@ class SessionState:
     def __post_init__(self) -> None:
         self.itinerary = Itinerary(self.manifest)
         self.manifest_digest = self.manifest.digest().hex()
+
+    def twin(self) -> SessionState:
+        """The same state once more, to be folded on apart from this one; manifest and itinerary never change and are shared."""
+        return copy.deepcopy(self, {id(same): same for same in (self.manifest, self.itinerary)})
 
     # ------------------------------------------------------------ questions
 
@@ -282,6 +288,7 @@ def _pause_settled(state: SessionState, _body: dict[str, Any]) -> None:
 
 _HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "gpu.claimed": lambda s, b: s.claims.append((b["life"], b["boot_counter"])),
+    "session.submitted": lambda s, b: setattr(s, "start_model", b.get("start_model")),
     "session.approved": _approved,
     "session.refused": lambda s, b: s.decisions.update({b["holder"]: "refuse"}),
     "session.vetoed": lambda s, b: s.decisions.update({b["holder"]: "veto"}),

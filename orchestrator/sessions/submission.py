@@ -1,4 +1,4 @@
-"""What can be known about a manifest when it is submitted, checked all at once. Pure: the caller says what is known.
+"""What can be known about a manifest when it is submitted, checked all at once. The caller says what is known; only given weights are read.
 
 Every finding names the field, the reason and the remedy; nothing that has no feature yet is ignored (design 4.1).
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from orchestrator.weights import map_weights
+from orchestrator.weights import WeightsMap, map_weights
 from shared.claims.layout import plan_memory
 from shared.claims.manifest import EvidencePolicy, Manifest, parse_manifest
 from shared.claims.program import ProgramManifest, WeightsFile
@@ -45,7 +45,7 @@ class ManifestRefused(InvalidManifest):
 class Known:
     """What the orchestrator knows at this moment: digests it stores, who is enrolled, what it runs on.
 
-    `parties` maps names of enrolled holders to key fingerprints; `weights` answers the verified path of a weights file.
+    `parties` maps names of enrolled holders to key fingerprints; `weights` answers the path of a weights file, which is not verified yet.
     """
 
     programs: Mapping[str, ProgramManifest]
@@ -121,9 +121,24 @@ def _check_weights(manifest: Manifest, program: ProgramManifest, known: Known) -
                       "Upload the safetensors file first.", "unknown-weights")  # fmt: skip
         return
     try:
-        map_weights(known.weights[digest](), plan_memory(program, manifest.training).model)
+        _given_weights(digest, manifest, program, known).check_finite()
     except GputError as error:
         yield Finding("initial_weights", error.detail, error.remedy or "Use weights of this program.", error.code)
+
+
+def _given_weights(digest: str, manifest: Manifest, program: ProgramManifest, known: Known) -> WeightsMap:
+    return map_weights(known.weights[digest](), digest, plan_memory(program, manifest.training).model)
+
+
+def start_model(manifest: Manifest, known: Known) -> str | None:
+    """Digest (BLAKE3, hex) of the model that given weights make in the GPU; None where the GPU makes the first model from a seed.
+
+    Raises:
+        InvalidData: as `map_weights`, where the file has become another since `check_manifest`.
+    """
+    program = known.programs[manifest.program]
+    digest = weights_digest(manifest, program)
+    return None if digest is None else _given_weights(digest, manifest, program, known).region_digest()
 
 
 def weights_digest(manifest: Manifest, program: ProgramManifest) -> str | None:

@@ -81,7 +81,7 @@ class PartyKey:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            raise Conflict(f"key file {path.name} exists already and is kept", code="key-exists") from None
+            raise Conflict(f"key file {path} exists already and is kept", code="key-exists") from None
         with os.fdopen(descriptor, "wb") as file:
             file.write(pem)
             file.flush()

@@ -14,9 +14,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, GCCollecto
 from shared.errors import ConfigurationError, GputError
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
+from shared.service.idempotency import document_replies
 from shared.service.logging import get_logger
 from shared.service.metrics import StoreCollector
 from shared.service.middleware import RequestMiddleware
+from shared.service.pagination import document_pages
 from shared.service.problems import MEDIA_TYPE, PROBLEM_SCHEMA, install_problems, problem, problem_response
 from shared.service.replay import ReplayWindow
 from shared.service.settings import ServiceSettings
@@ -175,11 +177,11 @@ async def _result(name: str, check: Check) -> str:
 
 
 def _install_openapi(app: FastAPI) -> None:
-    """Documents every error answer as a problem, in place of FastAPI's own validation shape."""
+    """Documents what every service answers alike: problems (in place of FastAPI's own validation shape), pages, repeated keys."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _with_problems(
+            app.openapi_schema = _with_manners(
                 get_openapi(
                     title=app.title, version=app.version, routes=app.routes, openapi_version=app.openapi_version
                 )
@@ -189,13 +191,15 @@ def _install_openapi(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to change the schema
 
 
-def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
+def _with_manners(schema: dict[str, Any]) -> dict[str, Any]:
     answer = {"description": "Problem", "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     for path in schema.get("paths", {}).values():
         for operation in path.values():
             responses = operation["responses"]
             responses.pop("422", None)
             responses["4XX"] = responses["5XX"] = answer
+            document_pages(operation)
+            document_replies(operation, answer)
     schemas = schema.setdefault("components", {}).setdefault("schemas", {})
     schemas.pop("HTTPValidationError", None)
     schemas.pop("ValidationError", None)

@@ -1,7 +1,8 @@
 """Idempotency-Key: a repeated creating POST gets the first answer again (IETF httpapi draft). Knows no resource.
 
 Only successes are kept: a refusal changed nothing and may be asked for again. A crash between the act and the storing of its answer runs
-the act again under the same key; the act makes its ids with `stable_id(prefix, caller, key)` and finds what it had done.
+the act again under the same key; so the act finds what it had done, by an id made with `stable_id(prefix, caller, key)` or by the
+name that the caller chose.
 """
 
 from __future__ import annotations
@@ -27,16 +28,26 @@ PURGE_EVERY = 128
 _KEY = re.compile(r"[!-~]{1,128}")
 _TABLE = IDEMPOTENT_REPLIES
 
-KEY_REQUIRED: dict[str, Any] = {
-    "parameters": [
-        {
-            "name": "Idempotency-Key", "in": "header", "required": True, "example": "9f3c1e5a7b",
-            "description": "Fresh and random for each new request; the same one when it is repeated.",
-            "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"},
-        }
-    ]
-}  # fmt: skip
+HEADER = "Idempotency-Key"
+
+
+def _parameter(required: bool) -> dict[str, Any]:
+    return {
+        "parameters": [
+            {
+                "name": HEADER, "in": "header", "required": required, "example": "9f3c1e5a7b",
+                "description": "Fresh and random for each new request; the same one when it is repeated: the answer is then the first "
+                "one again, and nothing is done twice. Kept for a day, per caller.",
+                "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"},
+            }
+        ]
+    }  # fmt: skip
+
+
+KEY_REQUIRED = _parameter(required=True)
 """For `openapi_extra` of a route that goes through `Replies.once`, which reads the header itself."""
+KEY_HONOURED = _parameter(required=False)
+"""The same for `Replies.once_if_keyed`."""
 
 
 class KeyReused(BadRequest):
@@ -91,6 +102,18 @@ class Replies:
         finally:
             self._running.discard((caller, key))
 
+    async def once_if_keyed(
+        self, request: Request, caller: str, act: Callable[[bool], Awaitable[Response]]
+    ) -> Response:
+        """As `once` where the request has a key; without one it is a request of its own each time.
+
+        Args:
+            act: told whether there is a key, and so whether to take what it finds done already as its own doing.
+        """
+        if HEADER not in request.headers:
+            return await act(False)
+        return await self.once(request, caller, lambda _key: act(True))
+
     def _find(self, connection: Connection, caller: str, key: str) -> Row[tuple[object, ...]] | None:
         row = connection.execute(
             sa.select(_TABLE).where(
@@ -130,7 +153,7 @@ class Replies:
 
 
 def _key(request: Request) -> str:
-    key = request.headers.get("idempotency-key")
+    key = request.headers.get(HEADER)
     if key is None:
         raise BadRequest(
             "this request creates something and has no Idempotency-Key",
@@ -158,3 +181,20 @@ def _replayed(row: Row[tuple[object, ...]], digest: bytes) -> Response:
         response.headers[name] = value
     response.headers["idempotent-replayed"] = "true"
     return response
+
+
+def document_replies(operation: dict[str, Any], problem: dict[str, Any]) -> None:
+    """Adds what a repeated key is answered to an operation that takes one; leaves others as they are. `problem`: the error answer."""
+    if not any(parameter["name"] == HEADER for parameter in operation.get("parameters", ())):
+        return
+    replayed = {
+        "description": "`true` where this is the first answer again.",
+        "schema": {"type": "string", "const": "true"},
+    }
+    for status, answer in operation["responses"].items():
+        if status.startswith("2"):
+            answer.setdefault("headers", {})["Idempotent-Replayed"] = replayed
+    operation["responses"]["422"] = {
+        **problem,
+        "description": f"Wrong fields, or `{KeyReused.default_code}`: the {HEADER} was used for a different request.",
+    }

@@ -1,62 +1,99 @@
-"""Pages of a list by signed opaque cursors: stable under insertion, not forgeable, bound to their list. Knows no table."""
+"""Pages of a list: what a request asks for, and the answer with its way to the next page (cursor, and Link by RFC 8288). Knows no table.
+
+A list route depends on `Paging`, names its list, looks for `ask` entries after `after`, and shows what `cut` leaves of them.
+"""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hmac
-import json
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
+from urllib.parse import quote
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request, Response
 
-from shared.canonical import cbor_bytes
-from shared.errors import BadRequest
+from shared.errors import ConfigurationError
+from shared.service.cursors import Cursors, Position
+from shared.service.state import service_state
 
-TAG_BYTES = 16
+T = TypeVar("T")
+MAX_LIMIT = 500
+DEFAULT_LIMIT = 50
+WHERE = "Where the page begins: the `next` of the page before, as in its Link header."
+LINK_HEADER: dict[str, Any] = {
+    "description": '`<…>; rel="next"` (RFC 8288), relative to this request: the next page. Absent on the last one.',
+    "schema": {"type": "string"},
+    "example": '</v1/sessions?limit=50&after=bm90IGEgcmVhbCBjdXJzb3I>; rel="next"',
+}
 
-Limit = Annotated[int, Query(ge=1, le=500, description="Entries per page.")]
-CursorParam = Annotated[str | None, Query(max_length=1024, description="Where the page begins; from Link rel=next.")]
 
-Position = str | int
+class Listing:
+    """One list as one request asks for it.
+
+    Attributes:
+        after: position of the last entry of the page before; None for the first page.
+        ask: entries to look for, one more than are shown: it tells whether more follow.
+        next: cursor of the next page, once `cut` has found that there is one.
+    """
+
+    def __init__(
+        self, request: Request, response: Response, cursors: Cursors, scope: str, limit: int, after: Any
+    ) -> None:
+        self.after = after
+        self.ask = limit + 1
+        self.next: str | None = None
+        self._request, self._response, self._cursors, self._scope = request, response, cursors, scope
+
+    def cut(self, found: Sequence[T], position: Callable[[T], Position]) -> Sequence[T]:
+        """The entries of this page; says in `next` and in the answer's Link header where the next one begins."""
+        shown = found[: self.ask - 1]
+        if len(found) > len(shown):
+            self.next = self._cursors.encode(self._scope, position(shown[-1]))
+            self._response.headers["link"] = link_next(self._request, self.next)
+        return shown
+
+    def page(self, items: Sequence[Any]) -> dict[str, Any]:
+        """The answer: the entries of the page, as shown, and the cursor of the next one."""
+        return {"items": list(items), "next": self.next}
 
 
-class Cursors:
-    """Makes and reads cursors under one MAC key (32 bytes, asked at each call)."""
+class _Paging:
+    """The query parameters of every list."""
 
-    def __init__(self, key: Callable[[], bytes]) -> None:
-        self._key = key
+    def __init__(
+        self,
+        request: Request,
+        response: Response,
+        after: Annotated[str | None, Query(max_length=1024, description=WHERE)] = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Entries per page.")] = DEFAULT_LIMIT,
+    ) -> None:
+        self._request, self._response, self._after, self._limit = request, response, after, limit
 
-    def encode(self, scope: str, position: Position) -> str:
-        """The cursor of the page after `position` in the list `scope` (list name and filters)."""
-        payload = json.dumps(position, separators=(",", ":")).encode()
-        return base64.urlsafe_b64encode(self._tag(scope, payload) + payload).decode().rstrip("=")
-
-    def decode(self, scope: str, cursor: str | None) -> Position | None:
-        """The position in a cursor made for `scope`; None for the first page.
+    def of(self, scope: str) -> Listing:
+        """This request's page of the list `scope` (list name and filters; a cursor of another list is refused).
 
         Raises:
             BadRequest: code `invalid-cursor`.
         """
-        if cursor is None:
-            return None
-        try:
-            raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        except (binascii.Error, ValueError):
-            raw = b""
-        tag, payload = raw[:TAG_BYTES], raw[TAG_BYTES:]
-        if not payload or not hmac.compare_digest(tag, self._tag(scope, payload)):
-            raise BadRequest(
-                "the cursor was not made for this list", code="invalid-cursor", remedy="Begin again without a cursor."
-            )
-        position: Position = json.loads(payload)
-        return position
+        cursors = service_state(self._request).cursors
+        if cursors is None:
+            raise ConfigurationError("this service was built without a key for cursors, so it cannot page a list")
+        after = cursors.decode(scope, self._after)
+        return Listing(self._request, self._response, cursors, scope, self._limit, after)
 
-    def _tag(self, scope: str, payload: bytes) -> bytes:
-        return hmac.digest(self._key(), cbor_bytes(["gput/cursor", scope, payload]), "sha256")[:TAG_BYTES]
+
+Paging = Annotated[_Paging, Depends()]
 
 
 def link_next(request: Request, cursor: str) -> str:
-    """Value of the Link field that leads to the next page (RFC 8288)."""
-    return f'<{request.url.include_query_params(cursor=cursor)}>; rel="next"'
+    """Value of the Link field that leads to the next page, with the request's other parameters.
+
+    A relative reference (RFC 3986 4.2): right behind any proxy, and no Host field of the caller's comes back in it.
+    """
+    query = request.url.include_query_params(after=cursor).query
+    return f'<{quote(request.url.path)}?{query}>; rel="next"'
+
+
+def document_pages(operation: dict[str, Any]) -> None:
+    """Adds the Link header to a list's OpenAPI operation; leaves others as they are."""
+    if any(parameter.get("description") == WHERE for parameter in operation.get("parameters", ())):
+        operation["responses"]["200"].setdefault("headers", {})["Link"] = LINK_HEADER

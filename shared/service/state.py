@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy
+from shared.service.cursors import Cursors
 from shared.service.replay import ReplayWindow
 from shared.service.settings import ServiceSettings
 from shared.service.signatures import Caller, KeyResolver
@@ -24,7 +25,7 @@ Check = Callable[[], Awaitable[None]]
 
 @dataclass
 class ServiceState:
-    """The parts that handlers and dependencies reach for."""
+    """The parts that handlers and dependencies reach for. `cursors` come once their key is there; only a service with lists has them."""
 
     settings: ServiceSettings
     stopping: Stopping
@@ -37,6 +38,7 @@ class ServiceState:
     replay: ReplayWindow | None
     bearer: BearerResolver | None
     base_urls: tuple[str, ...]
+    cursors: Cursors | None = None
 
 
 def service_state(source: Request | FastAPI) -> ServiceState:

@@ -185,49 +185,6 @@ def test_a_bad_problem_is_recognised(fault: str, status: int, media: str, text: 
     assert fault in (problem_fault(status, {"content-type": media, "x-request-id": "req-1"}, text) or "")
 
 
-# -------------------------------------------------------------------- lists
-
-
-def _walk(stage: Stage, service: str, path: str, credentials: Credentials, name: str) -> list[Any]:
-    items: list[Any] = []
-    cursor: str | None = None
-    while True:
-        params: dict[str, Any] = {"limit": 1} | ({name: cursor} if cursor else {})
-        page = stage.request(service, "GET", path, credentials, params=params).json()
-        assert len(page["items"]) <= 1
-        items += page["items"]
-        cursor = page["next"]
-        if cursor is None:
-            return items
-
-
-@pytest.mark.parametrize("collection", ["visits", "losses", "receipts", "approvals", "keys", "log/leaves"])
-def test_the_orchestrators_lists_are_read_page_by_page(stage: Stage, collection: str) -> None:
-    path, owner = f"/v1/sessions/{stage.sessions['done']}/{collection}", signed(stage.keys["owner"])
-    whole = stage.request("orchestrator", "GET", path, owner, params={"limit": 200}).json()
-    assert whole["next"] is None
-    assert len(whole["items"]) > 2
-    assert _walk(stage, "orchestrator", path, owner, "after") == whole["items"]
-
-
-@pytest.mark.parametrize("collection", ["visits", "receipts", "requests", "datasets"])
-def test_the_holders_lists_are_read_page_by_page(stage: Stage, collection: str) -> None:
-    service, auditor = f"holder-{HOLDER}", bearer(stage.holder_tokens["auditor"])
-    whole = stage.request(service, "GET", f"/v1/{collection}", auditor).json()["items"]
-    assert whole
-    assert _walk(stage, service, f"/v1/{collection}", auditor, "cursor") == whole
-
-
-def test_a_cursor_is_good_for_its_own_list_only(stage: Stage) -> None:
-    owner, base = signed(stage.keys["owner"]), f"/v1/sessions/{stage.sessions['done']}"
-    cursor = stage.request("orchestrator", "GET", f"{base}/visits", owner, params={"limit": 1}).json()["next"]
-    for wrong in (cursor[:-2] + "AA", "x", ""):
-        answer = stage.request("orchestrator", "GET", f"{base}/visits", owner, params={"after": wrong})
-        assert (answer.status_code, answer.json()["code"]) == (400, "invalid-cursor")
-    elsewhere = stage.request("orchestrator", "GET", f"{base}/receipts", owner, params={"after": cursor})
-    assert elsewhere.json()["code"] == "invalid-cursor"
-
-
 # -------------------------------------------------------------------- roles
 
 READERS, OWNER, HOLDERS_ONLY = {"owner", "holder", "auditor", "reader"}, {"owner"}, {"holder"}

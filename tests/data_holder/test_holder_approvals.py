@@ -215,12 +215,12 @@ async def test_lists_go_by_pages_and_errors_have_codes(running: Running, tmp_pat
         names += [item["name"] for item in page["items"]]
         if not page["next"]:
             break
-        cursor = f"&cursor={page['next']}"
+        cursor = f"&after={page['next']}"
     assert names == ["a", "b", "c", "ehr"]
     for method, path, json, status, code in (
         ("GET", "/v1/datasets/none", None, 404, "not-found"),
         ("GET", f"/v1/requests/{SESSION}", None, 404, "not-found"),
-        ("GET", "/v1/datasets?cursor=AAAA", None, 400, "invalid-cursor"),
+        ("GET", "/v1/datasets?after=AAAA", None, 400, "invalid-cursor"),
         ("POST", "/v1/datasets", {"name": "d", "path": "/nowhere/at/all"}, 404, "data-not-found"),
         ("POST", "/v1/datasets", {"name": "d", "path": "x" * 4096}, 404, "data-not-found"),
         (

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from gput.__main__ import COMMANDS, main
-from shared.crypto.signing import PartyKey
+from shared.crypto.signing import PartyKey, fingerprint, load_public
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -53,6 +53,9 @@ def test_every_command_explains_itself(noun: str, capsys: pytest.CaptureFixture[
     (["session", "export", "s_x", "--url", NOBODY, "--key", "KEY", "-o", "/proc/x/m"], 2, "[cannot-write]"),
     (["party", "init", "KEY"], 1, "[key-exists]"),
     (["party", "init", "/proc/x/k.pem"], 2, "[cannot-write]"),
+    (["party", "init", "."], 2, ". is a folder"),
+    (["party", "init", "owner.pub"], 2, "Name the private key owner.pem"),
+    (["session", "export", "s_x", "--url", NOBODY, "--key", "KEY", "-o", "."], 2, ". is a folder"),
     (["party", "enrol", "a", "KEY", "--url", NOBODY, "--key", "KEY"], 2, "[bad-public-key]"),
     (["party", "requests", "--holder-url", NOBODY, "--token", "absent"], 2, "[no-token]"),
     (["party", "requests", "--holder-url", NOBODY, "--token", "KEY"], 2, "is no token file"),
@@ -112,3 +115,25 @@ def test_doctor_names_the_dead_hop(capsys: pytest.CaptureFixture[str], key: str)
     assert "failing: orchestrator: reachable, holder 1: reachable" in err
     assert "nothing answers" in out
     assert "no http address" in out
+
+
+def test_a_key_is_made_with_its_folder_and_says_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, "party", "init", "keys/mine/owner.pem")
+    assert (code, err.splitlines()) == (0, [
+        "made the folder keys/mine", "wrote keys/mine/owner.pem (keep it secret) and keys/mine/owner.pub",
+    ])  # fmt: skip
+    private, public = tmp_path / "keys/mine/owner.pem", tmp_path / "keys/mine/owner.pub"
+    assert [path.stat().st_mode & 0o777 for path in (private.parent, private)] == [0o700, 0o600]
+    assert PartyKey.load(private).fingerprint == out.strip() == fingerprint(load_public(public.read_bytes()))
+    # Neither half is ever overwritten, not by the key of another name either.
+    kept = private.read_bytes(), public.read_bytes()
+    for again in ("keys/mine/owner.pem", "keys/mine/owner.key"):
+        code, out, err = run(capsys, "party", "init", again)
+        assert (code, out) == (1, "")
+        assert "exists already and is kept" in err
+    assert (private.read_bytes(), public.read_bytes()) == kept
+    assert sorted(path.name for path in private.parent.iterdir()) == ["owner.pem", "owner.pub"]
+    assert run(capsys, "party", "init", "second.pem")[2].startswith("wrote second.pem")

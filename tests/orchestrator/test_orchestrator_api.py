@@ -222,6 +222,16 @@ async def test_a_head_statement_is_heard_from_its_holder_about_this_start_only(w
     assert "put back" in failure["remedy"]
 
 
+async def test_one_approval_that_arrives_twice_at_once_is_entered_once(world: World) -> None:
+    owner = await prepared(world)
+    session = (await submit(owner)).json()["id"]
+    said = approval(0, manifest(program=PROGRAM), session=session).model_dump()
+    path = f"/v1/sessions/{session}/approvals"
+    answers = await asyncio.gather(*(world.client(key(1)).post(path, json=said) for _ in range(5)))
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 200, 201]
+    assert len((await owner.get(path)).json()["items"]) == 1
+
+
 async def test_a_restart_finds_everything_again(installation: Path, tmp_path: Path) -> None:
     for name in ("trust", "owners"):
         (tmp_path / name).symlink_to(installation / name)

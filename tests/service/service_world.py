@@ -17,7 +17,7 @@ from shared.errors import GputError, Refused
 from shared.names import Role
 from shared.service.callers import CallerDep, SignedStream, require, require_stream
 from shared.service.clock import Clock, stable_id
-from shared.service.idempotency import Replies
+from shared.service.idempotency import KEY_HONOURED, KEY_REQUIRED, Replies
 from shared.service.signatures import Caller, KnownKey, SignedAuth
 from shared.service.store import Store
 
@@ -73,7 +73,7 @@ def add_routes(app: FastAPI, world: World, replies: Replies, folder: Path) -> No
     async def whoami(caller: CallerDep) -> dict[str, Any]:
         return {"name": caller.name, "roles": sorted(caller.roles)}
 
-    @app.post("/v1/things", status_code=201)
+    @app.post("/v1/things", status_code=201, openapi_extra=KEY_REQUIRED)
     async def create(
         thing: Thing, request: Request, caller: Annotated[Caller, Depends(require(Role.OWNER))]
     ) -> Response:
@@ -85,6 +85,14 @@ def add_routes(app: FastAPI, world: World, replies: Replies, folder: Path) -> No
             return JSONResponse({"id": thing_id}, 201, headers={"location": f"/v1/things/{thing_id}"})
 
         return await replies.once(request, caller.fingerprint, act)
+
+    @app.post("/v1/notes", status_code=201, openapi_extra=KEY_HONOURED)
+    async def note(thing: Thing, request: Request, caller: CallerDep) -> Response:
+        async def act(keyed: bool) -> Response:
+            world.acts.append(thing.name + ("+key" if keyed else ""))
+            return JSONResponse({"count": len(world.acts)}, 201)
+
+        return await replies.once_if_keyed(request, caller.fingerprint, act)
 
     @app.put("/v1/archive")
     async def archive(upload: Annotated[SignedStream, Depends(require_stream(Role.OWNER))]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Idempotency-Key, row by row of the draft's table; cursors."""
+"""Idempotency-Key, row by row of the draft's table, required and where it may be left out."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import httpx2
 import pytest
 from fastapi import FastAPI, Request, Response
 
-from shared.errors import BadRequest
 from shared.service.idempotency import Replies
-from shared.service.pagination import Cursors, link_next
 from shared.service.problems import install_problems
 from shared.service.store import Store
 from shared.service.tables import IDEMPOTENT_REPLIES, METADATA
 from tests.service.service_world import BASE_URL, FakeClock, MakeWorld, World
 
 THING = {"name": "a", "count": 1}
+KEYED = {"idempotency-key": "k"}
 
 
 async def create(world: World, key: str | None, body: dict[str, Any] = THING) -> httpx2.Response:
@@ -118,29 +117,26 @@ async def test_bounded(sqlite_url: str) -> None:
     await store.close()
 
 
-CURSORS = Cursors(lambda: b"c" * 32)
+async def test_a_key_that_may_be_left_out_is_honoured_where_it_is_there(world: World) -> None:
+    async with world.client() as client:
+        answers = [await client.post("/v1/notes", json=THING, headers=headers) for headers in ({}, {}, KEYED, KEYED)]
+        assert [(a.status_code, a.json()["count"]) for a in answers] == [(201, 1), (201, 2), (201, 3), (201, 3)]
+        assert [a.headers.get("idempotent-replayed") for a in answers] == [None, None, None, "true"]
+        assert world.acts == ["a", "a", "a+key"]
+        other = await client.post("/v1/notes", json={**THING, "count": 2}, headers=KEYED)
+        assert (other.status_code, other.json()["code"]) == (422, "idempotency-key-reused")
+        elsewhere = await client.post("/v1/notes?loud=true", json=THING, headers=KEYED)
+        assert elsewhere.json()["code"] == "idempotency-key-reused"
 
 
-@pytest.mark.parametrize("position", [0, 12345, "ses-abc", "ü/+"])
-def test_cursor_comes_back(position: str | int) -> None:
-    assert CURSORS.decode("list", CURSORS.encode("list", position)) == position
-    assert CURSORS.decode("list", None) is None
-
-
-@pytest.mark.parametrize(
-    "bad", ["", "x", "=", "ü", "AAAA" * 8, CURSORS.encode("other", 1), CURSORS.encode("list", 1)[:-2]]
-)
-def test_a_foreign_cursor_is_refused(bad: str) -> None:
-    with pytest.raises(BadRequest) as caught:
-        CURSORS.decode("list", bad)
-    assert caught.value.code == "invalid-cursor"
-    with pytest.raises(BadRequest):
-        Cursors(lambda: b"d" * 32).decode("list", CURSORS.encode("list", 1))
-
-
-def test_link_keeps_the_other_parameters() -> None:
-    scope = {
-        "type": "http", "method": "GET", "scheme": "http", "server": ("h", 80), "path": "/v1/x",
-        "query_string": b"limit=5&cursor=old", "headers": [],
-    }  # fmt: skip
-    assert link_next(Request(scope), "new") == '<http://h/v1/x?limit=5&cursor=new>; rel="next"'
+async def test_what_a_repeated_key_is_answered_is_documented(world: World) -> None:
+    async with world.client() as client:
+        document = (await client.get("/v1/openapi.json")).json()
+    for path, required in (("/v1/things", True), ("/v1/notes", False)):
+        operation = document["paths"][path]["post"]
+        [key] = [parameter for parameter in operation["parameters"] if parameter["name"] == "Idempotency-Key"]
+        assert (key["in"], key["required"]) == ("header", required)
+        assert "idempotency-key-reused" in operation["responses"]["422"]["description"]
+        assert "application/problem+json" in operation["responses"]["422"]["content"]
+        assert operation["responses"]["201"]["headers"]["Idempotent-Replayed"]["schema"]["const"] == "true"
+    assert "422" not in document["paths"]["/v1/archive"]["put"]["responses"]

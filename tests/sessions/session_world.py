@@ -32,7 +32,7 @@ class SessionWorld(World):
 
     def __init__(
         self, folder: Path, material: Material, unit: GpuUnit, work: Work, *,
-        settings: Mapping[str, Mapping[str, Any]] | None = None, holders: Sequence[str] = HOLDERS,
+        settings: Mapping[str, Mapping[str, Any]] | None = None, holders: Sequence[str] = HOLDERS, approve: str = "policy",
     ) -> None:  # fmt: skip
         self.work = work
         folder.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,9 @@ class SessionWorld(World):
             if name in work.datasets:
                 own["datasets"] = {"ehr": work.datasets[name]}
             changes[f"holder-{name}"] = own | changes.get(f"holder-{name}", {})
-        super().__init__(folder, replace(material, archive=work.archive), unit, holders=holders, settings=changes)
+        super().__init__(
+            folder, replace(material, archive=work.archive), unit, holders=holders, settings=changes, approve=approve
+        )
 
     async def enrol(self) -> None:
         """Holders, program and this work's weights; validation data where the usual program's fit."""

@@ -85,6 +85,56 @@ async def test_a_seeded_program_starts_from_uploaded_weights(session_world: Any,
     assert 1e-5 < far < 3.1e-3
 
 
+async def test_weights_are_read_once_when_they_are_sent(
+    session_world: Any, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert work.weights is not None
+    opened: list[str] = []
+    real = Path.open
+
+    def counting(self: Path, *args: Any, **options: Any) -> Any:
+        if self.parent.name == "weights":
+            opened.append(self.name)
+        return real(self, *args, **options)
+
+    async with session_world(work, approve="manual") as world:
+        session = await world.submit(**_changes(work))
+        monkeypatch.setattr(Path, "open", counting)
+        for name in HOLDERS:
+            await world.operator(name).decide(session, "approve", dataset="ehr")
+        await world.completed(session, 60)
+    # Its header, and then its bytes.
+    assert opened == [sha256(work.weights).hex()] * 2
+
+
+@pytest.mark.parametrize("change", ["a byte", "two tensors", "its end"])
+async def test_weights_changed_on_disk_after_submission_fail_the_session(
+    session_world: Any, work: Work, given: Arrays, change: str
+) -> None:
+    """The disk is the platform's: what it shows when the GPU is filled must be what was submitted."""
+    assert work.weights is not None
+    async with session_world(work, approve="manual") as world:
+        session = await world.submit(**_changes(work))
+        path = world.folder / "orchestrator" / "library" / "weights" / sha256(work.weights).hex()
+        raw = bytearray(path.read_bytes())
+        if change == "a byte":
+            raw[-3] ^= 1
+        elif change == "its end":
+            del raw[-4:]
+        else:
+            names = ("h.0.ln_1.bias", "h.0.ln_2.bias")  # of one shape: only what they hold tells them apart
+            raw = bytearray(
+                safetensors.numpy.save(given | dict(zip(names, (given[n] for n in reversed(names)), strict=True)))
+            )
+        path.write_bytes(raw)
+        for name in HOLDERS:
+            await world.operator(name).decide(session, "approve", dataset="ehr")
+        view = await world.finish(session, 60)
+    assert view["phase"] == "FAILED"
+    assert view["failure"]["code"] == ("weights-malformed" if change == "its end" else "stored-file-changed")
+    assert view["step"] == 0
+
+
 async def test_other_weights_in_the_gpu_than_given_fail_the_session(
     session_world: Any, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +150,12 @@ async def test_other_weights_in_the_gpu_than_given_fail_the_session(
     assert view["failure"]["code"] == "initial-weights-mismatch"
 
 
+def _with(given: Arrays, name: str, element: int, value: float) -> Arrays:
+    changed = given[name].copy()
+    changed.flat[element] = value
+    return given | {name: changed}
+
+
 def _renamed(given: Arrays) -> Arrays:
     return {("h.0.typo" if name == "h.0.ln_1.bias" else name): value for name, value in given.items()}
 
@@ -109,6 +165,8 @@ WRONG: dict[str, tuple[Any, str, str]] = {
     "unknown": (lambda g: g | {"extra": np.zeros(1, np.float32)}, "weights-mismatch", "'extra' is in the weights file but not"),
     "renamed": (_renamed, "weights-mismatch", "'h.0.ln_1.bias' is not in"),
     "shape": (lambda g: g | {"wte.weight": g["wte.weight"].T.copy()}, "weights-mismatch", "'wte.weight' has another dtype or shape"),
+    "nan": (lambda g: _with(g, "ln_f.bias", 3, np.nan), "weights-not-finite", "'ln_f.bias' holds a value that is not finite, element 3 of"),
+    "infinity": (lambda g: _with(g, "wpe.weight", -1, -np.inf), "weights-not-finite", f"not finite, element {16 * T - 1} of {16 * T}"),
     "dtype": (lambda g: g | {"wpe.weight": g["wpe.weight"].astype(np.float64)}, "weights-mismatch", "'wpe.weight' has another"),
 }  # fmt: skip
 
@@ -124,7 +182,13 @@ async def test_wrong_weights_are_refused_at_submission(session_world: Any, work:
             assert caught.value.code == code, case
             assert words in caught.value.detail, case
             assert "initial_weights" in caught.value.detail
-        for data, code in ((b"\x80" * 64, "weights-malformed"), (work.weights[:-4], "weights-malformed")):  # type: ignore[index]  # given above
+            assert caught.value.status == 422
+        good = work.weights or b""
+        for data, code in (
+            (b"\x80" * 64, "weights-malformed"),
+            (good[:-4], "weights-malformed"),
+            (good + b"x", "weights-malformed"),
+        ):
             await world.owner.upload_weights(data)
             with pytest.raises(GputError) as caught:
                 await world.owner.submit(world.material.manifest(**_changes(replace(work, weights=data))))

@@ -1,0 +1,81 @@
+"""Where a command's output goes may end before the command does: a pipe that closes, a full disk, no stdout at all."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gput.receipts import BUNDLE
+from tests.gput.gput_samples import Saved
+
+QUIET = (141, "")
+
+
+def gput(*words: str, stdout: Any = subprocess.PIPE, stderr: Any = subprocess.PIPE) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-m", "gput", *words], stdout=stdout, stderr=stderr, text=True)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Exit code and what was said on stderr."""
+    said = process.stderr.read() if process.stderr is not None else ""
+    return process.wait(60), said
+
+
+@pytest.mark.parametrize("words", [
+    ["--help"],
+    ["session", "--help"],
+    ["program", "operators"],  # a table: rich writes it
+    ["program", "operators", "--format", "json"],
+], ids=" ".join)  # fmt: skip
+def test_a_reader_that_is_gone_before_the_first_word(words: list[str]) -> None:
+    process = gput(*words)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert ended(process) == QUIET
+
+
+def test_a_reader_that_leaves_in_the_middle(saved: Saved, tmp_path: Path) -> None:
+    bundle = json.loads((saved.folder / BUNDLE).read_text())
+    leaves = [leaf for leaf in bundle["leaves"] if leaf["kind"] == "receipt"]
+    bundle["leaves"] = leaves * 400  # more than any pipe holds
+    (tmp_path / BUNDLE).write_text(json.dumps(bundle))
+    process = gput("receipts", "show", str(tmp_path), "--format", "jsonl")
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["holder"]
+    process.stdout.close()
+    assert ended(process) == QUIET
+
+
+def test_a_closed_stderr_is_no_traceback_either() -> None:
+    process = gput("nonsense", stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    process.stderr.close()
+    process.stderr = None
+    assert process.wait(60) == 141
+
+
+def test_a_full_disk_is_said_in_one_line() -> None:
+    for words in (["--help"], ["program", "operators"], ["program", "operators", "--format", "jsonl"]):
+        with Path("/dev/full").open("w") as full:
+            code, said = ended(gput(*words, stdout=full))
+        assert (code, said) == (2, "gput: cannot write the output: No space left on device. [cannot-write]\n"), words
+
+
+def test_without_a_stdout_the_command_still_ends_well() -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$0" -m gput program operators >&-', sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_exit_code_is_documented() -> None:
+    done = subprocess.run([sys.executable, "-m", "gput", "--help"], capture_output=True, text=True, check=True)
+    assert "141 whoever read the output went away" in done.stdout
