@@ -13,9 +13,9 @@ import httpx2
 import pytest
 from sqlalchemy import Connection, text
 
-from orchestrator.sessions.approvals import verify_approval
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.views import summary
+from shared.attestation.approvals import verify_approval
 from shared.errors import Conflict
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact

@@ -16,10 +16,10 @@ from orchestrator.ledger.log import event_leaf
 from orchestrator.ledger.tree import MerkleTree
 from orchestrator.runner.heads import Heads
 from orchestrator.runner.wishes import Wishes
-from orchestrator.sessions.approvals import verify_approval
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
 from orchestrator.tables import LEAVES
+from shared.attestation.approvals import verify_approval
 from shared.attestation.head_statements import sign_head_statement, verify_head_statement
 from shared.canonical import cbor_value
 from shared.errors import NotPermitted, VerificationFailed
