@@ -103,7 +103,7 @@ def root_of(leaves: Sequence[tuple[int, bytes]], size: int, proof: bytes) -> byt
             number += 1
         level, size = above, (size + 1) >> 1
     if at != len(proof):
-        raise _failed("the membership proof has another length than these records need")
+        raise _failed("their proof has another length than these records need")
     return level[0][1]
 
 
@@ -121,11 +121,13 @@ def check_membership(
     leaves: dict[int, bytes] = {}
     for index, leaf in zip(indexes, leaf_hashes(salt, indexes, data), strict=True):
         if leaves.setdefault(index, leaf) != leaf:
-            raise _failed("a record that the cursor names twice came with other bytes the second time")
+            raise _failed("one that it names twice came with other bytes the second time")
     found = dataset_root(root_of(sorted(leaves.items()), records, proof), records, len(data) // cursor.count)
     if found != expected_root:
-        raise _failed("the records are not those that the cursor names in the approved dataset")
+        raise _failed("records and proof do not lead to its root")
 
 
 def _failed(why: str) -> VerificationFailed:
-    return VerificationFailed(why, code=NOT_APPROVED)
+    return VerificationFailed(
+        f"the records are not those that the cursor names in the approved dataset: {why}", code=NOT_APPROVED
+    )

@@ -70,9 +70,16 @@ async def test_an_approval_of_another_manifest_is_refused_by_the_orchestrator(ne
         session = await world.submit()
         key = world.key("city")
         document = json_bytes(
-            Approval(session=session, holder="city", manifest="ab" * 32, decision="approve", at=1).model_dump(
-                mode="json"
-            )
+            Approval(
+                session=session,
+                holder="city",
+                manifest="ab" * 32,
+                decision="approve",
+                at=1,
+                records=40,
+                record_bytes=72,
+                dataset_root="d0" * 32,
+            ).model_dump(mode="json")
         )
         signature = base64.b64encode(key.sign("gput/approval", document)).decode()
         signed = Signed(document=base64.b64encode(document).decode(), signature=signature)

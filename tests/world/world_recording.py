@@ -33,6 +33,7 @@ class Recording:
     heads: list[dict[str, Any]]
     consistency: list[list[str]]
     receipts: Verified
+    approvals: list[dict[str, Any]]
     holder_receipts: dict[str, list[Any]]
     model: bytes
     wire: Wire
@@ -78,6 +79,7 @@ async def _record(folder: Path, material: Material, unit: GpuUnit, recorder: Rec
             losses={"owner": await world.owner.items(f"sessions/{session}/losses")},
             links={name: await world.operator(name).get("links") for name in world.holders},
             heads=heads, consistency=proofs, receipts=verify(folder / "receipts"),
+            approvals=await world.owner.items(f"sessions/{session}/approvals"),
             holder_receipts={name: await _receipts(world, name, session) for name in world.holders},
             model=(folder / "model.safetensors").read_bytes(), wire=world.wire, recorder=recorder,
             files=world.files(), logs=b"", hbm=memory, folder=folder,
