@@ -16,7 +16,7 @@ from orchestrator.files import atomic_file
 from orchestrator.gpu_session.bulk import BATCH_BYTES
 from orchestrator.gpu_session.life import GpuLife
 from orchestrator.gpu_session.placement import model_state
-from orchestrator.sessions.state import Checkpoint, ModelState
+from orchestrator.sessions.remembered import Checkpoint, ModelState
 from shared.canonical import cbor_bytes, cbor_value
 from shared.crypto.schedule import checkpoint_key
 from shared.crypto.secret import Secret

@@ -13,7 +13,8 @@ from orchestrator.files import CheckedFile
 from orchestrator.gpu_session.bulk import batches, records_of
 from orchestrator.gpu_session.life import GpuLife
 from orchestrator.library import Library
-from orchestrator.sessions.state import ModelState, Placement, SessionState
+from orchestrator.sessions.remembered import ModelState, Placement
+from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import weights_digest
 from orchestrator.weights import map_weights
 from shared.claims.archive import Archive

@@ -11,7 +11,7 @@ from orchestrator.gpu_session.checkpoints import Checkpoints
 from orchestrator.gpu_session.placement import Placer, check_program
 from orchestrator.ledger.log import NewLeaf, event_leaf
 from orchestrator.sessions.facts import new_fact
-from orchestrator.sessions.state import Checkpoint, ModelState
+from orchestrator.sessions.remembered import Checkpoint, ModelState
 from orchestrator.visits.abandon import abandoned
 from orchestrator.visits.epilogue import settle_closed
 from orchestrator.visits.returning import check_measured

@@ -12,52 +12,12 @@ from typing import Any
 
 from orchestrator.itinerary import Itinerary, PlannedVisit
 from orchestrator.ledger.tree import MerkleTree
+from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, ModelState, Placement
 from orchestrator.sessions.visit_state import VisitState
 from shared.claims.manifest import Manifest
 from shared.errors import VerificationFailed
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SESSION, SessionFact
-
-
-@dataclass(frozen=True)
-class ModelState:
-    """The last committed model: digests (hex) of model and optimiser state, global step, held-out loss if known."""
-
-    model: str
-    optimiser: str
-    step: int
-    validation: float | None = None
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A sealed file and what it holds: the model after `position` visits of the itinerary."""
-
-    name: str
-    position: int
-    total: int
-    state: ModelState
-
-
-@dataclass(frozen=True)
-class ApprovedDataset:
-    """What a holder committed to when it approved: `root` (hex) over `records` records; `public_key` (hex) is what it signed with."""
-
-    root: str
-    records: int
-    public_key: str
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where things lie in the GPU: region handles by kind, dataset regions, and the digests that must never change."""
-
-    code: str
-    control: str
-    model_region: int
-    dataset_region: int
-    dataset_length: int
-    validation_region: int | None
 
 
 @dataclass
@@ -72,12 +32,10 @@ class SessionState:
     seq: int = 0
     updated_at: float = 0.0
     decisions: dict[str, str] = field(default_factory=dict)
-    datasets: dict[str, ApprovedDataset] = field(
-        default_factory=dict
-    )  # by holder; a later refusal or veto takes none away
-    claims: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # (life, boot counter) asked for since the last opened life
+    # By holder; a later refusal or veto takes none away.
+    datasets: dict[str, ApprovedDataset] = field(default_factory=dict)
+    # (life, boot counter) asked for since the last opened life.
+    claims: list[tuple[int, int]] = field(default_factory=list)
     life: int = 0
     boot_counter: int = 0
     device: str | None = None

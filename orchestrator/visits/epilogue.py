@@ -10,7 +10,7 @@ from blake3 import blake3
 from orchestrator.gpu_session.life import Batch
 from orchestrator.gpu_session.placement import model_state
 from orchestrator.sessions.facts import new_fact
-from orchestrator.sessions.state import ModelState
+from orchestrator.sessions.remembered import ModelState
 from orchestrator.visits.receipts import check_statement, make_receipt
 from orchestrator.visits.run import Run
 from orchestrator.visits.training import Verdict

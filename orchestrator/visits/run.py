@@ -16,7 +16,8 @@ from orchestrator.holders.inbox import Inboxes
 from orchestrator.ledger.log import SignedHead, head_row, sign_head
 from orchestrator.platform_link import Mux
 from orchestrator.sessions.book import Book
-from orchestrator.sessions.state import ApprovedDataset, ModelState, Placement, SessionState
+from orchestrator.sessions.remembered import ApprovedDataset, ModelState, Placement
+from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.visit_state import VisitState
 from shared.claims.archive import Archive
 from shared.crypto.signing import PartyKey

@@ -1,0 +1,46 @@
+"""What a session remembers of its model, checkpoints, datasets and memory: plain values that its state holds. Knows no fact and no table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """The last committed model: digests (hex) of model and optimiser state, global step, held-out loss if known."""
+
+    model: str
+    optimiser: str
+    step: int
+    validation: float | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A sealed file and what it holds: the model after `position` visits of the itinerary."""
+
+    name: str
+    position: int
+    total: int
+    state: ModelState
+
+
+@dataclass(frozen=True)
+class ApprovedDataset:
+    """What a holder committed to when it approved: `root` (hex) over `records` records; `public_key` (hex) is what it signed with."""
+
+    root: str
+    records: int
+    public_key: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where things lie in the GPU: region handles by kind, dataset regions, and the digests that must never change."""
+
+    code: str
+    control: str
+    model_region: int
+    dataset_region: int
+    dataset_length: int
+    validation_region: int | None
