@@ -1,4 +1,4 @@
-"""What a session remembers of its model, checkpoints, datasets and memory: plain values that its state holds. Knows no fact and no table."""
+"""What a session remembers of its model, checkpoints, datasets and memory: values that its state holds. Knows no fact and no table."""
 
 from __future__ import annotations
 
