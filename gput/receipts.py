@@ -1,4 +1,4 @@
-"""Receipts in a folder: fetch them, and verify them offline with nothing but the published keys and the trust folder.
+"""Receipts in a folder: fetch them, and verify them offline with nothing but what is in the folder.
 
 Knows the API's views and the formats of `shared`; asks no service while it verifies.
 """
@@ -6,137 +6,127 @@ Knows the API's views and the formats of `shared`; asks no service while it veri
 from __future__ import annotations
 
 import asyncio
-import json
-import shutil
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
+from gput.approvals import approval_of, approved_datasets
 from gput.client import AsyncClient
-from shared.attestation.channel import gpu_evidence_digest, report_data
-from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots
-from shared.attestation.cpu_verifier import verify_cpu_evidence
-from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_gpu_evidence, verify_statement_key
-from shared.attestation.nonces import gpu_nonce
-from shared.canonical import cbor_value, json_value, sha256
-from shared.claims.manifest import EvidencePolicy
+from gput.receipt_folder import (
+    KEYS,
+    LEAVES,
+    SESSION,
+    altered,
+    not_as_saved,
+    parse_line,
+    read_lines,
+    read_session,
+    write,
+)
+from gput.receipt_keys import Signer, named, signers_of
+from shared.canonical import cbor_value, sha256
+from shared.claims.manifest import Manifest, parse_manifest
 from shared.claims.receipt import DeviceStatement, Receipt
-from shared.crypto.cose import Verifier, peek_kid, verify1
+from shared.crypto.cose import peek_kid, verify1
 from shared.crypto.tree_head import TreeHead, verify_tree_head
-from shared.errors import BadRequest, GputError, VerificationFailed
-from shared.protocol.merkle import leaf_hash, root
-from shared.wire.visit import Evidence, GpuEvidence, RuntimeData
+from shared.errors import VerificationFailed
+from shared.protocol.merkle import leaf_hash, verify_inclusion
+from shared.wire.visit import Approval
 
-BUNDLE = "bundle.json"
-MAX_BUNDLE_BYTES = 1 << 30  # about 9 KB per visit: a session of 100 000 visits
-PARTS = {"session": str, "head": dict, "leaves": list, "keys": list, "manifest": dict}
 COSE_SIGN1_TAG = b"\xd2"
-TRUST = ("gpu-roots.pem", "cpu-roots.pem", "reference.json")
 
 
 async def save(client: AsyncClient, session: str, folder: Path, trust: Path) -> None:
-    """Fetch log, keys and manifest of a session into `folder`, with a copy of the trust folder's public files."""
+    """Fetch log, keys, manifest and approvals of a session into `folder`, with a copy of the trust folder's public files."""
     head = await client.get(f"sessions/{session}/log/head")
-    leaves = await client.items(f"sessions/{session}/log/leaves")
     bundle = {
         "session": session,
         "head": head,
         # What was appended after the head was signed is neither proven nor disproven yet.
-        "leaves": [leaf for leaf in leaves if leaf["index"] < head["size"]],
+        "leaves": await client.items(f"sessions/{session}/log/leaves", size=head["size"]),
         "keys": await client.items(f"sessions/{session}/keys"),
         "manifest": await client.get(f"sessions/{session}/manifest"),
+        "approvals": await client.items(f"sessions/{session}/approvals"),
     }
-    await asyncio.to_thread(_store, bundle, folder, trust)
-
-
-def _store(bundle: dict[str, Any], folder: Path, trust: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in TRUST:
-        shutil.copyfile(trust / name, folder / name)
-    partial = folder / (BUNDLE + ".part")
-    partial.write_text(json.dumps(bundle, indent=1) + "\n")
-    partial.replace(folder / BUNDLE)
-
-
-@dataclass(frozen=True)
-class Signer:
-    """One life's keys, believed: the orchestrator's session signing key and the device's statement key."""
-
-    signing_key: bytes
-    statement_key: Verifier
-    gpu_evidence: str
-    device: str
-    backend: str
+    await asyncio.to_thread(write, folder, bundle, trust)
 
 
 @dataclass(frozen=True)
 class Verified:
-    """The outcome: how many leaves and receipts hold, and what they add up to."""
+    """The outcome: how many leaves and receipts hold, and what they add up to. `datasets`: root that each holder approved."""
 
     session: str
     leaves: int
     receipts: int
     backends: tuple[str, ...]
     holders: dict[str, int]
+    datasets: dict[str, str]
     records: int
     root: str
 
 
 def verify(folder: Path) -> Verified:
-    """Verify everything in `folder`, in numbered steps.
+    """Verify everything in `folder`, in numbered steps; what fails is named by its file and its number there.
 
-    1. every key: quote over its runtime data, GPU evidence and its nonce, statement key under the device's leaf;
-    2. the log: leaves give the signed root; 3. every receipt: orchestrator's and device's signatures; 4. receipt and statement
-    say the same; 5. manifest digest; 6. the chain of model digests has no gap.
+    1. every file is as it was saved; 2. every key: quote over its runtime data, GPU evidence and its nonce, statement key under
+    the device's leaf; 3. the log's signed head; 4. every leaf by itself: a receipt's two signatures (orchestrator, device),
+    that receipt and statement say the same, that the visit's records are proven within the one dataset that its holder signed
+    for, and its place under the signed root; 5. the chain of model digests has no gap.
+
+    An altered file with lines is gone through first, so that the line is named; steps 2 to 5 do not rely on step 1.
 
     Raises:
-        VerificationFailed: naming the leaf or key and the check. BadRequest: the folder is incomplete.
+        VerificationFailed: naming file, key or leaf, and the check. BadRequest: the folder is incomplete.
     """
-    bundle = read_bundle(folder)
-    signers = _signers(folder, bundle)
-    leaves = _leaves(bundle)
-    tree_root = _check_log(bundle, leaves, signers)
-    with _named("manifest"):
-        manifest = sha256(b64decode(bundle["manifest"]["document"], validate=True)).hex()
-    receipts: list[tuple[Receipt, DeviceStatement]] = []
-    for index, leaf in enumerate(leaves):
-        if is_receipt(leaf):
-            with _named(f"leaf {index}"):
-                receipts.append(_check_receipt(leaf, signers, bundle["session"], manifest))
+    changed = altered(folder)
+    for name in changed:
+        if name not in (KEYS, LEAVES):
+            raise not_as_saved(name)
+    session = read_session(folder)
+    signers = signers_of(folder, session)
+    if KEYS in changed:
+        raise not_as_saved(KEYS)
+    head = _check_head(session, signers)
+    book = _signed_for(session)
+    receipts, leaves = _check_leaves(folder, session["session"], head, signers, book)
+    if LEAVES in changed:
+        raise not_as_saved(LEAVES)
     _check_models(receipts)
+    return _summed_up(session["session"], leaves, head, [receipts[index] for index in sorted(receipts)], book)
+
+
+@dataclass(frozen=True)
+class _SignedFor:
+    """What the parties signed before anything ran: the manifest, and each holder's approval with its dataset's root."""
+
+    manifest: Manifest
+    approved: dict[str, Approval]
+
+
+def _signed_for(session: dict[str, Any]) -> _SignedFor:
+    with named(f"{SESSION}: manifest"):
+        manifest = parse_manifest(b64decode(session["manifest"]["document"], validate=True))
+    with named(f"{SESSION}: approvals"):
+        return _SignedFor(manifest, approved_datasets(session["approvals"], session["session"], manifest))
+
+
+def _summed_up(
+    session: str, leaves: int, head: TreeHead, receipts: list[tuple[Receipt, DeviceStatement]], book: _SignedFor
+) -> Verified:
     holders: dict[str, int] = {}
     for receipt, _ in receipts:
         holders[receipt.holder] = holders.get(receipt.holder, 0) + 1
     return Verified(
-        session=bundle["session"],
-        leaves=len(leaves),
+        session=session,
+        leaves=leaves,
         receipts=len(receipts),
         backends=tuple(sorted({statement.backend for _, statement in receipts})),
         holders=holders,
+        datasets={name: str(said.dataset_root) for name, said in book.approved.items()},
         records=sum(statement.records for _, statement in receipts),
-        root=tree_root,
+        root=head.root.hex(),
     )
-
-
-class _named:  # noqa: N801  # reads as a word at the call
-    """Says which part an error is about."""
-
-    def __init__(self, part: str) -> None:
-        self._part = part
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, GputError):
-            raise VerificationFailed(
-                f"{self._part}: {error.detail}", code=error.code, expected=error.expected, got=error.got
-            ) from None
-        if isinstance(error, (ValidationError, KeyError, TypeError, ValueError)):
-            raise VerificationFailed(f"{self._part}: malformed ({type(error).__name__})", code="malformed") from None
 
 
 def is_receipt(leaf: bytes) -> bool:
@@ -144,112 +134,73 @@ def is_receipt(leaf: bytes) -> bool:
     return leaf[:1] == COSE_SIGN1_TAG
 
 
-def _leaves(bundle: dict[str, Any]) -> list[bytes]:
-    """The leaves' bytes; their labels must say what the bytes are."""
-    found = []
-    for index, meta in enumerate(bundle["leaves"]):
-        with _named(f"leaf {index}"):
-            leaf = b64decode(meta["leaf"], validate=True)
-            label, says = (meta["index"], meta["kind"]), (index, "receipt" if is_receipt(leaf) else "event")
-            if label != says:
-                raise VerificationFailed("labelled as another", code="mismatch", expected=str(says), got=str(label))
-            found.append(leaf)
-    return found
-
-
-def read_bundle(folder: Path) -> dict[str, Any]:
-    remedy = "Fetch one with `gput session receipts`."
-    try:
-        bundle = json_value((folder / BUNDLE).read_bytes(), MAX_BUNDLE_BYTES)
-    except OSError:
-        raise BadRequest(f"{folder} holds no {BUNDLE}", remedy=remedy, code="no-receipts") from None
-    except BadRequest as error:
-        raise BadRequest(f"{folder / BUNDLE}: {error.detail}", remedy=remedy, code="bad-receipts") from None
-    if not isinstance(bundle, dict) or not all(isinstance(bundle.get(name), kind) for name, kind in PARTS.items()):
-        raise BadRequest(f"{folder / BUNDLE} is incomplete", remedy=remedy, code="bad-receipts")
-    return bundle
-
-
-# --------------------------------------------------------------------- step 1
-
-
-def _signers(folder: Path, bundle: dict[str, Any]) -> dict[str, Signer]:
-    """Believed keys by SHA-256 of the runtime data that introduced them."""
-    cpu = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
-    gpu = GpuRoots.load(folder / "gpu-roots.pem"), GpuReference.load(folder / "reference.json")
-    with _named("manifest"):
-        policies = json_value(b64decode(bundle["manifest"]["document"]))
-    found = {}
-    for number, item in enumerate(bundle["keys"]):
-        with _named(f"key {number}"):
-            runtime_bytes = b64decode(item["runtime_data"])
-            found[sha256(runtime_bytes).hex()] = _signer(item, runtime_bytes, cpu, gpu, policies)
-    return found
-
-
-def _signer(
-    item: dict[str, Any],
-    runtime_bytes: bytes,
-    cpu: tuple[CpuRoots, CpuReference],
-    gpu: tuple[GpuRoots, GpuReference],
-    policies: dict[str, Any],
-) -> Signer:
-    runtime = RuntimeData.model_validate(json_value(runtime_bytes))
-    evidence = GpuEvidence.model_validate(item["gpu_evidence"])
-    at = float(runtime.not_after)  # certificates are judged at the time the keys were made, not when somebody looks
-    policy = CpuPolicy.of(EvidencePolicy.model_validate(policies["orchestrator_evidence"]), allow_emulated=True)
-    verify_cpu_evidence(
-        Evidence.model_validate(item["evidence"]), report_data=report_data("orchestrator", runtime_bytes),
-        role="orchestrator", roots=cpu[0], reference=cpu[1], policy=policy, at=at,
-    )  # fmt: skip
-    if gpu_evidence_digest(evidence) != runtime.gpu_evidence or item["signing_key"] != runtime.signing_key:
-        raise VerificationFailed("the quote speaks for other GPU evidence or another key", code="gpu-evidence-mismatch")
-    signing_key = bytes.fromhex(runtime.signing_key)
-    nonce = gpu_nonce(bytes.fromhex(evidence.challenge), bytes.fromhex(evidence.th2), evidence.epoch, signing_key)
-    device = verify_gpu_evidence(
-        b64decode(evidence.report), evidence.chain, nonce=nonce, roots=gpu[0], reference=gpu[1],
-        allowed_roots=tuple(policies["gpu_evidence"]["roots"]), allow_emulated=True, at=at,
-    )  # fmt: skip
-    statement_key = verify_statement_key(device, b64decode(evidence.statement_key))
-    return Signer(signing_key, statement_key, str(runtime.gpu_evidence), device.device, device.backend.value)
-
-
-# --------------------------------------------------------------------- step 2
-
-
-def _check_log(bundle: dict[str, Any], leaves: list[bytes], signers: dict[str, Signer]) -> str:
-    head = bundle["head"]
-    with _named("log head"):
+def _check_head(session: dict[str, Any], signers: dict[str, Signer]) -> TreeHead:
+    head = session["head"]
+    with named(f"{SESSION}: log head"):
         key = bytes.fromhex(head["key"])
         if key not in {signer.signing_key for signer in signers.values()}:
             raise VerificationFailed("signed by a key that no attested orchestrator has", code="unknown-key")
-        tree = TreeHead(bundle["session"], head["size"], bytes.fromhex(head["root"]), int(head["time"]))
-        verify_tree_head(tree, key, b64decode(head["signature"]))
-        computed = root([leaf_hash(leaf) for leaf in leaves])
-        if len(leaves) != tree.size or computed != tree.root:
-            raise VerificationFailed(
-                "the leaves do not give the signed root",
-                code="log-mismatch",
-                expected=tree.root.hex(),
-                got=computed.hex(),
-            )
-    return tree.root.hex()
+        tree = TreeHead(session["session"], head["size"], bytes.fromhex(head["root"]), int(head["time"]))
+        return verify_tree_head(tree, key, b64decode(head["signature"])).head
 
 
-# ----------------------------------------------------------------- steps 3 to 6
+def _check_leaves(
+    folder: Path, session: str, head: TreeHead, signers: dict[str, Signer], book: _SignedFor
+) -> tuple[dict[int, tuple[Receipt, DeviceStatement]], int]:
+    """Receipts by their leaf's number, and how many leaves there are."""
+    receipts: dict[int, tuple[Receipt, DeviceStatement]] = {}
+    lines = read_lines(folder, LEAVES)
+    for index, line in enumerate(lines):
+        with named(f"{LEAVES}: leaf {index}"):
+            item = parse_line(line)
+            leaf = _leaf(index, item)
+            if is_receipt(leaf):
+                receipts[index] = _check_receipt(leaf, signers, session, book)
+            _check_place(head, index, leaf, item["path"])
+    if len(lines) != head.size:
+        raise VerificationFailed(f"{LEAVES} does not hold all leaves of the signed log", code="log-mismatch",
+                                 expected=str(head.size), got=str(len(lines)))  # fmt: skip
+    return receipts, len(lines)
+
+
+def _leaf(index: int, item: dict[str, Any]) -> bytes:
+    """A leaf's bytes; its line has the four fields only, and its label says what the bytes are."""
+    leaf = b64decode(item["leaf"], validate=True)
+    says = {"index": index, "kind": "receipt" if is_receipt(leaf) else "event", "leaf": b64encode(leaf).decode()}
+    label = {name: value for name, value in item.items() if name != "path"}
+    if label != says:
+        differs = next(name for name in (*says, *label) if label.get(name) != says.get(name))
+        raise VerificationFailed(f"its {differs} is not what its bytes say", code="mismatch",
+                                 expected=str(says.get(differs)), got=str(label.get(differs)))  # fmt: skip
+    return leaf
+
+
+def _check_place(head: TreeHead, index: int, leaf: bytes, path: list[str]) -> None:
+    nodes = [bytes.fromhex(node) for node in path]
+    if [node.hex() for node in nodes] != path:
+        raise VerificationFailed("its path is not written as hashes are", code="not-canonical")
+    try:
+        verify_inclusion(leaf_hash(leaf), index, head.size, nodes, head.root)
+    except VerificationFailed as error:
+        raise VerificationFailed(
+            f"not what the signed log holds at this place ({error.detail})", code="log-mismatch"
+        ) from None
 
 
 def _check_receipt(
-    leaf: bytes, signers: dict[str, Signer], session: str, manifest: str
+    leaf: bytes, signers: dict[str, Signer], session: str, book: _SignedFor
 ) -> tuple[Receipt, DeviceStatement]:
     receipt = Receipt.model_validate(cbor_value(_payload(leaf, signers)))
     signer = signers.get(receipt.orchestrator_runtime_data)
     if signer is None:
         raise VerificationFailed("the receipt names runtime data that no key introduces", code="unknown-key")
     statement = DeviceStatement.model_validate(cbor_value(verify1(receipt.statement, signer.statement_key)))
+    said = approval_of(book.approved, receipt.holder)
     expected = {
         "session": (session, receipt.session, statement.session),
-        "manifest": (manifest, receipt.manifest),
+        "manifest": (book.manifest.digest().hex(), receipt.manifest),
+        "dataset root": (said.dataset_root, receipt.dataset_root, statement.dataset_root),
+        "dataset records": (said.records, statement.dataset_records),
         "visit": (receipt.visit, statement.visit),
         "epoch": (receipt.epoch, statement.epoch),
         "holder": (receipt.holder, statement.holder),
@@ -279,13 +230,14 @@ def _payload(leaf: bytes, signers: dict[str, Signer]) -> bytes:
     raise VerificationFailed("signed by a key that no attested orchestrator has", code="unknown-key")
 
 
-def _check_models(receipts: list[tuple[Receipt, DeviceStatement]]) -> None:
+def _check_models(receipts: dict[int, tuple[Receipt, DeviceStatement]]) -> None:
     """Each visit starts from the model the last committed one left; a visit after a restore repeats an earlier model."""
     known: set[str] = set()
-    for receipt, statement in receipts:
+    for index, (receipt, statement) in receipts.items():
         if known and statement.model_before not in known:
             raise VerificationFailed(
-                f"visit {receipt.visit} starts from a model that no earlier receipt left", code="model-gap"
+                f"{LEAVES}: leaf {index}: visit {receipt.visit} starts from a model that no earlier receipt left",
+                code="model-gap",
             )
         known |= {statement.model_before}
         if receipt.outcome == "closed":

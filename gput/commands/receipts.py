@@ -24,7 +24,7 @@ FormatOption = Annotated[Format, typer.Option("--format", help="table, json or j
 
 @app.command()
 def verify(folder: Folder, fmt: FormatOption = Format.TABLE) -> None:
-    """Verify keys, log and every receipt; exit code 4 names the first thing that does not hold.
+    """Verify keys, log and every receipt; exit code 4 and one line that names file, number and check where something does not hold.
 
     Example:  gput receipts verify runs/latest/receipts
     """
@@ -37,16 +37,17 @@ def verify(folder: Folder, fmt: FormatOption = Format.TABLE) -> None:
 @app.command("show")
 def show_(folder: Folder, fmt: FormatOption = Format.TABLE) -> None:
     """List the receipts (unverified: use `verify` for that)."""
-    from gput.receipts import is_receipt, read_bundle
+    from gput.receipt_folder import LEAVES, parse_line, read_lines
+    from gput.receipts import is_receipt
     from shared.errors import GputError
 
     rows = []
-    for number, leaf in enumerate(read_bundle(folder)["leaves"]):
+    for number, line in enumerate(read_lines(folder, LEAVES)):
         try:
-            raw = b64decode(leaf["leaf"])
+            raw = b64decode(parse_line(line)["leaf"])
             rows += [{"leaf": number, **_claims(raw)}] if is_receipt(raw) else []
         except (GputError, KeyError, TypeError, ValueError, AttributeError, IndexError):
-            raise BadRequest(f"leaf {number} cannot be read", code="bad-receipts") from None
+            raise BadRequest(f"{LEAVES}: leaf {number} cannot be read", code="bad-receipts") from None
     emit(rows, ("leaf", "index", "round", "holder", "outcome", "epoch", "records", "steps", "backend"), fmt)
 
 

@@ -164,7 +164,8 @@ def receipts(
     output: Annotated[Path, typer.Option("-o", "--output")] = Path("receipts"),
 ) -> None:
     """Fetch all receipts and the log into a folder for `gput receipts verify`."""
-    from gput.receipts import TRUST, save
+    from gput.receipt_folder import TRUST
+    from gput.receipts import save
 
     missing = [name for name in TRUST if not (trust / name).is_file()]
     if missing:

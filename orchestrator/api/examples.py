@@ -53,7 +53,7 @@ RECEIPT: dict[str, Any] = {
     "index": 2, "visit": V, "holder": "hospital-a", "outcome": "closed", "cose": B64, "receipt": {"profile": "gput/receipt/1"},
 }  # fmt: skip
 HEAD: dict[str, Any] = {"size": 2, "root": H64, "signature": B64, "key": H64, "time": 1796}
-LEAF: dict[str, Any] = {"index": 0, "kind": "receipt", "leaf": B64}
+LEAF: dict[str, Any] = {"index": 0, "kind": "receipt", "leaf": B64, "path": [H64]}
 KEYS: dict[str, Any] = {
     "life": 1, "boot_counter": 3, "signing_key": H64, "holder": "hospital-a", "runtime_data": B64, "evidence": {"kind": "tdx-quote"},
     "gpu_evidence": {"epoch": 0},

@@ -18,6 +18,7 @@ from shared.service.pagination import Paging
 
 router = APIRouter(tags=["receipts and log"])
 Index = Annotated[int, Query(ge=0, le=2**53)]
+OF_SIZE = "Only the leaves of the tree of this size, each with its `path`: the proof that it is in that tree."
 
 
 def _text(value: Any) -> Any:
@@ -91,13 +92,23 @@ async def head(session: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
 
 
 @router.get("/v1/sessions/{session}/log/leaves", summary="Leaves of the log", responses=ex.shows(ex.listed(ex.LEAF)))
-async def leaves(session: str, caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
-    await visible(parts, caller, session)
-    listing = paging.of(f"leaves/{session}")
+async def leaves(
+    session: str, caller: Anybody, parts: Parts, paging: Paging,
+    size: Annotated[int | None, Query(ge=0, le=2**53, description=OF_SIZE)] = None,
+) -> dict[str, Any]:  # fmt: skip
+    tree = (await visible(parts, caller, session)).durable.tree
+    if size is not None and size > tree.size:
+        raise BadRequest(f"There is no tree of {size} leaves", code="no-such-tree", expected=f"size <= {tree.size}")
+    listing = paging.of(f"leaves/{session}/{size}")
     found = await parts.library.page(LEAVES, "idx", listing.after, listing.ask, session=session)
+    wanted = [row for row in found if size is None or row["idx"] < size]
+
+    def path(index: int) -> list[str] | None:
+        return None if size is None else [node.hex() for node in tree.inclusion(index, size)]
+
     return listing.page([
-        {"index": row["idx"], "kind": row["kind"], "leaf": b64encode(row["leaf"]).decode()}
-        for row in listing.cut(found, lambda row: row["idx"])
+        {"index": row["idx"], "kind": row["kind"], "leaf": b64encode(row["leaf"]).decode(), "path": path(row["idx"])}
+        for row in listing.cut(wanted, lambda row: row["idx"])
     ])  # fmt: skip
 
 

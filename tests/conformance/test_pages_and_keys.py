@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import httpx2
 import pytest
 
 from shared.crypto.signing import PartyKey
+from shared.protocol.merkle import leaf_hash, verify_inclusion
 from tests.conformance.stage import HOLDER, Credentials, Stage, bearer, signed
 
 pytestmark = pytest.mark.xdist_group("conformance")
@@ -77,6 +79,26 @@ def test_a_cursor_is_good_for_its_own_list_only(stage: Stage) -> None:
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid-cursor")
     elsewhere = stage.request("orchestrator", "GET", f"{base}/receipts", owner, params={"after": cursor})
     assert elsewhere.json()["code"] == "invalid-cursor"
+
+
+def test_leaves_come_with_their_way_to_the_root_of_any_tree(stage: Stage) -> None:
+    owner, base = signed(stage.keys["owner"]), f"/v1/sessions/{stage.sessions['done']}/log"
+    head = stage.request("orchestrator", "GET", f"{base}/head", owner).json()
+    for size in (0, 1, 3, head["size"]):
+        items = stage.request("orchestrator", "GET", f"{base}/leaves?size={size}", owner).json()["items"]
+        assert [item["index"] for item in items] == list(range(size))
+        for item in items:
+            proof = stage.request(
+                "orchestrator", "GET", f"{base}/inclusion?index={item['index']}&size={size}", owner
+            ).json()
+            assert item["path"] == proof["path"]
+            path, root = [bytes.fromhex(node) for node in item["path"]], bytes.fromhex(proof["root"])
+            verify_inclusion(leaf_hash(base64.b64decode(item["leaf"])), item["index"], size, path, root)
+            assert size != head["size"] or proof["root"] == head["root"]
+    without = stage.request("orchestrator", "GET", f"{base}/leaves", owner).json()["items"]
+    assert (len(without), {item["path"] for item in without}) == (head["size"], {None})
+    beyond = stage.request("orchestrator", "GET", f"{base}/leaves?size={head['size'] + 1}", owner)
+    assert (beyond.status_code, beyond.json()["code"]) == (400, "no-such-tree")
 
 
 @pytest.mark.parametrize("service", SERVICES)

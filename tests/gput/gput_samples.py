@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gput.receipts import BUNDLE
+from gput.receipt_folder import KEYS, LEAVES, parse_line, read_lines, read_session, write_parts
+
+PARTS = {"keys": KEYS, "leaves": LEAVES}
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,13 @@ class Saved:
 
 
 class Bundle:
-    """A copy of the receipts folder that a test may spoil."""
+    """A copy of the receipts folder that a test may spoil as a forger would: `write` makes the checksums anew."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.value: dict[str, Any] = json.loads((folder / BUNDLE).read_text())
+        parts = {name: [parse_line(line) for line in read_lines(folder, file)] for name, file in PARTS.items()}
+        self.value: dict[str, Any] = {**read_session(folder), **parts}
 
     def write(self) -> Path:
-        (self.folder / BUNDLE).write_text(json.dumps(self.value))
+        write_parts(self.folder, self.value)
         return self.folder

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gput.receipts import BUNDLE
+from gput.receipt_folder import LEAVES
 from tests.gput.gput_samples import Saved
 
 QUIET = (141, "")
@@ -40,10 +40,9 @@ def test_a_reader_that_is_gone_before_the_first_word(words: list[str]) -> None:
 
 
 def test_a_reader_that_leaves_in_the_middle(saved: Saved, tmp_path: Path) -> None:
-    bundle = json.loads((saved.folder / BUNDLE).read_text())
-    leaves = [leaf for leaf in bundle["leaves"] if leaf["kind"] == "receipt"]
-    bundle["leaves"] = leaves * 400  # more than any pipe holds
-    (tmp_path / BUNDLE).write_text(json.dumps(bundle))
+    lines = (saved.folder / LEAVES).read_bytes().splitlines(keepends=True)
+    receipts = [line for line in lines if json.loads(line)["kind"] == "receipt"]
+    (tmp_path / LEAVES).write_bytes(b"".join(receipts * 400))  # more than any pipe holds
     process = gput("receipts", "show", str(tmp_path), "--format", "jsonl")
     assert process.stdout is not None
     assert json.loads(process.stdout.readline())["holder"]

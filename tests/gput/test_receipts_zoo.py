@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,10 @@ import cbor2
 import pytest
 
 from gput.__main__ import main
-from gput.receipts import BUNDLE, TRUST, is_receipt, save, verify
+from gput.receipt_folder import KEYS, LEAVES, SESSION, SUMS, TRUST
+from gput.receipts import is_receipt, save, verify
 from shared.canonical import cbor_bytes, cbor_value
-from shared.errors import BadRequest, ConfigurationError, GputError, VerificationFailed
+from shared.errors import BadRequest, GputError, VerificationFailed
 from tests.gput.gput_samples import Bundle, Saved
 from tests.world.world_material import Material, make_material
 
@@ -54,13 +57,15 @@ class Service:
         }
         self._views = {
             "log/head": bundle.value["head"], "log/leaves": [*bundle.value["leaves"], newer], "keys": bundle.value["keys"],
-            "manifest": bundle.value["manifest"],
+            "manifest": bundle.value["manifest"], "approvals": bundle.value["approvals"],
         }  # fmt: skip
 
     async def get(self, path: str) -> Any:
         return self._views[path.split("/", 2)[2]]
 
-    items = get
+    async def items(self, path: str, size: int | None = None) -> Any:
+        found = await self.get(path)
+        return found if size is None else [item for item in found if item["index"] < size]
 
 
 async def test_a_leaf_newer_than_the_signed_head_is_left_out_of_the_bundle(saved: Saved, tmp_path: Path) -> None:
@@ -86,7 +91,7 @@ def test_every_sampled_byte_of_a_leaf_counts(bundle: Bundle) -> None:
         length = len(base64.b64decode(good))
         for at in range(0, length, max(1, length // 12)):
             leaf["leaf"] = flipped(good, at)
-            refused(bundle.write(), "leaf", "log head")
+            refused(bundle.write(), f"leaves.jsonl: leaf {leaf['index']}: ")
         leaf["leaf"] = good
     verify(bundle.write())
 
@@ -96,30 +101,53 @@ def test_a_dropped_leaf(bundle: Bundle, which: int) -> None:
     del bundle.value["leaves"][which]
     for index, leaf in enumerate(bundle.value["leaves"]):
         leaf["index"] = index
-    assert refused(bundle.write(), "log head").code == "log-mismatch"
+    where = "leaf 0: not what the signed log holds at this place" if which == 0 else "does not hold all leaves"
+    assert refused(bundle.write(), where).code == "log-mismatch"
 
 
 def test_a_repeated_leaf(bundle: Bundle) -> None:
     last = bundle.value["leaves"][-1]
     bundle.value["leaves"].append({**last, "index": last["index"] + 1})
-    assert refused(bundle.write(), "log head").code == "log-mismatch"
+    assert refused(bundle.write(), f"leaf {last['index'] + 1}: ").code == "log-mismatch"
 
 
 def test_swapped_leaves(bundle: Bundle) -> None:
     first, second = receipt_leaves(bundle)[:2]
     first["leaf"], second["leaf"] = second["leaf"], first["leaf"]
-    assert refused(bundle.write(), "log head").code == "log-mismatch"
+    assert refused(bundle.write(), f"leaf {first['index']}: not what the signed log holds").code == "log-mismatch"
 
 
 def test_a_leaf_under_another_number(bundle: Bundle) -> None:
     bundle.value["leaves"][1]["index"] = 0
-    refused(bundle.write(), "leaf 1: labelled as another")
+    refused(bundle.write(), "leaf 1: its index is not what its bytes say")
 
 
 def test_a_receipt_cannot_hide_as_an_event(bundle: Bundle) -> None:
     leaf = receipt_leaves(bundle)[0]
     leaf["kind"] = "event"
-    refused(bundle.write(), f"leaf {leaf['index']}: labelled as another")
+    refused(bundle.write(), f"leaf {leaf['index']}: its kind is not what its bytes say")
+
+
+@pytest.mark.parametrize("change", ["dropped", "altered", "another's", "upper case", "no list"])
+def test_a_changed_path(bundle: Bundle, change: str) -> None:
+    leaf, other = bundle.value["leaves"][2], bundle.value["leaves"][3]
+    path = leaf["path"]
+    leaf["path"] = {
+        "dropped": path[1:], "altered": [flipped_hex(path[0]), *path[1:]], "another's": other["path"],
+        "upper case": [path[0].upper(), *path[1:]], "no list": "".join(path),
+    }[change]  # fmt: skip
+    refused(bundle.write(), "leaf 2: ")
+
+
+def test_a_forged_event_is_named_by_its_own_place(bundle: Bundle) -> None:
+    """An event has no signature of its own: the log's path tells which one it is."""
+    other = cbor_bytes(["gput/log-event/1", bundle.value["session"], "restored", {}])
+    for leaf in bundle.value["leaves"]:
+        good = leaf["leaf"]
+        leaf["leaf"], leaf["kind"], kind = base64.b64encode(other).decode(), "event", leaf["kind"]
+        refused(bundle.write(), f"leaf {leaf['index']}: not what the signed log holds at this place")
+        leaf["leaf"], leaf["kind"] = good, kind
+    verify(bundle.write())
 
 
 @pytest.mark.parametrize("field", ["root", "signature", "key", "size", "time"])
@@ -130,7 +158,7 @@ def test_a_changed_head(bundle: Bundle, field: str) -> None:
         head[field] = old + 1
     else:
         head[field] = flipped(old, 3) if field == "signature" else flipped_hex(old)
-    refused(bundle.write(), "log head")
+    refused(bundle.write(), "session.json: log head: ")
 
 
 @pytest.mark.parametrize("field", ["runtime_data", "signing_key"])
@@ -180,20 +208,24 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Material:
 @pytest.mark.parametrize("name", ["gpu-roots.pem", "cpu-roots.pem"])
 def test_other_trust_roots(bundle: Bundle, strangers: Material, name: str) -> None:
     (bundle.folder / name).write_bytes((strangers.folder / "trust" / name).read_bytes())
-    refused(bundle.folder, "key 0")
+    refused(bundle.folder, f"{name} was altered")
+    refused(bundle.write(), "keys.jsonl: key 0: ")
 
 
 def test_other_reference_values(bundle: Bundle) -> None:
     path = bundle.folder / "reference.json"
     path.write_text(re.sub(r'"([0-9a-f]{96})"', lambda found: f'"{flipped_hex(found[1])}"', path.read_text()))
-    refused(bundle.folder, "key 0")
+    refused(bundle.folder, "reference.json was altered")
+    refused(bundle.write(), "keys.jsonl: key 0: ")
 
 
 def test_another_manifest(bundle: Bundle) -> None:
     manifest = json.loads(base64.b64decode(bundle.value["manifest"]["document"]))
     manifest["rounds"] += 1
     bundle.value["manifest"]["document"] = base64.b64encode(json.dumps(manifest).encode()).decode()
-    assert "manifest differs" in refused(bundle.write(), "leaf").detail
+    assert refused(bundle.write(), "approvals").code == "approval-mismatch"
+    bundle.value["approvals"] = []
+    refused(bundle.write(), "leaf")
 
 
 def test_another_session(bundle: Bundle) -> None:
@@ -210,30 +242,51 @@ def test_the_statement_of_another_visit(bundle: Bundle) -> None:
     message = cbor2.CBORTag(ours.tag, [protected, unprotected, cbor_bytes(receipt), signature])
     leaf = receipt_leaves(bundle)[0]
     leaf["leaf"] = base64.b64encode(cbor_bytes(message)).decode()
-    refused(bundle.write(), "log head")
+    refused(bundle.write(), f"leaf {leaf['index']}: the signature")
+
+
+FILES = (SESSION, KEYS, LEAVES, SUMS, *TRUST)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
-def test_a_truncated_file(bundle: Bundle, share: float) -> None:
-    path = bundle.folder / BUNDLE
+@pytest.mark.parametrize("name", FILES)
+def test_a_truncated_file(bundle: Bundle, name: str, share: float) -> None:
+    path = bundle.folder / name
     raw = path.read_bytes()
     path.write_bytes(raw[: int(len(raw) * share)])
-    with pytest.raises(BadRequest, match=BUNDLE):
-        verify(bundle.folder)
+    refused(bundle.folder, name)
 
 
-@pytest.mark.parametrize("part", ["session", "head", "leaves", "keys", "manifest"])
+@pytest.mark.parametrize("part", ["session", "head", "manifest"])
 def test_a_missing_part(bundle: Bundle, part: str) -> None:
-    del bundle.value[part]
+    bundle.value[part] = None
     with pytest.raises(BadRequest, match="incomplete"):
         verify(bundle.write())
 
 
-@pytest.mark.parametrize("name", TRUST)
-def test_a_missing_trust_file(bundle: Bundle, name: str) -> None:
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file(bundle: Bundle, name: str) -> None:
     (bundle.folder / name).unlink()
-    with pytest.raises(ConfigurationError, match=name):
+    with pytest.raises(BadRequest, match=f"holds no {name}") as found:
         verify(bundle.folder)
+    assert found.value.code == "no-receipts"
+
+
+def test_checksums_that_leave_a_file_out(bundle: Bundle) -> None:
+    path = bundle.folder / SUMS
+    body = "".join(line + "\n" for line in path.read_text().splitlines()[:-1] if KEYS not in line)
+    own = hashlib.sha256(body.encode()).hexdigest()
+    path.write_text(f"{body}# the lines above: {own}\n")
+    refused(bundle.folder, f"SHA256SUMS does not name {KEYS}")
+
+
+def test_the_usual_tool_reads_the_checksums(bundle: Bundle) -> None:
+    tool = ["sha256sum", "--check", "--strict", SUMS]
+    done = subprocess.run(tool, cwd=bundle.folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count(": OK")) == (0, len(FILES) - 1), done.stderr
+    (bundle.folder / LEAVES).write_bytes(b"")
+    done = subprocess.run(tool, cwd=bundle.folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count("FAILED")) == (1, 1)
 
 
 WRONG: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
@@ -277,6 +330,6 @@ def test_exit_codes_of_the_command(bundle: Bundle, capsys: pytest.CaptureFixture
 
 
 def test_events_and_receipts_are_told_apart_by_their_bytes(saved: Saved) -> None:
-    leaves = json.loads((saved.folder / BUNDLE).read_text())["leaves"]
+    leaves = [json.loads(line) for line in (saved.folder / LEAVES).read_text().splitlines()]
     assert all(is_receipt(base64.b64decode(leaf["leaf"])) == (leaf["kind"] == "receipt") for leaf in leaves)
     assert not is_receipt(cbor_bytes({"kind": "restore"}))

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import safetensors.numpy
 
-from gput.receipts import BUNDLE, verify
+from gput.receipt_folder import LEAVES
+from gput.receipts import verify
 from shared.crypto.tree_head import TreeHead, verify_tree_head
 from shared.errors import GputError
 from shared.protocol.merkle import verify_consistency
@@ -62,11 +63,11 @@ def test_a_changed_bundle_does_not_verify(recorded: Recording, tmp_path: Path) -
     source = recorded.folder / "receipts"
     for path in source.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    text = (source / BUNDLE).read_text()
-    leaf = text.index('"leaf": "') + 60
+    text = (source / LEAVES).read_text()
+    leaf = text.index('"leaf":"') + 60
     changed = "A" if text[leaf] != "A" else "B"
-    (tmp_path / BUNDLE).write_text(text[:leaf] + changed + text[leaf + 1 :])
-    with pytest.raises(GputError):
+    (tmp_path / LEAVES).write_text(text[:leaf] + changed + text[leaf + 1 :])
+    with pytest.raises(GputError, match=r"leaves.jsonl: leaf 0: "):
         verify(tmp_path)
 
 

@@ -1,0 +1,96 @@
+"""Whose keys signed a session's receipts: each believed by its quote and its GPU's evidence, from the files of a receipts folder.
+
+Knows the formats of `shared`; asks no service.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gput.receipt_folder import KEYS, SESSION, parse_line, read_lines
+from shared.attestation.channel import gpu_evidence_digest, report_data
+from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots
+from shared.attestation.cpu_verifier import verify_cpu_evidence
+from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_gpu_evidence, verify_statement_key
+from shared.attestation.nonces import gpu_nonce
+from shared.canonical import json_value, sha256
+from shared.claims.manifest import EvidencePolicy
+from shared.crypto.cose import Verifier
+from shared.errors import GputError, VerificationFailed
+from shared.wire.visit import Evidence, GpuEvidence, RuntimeData
+
+
+@dataclass(frozen=True)
+class Signer:
+    """One life's keys, believed: the orchestrator's session signing key and the device's statement key."""
+
+    signing_key: bytes
+    statement_key: Verifier
+    gpu_evidence: str
+    device: str
+    backend: str
+
+
+class named:  # noqa: N801  # reads as a word at the call
+    """Says which part an error is about."""
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, GputError):
+            raise VerificationFailed(
+                f"{self._part}: {error.detail}", code=error.code, expected=error.expected, got=error.got
+            ) from None
+        if isinstance(error, (ValidationError, KeyError, TypeError, ValueError)):
+            raise VerificationFailed(f"{self._part}: malformed ({type(error).__name__})", code="malformed") from None
+
+
+def signers_of(folder: Path, session: dict[str, Any]) -> dict[str, Signer]:
+    """Believed keys by SHA-256 of the runtime data that introduced them. Raises: VerificationFailed: naming the key and the check."""
+    cpu = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
+    gpu = GpuRoots.load(folder / "gpu-roots.pem"), GpuReference.load(folder / "reference.json")
+    with named(f"{SESSION}: manifest"):
+        policies = json_value(b64decode(session["manifest"]["document"]))
+    found = {}
+    for number, line in enumerate(read_lines(folder, KEYS)):
+        with named(f"{KEYS}: key {number}"):
+            item = parse_line(line)
+            runtime_bytes = b64decode(item["runtime_data"])
+            found[sha256(runtime_bytes).hex()] = _signer(item, runtime_bytes, cpu, gpu, policies)
+    return found
+
+
+def _signer(
+    item: dict[str, Any],
+    runtime_bytes: bytes,
+    cpu: tuple[CpuRoots, CpuReference],
+    gpu: tuple[GpuRoots, GpuReference],
+    policies: dict[str, Any],
+) -> Signer:
+    runtime = RuntimeData.model_validate(json_value(runtime_bytes))
+    evidence = GpuEvidence.model_validate(item["gpu_evidence"])
+    at = float(runtime.not_after)  # certificates are judged at the time the keys were made, not when somebody looks
+    policy = CpuPolicy.of(EvidencePolicy.model_validate(policies["orchestrator_evidence"]), allow_emulated=True)
+    verify_cpu_evidence(
+        Evidence.model_validate(item["evidence"]), report_data=report_data("orchestrator", runtime_bytes),
+        role="orchestrator", roots=cpu[0], reference=cpu[1], policy=policy, at=at,
+    )  # fmt: skip
+    if gpu_evidence_digest(evidence) != runtime.gpu_evidence or item["signing_key"] != runtime.signing_key:
+        raise VerificationFailed("the quote speaks for other GPU evidence or another key", code="gpu-evidence-mismatch")
+    signing_key = bytes.fromhex(runtime.signing_key)
+    nonce = gpu_nonce(bytes.fromhex(evidence.challenge), bytes.fromhex(evidence.th2), evidence.epoch, signing_key)
+    device = verify_gpu_evidence(
+        b64decode(evidence.report), evidence.chain, nonce=nonce, roots=gpu[0], reference=gpu[1],
+        allowed_roots=tuple(policies["gpu_evidence"]["roots"]), allow_emulated=True, at=at,
+    )  # fmt: skip
+    statement_key = verify_statement_key(device, b64decode(evidence.statement_key))
+    return Signer(signing_key, statement_key, str(runtime.gpu_evidence), device.device, device.backend.value)

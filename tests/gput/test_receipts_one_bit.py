@@ -1,0 +1,103 @@
+"""One bit flipped anywhere in a saved folder: verification fails, and says in which file, and in the log's file at which leaf."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gput.__main__ import main
+from gput.receipt_folder import KEYS, LEAVES, SESSION, SUMS, TRUST
+from gput.receipts import verify
+from shared.errors import VerificationFailed
+from tests.gput.gput_samples import Saved
+
+FILES = (SESSION, KEYS, LEAVES, SUMS, *TRUST)
+
+
+@pytest.fixture(scope="module")
+def folder(saved: Saved, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the saved folder; each test leaves it as it was."""
+    target = tmp_path_factory.mktemp("one-bit") / "receipts"
+    shutil.copytree(saved.folder, target)
+    assert sorted(path.name for path in target.iterdir()) == sorted(FILES)
+    return target
+
+
+def told(folder: Path, name: str, offset: int, bit: int) -> str:
+    """What verification says with this bit of this file flipped."""
+    path = folder / name
+    good = path.read_bytes()
+    spoilt = bytearray(good)
+    spoilt[offset] ^= 1 << bit
+    path.write_bytes(spoilt)
+    try:
+        with pytest.raises(VerificationFailed) as found:
+            verify(folder)
+    finally:
+        path.write_bytes(good)
+    return found.value.detail
+
+
+def place(folder: Path, name: str, offset: int) -> str:
+    """How the error must begin: the file, and in the line files the number of the entry that the byte belongs to."""
+    line = (folder / name).read_bytes()[:offset].count(b"\n")
+    return {LEAVES: rf"leaves\.jsonl: leaf {line}: ", KEYS: rf"keys\.jsonl(: key {line}: | was altered)"}.get(
+        name, re.escape(name) + r"\b"
+    )
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_one_bit_anywhere(folder: Path, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(FILES))
+    offset = data.draw(st.integers(0, (folder / name).stat().st_size - 1))
+    said = told(folder, name, offset, data.draw(st.integers(0, 7)))
+    assert re.match(place(folder, name, offset), said), said
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_one_bit_in_the_log(folder: Path, data: st.DataObject) -> None:
+    raw = (folder / LEAVES).read_bytes()
+    offset = data.draw(st.integers(0, len(raw) - 1))
+    said = told(folder, LEAVES, offset, data.draw(st.integers(0, 7)))
+    assert re.match(place(folder, LEAVES, offset), said), said
+
+
+def test_the_bits_that_base64_json_and_hex_leave_free(folder: Path) -> None:
+    """Flips that many parsers overlook: a path in upper case, the unused bits before padding, a line end."""
+    lines = (folder / LEAVES).read_bytes().split(b"\n")
+    seen = set()
+    for number, line in enumerate(lines[:-1]):
+        begin = sum(len(before) + 1 for before in lines[:number])
+        free = {"line end": (len(line), 5)}
+        if padded := re.search(rb"([A-Za-z0-9+/])=", line):
+            free["padding"] = (padded.start(1), 0)
+        if hexadecimal := re.search(rb'"path":\["[0-9a-f]*?([a-f])', line):
+            free["upper case"] = (hexadecimal.start(1), 5)
+        for kind, (at, bit) in free.items():
+            seen.add(kind)
+            assert told(folder, LEAVES, begin + at, bit).startswith(f"leaves.jsonl: leaf {number}: "), kind
+    assert seen == {"line end", "padding", "upper case"}
+
+
+def test_the_command_says_it_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder / LEAVES
+    good = path.read_bytes()
+    second = good.index(b"\n") + 1
+    at = good.index(b'"leaf":"', second) + 200
+    path.write_bytes(good[:at] + bytes([good[at] ^ 2]) + good[at + 1 :])
+    try:
+        assert main(["receipts", "verify", str(folder)]) == 4
+    finally:
+        path.write_bytes(good)
+    told = capsys.readouterr()
+    assert not told.out
+    [line] = told.err.splitlines()
+    assert line.startswith("gput: verification failed: leaves.jsonl: leaf 1: ")
+    assert main(["receipts", "verify", str(folder)]) == 0
