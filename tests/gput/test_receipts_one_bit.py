@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from gput.__main__ import main
 from gput.receipt_folder import KEYS, LEAVES, SESSION, SUMS, TRUST
 from gput.receipts import verify
 from shared.errors import VerificationFailed
-from tests.gput.gput_samples import Saved
+from tests.gput.gput_samples import Bundle, Saved
 
 FILES = (SESSION, KEYS, LEAVES, SUMS, *TRUST)
 
@@ -101,3 +103,21 @@ def test_the_command_says_it_in_one_line(folder: Path, capsys: pytest.CaptureFix
     [line] = told.err.splitlines()
     assert line.startswith("gput: verification failed: leaves.jsonl: leaf 1: ")
     assert main(["receipts", "verify", str(folder)]) == 0
+
+
+def test_checksums_that_leave_a_file_out(bundle: Bundle) -> None:
+    path = bundle.folder / SUMS
+    body = "".join(line + "\n" for line in path.read_text().splitlines()[:-1] if KEYS not in line)
+    own = hashlib.sha256(body.encode()).hexdigest()
+    path.write_text(f"{body}# the lines above: {own}\n")
+    with pytest.raises(VerificationFailed, match=f"SHA256SUMS does not name {KEYS}"):
+        verify(bundle.folder)
+
+
+def test_the_usual_tool_reads_the_checksums(bundle: Bundle) -> None:
+    tool = ["sha256sum", "--check", "--strict", SUMS]
+    done = subprocess.run(tool, cwd=bundle.folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count(": OK")) == (0, len(FILES) - 1), done.stderr
+    (bundle.folder / LEAVES).write_bytes(b"")
+    done = subprocess.run(tool, cwd=bundle.folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count("FAILED")) == (1, 1)
