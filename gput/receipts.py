@@ -19,7 +19,7 @@ from gput.client import AsyncClient
 from shared.attestation.channel import gpu_evidence_digest, report_data
 from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots
 from shared.attestation.cpu_verifier import verify_cpu_evidence
-from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_gpu_evidence, verify_statement_key
+from shared.attestation.gpu_verifier import GpuPolicy, GpuTrust, verify_gpu_evidence, verify_statement_key
 from shared.attestation.nonces import gpu_nonce
 from shared.canonical import cbor_value, json_value, sha256
 from shared.claims.manifest import EvidencePolicy
@@ -34,7 +34,8 @@ BUNDLE = "bundle.json"
 MAX_BUNDLE_BYTES = 1 << 30  # about 9 KB per visit: a session of 100 000 visits
 PARTS = {"session": str, "head": dict, "leaves": list, "keys": list, "manifest": dict}
 COSE_SIGN1_TAG = b"\xd2"
-TRUST = ("gpu-roots.pem", "cpu-roots.pem", "reference.json")
+TRUST = ("gpu-roots.pem", "rim-roots.pem", "cpu-roots.pem", "reference.json")
+RIMS = "rim"
 
 
 async def save(client: AsyncClient, session: str, folder: Path, trust: Path) -> None:
@@ -54,6 +55,9 @@ def _store(bundle: dict[str, Any], folder: Path, trust: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in TRUST:
         shutil.copyfile(trust / name, folder / name)
+    (folder / RIMS).mkdir(exist_ok=True)
+    for rim in (trust / RIMS).glob("[!.]*"):
+        shutil.copyfile(rim, folder / RIMS / rim.name)
     partial = folder / (BUNDLE + ".part")
     partial.write_text(json.dumps(bundle, indent=1) + "\n")
     partial.replace(folder / BUNDLE)
@@ -174,7 +178,7 @@ def read_bundle(folder: Path) -> dict[str, Any]:
 def _signers(folder: Path, bundle: dict[str, Any]) -> dict[str, Signer]:
     """Believed keys by SHA-256 of the runtime data that introduced them."""
     cpu = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
-    gpu = GpuRoots.load(folder / "gpu-roots.pem"), GpuReference.load(folder / "reference.json")
+    gpu = GpuTrust.load(folder)
     with _named("manifest"):
         policies = json_value(b64decode(bundle["manifest"]["document"]))
     found = {}
@@ -189,7 +193,7 @@ def _signer(
     item: dict[str, Any],
     runtime_bytes: bytes,
     cpu: tuple[CpuRoots, CpuReference],
-    gpu: tuple[GpuRoots, GpuReference],
+    gpu: GpuTrust,
     policies: dict[str, Any],
 ) -> Signer:
     runtime = RuntimeData.model_validate(json_value(runtime_bytes))
@@ -204,9 +208,10 @@ def _signer(
         raise VerificationFailed("the quote speaks for other GPU evidence or another key", code="gpu-evidence-mismatch")
     signing_key = bytes.fromhex(runtime.signing_key)
     nonce = gpu_nonce(bytes.fromhex(evidence.challenge), bytes.fromhex(evidence.th2), evidence.epoch, signing_key)
+    agreed = GpuPolicy.of(EvidencePolicy.model_validate(policies["gpu_evidence"]), allow_emulated=True)
     device = verify_gpu_evidence(
-        b64decode(evidence.report), evidence.chain, nonce=nonce, roots=gpu[0], reference=gpu[1],
-        allowed_roots=tuple(policies["gpu_evidence"]["roots"]), allow_emulated=True, at=at,
+        b64decode(evidence.report), evidence.chain, nonce=nonce, trust=gpu, policy=agreed, at=at,
+        stapled=[b64decode(response) for response in evidence.ocsp],
     )  # fmt: skip
     statement_key = verify_statement_key(device, b64decode(evidence.statement_key))
     return Signer(signing_key, statement_key, str(runtime.gpu_evidence), device.device, device.backend.value)

@@ -7,11 +7,14 @@ examination to belief. RFC 9334 section 8.4 (appraisal policy and results are ap
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from shared.errors import BadRequest, GputError, VerificationFailed
+
+T = TypeVar("T")
 
 
 class CheckStatus(enum.StrEnum):
@@ -95,10 +98,33 @@ class Recipe:
             yield
         except Expired as error:
             self.checks.append(_of(name, CheckStatus.EXPIRED, error))
+        except Absent as error:
+            self.checks.append(_of(name, CheckStatus.NOT_CHECKED, error))
         except (VerificationFailed, BadRequest) as error:
             self.checks.append(_of(name, CheckStatus.FAIL, error))
         else:
             self.checks.append(Check(name, CheckStatus.PASS))
+
+    def judge(
+        self, name: str, act: Callable[..., T], *needs: object, says: Callable[[T], str] | None = None
+    ) -> T | None:
+        """One check: `act(*needs)`; "not checked" where one of them is None (it could not be read, or an earlier check refused it).
+
+        Args:
+            says: what to tell people of a passed check.
+
+        Returns:
+            What `act` returned; None when the check did not pass.
+        """
+        with self.step(name):
+            if any(need is None for need in needs):
+                raise Absent("what this check needs could not be read or believed", code="not-checked")
+            found = act(*needs)
+        if self.checks[-1].status is not CheckStatus.PASS:
+            return None
+        if says is not None:
+            self.checks[-1] = replace(self.checks[-1], reason=says(found))
+        return found
 
     def not_checked(self, name: str, code: str, reason: str, remedy: str = "") -> None:
         """A check that could not be made, for instance because an input was not given or an earlier one failed."""
@@ -111,6 +137,10 @@ class Recipe:
     def done(self) -> Examination:
         """What was found."""
         return Examination(tuple(self.checks))
+
+
+class Absent(VerificationFailed):
+    """Something that a check needs is not there: it ends as "not checked", and only a policy can make that good."""
 
 
 class Expired(VerificationFailed):
