@@ -21,7 +21,10 @@ from shared.attestation.results import Expired
 from shared.errors import VerificationFailed
 
 # What `cryptography` raises on hostile certificates; its own exceptions are no family.
-BAD_CERTIFICATE = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension)
+BAD_CERTIFICATE = (
+    ValueError, TypeError, OverflowError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
