@@ -102,9 +102,7 @@ def examine_gpu_evidence(
     ders = (*stapled, *trust.ocsp_responses())
     believed_chain = chain if recipe.passed("root", "links") else None
     revocation, rims = _judge_revocation(recipe, policy, at, believed_chain, rims, ders)
-    recipe.judge("root-set", policy.check_root_set, root_set)
-    recipe.judge("device", lambda known: policy.check_device(known.pdi), device)
-    recipe.judge("agreed-measurements", lambda read: policy.check_agreed(read.measurements_digest), parsed)
+    _judge_policy(recipe, policy, root_set, device, parsed)
     return GpuFindings(
         recipe.done(), parsed, chain, device, root_set, rims["driver"], rims["vbios"], comparison, revocation
     )
@@ -263,3 +261,24 @@ def _judge_revocation(
     return own, {
         kind: replace(found, revocation=ask(f"{kind}-rim-ocsp", found.chain, 0)) for kind, found in rims.items()
     }
+
+
+# ------------------------------------------------------------------ 19
+
+
+def _judge_policy(
+    recipe: Recipe,
+    policy: GpuPolicy,
+    root_set: GpuRootSet | None,
+    device: DeviceIdentity | None,
+    report: GpuReport | None,
+) -> None:
+    recipe.judge("root-set", policy.check_root_set, root_set)
+    recipe.judge(
+        "device", lambda known: policy.check_device(known.pdi), device,
+        says=lambda _: "the one asked for" if policy.device or policy.rules.devices else "any device was asked for",
+    )  # fmt: skip
+    recipe.judge(
+        "agreed-measurements", lambda read: policy.check_agreed(read.measurements_digest), report,
+        says=lambda _: "one of those agreed on" if policy.measurements else "no digest was agreed on",
+    )  # fmt: skip

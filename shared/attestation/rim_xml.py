@@ -69,7 +69,7 @@ def parse_document(data: bytes) -> etree._Element:
     )  # fmt: skip
     try:
         root = etree.fromstring(data, parser)
-    except (etree.XMLSyntaxError, ValueError) as error:
+    except (etree.LxmlError, ValueError) as error:
         raise malformed(f"not XML ({type(error).__name__})") from None
     if root.getprevious() is not None or root.getnext() is not None:
         raise malformed("something stands beside its root element")
@@ -86,8 +86,15 @@ def _check_nodes(root: etree._Element) -> None:
 
 
 def canonical(element: etree._Element) -> bytes:
-    """Canonical XML of an element with the namespaces it inherits, no comments."""
-    return etree.tostring(element, method="c14n", exclusive=False, with_comments=False)
+    """Canonical XML of an element with the namespaces it inherits, no comments.
+
+    Raises:
+        VerificationFailed: `gpu-rim-malformed`: it has no canonical form, for instance a relative namespace name.
+    """
+    try:
+        return etree.tostring(element, method="c14n", exclusive=False, with_comments=False)
+    except etree.LxmlError:
+        raise malformed("it has no canonical form") from None
 
 
 def take_signature(root: etree._Element) -> Signature:
