@@ -29,6 +29,7 @@ from shared.service.clock import Clock, Entropy
 from shared.service.evidence import EvidenceProvider, provider
 from shared.service.http import Peers
 from shared.service.idempotency import Replies
+from shared.service.rim_fetcher import rim_fetcher
 from shared.service.signatures import KnownKey, SignedAuth
 from shared.service.store import Store
 
@@ -80,7 +81,10 @@ def lay_foundation(
         load_tokens(settings.data_dir, entropy),
         operator_keys(settings.operator_keys),
         policy,
-        verifier or load_anchors(settings.trust_dir, allow_emulated=settings.allow_emulated),
+        verifier
+        or load_anchors(
+            settings.trust_dir, allow_emulated=settings.allow_emulated, rims=rim_fetcher(settings.rim_service)
+        ),
         evidence or provider(settings.evidence, _evidence_token(settings)),
     )
 

@@ -5,6 +5,7 @@ A restart forgets every key; the holder then opens a new channel, which kills th
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -127,9 +128,11 @@ class Channels:
         manifest, now = approved.request.manifest, self._clock()
         # The same nonce is the GPU's challenge: its report is fresh for this channel, not the one of another holder or hour.
         expected = OrchestratorExpectation(
-            session, self._name, approved.request.digest, nonce, self._known_key(session), gpu_challenge=nonce
-        )
-        orchestrator = self._verifier.verify_orchestrator(offer, expected, manifest, at=now)
+            session, self._name, approved.request.digest, nonce, self._known_key(session), gpu_challenge=nonce,
+            gpu_device=self._known_gpu(session),
+        )  # fmt: skip
+        # A verifier may have to ask a RIM service; the operator's API goes on meanwhile.
+        orchestrator = await asyncio.to_thread(self._verifier.verify_orchestrator, offer, expected, manifest, at=now)
         entry = next(entry for entry in manifest.roster if entry.holder == self._name)
         not_after = min(int(now) + entry.evidence.max_age_s, orchestrator.runtime.not_after)
         channel = OpenChannel(
@@ -157,6 +160,13 @@ class Channels:
         known = {record.enrolled_key for record in self._ledger.state(session).channels.values()}
         if len(known) > 1:
             raise Refused(f"session {session} has channels to two orchestrators", code="orchestrator-changed")
+        return next(iter(known), None)
+
+    def _known_gpu(self, session: str) -> str | None:
+        """The GPU as attested before in this session: another one is refused, however genuine."""
+        known = {record.device for record in self._ledger.state(session).channels.values()}
+        if len(known) > 1:
+            raise Refused(f"session {session} has channels to two GPUs", code="gpu-changed")
         return next(iter(known), None)
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from shared.claims import Claim
-from shared.claims.manifest import Manifest, PartyName
+from shared.claims.manifest import GpuRules, Manifest, PartyName
 from shared.claims.operators import ALLOWED, GROUPS
 from shared.claims.program import HexSha384, ProgramManifest
 from shared.errors import ConfigurationError
@@ -63,10 +63,11 @@ class SessionRules(Claim):
 
 
 class EvidenceRules(Claim):
-    """What peers must prove beyond the manifest's own rule."""
+    """What peers must prove beyond the manifest's own rule. `gpu`: the most that a manifest may accept of a GPU; strict unless said."""
 
     allow_emulated: bool = False
     orchestrator_measurements: tuple[HexSha384, ...] = ()
+    gpu: GpuRules = GpuRules()
 
 
 class Policy(Claim):
@@ -182,6 +183,23 @@ def _evidence_rules(rules: EvidenceRules, manifest: Manifest) -> Iterator[RuleFi
         asked = manifest.orchestrator_evidence.measurements
         finding = _subset("evidence.orchestrator_measurements", asked, rules.orchestrator_measurements)
         yield RuleFinding(finding.rule, finding.ok and bool(asked), finding.expected, finding.got)
+    if manifest.gpu_evidence.gpu is not None or rules.gpu != GpuRules():
+        yield from _gpu_rules(rules.gpu, manifest.gpu_evidence.gpu or GpuRules())
+
+
+def _gpu_rules(allowed: GpuRules, asked: GpuRules) -> Iterator[RuleFinding]:
+    """Nothing about the GPU may be laxer than this holder allows."""
+    yield _subset("evidence.gpu.modes", asked.modes, allowed.modes)
+    if allowed.devices:
+        finding = _subset("evidence.gpu.devices", asked.devices, allowed.devices)
+        yield RuleFinding(finding.rule, finding.ok and bool(asked.devices), finding.expected, finding.got)
+    for name in ("firmware_without_id", "expired_reference_values", "certificate_hold"):
+        yield RuleFinding(
+            f"evidence.gpu.{name}", getattr(allowed, name) or not getattr(asked, name),
+            expected="either" if getattr(allowed, name) else "no", got="yes" if getattr(asked, name) else "no",
+        )  # fmt: skip
+    enough = asked.revocation in (allowed.revocation, "required")
+    yield RuleFinding("evidence.gpu.revocation", enough, expected=allowed.revocation, got=asked.revocation)
 
 
 def _at_most(rule: str, value: int, limit: int | None, *, required: bool = False) -> RuleFinding:

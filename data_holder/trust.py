@@ -11,8 +11,9 @@ from pathlib import Path
 
 from shared.attestation.channel import OrchestratorExpectation, VerifiedOrchestrator, verify_orchestrator
 from shared.attestation.cpu_verifier import CpuPolicy, CpuReference, CpuRoots, CpuTrust
-from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_gpu_evidence, verify_statement_key
+from shared.attestation.gpu_verifier import GpuPolicy, GpuTrust, verify_gpu_evidence, verify_statement_key
 from shared.attestation.one_time_keys import decoded
+from shared.attestation.rim_store import RimFetcher
 from shared.claims.manifest import Manifest
 from shared.crypto.cose import p384_point
 from shared.errors import ConfigurationError
@@ -35,8 +36,7 @@ class TrustAnchors:
 
     cpu_roots: CpuRoots
     cpu_reference: CpuReference
-    gpu_roots: GpuRoots
-    gpu_reference: GpuReference
+    gpu: GpuTrust
     allow_emulated: bool
 
     def verify_orchestrator(
@@ -48,18 +48,20 @@ class TrustAnchors:
             offer,
             expected=expected,
             cpu=CpuTrust(self.cpu_roots, self.cpu_reference, policy),
-            gpu=self._gpu_check(manifest, at),
+            gpu=self._gpu_check(manifest, expected.gpu_device, at),
             max_lifetime_s=manifest.orchestrator_evidence.max_age_s,
             at=at,
         )
 
-    def _gpu_check(self, manifest: Manifest, at: float) -> Callable[[GpuEvidence, bytes], AttestedGpu]:
+    def _gpu_check(
+        self, manifest: Manifest, device: str | None, at: float
+    ) -> Callable[[GpuEvidence, bytes], AttestedGpu]:
+        policy = GpuPolicy.of(manifest.gpu_evidence, allow_emulated=self.allow_emulated, device=device)
+
         def check(evidence: GpuEvidence, nonce: bytes) -> AttestedGpu:
             gpu = verify_gpu_evidence(
-                decoded(evidence.report), evidence.chain, nonce=nonce, roots=self.gpu_roots,
-                reference=self.gpu_reference, allowed_roots=manifest.gpu_evidence.roots,
-                allow_emulated=self.allow_emulated, at=at,
-                measurements=manifest.gpu_evidence.measurements,
+                decoded(evidence.report), evidence.chain, nonce=nonce, trust=self.gpu, policy=policy, at=at,
+                stapled=[decoded(response) for response in evidence.ocsp],
             )  # fmt: skip
             certificate = decoded(evidence.statement_key)
             key = p384_point(verify_statement_key(gpu, certificate)) if certificate else b""
@@ -68,20 +70,23 @@ class TrustAnchors:
         return check
 
 
-def load_anchors(trust_dir: Path | None, *, allow_emulated: bool) -> TrustAnchors:
-    """Read the trust folder. Raises: ConfigurationError when it is not named, a file is absent or names no root."""
+def load_anchors(trust_dir: Path | None, *, allow_emulated: bool, rims: RimFetcher | None = None) -> TrustAnchors:
+    """Read the trust folder. `rims`: asked for reference values that are not there.
+
+    Raises:
+        ConfigurationError: the folder is not named, a file is absent or names no root.
+    """
     if trust_dir is None:
         raise ConfigurationError(
             "trust_dir is not set: nothing could be believed",
             remedy="Point trust_dir at the installation's trust folder",
         )
-    for name in ("cpu-roots.pem", "gpu-roots.pem", "reference.json"):
+    for name in ("cpu-roots.pem", "gpu-roots.pem", "rim-roots.pem", "reference.json"):
         if not (trust_dir / name).is_file():
             raise ConfigurationError(
                 f"{trust_dir / name} is missing", remedy="Copy it from the installation's trust folder"
             )
-    reference = trust_dir / "reference.json"
     return TrustAnchors(
-        CpuRoots.load(trust_dir / "cpu-roots.pem"), CpuReference.load(reference),
-        GpuRoots.load(trust_dir / "gpu-roots.pem"), GpuReference.load(reference), allow_emulated,
+        CpuRoots.load(trust_dir / "cpu-roots.pem"), CpuReference.load(trust_dir / "reference.json"),
+        GpuTrust.load(trust_dir, rims), allow_emulated,
     )  # fmt: skip

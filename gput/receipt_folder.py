@@ -3,7 +3,7 @@
     session.json                  session, signed log head, manifest, approvals
     keys.jsonl                    one line per attested key: line n is key n
     leaves.jsonl                  one line per leaf of the log: line n is leaf n, with its own way to the signed root
-    TRUST                         copies of the roots and reference values that were believed when it was saved
+    TRUST, rim/                   copies of the roots and reference values that were believed when it was saved
     SHA256SUMS                    of all of them, as `sha256sum -c` reads it; its last line is the checksum of the lines above
 
 Every line is canonical JSON (RFC 8785). So one spoilt byte spoils one file, and in the line files one line.
@@ -22,7 +22,8 @@ from shared.canonical import json_bytes, json_value, sha256
 from shared.errors import BadRequest, VerificationFailed
 
 SESSION, KEYS, LEAVES, SUMS = "session.json", "keys.jsonl", "leaves.jsonl", "SHA256SUMS"
-TRUST = ("gpu-roots.pem", "cpu-roots.pem", "reference.json")
+TRUST = ("gpu-roots.pem", "rim-roots.pem", "cpu-roots.pem", "reference.json")
+TRUST_FOLDERS = ("rim",)
 PARTS = {"session": str, "head": dict, "manifest": dict, "approvals": list}
 REMEDY = "Fetch the receipts again with `gput session receipts`."
 _OWN_SUM = "# the lines above: "
@@ -35,9 +36,16 @@ def write(folder: Path, bundle: Mapping[str, Any], trust: Path) -> None:
     The checksums come last: a folder whose writing was interrupted does not pass for whole.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for name in TRUST:
+    for name in trust_files(trust):
+        (folder / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(trust / name, folder / name)
     write_parts(folder, bundle)
+
+
+def trust_files(folder: Path) -> tuple[str, ...]:
+    """Names of the public trust files in `folder`, those of its caches included; what a verdict offline rests on."""
+    cached = (path for cache in TRUST_FOLDERS for path in (folder / cache).glob("[!.]*") if path.is_file())
+    return (*TRUST, *sorted(path.relative_to(folder).as_posix() for path in cached))
 
 
 def write_parts(folder: Path, bundle: Mapping[str, Any]) -> None:
@@ -47,7 +55,8 @@ def write_parts(folder: Path, bundle: Mapping[str, Any]) -> None:
     _replace(folder / KEYS, _lines(bundle["keys"]))
     _replace(folder / LEAVES, _lines(bundle["leaves"]))
     sums = "".join(
-        f"{sha256((folder / name).read_bytes()).hex()}  {name}\n" for name in sorted((SESSION, KEYS, LEAVES, *TRUST))
+        f"{sha256((folder / name).read_bytes()).hex()}  {name}\n"
+        for name in sorted((SESSION, KEYS, LEAVES, *trust_files(folder)))
     )
     _replace(folder / SUMS, (sums + _own_line(sums)).encode())
 

@@ -16,7 +16,7 @@ from gput.receipt_folder import KEYS, SESSION, parse_line, read_lines
 from shared.attestation.channel import gpu_evidence_digest, report_data
 from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots
 from shared.attestation.cpu_verifier import verify_cpu_evidence
-from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_gpu_evidence, verify_statement_key
+from shared.attestation.gpu_verifier import GpuPolicy, GpuTrust, verify_gpu_evidence, verify_statement_key
 from shared.attestation.nonces import gpu_nonce
 from shared.canonical import json_value, sha256
 from shared.claims.manifest import EvidencePolicy
@@ -57,7 +57,7 @@ class named:  # noqa: N801  # reads as a word at the call
 def signers_of(folder: Path, session: dict[str, Any]) -> dict[str, Signer]:
     """Believed keys by SHA-256 of the runtime data that introduced them. Raises: VerificationFailed: naming the key and the check."""
     cpu = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
-    gpu = GpuRoots.load(folder / "gpu-roots.pem"), GpuReference.load(folder / "reference.json")
+    gpu = GpuTrust.load(folder)
     with named(f"{SESSION}: manifest"):
         policies = json_value(b64decode(session["manifest"]["document"]))
     found = {}
@@ -73,7 +73,7 @@ def _signer(
     item: dict[str, Any],
     runtime_bytes: bytes,
     cpu: tuple[CpuRoots, CpuReference],
-    gpu: tuple[GpuRoots, GpuReference],
+    gpu: GpuTrust,
     policies: dict[str, Any],
 ) -> Signer:
     runtime = RuntimeData.model_validate(json_value(runtime_bytes))
@@ -88,9 +88,10 @@ def _signer(
         raise VerificationFailed("the quote speaks for other GPU evidence or another key", code="gpu-evidence-mismatch")
     signing_key = bytes.fromhex(runtime.signing_key)
     nonce = gpu_nonce(bytes.fromhex(evidence.challenge), bytes.fromhex(evidence.th2), evidence.epoch, signing_key)
+    agreed = GpuPolicy.of(EvidencePolicy.model_validate(policies["gpu_evidence"]), allow_emulated=True)
     device = verify_gpu_evidence(
-        b64decode(evidence.report), evidence.chain, nonce=nonce, roots=gpu[0], reference=gpu[1],
-        allowed_roots=tuple(policies["gpu_evidence"]["roots"]), allow_emulated=True, at=at,
+        b64decode(evidence.report), evidence.chain, nonce=nonce, trust=gpu, policy=agreed, at=at,
+        stapled=[b64decode(response) for response in evidence.ocsp],
     )  # fmt: skip
     statement_key = verify_statement_key(device, b64decode(evidence.statement_key))
     return Signer(signing_key, statement_key, str(runtime.gpu_evidence), device.device, device.backend.value)

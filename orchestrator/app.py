@@ -26,7 +26,7 @@ from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.settings import OrchestratorSettings
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
-from shared.attestation.gpu_trust import GpuReference, GpuRoots
+from shared.attestation.gpu_policy import GpuTrust
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError, Unavailable
@@ -41,6 +41,7 @@ from shared.service.journal import Journal
 from shared.service.logging import get_logger
 from shared.service.migrations import upgrade
 from shared.service.replay import ReplayWindow
+from shared.service.rim_fetcher import rim_fetcher
 from shared.service.signatures import Caller, SignedAuth
 from shared.service.state import BearerResolver, service_state
 from shared.service.store import Store
@@ -146,9 +147,9 @@ def _trust(settings: OrchestratorSettings) -> tuple[CpuRoom, GpuRoom]:
     folder = settings.trust_dir
     if folder is None:
         raise ConfigurationError("No trust folder is set", remedy="Set trust_dir to the installation's trust folder.")
-    reference = folder / "reference.json"
-    cpu = CpuRoom(CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(reference), settings.allow_emulated)
-    gpu = GpuRoom(GpuRoots.load(folder / "gpu-roots.pem"), GpuReference.load(reference), settings.allow_emulated)
+    reference = CpuReference.load(folder / "reference.json")
+    cpu = CpuRoom(CpuRoots.load(folder / "cpu-roots.pem"), reference, settings.allow_emulated)
+    gpu = GpuRoom(GpuTrust.load(folder, rim_fetcher(settings.rim_service)), settings.allow_emulated)
     return cpu, gpu
 
 

@@ -1,7 +1,8 @@
 """The emulated GPU's firmware as it measures itself: the installed code that plays the device. Knows no key and no report layout.
 
 Real GPUs measure FSP, GSP, SEC2 … images; which block holds what is not published. Here each used block holds one room of the agent's
-code, so a changed file changes a block; all others are zero, as reserved blocks are on real devices.
+code, so a changed file changes a block; all others are zero, as reserved blocks are on real devices. What stands for code in ROM lies in
+blocks that a VBIOS RIM speaks of (1-7, 9-13), what stands for code that the driver loads in those of a driver RIM (8, 22-41).
 
     block = SHA-384(CBOR["gput/firmware/1", block number, [[path, SHA-384 of the file], …]])     paths sorted, from the package's name on
     FWID  = SHA-384(CBOR["gput/fwid/1", [values of the used blocks]])
@@ -27,13 +28,13 @@ VBIOS_FIELD: Final = struct.pack("<II", 0x00EE0000, 0x01)
 # The first prefix that fits decides, and the last of a package fits everything: a new folder cannot go unmeasured.
 _ROOMS: Final[tuple[tuple[str, int | None], ...]] = (
     ("gpu_agent/hardware/", 2),
-    ("gpu_agent/compute/", 3),
-    ("gpu_agent/workload/", 4),
+    ("gpu_agent/compute/", 22),
+    ("gpu_agent/workload/", 23),
     ("gpu_agent/platform/", None),  # the untrusted host, no part of the device
-    ("gpu_agent/", 5),
+    ("gpu_agent/", 26),
     ("shared/crypto/", 6),
     ("shared/attestation/", 7),
-    ("shared/service/", 10),
+    ("shared/service/", 27),
     ("shared/", 8),
 )
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gpu_agent.hardware.firmware import DRIVER_VERSION, VBIOS_FIELD, Firmware, measure_firmware
 from shared.attestation.gpu_chain import identity_of, parse_chain, public_key
 from shared.attestation.gpu_report import (
+    DISABLED,
     NONCE_BYTES,
     ORDER_580,
     REQUEST_BYTES,
@@ -24,6 +24,7 @@ from shared.attestation.gpu_report import (
     Opaque,
     unsigned_report,
 )
+from shared.attestation.p384_chain import Chain
 from shared.canonical import cbor_bytes, sha256, sha384
 from shared.crypto import ecc
 from shared.crypto.cose import p384_point, sign1
@@ -34,7 +35,6 @@ from shared.wire.spdm import chain_form, parse_get_measurements
 Entropy = Callable[[int], bytes]
 LEAF_FILE: Final = "leaf.pem"
 CHAIN_FILE: Final = "chain.pem"
-DISABLED, OFF = b"\x55", b"\x55"
 _SINGLE_GPU = b"\0\0"
 
 
@@ -42,23 +42,21 @@ class RootOfTrust:
     """One booted device. `device`: permanent identity (PDI, hex); `statement_key`: drawn at boot, certified by the leaf.
 
     Args:
-        leaf: the attestation key. chain: five certificates, leaf first. firmware: what this boot measured.
+        leaf: the attestation key. chain: its five certificates. firmware: what this boot measured.
         entropy: statement key, boot nonce, responder nonces.
     """
 
     backend: Final = Backend.EMULATED
 
-    def __init__(
-        self, leaf: ec.EllipticCurvePrivateKey, chain: list[x509.Certificate], firmware: Firmware, entropy: Entropy
-    ) -> None:
+    def __init__(self, leaf: ec.EllipticCurvePrivateKey, chain: Chain, firmware: Firmware, entropy: Entropy) -> None:
         warnings.warn("this GPU is EMULATED: its evidence proves nothing", EmulationWarning, stacklevel=3)
-        if ecc.point(leaf.public_key()) != ecc.point(public_key(chain[0])):
+        if ecc.point(leaf.public_key()) != ecc.point(public_key(chain.certificates[0])):
             raise ConfigurationError("the device's leaf key is not that of its chain", code="bad-device")
         self._leaf, self._firmware, self._entropy = leaf, firmware, entropy
-        der = [certificate.public_bytes(serialization.Encoding.DER) for certificate in reversed(chain)]
+        der = [certificate.public_bytes(serialization.Encoding.DER) for certificate in reversed(chain.certificates)]
         self.chain_spdm = chain_form(sha384(der[0]), der)
-        self.chain_pem = "".join(link.public_bytes(serialization.Encoding.PEM).decode() for link in chain)
-        self.device = identity_of(chain)[1]
+        self.chain_pem = "".join(link.public_bytes(serialization.Encoding.PEM).decode() for link in chain.certificates)
+        self.device = identity_of(chain).pdi
         self.statement_key = ecc.private_key(entropy)
         self.statement_certificate = self._certify_statement_key()
 
@@ -91,8 +89,7 @@ class RootOfTrust:
     def report(self, request: bytes) -> bytes:
         """The attestation report, request ‖ response (4130 bytes), in the 580 form. Raises: BadRequest `malformed-spdm`."""
         parse_get_measurements(request)
-        fields = _opaque(self._firmware)
-        unsigned = unsigned_report(request, self._firmware.measurements, self._entropy(NONCE_BYTES), fields)
+        unsigned = unsigned_of(self._firmware, request, self._entropy(NONCE_BYTES))
         return unsigned + self.sign(unsigned)
 
     def _certify_statement_key(self) -> bytes:
@@ -101,6 +98,11 @@ class RootOfTrust:
 
     def __repr__(self) -> str:
         return f"RootOfTrust({self.device}, {self.backend})"
+
+
+def unsigned_of(firmware: Firmware, request: bytes, responder_nonce: bytes) -> bytes:
+    """What a device with this firmware reports, up to the signature."""
+    return unsigned_report(request, firmware.measurements, responder_nonce, _opaque(firmware))
 
 
 def load_private(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -144,7 +146,7 @@ def _opaque(firmware: Firmware) -> dict[int, bytes]:
         Opaque.CPRINFO: bytes.fromhex("00c00100"),
         Opaque.NVDEC0_STATUS: DISABLED,
         Opaque.FWID: firmware.fwid,
-        Opaque.PROTECTED_PCIE_STATUS: OFF,
+        Opaque.PROTECTED_PCIE_STATUS: DISABLED,
         Opaque.OPAQUE_DATA_VERSION: b"\x01\0",
         Opaque.FEATURE_FLAG: _SINGLE_GPU,
     }

@@ -1,7 +1,8 @@
-"""Certificates of emulated GPUs in the published five-level profile. Knows no file, no installation and no firmware.
+"""Certificates of emulated GPUs and of their RIM signers in the published profiles. Knows no file, no installation and no firmware.
 
-Subjects, extensions, serials and curves as on a GH100 (reference h100.md section 2), except for names: every subject says EMULATED,
-and the revocation URLs lie under `.invalid`, which resolves nowhere (RFC 2606).
+Subjects, extensions, serials and curves as for a GH100 (reference h100.md section 2), except for names: every subject says EMULATED,
+and the revocation URLs lie under `.invalid`, which resolves nowhere (RFC 2606). NVIDIA's RIM signers end after about two years; these do
+not, so that an installation does not stop one day.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import AuthorityInformationAccessOID, NameOID
 
 from shared.attestation.gpu_chain import DEVICE_INFO, DICE_FWID, GPU_IDENTITY, dice_extension
+from shared.attestation.gpu_trust import ROOT_NAMES, Purpose
 
 PDI_BYTES: Final = 8
 _NOT_BEFORE = datetime(2022, 3, 1, tzinfo=UTC)
@@ -32,31 +34,46 @@ class Issued:
     key: ec.EllipticCurvePrivateKey = field(repr=False)
 
 
-def make_root(installation: str) -> Issued:
-    """L1: self-signed root of one installation."""
+def make_root(installation: str, purpose: Purpose = "device") -> Issued:
+    """L1: self-signed root of one installation, for devices or for manifests."""
     key = _new_key()
-    name = _name(f"EMULATED Device Identity CA {installation}")
+    name = _name(f"{ROOT_NAMES[purpose]} {installation}")
     builder = _builder(name, name, key.public_key(), key.public_key(), x509.random_serial_number())
     return Issued(_authority(builder, crl_sign=True).sign(key, hashes.SHA384()), key)
 
 
-def make_intermediate(issuer: Issued, common_name: str) -> Issued:
-    """L2 product CA or L3 provisioner, with (unreachable) CRL and OCSP addresses."""
+def make_intermediate(issuer: Issued, common_name: str, *, path_length: int | None = None) -> Issued:
+    """L2 product CA or L3 provisioner, with (unreachable) CRL and OCSP addresses; with `path_length` 0 the L3 of manifests."""
     key = _new_key()
     builder = _builder(
         _name(f"EMULATED {common_name}"), issuer.certificate.subject, key.public_key(), issuer.key.public_key(),
         x509.random_serial_number(),
     )  # fmt: skip
-    point = x509.DistributionPoint([x509.UniformResourceIdentifier(f"{_REVOCATION_HOST}/crl")], None, None, None)
-    ocsp = x509.AccessDescription(
-        AuthorityInformationAccessOID.OCSP, x509.UniformResourceIdentifier(f"{_REVOCATION_HOST}/ocsp")
-    )
-    builder = (
-        _authority(builder, crl_sign=True)
-        .add_extension(x509.CRLDistributionPoints([point]), critical=False)
-        .add_extension(x509.AuthorityInformationAccess([ocsp]), critical=False)
-    )
+    builder = _authority(builder, crl_sign=True, path_length=path_length).add_extension(_ocsp_address(), critical=False)
+    if path_length is None:
+        point = x509.DistributionPoint([x509.UniformResourceIdentifier(f"{_REVOCATION_HOST}/crl")], None, None, None)
+        builder = builder.add_extension(x509.CRLDistributionPoints([point]), critical=False)
     return Issued(builder.sign(issuer.key, hashes.SHA384()), key)
+
+
+def make_rim_signer(issuer: Issued) -> Issued:
+    """L4 of manifests: signs them, issues nothing."""
+    key = _new_key()
+    builder = (
+        _builder(
+            _name("EMULATED HCC RIM L4 Signer"), issuer.certificate.subject, key.public_key(), issuer.key.public_key(),
+            x509.random_serial_number(),
+        )
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(_ocsp_address(), critical=False)
+    )  # fmt: skip
+    return Issued(builder.sign(issuer.key, hashes.SHA384()), key)
+
+
+def _ocsp_address() -> x509.AuthorityInformationAccess:
+    address = x509.UniformResourceIdentifier(f"{_REVOCATION_HOST}/ocsp")
+    return x509.AuthorityInformationAccess([x509.AccessDescription(AuthorityInformationAccessOID.OCSP, address)])
 
 
 def make_identity(issuer: Issued, pdi: bytes) -> Issued:
@@ -126,11 +143,12 @@ def _builder(
     )
 
 
-def _authority(builder: x509.CertificateBuilder, *, crl_sign: bool) -> x509.CertificateBuilder:
+def _authority(
+    builder: x509.CertificateBuilder, *, crl_sign: bool, path_length: int | None = None
+) -> x509.CertificateBuilder:
     usage = _usage(key_cert_sign=True, crl_sign=crl_sign)
-    return builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).add_extension(
-        usage, critical=True
-    )
+    basic = x509.BasicConstraints(ca=True, path_length=path_length)
+    return builder.add_extension(basic, critical=True).add_extension(usage, critical=True)
 
 
 def _usage(*, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False) -> x509.KeyUsage:

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from orchestrator.gpu_session.link import AgentLink
 from shared.attestation.gpu_verifier import (
-    GpuReference,
-    GpuRoots,
+    GpuPolicy,
+    GpuTrust,
     VerifiedGpu,
     verify_gpu_evidence,
     verify_statement_key,
@@ -47,8 +47,7 @@ class CommandRefused(GputError):
 class GpuRoom:
     """What the operator trusts of GPUs."""
 
-    roots: GpuRoots
-    reference: GpuReference
+    trust: GpuTrust
     allow_emulated: bool
 
 
@@ -144,22 +143,26 @@ class GpuLife:
         return GpuEvidence(
             report=b64encode(report).decode(), chain=self._spdm.chain_pem, challenge=challenge.hex(),
             th2=self._spdm.th2.hex(), epoch=epoch, statement_key=b64encode(self._certificate).decode(),
+            ocsp=tuple(b64encode(response).decode() for response in self._room.trust.ocsp_responses()),
         )  # fmt: skip
 
-    async def attest(self, signing_key: bytes, epoch: int) -> VerifiedGpu:
+    async def attest(self, signing_key: bytes, epoch: int, device: str | None) -> VerifiedGpu:
         """Ask for evidence of our own and believe it only after verification.
 
+        Args:
+            device: the GPU (PDI, hex) that this session began with; None in its first life.
+
         Raises:
-            VerificationFailed: evidence, policy or statement key.
+            VerificationFailed: evidence, policy or statement key; `gpu-device`: a genuine GPU, but another one.
         """
         challenge = self._entropy(32)
         nonce = gpu_nonce(challenge, self._spdm.th2, epoch, signing_key)
         async with self.turn:
             report = self._spdm.parse_measurements(await self.link.spdm(self._spdm.request_measurements(nonce)))
+        policy = GpuPolicy.of(self._policy, allow_emulated=self._room.allow_emulated, device=device)
         self.verified = await asyncio.to_thread(
-            verify_gpu_evidence, report, self._spdm.chain_pem, nonce=nonce, roots=self._room.roots,
-            reference=self._room.reference, allowed_roots=self._policy.roots, allow_emulated=self._room.allow_emulated,
-            at=self._clock(), measurements=self._policy.measurements,
+            verify_gpu_evidence, report, self._spdm.chain_pem, nonce=nonce, trust=self._room.trust, policy=policy,
+            at=self._clock(),
         )  # fmt: skip
         if self._certificate:
             self.statement_key = verify_statement_key(self.verified, self._certificate)

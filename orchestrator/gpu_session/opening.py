@@ -100,7 +100,7 @@ class Opener:
 
     async def _settle(self, life: GpuLife, secrets: SessionSecrets, *, resumed: bool) -> OpenedLife:
         state = self._book.state
-        verified = await life.attest(self._signing_key.public, state.last_epoch)
+        verified = await life.attest(self._signing_key.public, state.last_epoch, state.device)
         opened = await life.open()
         if not resumed:
             self._sealed.save(secrets)

@@ -56,7 +56,8 @@ class OrchestratorExpectation:
     """What a holder insists on. `nonce` is the holder's own, hex; `enrolled_key` raw, None where the holder knows none.
 
     `gpu_challenge` (hex): the challenge the GPU must have answered. None accepts the orchestrator's own: its measured code
-    asked the GPU at session setup, and the CPU quote of this very channel covers the evidence.
+    asked the GPU at session setup, and the CPU quote of this very channel covers the evidence. `gpu_device` (PDI, hex): the GPU that this
+    session began with, for the check of the GPU; None in a first channel.
     """
 
     session: str
@@ -65,6 +66,7 @@ class OrchestratorExpectation:
     nonce: str
     enrolled_key: bytes | None = None
     gpu_challenge: str | None = None
+    gpu_device: str | None = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from shared.errors import BadRequest
+from shared.canonical import sha384
+from shared.errors import BadRequest, VerificationFailed
 from shared.wire.spdm import MEASUREMENTS, SIGNATURE_BYTES, V11, parse_get_measurements
 
 NONCE_BYTES: Final = 32
@@ -32,6 +33,7 @@ STATEMENT_KEY_PROFILE: Final = (
     "gput/statement-key"  # what the leaf certifies besides reports: the key of this boot's statements
 )
 _TYPE_LIMIT, _MAX_OPAQUE_VERSION = 36, 1
+_NAME_PART = re.compile(rb"([0-9A-Za-z]{1,16})\0*")
 _DRIVER_VERSION = re.compile(rb"[0-9]{1,4}(\.[0-9]{1,4}){1,3}\0")
 
 
@@ -53,12 +55,16 @@ class Opaque(IntEnum):
     FWID = 20
     PROTECTED_PCIE_STATUS = 21
     OPAQUE_DATA_VERSION = 34
+    CHIP_INFO = 35
     FEATURE_FLAG = 36
 
 
 ORDER_580: Final = (6, 14, 15, 16, 17, 18, 19, 3, 4, 12, 13, 11, 20, 21, 34, 36)
 """Field order of the 580 firmware generation; with an 11-byte driver field the report has 4130 bytes."""
 _SIZES: Final = {4: 8, 6: 8, 11: 1, 12: 4 * BLOCKS, 20: DIGEST_BYTES, 21: 1, 34: 2, 36: 2}
+ENABLED, DISABLED = b"\xaa", b"\x55"  # NVDEC0_STATUS and PROTECTED_PCIE_STATUS
+MODES: Final = ("spt", "mpt", "ppcie")
+"""Single-GPU passthrough, multi-GPU passthrough, protected PCIe: the feature flags 0, 1, 2."""
 _REQUIRED: Final = (Opaque.DRIVER_VERSION, Opaque.GPU_INFO, Opaque.VBIOS_VERSION, Opaque.NVDEC0_STATUS)
 
 
@@ -93,9 +99,44 @@ class GpuReport:
         return self.opaque.get(Opaque.FWID)
 
     @property
-    def feature_flag(self) -> int:
-        """0 single-GPU passthrough, 1 multi-GPU, 2 protected PCIe; old firmware states none and means 0."""
-        return int.from_bytes(self.opaque.get(Opaque.FEATURE_FLAG, b"\0\0"), "little")
+    def measurements_digest(self) -> str:
+        """SHA-384 over all 64 values, hex: what a manifest may agree on."""
+        return sha384(b"".join(self.measurements)).hex()
+
+    @property
+    def mode(self) -> str:
+        """One of `MODES`; firmware without feature flag tells protected PCIe from single-GPU passthrough by field 21.
+
+        Raises: VerificationFailed `gpu-feature-flag`: an unknown flag, or one that contradicts field 21.
+        """
+        protected = self.opaque.get(Opaque.PROTECTED_PCIE_STATUS, DISABLED) == ENABLED
+        flag = self.opaque.get(Opaque.FEATURE_FLAG)
+        number = int.from_bytes(flag, "little") if flag is not None else 2 if protected else 0
+        if number >= len(MODES) or protected != (MODES[number] == "ppcie"):
+            raise VerificationFailed(
+                "the report's feature flag is unknown or contradicts its protected PCIe status",
+                code="gpu-feature-flag", expected="0, 1 or 2; protected PCIe with 2 only",
+                got=f"{number}, protected PCIe {'on' if protected else 'off'}",
+            )  # fmt: skip
+        return MODES[number]
+
+    @property
+    def decoder_disabled(self) -> bool:
+        """Whether NVDEC0 is off: its measurement (RIM index 35) then says nothing."""
+        return self.opaque[Opaque.NVDEC0_STATUS] == DISABLED
+
+    def text(self, kind: Opaque) -> str:
+        """A NUL-padded field of letters and digits, as it stands in RIM names.
+
+        Raises: VerificationFailed `gpu-rim-name`: absent, or other characters (the name becomes part of a file's).
+        """
+        match = _NAME_PART.fullmatch(self.opaque.get(kind, b""))
+        if match is None:
+            raise VerificationFailed(
+                f"opaque field {kind.name} is no name, so that no reference values can be looked up",
+                code="gpu-rim-name", expected="letters and digits", got=self.opaque.get(kind, b"").hex() or "absent",
+            )  # fmt: skip
+        return match.group(1).decode("ascii").upper()
 
 
 def unsigned_report(
@@ -188,8 +229,9 @@ def _check_values(fields: dict[int, bytes]) -> None:
         raise _malformed("the driver version is not digits and dots")
     if int.from_bytes(fields.get(Opaque.OPAQUE_DATA_VERSION, b"\0\0"), "little") > _MAX_OPAQUE_VERSION:
         raise _malformed("the opaque data's version is unknown")
-    if fields[Opaque.NVDEC0_STATUS] not in (b"\xaa", b"\x55"):
-        raise _malformed("NVDEC0 is neither enabled nor disabled")
+    for kind in (Opaque.NVDEC0_STATUS, Opaque.PROTECTED_PCIE_STATUS):
+        if fields.get(kind, DISABLED) not in (ENABLED, DISABLED):
+            raise _malformed(f"{kind.name} is neither enabled nor disabled")
 
 
 def _malformed(why: str) -> BadRequest:

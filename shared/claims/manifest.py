@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from shared.canonical import json_bytes, json_value, sha256
 from shared.claims import Claim
@@ -13,6 +13,25 @@ from shared.claims.training import TrainingOptions
 
 PartyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 KeyFingerprint = HexSha256
+DeviceId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+
+
+class GpuRules(Claim):
+    """What the parties accept of a GPU; the defaults are strict. NVIDIA's words for `modes`: single-GPU passthrough, multi-GPU passthrough,
+    protected PCIe."""
+
+    modes: tuple[Literal["spt", "mpt", "ppcie"], ...] = Field(
+        default=("spt",), min_length=1, description="how the GPU may be passed through"
+    )
+    devices: tuple[DeviceId, ...] = Field(default=(), description="permanent identities (PDI) of GPUs; any if empty")
+    firmware_without_id: bool = Field(default=False, description="accept firmware older than 550, which names no id")
+    expired_reference_values: bool = Field(
+        default=False, description="accept genuine reference values (RIM) whose signer's certificate has run out"
+    )
+    revocation: Literal["if-stapled", "required"] = Field(
+        default="if-stapled", description="whether OCSP responses must accompany every chain"
+    )
+    certificate_hold: bool = Field(default=False, description="accept certificates that OCSP says are on hold")
 
 
 class EvidencePolicy(Claim):
@@ -23,6 +42,13 @@ class EvidencePolicy(Claim):
     roots: tuple[Literal["EMULATED", "NVIDIA", "INTEL", "AMD"], ...] = Field(min_length=1)
     measurements: tuple[HexSha384, ...] = ()
     max_age_s: int = Field(default=86_400, ge=60, le=30 * 86_400)
+    gpu: GpuRules | None = Field(default=None, description="more about a GPU; strict rules if absent")
+
+    @model_serializer(mode="wrap")
+    def _unchanged(self, dump: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
+        # No return type: with one, the JSON schema would lose the fields. What is absent is not written, so that a manifest agreed before
+        # this field existed keeps its digest.
+        return {name: value for name, value in dump(self).items() if name != "gpu" or value is not None}
 
 
 class RosterEntry(Claim):
@@ -96,6 +122,8 @@ class Manifest(Claim):
             raise ValueError("two holders of the roster have the same key")
         if self.quorum is not None and self.quorum > len(names):
             raise ValueError(f"quorum {self.quorum} exceeds the roster of {len(names)}")
+        if any(policy.gpu for policy in (self.orchestrator_evidence, *(entry.evidence for entry in self.roster))):
+            raise ValueError("rules for a GPU stand in the policy of a service; they belong into gpu_evidence")
         return self
 
     def steps_for(self, holder: str) -> int:

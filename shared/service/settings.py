@@ -39,6 +39,11 @@ class ServiceSettings(BaseSettings):
     allow_emulated: bool = Field(False, description="Accept evidence from EMULATED roots; never in production.")
     die_with_parent: bool = Field(False, description="Stop when the starting process ends (used by the launcher).")
     trust_dir: Path | None = Field(None, description="Folder of root certificates and reference values.")
+    rim_service: str | None = Field(
+        None,
+        description="Base URL of a RIM service to ask for GPU reference values that the trust folder lacks, for instance "
+        "`https://rim.attestation.nvidia.com/v1/rim`; nothing is fetched unless it is set.",
+    )
     public_url: str | None = Field(None, description="scheme://host[:port] under which callers reach this service.")
     shutdown_deadline_s: float = Field(5.0, gt=0, le=600, description="Time given to running requests at a stop.")
     max_body_bytes: int = Field(MAX_BODY_BYTES, ge=1024, description="Largest buffered request body.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from shared.claims import Claim
 from shared.claims.manifest import PartyName
@@ -30,7 +30,7 @@ class GpuEvidence(Claim):
     """SPDM request ‖ response report, PEM chain leaf first, and what the 32-byte nonce was made of (design 4.2 step 4).
 
     nonce = SHA-256(CBOR["gput/gpu-nonce", challenge, TH2, epoch, SHA-256(signing key)]). `statement_key`: COSE_Sign1 by the leaf over the
-    device statement key, or "" where a device has none.
+    device statement key, or "" where a device has none. `ocsp`: stapled responses (DER).
     """
 
     report: Base64
@@ -39,6 +39,12 @@ class GpuEvidence(Claim):
     th2: Annotated[str, Field(pattern=r"^[0-9a-f]{96}$")]
     epoch: int = Field(ge=0)
     statement_key: Base64 = ""
+    ocsp: tuple[Base64, ...] = Field(default=(), max_length=32)
+
+    @model_serializer(mode="wrap")
+    def _unchanged(self, dump: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
+        # As in EvidencePolicy: what is absent is not written, so that evidence digests of before stay what they are.
+        return {name: value for name, value in dump(self).items() if name != "ocsp" or value}
 
 
 class RuntimeData(Claim):

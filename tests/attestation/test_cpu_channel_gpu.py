@@ -17,7 +17,7 @@ from shared.attestation.channel import (
     report_data,
     verify_orchestrator,
 )
-from shared.attestation.gpu_verifier import GpuReference, GpuRoots, VerifiedGpu, verify_gpu_evidence
+from shared.attestation.gpu_verifier import GpuPolicy, GpuTrust, VerifiedGpu, verify_gpu_evidence
 from shared.attestation.nonces import gpu_nonce
 from shared.crypto.signing import PartyKey
 from shared.errors import EmulationWarning, VerificationFailed
@@ -74,17 +74,13 @@ def check(folder: Path, evidence: GpuEvidence, key: PartyKey, **changes: Any) ->
         evidence=machine.enclave.quote("orchestrator", report_data("orchestrator", raw)),
         gpu_evidence=evidence,
     )
-    options: dict[str, Any] = {
-        "allowed_roots": ("EMULATED",),
-        "allow_emulated": True,
-        "at": at,
-        **changes,
-    }
-    roots, reference = (folder / "trust" / name for name in ("gpu-roots.pem", "reference.json"))
+    options: dict[str, Any] = {"roots": ("EMULATED",), "allow_emulated": True, **changes}
 
     def ask(offered: GpuEvidence, nonce: bytes) -> VerifiedGpu:
-        trust: dict[str, Any] = {"roots": GpuRoots.load(roots), "reference": GpuReference.load(reference)}
-        return verify_gpu_evidence(base64.b64decode(offered.report), offered.chain, nonce=nonce, **trust, **options)
+        return verify_gpu_evidence(
+            base64.b64decode(offered.report), offered.chain, nonce=nonce, trust=GpuTrust.load(folder / "trust"),
+            policy=GpuPolicy(**options), at=at,
+        )  # fmt: skip
 
     seen = verify_orchestrator(
         offer,
@@ -111,7 +107,7 @@ def test_a_manufactured_gpu_is_believed_for_its_session_key_only(installation: P
 def test_an_emulated_gpu_needs_policy_and_switch(installation: Path) -> None:
     key = PartyKey.generate()
     evidence = evidence_for(installation, key)
-    for change in ({"allow_emulated": False}, {"allowed_roots": ("NVIDIA",)}):
+    for change in ({"allow_emulated": False}, {"roots": ("NVIDIA",)}):
         with pytest.raises(VerificationFailed) as caught:
             check(installation, evidence, key, **change)
         assert caught.value.code.startswith("gpu-")

@@ -12,18 +12,16 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-import gpu_agent
-import shared
-from gpu_agent.hardware import firmware
 from gpu_agent.hardware.firmware import measure_firmware
 from gpu_agent.platform import device_manufacture
 from gpu_agent.platform.device_manufacture import manufacture_device
 from shared.attestation.gpu_chain import MAX_CHAIN_BYTES
 from shared.attestation.gpu_report import ORDER_580, parse_report
+from shared.attestation.results import CheckStatus
 from shared.errors import BadRequest, ConfigurationError, EmulationWarning, VerificationFailed
 from shared.names import Backend
 from shared.wire.spdm import get_measurements, parse_chain_form
-from tests.attestation.gpu_evidence_world import NONCE, GpuWorld, boot, entropy
+from tests.attestation.gpu_evidence_world import NONCE, GpuWorld, boot, copied_code, entropy
 
 pytestmark = pytest.mark.filterwarnings("ignore::shared.errors.EmulationWarning")
 
@@ -35,11 +33,7 @@ def world(tmp_path: Path) -> GpuWorld:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A copy of the installed code, to be changed."""
-    target = tmp_path / "site"
-    for package in (gpu_agent, shared):
-        shutil.copytree(package.__path__[0], target / package.__name__, ignore=shutil.ignore_patterns("__pycache__"))
-    return target
+    return copied_code(tmp_path / "site")
 
 
 def test_the_published_profile_under_emulated_names(world: GpuWorld) -> None:
@@ -100,17 +94,6 @@ def test_a_boot_draws_its_own_statement_key(world: GpuWorld) -> None:
     assert again.device == world.rot.device
 
 
-def test_reference_keeps_what_others_wrote(tmp_path: Path) -> None:
-    (tmp_path / "trust").mkdir()
-    (tmp_path / "trust/reference.json").write_text('{"cvms": {"orchestrator": 1}}')
-    world = GpuWorld.make(tmp_path)
-    assert b'"orchestrator": 1' in (tmp_path / "trust/reference.json").read_bytes()
-    assert world.verify().driver_version == firmware.DRIVER_VERSION
-    (tmp_path / "trust/reference.json").write_text("[1]")
-    with pytest.raises(ConfigurationError):
-        manufacture_device(tmp_path, "gpu-0")
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -132,10 +115,29 @@ def test_every_file_counts(site: Path, path: str) -> None:
     assert sum(a != b for a, b in zip(before.measurements, after.measurements, strict=True)) == 1
 
 
-def test_changed_firmware_is_refused_until_the_leaf_is_issued_anew(
+@pytest.mark.parametrize(
+    ("path", "block"),
+    [("gpu_agent/hardware/grants.py", 2), ("gpu_agent/workload/training.py", 23), ("shared/errors.py", 8)],
+)
+def test_one_changed_byte_of_the_agents_code_is_a_mismatch_of_its_block(
+    world: GpuWorld, site: Path, monkeypatch: pytest.MonkeyPatch, path: str, block: int
+) -> None:
+    code = bytearray((site / path).read_bytes())
+    code[-2] ^= 1
+    (site / path).write_bytes(code)
+    changed = measure_firmware(site)
+    monkeypatch.setattr("gpu_agent.hardware.root_of_trust.measure_firmware", lambda: changed)
+    examination = GpuWorld(world.folder, boot(world.folder)).examine().examination
+    assert [check.name for check in examination if check.status is CheckStatus.FAIL] == ["firmware-id", "measurements"]
+    found = examination.find("measurements")
+    assert (found.code, found.indices) == ("gpu-measurements", (block,))
+    assert f"blocks {block} " in found.reason
+
+
+def test_changed_firmware_is_refused_until_leaf_and_manifests_are_issued_anew(
     world: GpuWorld, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old_reference = world.reference
+    old_manifests = world.given()
     (site / "gpu_agent/hardware/backdoor.py").write_text("x = 1\n")
     changed = measure_firmware(site)
     monkeypatch.setattr("gpu_agent.hardware.root_of_trust.measure_firmware", lambda: changed)
@@ -150,7 +152,7 @@ def test_changed_firmware_is_refused_until_the_leaf_is_issued_anew(
     assert renewed.verify().device == world.rot.device
     assert renewed.rot.chain_pem != world.rot.chain_pem
     with pytest.raises(VerificationFailed) as caught:
-        renewed.verify(reference=old_reference)
+        renewed.verify(trust=old_manifests)
     assert caught.value.code == "gpu-measurements"
     assert "blocks 2 " in caught.value.detail
 

@@ -31,7 +31,7 @@ def test_580_form() -> None:
     assert tuple(FIELDS) == ORDER_580
     assert len(build()) == 4130
     report = parse_report(build())
-    assert (report.driver_version, report.vbios_version, report.feature_flag) == ("580.159.03", "96.00.9F.00.01", 0)
+    assert (report.driver_version, report.vbios_version, report.mode) == ("580.159.03", "96.00.9F.00.01", "spt")
     assert (report.nonce, report.responder_nonce, report.fwid) == (NONCE, b"r" * 32, b"f" * 48)
     assert report.signed + report.signature == build()
 
@@ -101,5 +101,5 @@ def test_malformed(data: bytes) -> None:
 
 def test_old_firmware_states_no_fwid_and_no_flag() -> None:
     report = parse_report(build({key: value for key, value in FIELDS.items() if key not in (20, 21, 34, 36)}))
-    assert (report.fwid, report.feature_flag) == (None, 0)
+    assert (report.fwid, report.mode) == (None, "spt")
     assert Opaque.FWID not in report.opaque

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from cryptography import x509
@@ -13,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_agent.platform import device_pki as pki
-from shared.attestation.gpu_chain import DeviceIdentity, identity_of, parse_chain, public_key, verify_chain, verify_dice
+from shared.attestation.gpu_chain import DeviceIdentity, certified_firmware, identity_of, parse_chain, public_key
 from shared.attestation.gpu_report import parse_report
+from shared.attestation.gpu_trust import GpuRoots
 from shared.attestation.gpu_verifier import verify_statement_key
+from shared.attestation.p384_chain import Chain, anchored, check_links, check_validity
 from shared.crypto import ecc
 from shared.errors import BadRequest, VerificationFailed
 from shared.wire.spdm import get_measurements
@@ -40,6 +41,16 @@ def ders_of(chain: str) -> list[bytes]:
     return [certificate.public_bytes(serialization.Encoding.DER) for certificate in loaded]
 
 
+def walk(pem: str, roots: GpuRoots) -> DeviceIdentity:
+    """Everything that a chain must be, in the order of the recipe."""
+    chain = parse_chain(pem)
+    anchored(chain, roots.certificates)
+    check_links(chain)
+    check_validity(chain, AT)
+    certified_firmware(chain)
+    return identity_of(chain)
+
+
 # ------------------------------------------------------------------ hostile bytes
 
 
@@ -59,24 +70,17 @@ def test_a_damaged_certificate(world: GpuWorld, which: int, damage: list[tuple[i
         ders[which][at % len(ders[which])] ^= change
     text = pem_of([bytes(der) for der in ders])
     try:
-        device = verify_chain(text, world.roots.certificates, AT)
+        device = walk(text, world.trust.roots)
     except VerificationFailed:
         pass
     else:  # two changes may cancel; a BIT STRING's unused-bits count lies outside of what the issuer signed
-        assert same_but_digest(device, verify_chain(world.rot.chain_pem, world.roots.certificates, AT))
-    stages: list[Callable[[list[x509.Certificate]], object]] = [
-        identity_of,
-        lambda chain: verify_dice(chain[0], public_key(chain[1])),
-    ]
+        assert device == walk(world.rot.chain_pem, world.trust.roots)
+    stages: list[Callable[[Chain], object]] = [identity_of, certified_firmware, check_links]
     for stage in stages:
         try:
             stage(parse_chain(text))
         except VerificationFailed:
             continue
-
-
-def same_but_digest(ours: DeviceIdentity, theirs: DeviceIdentity) -> bool:
-    return replace(ours, digest="") == replace(theirs, digest="")
 
 
 @settings(max_examples=100, deadline=None)
@@ -136,10 +140,10 @@ NAMES = x509.NameConstraints([x509.DNSName("elsewhere.invalid")], None)
 def test_a_critical_extension_that_nobody_judges(extension: x509.ExtensionType) -> None:
     factory = Factory(leaf_with(extension, critical=True))
     with pytest.raises(VerificationFailed) as caught:
-        verify_chain(factory.pem(), factory.roots.certificates, AT)
+        walk(factory.pem(), factory.roots)
     assert caught.value.code == "gpu-chain-broken"
     tolerated = Factory(leaf_with(extension, critical=False))
-    assert verify_chain(tolerated.pem(), tolerated.roots.certificates, AT).product == "GH100"
+    assert walk(tolerated.pem(), tolerated.roots).product == "GH100"
 
 
 @pytest.mark.parametrize(("limit", "good"), [(0, False), (1, True), (None, True)])
@@ -155,10 +159,10 @@ def test_a_path_longer_than_its_issuer_allows(limit: int | None, good: bool) -> 
     identity = pki.make_identity(provisioner, b"\x02" * 8)
     pem = factory.pem([pki.make_leaf(identity, FWID), identity, provisioner, product, factory.root])
     if good:
-        assert verify_chain(pem, factory.roots.certificates, AT).pdi == "02" * 8
+        assert walk(pem, factory.roots).pdi == "02" * 8
         return
     with pytest.raises(VerificationFailed) as caught:
-        verify_chain(pem, factory.roots.certificates, AT)
+        walk(pem, factory.roots)
     assert caught.value.code == "gpu-chain-broken"
 
 
@@ -179,7 +183,7 @@ def test_a_pdi_with_leading_zeros_keeps_its_length() -> None:
     factory = Factory()
     identity = pki.make_identity(factory.provisioner, bytes(7) + b"\x09")
     pem = factory.pem([pki.make_leaf(identity, FWID), identity, *factory.levels[2:]])
-    assert verify_chain(pem, factory.roots.certificates, AT).pdi == "0000000000000009"
+    assert walk(pem, factory.roots).pdi == "0000000000000009"
 
 
 def test_an_expired_chain_is_not_called_forged() -> None:
@@ -192,11 +196,9 @@ def test_an_expired_chain_is_not_called_forged() -> None:
     expired = builder.sign(factory.identity.key, hashes.SHA384())
     pem = factory.pem([pki.Issued(expired, factory.leaf.key), *factory.levels[1:]])
     with pytest.raises(VerificationFailed) as caught:
-        verify_chain(pem, factory.roots.certificates, AT)
+        walk(pem, factory.roots)
     assert caught.value.code == "gpu-chain-expired"
     forged = builder.sign(ecc.private_key(lambda size: b"\x05" * size), hashes.SHA384())
     with pytest.raises(VerificationFailed) as caught:
-        verify_chain(
-            factory.pem([pki.Issued(forged, factory.leaf.key), *factory.levels[1:]]), factory.roots.certificates, AT
-        )
+        walk(factory.pem([pki.Issued(forged, factory.leaf.key), *factory.levels[1:]]), factory.roots)
     assert caught.value.code == "gpu-chain-broken"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
 from gpu_agent.platform import device_pki as pki
-from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_statement_key
+from shared.attestation.gpu_verifier import GpuRoots, GpuTrust, verify_statement_key
 from shared.canonical import cbor_bytes, sha256
 from shared.crypto import ecc
 from shared.crypto.cose import p384_point, sign1
@@ -23,38 +23,26 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> GpuWorld:
 
 
 def test_roots_name_their_set(world: GpuWorld) -> None:
-    assert set(world.roots.sets.values()) == {"EMULATED"}
+    assert set(world.trust.roots.sets.values()) == {"EMULATED"}
     key = ecc.private_key(lambda size: b"\x09" * size)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "NVIDIA Device Identity CA")])
     builder = pki._authority(pki._builder(name, name, key.public_key(), key.public_key(), 5), crl_sign=True)
     forged = pki.certificate_pem(builder.sign(key, pki.hashes.SHA384()))
     with pytest.raises(ConfigurationError):
         GpuRoots.load(forged)
+    with pytest.raises(ConfigurationError):
+        GpuRoots.load(forged, "rim")
     for source in (b"", b"text", Path("/absent/gpu-roots.pem")):
         with pytest.raises(ConfigurationError):
             GpuRoots.load(source)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"gpu": {}}',
-        '{"gpu": {"driver_version": "1", "vbios_version": "1", "measurements": {"65": []}}}',
-    ],
-)
-def test_damaged_reference(text: str) -> None:
+@pytest.mark.parametrize("name", ["gpu-roots.pem", "rim-roots.pem"])
+def test_a_trust_folder_without_roots(world: GpuWorld, tmp_path: Path, name: str) -> None:
+    shutil.copytree(world.folder / "trust", tmp_path / "trust")
+    (tmp_path / "trust" / name).unlink()
     with pytest.raises(ConfigurationError):
-        GpuReference.load(text.encode())
-
-
-def test_reference_may_list_profiles(world: GpuWorld) -> None:
-    one = json.loads((world.folder / "trust/reference.json").read_bytes())["gpu"]
-    older = one | {"driver_version": "1.2"}
-    reference = GpuReference.load(json.dumps({"gpu": [older, one]}).encode())
-    assert world.verify(reference=reference).driver_version == one["driver_version"]
+        GpuTrust.load(tmp_path / "trust")
 
 
 def test_statement_key(world: GpuWorld) -> None:

@@ -143,10 +143,13 @@ class Verifier:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self.expectations: list[OrchestratorExpectation] = []
 
     def verify_orchestrator(
         self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
     ) -> VerifiedOrchestrator[AttestedGpu]:
+        self.expectations.append(expected)
+
         def gpu(evidence: GpuEvidence, nonce: bytes) -> AttestedGpu:
             if evidence.report != "AAAA":
                 raise VerificationFailed("bad report", code="gpu-report")

@@ -10,7 +10,7 @@ import pytest
 
 from data_holder.policy import Policy, allowed, evaluate, load_policy
 from shared.claims.archive import open_archive
-from shared.claims.manifest import EvidencePolicy, OutputPolicy
+from shared.claims.manifest import EvidencePolicy, GpuRules, OutputPolicy
 from shared.errors import ConfigurationError
 from tests.data_holder.holder_world import ARCHIVE, PROGRAM, make_manifest
 
@@ -39,6 +39,13 @@ def verdict(text: str, **manifest: Any) -> list[str]:
 
 def with_rules(extra: str) -> str:
     return GOOD + extra
+
+
+DEVICE = "0123456789abcdef"
+
+
+def gpu(**rules: Any) -> EvidencePolicy:
+    return EvidencePolicy(roots=("EMULATED",), gpu=GpuRules(**rules))
 
 
 ROWS: list[tuple[str, str, dict[str, Any], list[str]]] = [
@@ -80,6 +87,21 @@ ROWS: list[tuple[str, str, dict[str, Any], list[str]]] = [
         {"orchestrator_evidence": EvidencePolicy(roots=("EMULATED",), measurements=("cd" * 48,))},
         ["evidence.orchestrator_measurements"],
     ),
+    ("a GPU as strict as can be", GOOD, {"gpu_evidence": gpu()}, []),
+    ("a GPU passed through otherwise", GOOD, {"gpu_evidence": gpu(modes=("spt", "ppcie"))}, ["evidence.gpu.modes"]),
+    ("allowed", GOOD + '[evidence.gpu]\nmodes = ["spt", "ppcie"]', {"gpu_evidence": gpu(modes=("ppcie",))}, []),
+    *(
+        (f"lax: {rule}", GOOD, {"gpu_evidence": gpu(**{rule: True})}, [f"evidence.gpu.{rule}"])
+        for rule in ("firmware_without_id", "expired_reference_values", "certificate_hold")
+    ),
+    ("lax, allowed", GOOD + "[evidence.gpu]\ncertificate_hold = true", {"gpu_evidence": gpu(certificate_hold=True)}, []),
+    ("revocation left open", GOOD + '[evidence.gpu]\nrevocation = "required"', {}, ["evidence.gpu.revocation"]),
+    ("revocation asked for", GOOD + '[evidence.gpu]\nrevocation = "required"', {"gpu_evidence": gpu(revocation="required")}, []),
+    ("stricter than asked", GOOD, {"gpu_evidence": gpu(revocation="required")}, []),
+    ("any device", GOOD + f'[evidence.gpu]\ndevices = ["{DEVICE}"]', {}, ["evidence.gpu.devices"]),
+    ("another device", GOOD + f'[evidence.gpu]\ndevices = ["{DEVICE}"]', {"gpu_evidence": gpu(devices=("00" * 8,))},
+     ["evidence.gpu.devices"]),
+    ("this device", GOOD + f'[evidence.gpu]\ndevices = ["{DEVICE}"]', {"gpu_evidence": gpu(devices=(DEVICE,))}, []),
     (
         "default deny", "", {},
         ["programs", "limits.max_rounds", "limits.min_privacy_floor", "output.release_to", "evidence.allow_emulated"],
@@ -97,7 +119,9 @@ def test_every_rule_has_a_row_that_it_denies() -> None:
     assert denied >= {
         "programs", "limits.max_rounds", "limits.min_privacy_floor", "limits.max_steps_per_visit", "output.release_to",
         "limits.max_records_per_visit", "limits.loss_decimals", "session.names", "session.min_parties",
-        "session.required_parties", "evidence.allow_emulated", "evidence.orchestrator_measurements",
+        "session.required_parties", "evidence.allow_emulated", "evidence.orchestrator_measurements", "evidence.gpu.modes",
+        "evidence.gpu.devices", "evidence.gpu.firmware_without_id", "evidence.gpu.expired_reference_values",
+        "evidence.gpu.certificate_hold", "evidence.gpu.revocation",
     }  # fmt: skip
 
 

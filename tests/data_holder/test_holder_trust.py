@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import time
 import warnings
 from pathlib import Path
@@ -23,11 +24,11 @@ from shared.attestation.nonces import gpu_nonce
 from shared.claims.manifest import EvidencePolicy
 from shared.crypto.cose import p384_point
 from shared.crypto.signing import PartyKey
-from shared.errors import EmulationWarning, GputError, VerificationFailed
+from shared.errors import ConfigurationError, EmulationWarning, GputError, VerificationFailed
 from shared.wire.spdm import get_measurements
 from shared.wire.visit import ChannelOffer, GpuEvidence
 from tests.data_holder.conftest import Start
-from tests.data_holder.holder_world import NAME, SESSION, make_manifest
+from tests.data_holder.holder_world import DEVICE, NAME, SESSION, make_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore::shared.errors.EmulationWarning")
 SIGNING, ENROLLED = PartyKey.generate(), PartyKey.generate()
@@ -123,6 +124,40 @@ def test_text_that_is_not_base64_stays_inside_the_error_family(installed: Instal
     with pytest.raises(GputError) as caught:
         verify(installed, installed.offer(gpu=hostile))
     assert caught.value.code == "malformed-base64"
+
+
+def test_another_gpu_than_the_sessions_is_refused(installed: Installed) -> None:
+    anchors = load_anchors(installed.folder / "trust", allow_emulated=True)
+    for device, code in ((installed.gpu.device, None), ("00" * 8, "gpu-device")):
+        expected = OrchestratorExpectation(SESSION, NAME, MANIFEST.digest().hex(), "01" * 32, None, gpu_device=device)
+        if code is None:
+            assert (
+                anchors.verify_orchestrator(installed.offer(), expected, MANIFEST, at=time.time()).gpu.device == device
+            )
+            continue
+        with pytest.raises(VerificationFailed) as caught:
+            anchors.verify_orchestrator(installed.offer(), expected, MANIFEST, at=time.time())
+        assert caught.value.code == code
+
+
+def test_a_trust_folder_without_rim_roots_is_refused(installed: Installed, tmp_path: Path) -> None:
+    shutil.copytree(installed.folder / "trust", tmp_path / "trust")
+    (tmp_path / "trust" / "rim-roots.pem").unlink()
+    with pytest.raises(ConfigurationError):
+        load_anchors(tmp_path / "trust", allow_emulated=True)
+
+
+async def test_a_second_channel_insists_on_the_gpu_of_the_first(start: Start) -> None:
+    async with start() as running:
+        running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
+        await running.until(lambda: running.orchestrator.approvals)
+        channels, approved = running.holder.visits._channels, running.holder.approvals.approved(SESSION)
+        for _ in range(2):
+            await channels.open(SESSION, approved)
+        verifier: Any = running.holder.foundation.verifier
+        asked = [expected.gpu_device for expected in verifier.expectations]
+        assert asked[0] is None
+        assert set(asked[1:]) == {DEVICE}
 
 
 async def test_a_gpu_report_for_another_channels_challenge_opens_no_channel(start: Start) -> None:

@@ -203,6 +203,7 @@ Break = Callable[[Path], object]
 DAMAGE: list[tuple[str, str, Break]] = [
     ("orchestrator", "trust/cpu-roots.pem", lambda file: file.write_text("no certificate")),
     ("orchestrator", "trust/gpu-roots.pem", lambda file: file.write_text("no certificate")),
+    ("orchestrator", "trust/rim-roots.pem", lambda file: file.write_text("no certificate")),
     ("orchestrator", "trust/reference.json", lambda file: file.write_text("{")),
     ("orchestrator", "orchestrator/identity.pem", lambda file: file.write_text("no key")),
     ("orchestrator", "orchestrator/identity.pem", lambda file: file.chmod(0o644)),

@@ -203,7 +203,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Material:
     return make_material(tmp_path_factory.mktemp("strangers") / "installation")
 
 
-@pytest.mark.parametrize("name", ["gpu-roots.pem", "cpu-roots.pem"])
+@pytest.mark.parametrize("name", ["gpu-roots.pem", "rim-roots.pem", "cpu-roots.pem"])
 def test_other_trust_roots(bundle: Bundle, strangers: Material, name: str) -> None:
     (bundle.folder / name).write_bytes((strangers.folder / "trust" / name).read_bytes())
     refused(bundle.folder, f"{name} was altered")
@@ -215,6 +215,15 @@ def test_other_reference_values(bundle: Bundle) -> None:
     path.write_text(re.sub(r'"([0-9a-f]{96})"', lambda found: f'"{flipped_hex(found[1])}"', path.read_text()))
     refused(bundle.folder, "reference.json was altered")
     refused(bundle.write(), "keys.jsonl: key 0: ")
+
+
+@pytest.mark.parametrize("kind", ["DRIVER", "VBIOS"])
+def test_other_gpu_reference_values(bundle: Bundle, kind: str) -> None:
+    (path,) = bundle.folder.glob(f"rim/NV_GPU_{kind}_*.xml")
+    path.write_bytes(path.read_bytes().replace(b'active="False"', b'active="True"', 1))
+    assert refused(bundle.folder, "key 0").code == "gpu-rim-signature"
+    path.unlink()
+    assert refused(bundle.folder, "key 0").code == "gpu-rim-missing"
 
 
 def test_another_manifest(bundle: Bundle) -> None:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import warnings
 
 import data_holder
 import shared
+from gpu_agent.platform.device_manufacture import manufacture_device
+from gput.local.installation import GPU
+from shared.errors import EmulationWarning
 from tests.world.world import NewWorld, World
+from tests.world.world_faults import Point, Trap
+from tests.world.world_recorder import recording
 
 OTHER_CODE = [path for module in (shared,) for path in module.__path__]
 
@@ -69,6 +76,27 @@ async def test_a_holder_that_does_not_allow_emulation_gives_nothing(new_world: N
         await _no_data_moves(world, "city")
 
 
+async def test_another_genuine_gpu_does_not_continue_a_session(new_world: NewWorld) -> None:
+    """A device of the same maker with good evidence, put into the first one's place: the session began with the first."""
+    async with new_world(own_gpu=True, holders=("city",)) as world:
+
+        async def exchange() -> None:
+            await world["agent"].kill()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", EmulationWarning)
+                manufacture_device(world.folder, "gpu-1")
+            shutil.copytree(world.folder / "devices" / "gpu-1", world.folder / "devices" / GPU, dirs_exist_ok=True)
+            await world["agent"].start()
+
+        with recording() as recorder:
+            point = Point("orchestrator", "agent", "/ports/orchestrator/commands", "after", command="Train")
+            trap = Trap(world, point, exchange, recorder)
+            session = await world.submit()
+            await trap.done()
+            view = await world.finish(session)
+        assert (view["phase"], view["failure"]["code"]) == ("FAILED", "gpu-device")
+
+
 async def test_everything_that_people_see_names_the_backend(new_world: NewWorld) -> None:
     """L10."""
     async with new_world(holders=("city",)) as world:
@@ -80,9 +108,8 @@ async def test_everything_that_people_see_names_the_backend(new_world: NewWorld)
         for receipt in await world.owner.items(f"sessions/{session}/receipts"):
             assert receipt["receipt"]["profile"] == "gput/receipt/1"
         assert (await world.operator("city").get("identity"))["backend"].upper() == "EMULATED"
-        trust = (world.folder / "trust" / "gpu-roots.pem").read_bytes() + (
-            world.folder / "trust" / "cpu-roots.pem"
-        ).read_bytes()
+        roots = ("gpu-roots.pem", "rim-roots.pem", "cpu-roots.pem")
+        trust = b"".join((world.folder / "trust" / name).read_bytes() for name in roots)
         from cryptography.x509 import load_pem_x509_certificates
 
         assert all("EMULATED" in c.subject.rfc4514_string() for c in load_pem_x509_certificates(trust))
