@@ -13,6 +13,7 @@ from shared.attestation.channel import OrchestratorExpectation, VerifiedOrchestr
 from shared.attestation.cpu_verifier import CpuPolicy, CpuReference, CpuRoots, CpuTrust
 from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_gpu_evidence, verify_statement_key
 from shared.attestation.one_time_keys import decoded
+from shared.attestation.snp_trust import SnpTrust
 from shared.claims.manifest import Manifest
 from shared.crypto.cose import p384_point
 from shared.errors import ConfigurationError
@@ -38,6 +39,7 @@ class TrustAnchors:
     gpu_roots: GpuRoots
     gpu_reference: GpuReference
     allow_emulated: bool
+    snp: SnpTrust | None = None
 
     def verify_orchestrator(
         self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
@@ -47,7 +49,7 @@ class TrustAnchors:
         return verify_orchestrator(
             offer,
             expected=expected,
-            cpu=CpuTrust(self.cpu_roots, self.cpu_reference, policy),
+            cpu=CpuTrust(self.cpu_roots, self.cpu_reference, policy, snp=self.snp),
             gpu=self._gpu_check(manifest, at),
             max_lifetime_s=manifest.orchestrator_evidence.max_age_s,
             at=at,
@@ -83,5 +85,5 @@ def load_anchors(trust_dir: Path | None, *, allow_emulated: bool) -> TrustAnchor
     reference = trust_dir / "reference.json"
     return TrustAnchors(
         CpuRoots.load(trust_dir / "cpu-roots.pem"), CpuReference.load(reference),
-        GpuRoots.load(trust_dir / "gpu-roots.pem"), GpuReference.load(reference), allow_emulated,
+        GpuRoots.load(trust_dir / "gpu-roots.pem"), GpuReference.load(reference), allow_emulated, SnpTrust.load(trust_dir),
     )  # fmt: skip

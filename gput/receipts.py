@@ -17,10 +17,11 @@ from pydantic import ValidationError
 
 from gput.client import AsyncClient
 from shared.attestation.channel import gpu_evidence_digest, report_data
-from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots
-from shared.attestation.cpu_verifier import verify_cpu_evidence
+from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots, CpuTrust
+from shared.attestation.cvm_verifier import verify_cvm_evidence
 from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_gpu_evidence, verify_statement_key
 from shared.attestation.nonces import gpu_nonce
+from shared.attestation.snp_trust import ROOTS_FILE, SnpTrust
 from shared.canonical import cbor_value, json_value, sha256
 from shared.claims.manifest import EvidencePolicy
 from shared.claims.receipt import DeviceStatement, Receipt
@@ -52,7 +53,7 @@ async def save(client: AsyncClient, session: str, folder: Path, trust: Path) -> 
 
 def _store(bundle: dict[str, Any], folder: Path, trust: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name in TRUST:
+    for name in (*TRUST, *((ROOTS_FILE,) if (trust / ROOTS_FILE).exists() else ())):
         shutil.copyfile(trust / name, folder / name)
     partial = folder / (BUNDLE + ".part")
     partial.write_text(json.dumps(bundle, indent=1) + "\n")
@@ -173,10 +174,13 @@ def read_bundle(folder: Path) -> dict[str, Any]:
 
 def _signers(folder: Path, bundle: dict[str, Any]) -> dict[str, Signer]:
     """Believed keys by SHA-256 of the runtime data that introduced them."""
-    cpu = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
-    gpu = GpuRoots.load(folder / "gpu-roots.pem"), GpuReference.load(folder / "reference.json")
     with _named("manifest"):
         policies = json_value(b64decode(bundle["manifest"]["document"]))
+        agreed = EvidencePolicy.model_validate(policies["orchestrator_evidence"])
+    policy = CpuPolicy.of(agreed, allow_emulated=True)
+    roots, reference = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
+    cpu = CpuTrust(roots, reference, policy, snp=SnpTrust.load(folder))
+    gpu = GpuRoots.load(folder / "gpu-roots.pem"), GpuReference.load(folder / "reference.json")
     found = {}
     for number, item in enumerate(bundle["keys"]):
         with _named(f"key {number}"):
@@ -188,17 +192,16 @@ def _signers(folder: Path, bundle: dict[str, Any]) -> dict[str, Signer]:
 def _signer(
     item: dict[str, Any],
     runtime_bytes: bytes,
-    cpu: tuple[CpuRoots, CpuReference],
+    cpu: CpuTrust,
     gpu: tuple[GpuRoots, GpuReference],
     policies: dict[str, Any],
 ) -> Signer:
     runtime = RuntimeData.model_validate(json_value(runtime_bytes))
     evidence = GpuEvidence.model_validate(item["gpu_evidence"])
     at = float(runtime.not_after)  # certificates are judged at the time the keys were made, not when somebody looks
-    policy = CpuPolicy.of(EvidencePolicy.model_validate(policies["orchestrator_evidence"]), allow_emulated=True)
-    verify_cpu_evidence(
+    verify_cvm_evidence(
         Evidence.model_validate(item["evidence"]), report_data=report_data("orchestrator", runtime_bytes),
-        role="orchestrator", roots=cpu[0], reference=cpu[1], policy=policy, at=at,
+        role="orchestrator", trust=cpu, at=at,
     )  # fmt: skip
     if gpu_evidence_digest(evidence) != runtime.gpu_evidence or item["signing_key"] != runtime.signing_key:
         raise VerificationFailed("the quote speaks for other GPU evidence or another key", code="gpu-evidence-mismatch")

@@ -27,6 +27,7 @@ from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.settings import OrchestratorSettings
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.attestation.gpu_trust import GpuReference, GpuRoots
+from shared.attestation.snp_trust import SnpTrust
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError, Unavailable
@@ -146,7 +147,12 @@ def _trust(settings: OrchestratorSettings) -> tuple[CpuRoom, GpuRoom]:
     if folder is None:
         raise ConfigurationError("No trust folder is set", remedy="Set trust_dir to the installation's trust folder.")
     reference = folder / "reference.json"
-    cpu = CpuRoom(CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(reference), settings.allow_emulated)
+    cpu = CpuRoom(
+        CpuRoots.load(folder / "cpu-roots.pem"),
+        CpuReference.load(reference),
+        settings.allow_emulated,
+        SnpTrust.load(folder),
+    )
     gpu = GpuRoom(GpuRoots.load(folder / "gpu-roots.pem"), GpuReference.load(reference), settings.allow_emulated)
     return cpu, gpu
 
