@@ -34,7 +34,7 @@ from shared.errors import ConfigurationError, Unavailable
 from shared.names import Role
 from shared.service.app import create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
-from shared.service.evidence import EvidenceProvider, provider
+from shared.service.evidence import EvidenceProvider, open_provider
 from shared.service.http import Peers
 from shared.service.idempotency import Replies
 from shared.service.journal import Journal
@@ -67,7 +67,9 @@ def create_app(
     """
     # Everything on disk that must be right is read first: a wrong path is said at once, not after waiting for a peer.
     trust, bearer = _trust(settings), _bearer(settings.reader_tokens)
-    quoting = evidence or provider(settings.evidence, _token(settings.evidence_token_file))
+    quoting = evidence or open_provider(
+        settings.evidence, token_file=settings.evidence_token_file, sealing_key_file=settings.sealing_key_file
+    )
     upgrade(settings.store_url, "orchestrator")
     store = Store(settings.store_url)
     library = Library(store, settings.data_dir / "library", clock)
@@ -132,14 +134,6 @@ async def _derived(quoting: EvidenceProvider, label: str) -> Secret:
                 raise
             _log.info("waiting for the quoting enclave", detail=error.detail)
             await asyncio.sleep(0.2)
-
-
-def _token(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise ConfigurationError(f"The evidence token {path} cannot be read: {error.strerror}",
-                                 remedy="Point evidence_token_file at the CVM's token.") from error  # fmt: skip
 
 
 def _trust(settings: OrchestratorSettings) -> tuple[CpuRoom, GpuRoom]:
