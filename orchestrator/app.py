@@ -67,9 +67,7 @@ def create_app(
     """
     # Everything on disk that must be right is read first: a wrong path is said at once, not after waiting for a peer.
     trust, bearer = _trust(settings), _bearer(settings.reader_tokens)
-    quoting = evidence or open_provider(
-        settings.evidence, token_file=settings.evidence_token_file, sealing_key_file=settings.sealing_key_file
-    )
+    quoting = evidence or _provider(settings)
     upgrade(settings.store_url, "orchestrator")
     store = Store(settings.store_url)
     library = Library(store, settings.data_dir / "library", clock)
@@ -134,6 +132,12 @@ async def _derived(quoting: EvidenceProvider, label: str) -> Secret:
                 raise
             _log.info("waiting for the quoting enclave", detail=error.detail)
             await asyncio.sleep(0.2)
+
+
+def _provider(settings: OrchestratorSettings) -> EvidenceProvider:
+    return open_provider(
+        settings.evidence, token_file=settings.evidence_token_file, sealing_key_file=settings.sealing_key_file
+    )
 
 
 def _trust(settings: OrchestratorSettings) -> tuple[CpuRoom, GpuRoom]:

@@ -141,15 +141,8 @@ def parse_snp_report(data: bytes) -> SnpReport:
     """
     if len(data) != REPORT_BYTES:
         raise _malformed(f"{len(data)} bytes, not {REPORT_BYTES}")
-    version = _number(data, 0x000, 4)
-    if version not in VERSIONS:
-        raise _malformed(f"version {version} is not known")
-    if _number(data, 0x034, 4) != ECDSA_P384_SHA384:
-        raise _malformed("the signature algorithm is not ECDSA P-384 with SHA-384")
-    if _number(data, 0x030, 4) > MAX_VMPL:
-        raise _malformed(f"there is no VMPL {_number(data, 0x030, 4)}")
+    version, key_info = _checked_version(data), _key_info(data)
     _check_reserved(data, version)
-    key_info = _key_info(data)
     return SnpReport(
         version=version,
         guest_svn=_number(data, 0x004, 4),
@@ -181,6 +174,17 @@ def parse_snp_report(data: bytes) -> SnpReport:
         s=data[SIGNED_BYTES + COMPONENT_BYTES : SIGNED_BYTES + 2 * COMPONENT_BYTES],
         signed=data[:SIGNED_BYTES],
     )
+
+
+def _checked_version(data: bytes) -> int:
+    version, vmpl = _number(data, 0x000, 4), _number(data, 0x030, 4)
+    if version not in VERSIONS:
+        raise _malformed(f"version {version} is not known")
+    if _number(data, 0x034, 4) != ECDSA_P384_SHA384:
+        raise _malformed("the signature algorithm is not ECDSA P-384 with SHA-384")
+    if vmpl > MAX_VMPL:
+        raise _malformed(f"there is no VMPL {vmpl}")
+    return version
 
 
 def _number(data: bytes, at: int, size: int) -> int:
