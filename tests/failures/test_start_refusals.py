@@ -163,6 +163,8 @@ def test_configuration_file(service: str, place: Path, capsys: Any) -> None:
 
 FILES: list[tuple[str, str, Any, str]] = [
     ("agent", "device_dir", "/nonexistent", "/nonexistent/leaf.pem"),
+    ("agent", "device_dir", None, "device_dir"),
+    ("agent", "evidence", "cuda:0", "cuda:0"),
     ("agent", "platform_key", "/nonexistent", "/nonexistent"),
     ("agent", "platform_key", "JUNK", "junk"),
     ("agent", "hbm_bytes", 1 << 60, "hbm_bytes"),
