@@ -26,7 +26,7 @@ from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy
-from shared.service.evidence import EvidenceProvider, provider
+from shared.service.evidence import EvidenceProvider, open_provider
 from shared.service.http import Peers
 from shared.service.idempotency import Replies
 from shared.service.rim_fetcher import rim_fetcher
@@ -85,7 +85,10 @@ def lay_foundation(
         or load_anchors(
             settings.trust_dir, allow_emulated=settings.allow_emulated, rims=rim_fetcher(settings.rim_service)
         ),
-        evidence or provider(settings.evidence, _evidence_token(settings)),
+        evidence
+        or open_provider(
+            settings.evidence, token_file=settings.evidence_token_file, sealing_key_file=settings.sealing_key_file
+        ),
     )
 
 
@@ -158,13 +161,3 @@ class LinkCollector(Collector):
         connected = GaugeMetricFamily("gput_holder_connected", "Whether the last inbox call was answered")
         connected.add_metric([], float(self._holder.runner.connected))
         return [body, data, proofs, refused, connected]
-
-
-def _evidence_token(settings: HolderSettings) -> str:
-    try:
-        return settings.evidence_token_file.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"evidence_token_file {settings.evidence_token_file} cannot be read: {type(error).__name__}",
-            remedy="Point it at this CVM's token file",
-        ) from error

@@ -19,9 +19,16 @@ class HolderSettings(ServiceSettings):
 
     name: PartyName = Field(description="this holder's name, as enrolled at the orchestrator and in rosters")
     orchestrator_url: str = Field(pattern=r"^https?://", description="base URL of the orchestrator it serves")
-    evidence: str = Field(description="where this CVM's evidence comes from, e.g. emulated:http://host:port/cvms/NAME")
-    evidence_token_file: Path = Field(
-        description="file with the token that stands for the CVM's private path to its quoting enclave"
+    evidence: str = Field(
+        description="where this CVM's evidence comes from: configfs-tsm: in a real one, or emulated:http://host:port/cvms/NAME"
+    )
+    evidence_token_file: Path | None = Field(
+        default=None,
+        description="emulated: only: file with the token that stands for the CVM's path to its quoting enclave",
+    )
+    sealing_key_file: Path | None = Field(
+        default=None,
+        description="configfs-tsm: only: 32-byte secret that a key broker or vTPM released into this guest",
     )
     datasets: dict[str, Path] = Field(default_factory=dict, description="dataset name -> path; more by the API")
     dataset: str | None = Field(default=None, description="dataset of approvals that name none")

@@ -14,6 +14,7 @@ from shared.attestation.cpu_verifier import CpuPolicy, CpuReference, CpuRoots, C
 from shared.attestation.gpu_verifier import GpuPolicy, GpuTrust, verify_gpu_evidence, verify_statement_key
 from shared.attestation.one_time_keys import decoded
 from shared.attestation.rim_store import RimFetcher
+from shared.attestation.snp_trust import SnpTrust
 from shared.claims.manifest import Manifest
 from shared.crypto.cose import p384_point
 from shared.errors import ConfigurationError
@@ -38,6 +39,7 @@ class TrustAnchors:
     cpu_reference: CpuReference
     gpu: GpuTrust
     allow_emulated: bool
+    snp: SnpTrust | None = None
 
     def verify_orchestrator(
         self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
@@ -47,7 +49,7 @@ class TrustAnchors:
         return verify_orchestrator(
             offer,
             expected=expected,
-            cpu=CpuTrust(self.cpu_roots, self.cpu_reference, policy),
+            cpu=CpuTrust(self.cpu_roots, self.cpu_reference, policy, snp=self.snp),
             gpu=self._gpu_check(manifest, expected.gpu_device, at),
             max_lifetime_s=manifest.orchestrator_evidence.max_age_s,
             at=at,
@@ -88,5 +90,5 @@ def load_anchors(trust_dir: Path | None, *, allow_emulated: bool, rims: RimFetch
             )
     return TrustAnchors(
         CpuRoots.load(trust_dir / "cpu-roots.pem"), CpuReference.load(trust_dir / "reference.json"),
-        GpuTrust.load(trust_dir, rims), allow_emulated,
+        GpuTrust.load(trust_dir, rims), allow_emulated, SnpTrust.load(trust_dir),
     )  # fmt: skip

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path as FilePath
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
@@ -17,11 +18,14 @@ from pydantic import Field
 
 from gpu_agent.boot_counter import BootCounter
 from gpu_agent.compute.process import ComputeProcess
+from gpu_agent.evidence import open_source
+from gpu_agent.evidence.api import create_evidence_app
 from gpu_agent.hardware.device import Device
 from gpu_agent.hardware.hbm import HBM
 from gpu_agent.hardware.mux import Mux
 from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.settings import AgentSettings
+from gpu_agent.views import GpuList, GpuView, not_available
 from shared.claims import Claim
 from shared.crypto.signing import fingerprint, load_public
 from shared.errors import BadRequest, ConfigurationError, NotFound, NotPermitted
@@ -45,23 +49,6 @@ T = TypeVar("T")
 PortName = Annotated[str, Path(pattern=r"^(orchestrator|holder-[a-z0-9][a-z0-9-]{0,62})$")]
 
 _log = get_logger("gpu")
-
-
-class GpuView(Claim):
-    """Public facts of one GPU. `statement_certificate`: COSE_Sign1 by the device's leaf over this boot's statement key, hex."""
-
-    gpu: str
-    backend: str
-    port: str | None
-    switches: int
-    boot_counter: int
-    statement_certificate: str
-
-
-class GpuList(Claim):
-    """All GPUs of this agent."""
-
-    items: list[GpuView]
 
 
 class MuxRequest(Claim):
@@ -117,8 +104,8 @@ def build_gpu(settings: AgentSettings, clock: Clock = system_clock, entropy: Ent
     Raises:
         ConfigurationError: the device's identity or the boot counter cannot be used.
     """
-    root = RootOfTrust.load(settings.device_dir, entropy)
-    name = settings.device_dir.name
+    device_dir, _ = settings.emulated()
+    root, name = RootOfTrust.load(device_dir, entropy), device_dir.name
     boots = BootCounter(settings.data_dir / f"{name}.boot")
     hbm = _memory(settings, entropy)
     compute = ComputeProcess(hbm.fd, hbm.size)
@@ -153,17 +140,12 @@ def create_app(
     """The agent's application. `units` replaces the GPU that the settings name (tests).
 
     Raises:
-        ConfigurationError: a key file or the device's identity cannot be used.
+        ConfigurationError: a key file, the device's identity or the real GPU that the settings name cannot be used.
     """
-    try:
-        platform = load_public(settings.platform_key.read_bytes())
-    except (OSError, BadRequest) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigurationError(
-            f"the platform's public key {settings.platform_key} cannot be used: {why}",
-            code="platform-key",
-            remedy="Point platform_key at the platform's mux.pub.",
-        ) from None
+    source = open_source(settings.evidence)
+    if source is not None:
+        return create_evidence_app(settings, base_url, source, clock=clock, entropy=entropy)
+    platform = _platform_key(settings.emulated()[1])
     store_url = settings.store_url  # makes data_dir
     upgrade(store_url, "gpu_agent")
     if units is None:
@@ -180,6 +162,18 @@ def create_app(
     app.include_router(_ports(units))
     app.include_router(_platform(units))
     return app
+
+
+def _platform_key(path: FilePath) -> bytes:
+    try:
+        return load_public(path.read_bytes())
+    except (OSError, BadRequest) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigurationError(
+            f"the platform's public key {path} cannot be used: {why}",
+            code="platform-key",
+            remedy="Point platform_key at the platform's mux.pub.",
+        ) from None
 
 
 def _power(units: Mapping[str, GpuUnit]) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
@@ -223,6 +217,12 @@ def _public(units: Mapping[str, GpuUnit]) -> APIRouter:
     async def get_gpu(gpu: str) -> GpuView:
         """Public facts of one GPU."""
         return _unit(units, gpu).view()
+
+    @router.post("/{gpu}/evidence")
+    async def evidence(gpu: str) -> None:
+        """Not here: an emulated GPU has no driver that would ask it for others; see port `orchestrator`."""
+        _unit(units, gpu)
+        raise not_available(gpu, "evidence outside a session", "it reports inside its SPDM session only")
 
     return router
 

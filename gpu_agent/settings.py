@@ -7,10 +7,12 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
+from shared.errors import ConfigurationError
 from shared.service.settings import ServiceSettings
 
 DEFAULT_HBM_BYTES = 80 * 1024**3
 _HEADROOM = 0.8
+_EMULATED_ONLY = {"device_dir", "platform_key", "hbm_bytes", "backing_bytes", "ports"}
 
 
 class AgentSettings(ServiceSettings):
@@ -18,10 +20,17 @@ class AgentSettings(ServiceSettings):
 
     model_config = SettingsConfigDict(env_prefix="GPUT_AGENT_", extra="forbid", env_nested_delimiter="__")
 
-    device_dir: Path = Field(
-        description="Folder of the device's identity, made by `manufacture`; its name is the GPU's."
+    evidence: str = Field(
+        "emulated:",
+        description="Where the GPU's evidence comes from: emulated:, or nvml:INDEX or nvml:UUID of a real one.",
     )
-    platform_key: Path = Field(description="Public key (PEM) of the platform that may switch the MUX.")
+    device_dir: Path | None = Field(
+        None,
+        description="emulated: only: folder of the device's identity, made by `manufacture`; its name is the GPU's.",
+    )
+    platform_key: Path | None = Field(
+        None, description="emulated: only: public key (PEM) of the platform that may switch the MUX."
+    )
     hbm_bytes: int = Field(DEFAULT_HBM_BYTES, ge=1024**2, description="Address space of GPU memory, in bytes; sparse.")
     backing_bytes: int | None = Field(
         None,
@@ -31,6 +40,25 @@ class AgentSettings(ServiceSettings):
     ports: list[str] = Field(
         default_factory=list, description="MUX ports that exist; empty: `orchestrator` and any `holder-…`."
     )
+
+    def emulated(self) -> tuple[Path, Path]:
+        """Device folder and platform key, which an emulated GPU needs. Raises: ConfigurationError."""
+        if self.device_dir is None or self.platform_key is None:
+            missing = "device_dir" if self.device_dir is None else "platform_key"
+            raise ConfigurationError(
+                f"setting {missing} is not set, and an emulated GPU needs it",
+                remedy=f"Set {missing}, or name a real GPU by the setting evidence.",
+            )
+        return self.device_dir, self.platform_key
+
+    def refuse_emulated(self) -> None:
+        """A real GPU has none of these; a setting is never ignored. Raises: ConfigurationError."""
+        given = sorted(_EMULATED_ONLY & self.model_fields_set)
+        if given:
+            raise ConfigurationError(
+                f"setting {', '.join(given)} is for an emulated GPU, but evidence is {self.evidence}",
+                remedy=f"Unset {', '.join(given)}, or set evidence to emulated:.",
+            )
 
     def backing(self) -> int:
         """Bytes of host memory behind HBM: beyond them a session is refused instead of the machine running out."""

@@ -23,6 +23,7 @@ from shared.errors import BadRequest, VerificationFailed
 
 SESSION, KEYS, LEAVES, SUMS = "session.json", "keys.jsonl", "leaves.jsonl", "SHA256SUMS"
 TRUST = ("gpu-roots.pem", "rim-roots.pem", "cpu-roots.pem", "reference.json")
+OPTIONAL_TRUST = ("snp-roots.pem",)
 TRUST_FOLDERS = ("rim",)
 PARTS = {"session": str, "head": dict, "manifest": dict, "approvals": list}
 REMEDY = "Fetch the receipts again with `gput session receipts`."
@@ -45,7 +46,8 @@ def write(folder: Path, bundle: Mapping[str, Any], trust: Path) -> None:
 def trust_files(folder: Path) -> tuple[str, ...]:
     """Names of the public trust files in `folder`, those of its caches included; what a verdict offline rests on."""
     cached = (path for cache in TRUST_FOLDERS for path in (folder / cache).glob("[!.]*") if path.is_file())
-    return (*TRUST, *sorted(path.relative_to(folder).as_posix() for path in cached))
+    optional = (name for name in OPTIONAL_TRUST if (folder / name).is_file())
+    return (*TRUST, *optional, *sorted(path.relative_to(folder).as_posix() for path in cached))
 
 
 def write_parts(folder: Path, bundle: Mapping[str, Any]) -> None:

@@ -14,10 +14,11 @@ from pydantic import ValidationError
 
 from gput.receipt_folder import KEYS, SESSION, parse_line, read_lines
 from shared.attestation.channel import gpu_evidence_digest, report_data
-from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots
-from shared.attestation.cpu_verifier import verify_cpu_evidence
+from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots, CpuTrust
+from shared.attestation.cvm_verifier import verify_cvm_evidence
 from shared.attestation.gpu_verifier import GpuPolicy, GpuTrust, verify_gpu_evidence, verify_statement_key
 from shared.attestation.nonces import gpu_nonce
+from shared.attestation.snp_trust import SnpTrust
 from shared.canonical import json_value, sha256
 from shared.claims.manifest import EvidencePolicy
 from shared.crypto.cose import Verifier
@@ -56,10 +57,12 @@ class named:  # noqa: N801  # reads as a word at the call
 
 def signers_of(folder: Path, session: dict[str, Any]) -> dict[str, Signer]:
     """Believed keys by SHA-256 of the runtime data that introduced them. Raises: VerificationFailed: naming the key and the check."""
-    cpu = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
     gpu = GpuTrust.load(folder)
     with named(f"{SESSION}: manifest"):
         policies = json_value(b64decode(session["manifest"]["document"]))
+        policy = CpuPolicy.of(EvidencePolicy.model_validate(policies["orchestrator_evidence"]), allow_emulated=True)
+    roots, reference = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
+    cpu = CpuTrust(roots, reference, policy, snp=SnpTrust.load(folder))
     found = {}
     for number, line in enumerate(read_lines(folder, KEYS)):
         with named(f"{KEYS}: key {number}"):
@@ -72,17 +75,16 @@ def signers_of(folder: Path, session: dict[str, Any]) -> dict[str, Signer]:
 def _signer(
     item: dict[str, Any],
     runtime_bytes: bytes,
-    cpu: tuple[CpuRoots, CpuReference],
+    cpu: CpuTrust,
     gpu: GpuTrust,
     policies: dict[str, Any],
 ) -> Signer:
     runtime = RuntimeData.model_validate(json_value(runtime_bytes))
     evidence = GpuEvidence.model_validate(item["gpu_evidence"])
     at = float(runtime.not_after)  # certificates are judged at the time the keys were made, not when somebody looks
-    policy = CpuPolicy.of(EvidencePolicy.model_validate(policies["orchestrator_evidence"]), allow_emulated=True)
-    verify_cpu_evidence(
+    verify_cvm_evidence(
         Evidence.model_validate(item["evidence"]), report_data=report_data("orchestrator", runtime_bytes),
-        role="orchestrator", roots=cpu[0], reference=cpu[1], policy=policy, at=at,
+        role="orchestrator", trust=cpu, at=at,
     )  # fmt: skip
     if gpu_evidence_digest(evidence) != runtime.gpu_evidence or item["signing_key"] != runtime.signing_key:
         raise VerificationFailed("the quote speaks for other GPU evidence or another key", code="gpu-evidence-mismatch")

@@ -27,6 +27,7 @@ from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.settings import OrchestratorSettings
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.attestation.gpu_policy import GpuTrust
+from shared.attestation.snp_trust import SnpTrust
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError, Unavailable
@@ -34,7 +35,7 @@ from shared.names import Role
 from shared.service.app import create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.cursors import Cursors
-from shared.service.evidence import EvidenceProvider, provider
+from shared.service.evidence import EvidenceProvider, open_provider
 from shared.service.http import Peers
 from shared.service.idempotency import Replies
 from shared.service.journal import Journal
@@ -67,7 +68,7 @@ def create_app(
     """
     # Everything on disk that must be right is read first: a wrong path is said at once, not after waiting for a peer.
     trust, bearer = _trust(settings), _bearer(settings.reader_tokens)
-    quoting = evidence or provider(settings.evidence, _token(settings.evidence_token_file))
+    quoting = evidence or _provider(settings)
     upgrade(settings.store_url, "orchestrator")
     store = Store(settings.store_url)
     library = Library(store, settings.data_dir / "library", clock)
@@ -135,12 +136,10 @@ async def _derived(quoting: EvidenceProvider, label: str) -> Secret:
             await asyncio.sleep(0.2)
 
 
-def _token(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise ConfigurationError(f"The evidence token {path} cannot be read: {error.strerror}",
-                                 remedy="Point evidence_token_file at the CVM's token.") from error  # fmt: skip
+def _provider(settings: OrchestratorSettings) -> EvidenceProvider:
+    return open_provider(
+        settings.evidence, token_file=settings.evidence_token_file, sealing_key_file=settings.sealing_key_file
+    )
 
 
 def _trust(settings: OrchestratorSettings) -> tuple[CpuRoom, GpuRoom]:
@@ -148,7 +147,8 @@ def _trust(settings: OrchestratorSettings) -> tuple[CpuRoom, GpuRoom]:
     if folder is None:
         raise ConfigurationError("No trust folder is set", remedy="Set trust_dir to the installation's trust folder.")
     reference = CpuReference.load(folder / "reference.json")
-    cpu = CpuRoom(CpuRoots.load(folder / "cpu-roots.pem"), reference, settings.allow_emulated)
+    roots = CpuRoots.load(folder / "cpu-roots.pem")
+    cpu = CpuRoom(roots, reference, settings.allow_emulated, SnpTrust.load(folder))
     gpu = GpuRoom(GpuTrust.load(folder, rim_fetcher(settings.rim_service)), settings.allow_emulated)
     return cpu, gpu
 

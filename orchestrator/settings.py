@@ -16,10 +16,15 @@ class OrchestratorSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="GPUT_ORCHESTRATOR_", extra="forbid")
 
     evidence: str = Field(
-        description="where this CVM's evidence comes from, e.g. emulated:http://host:port/cvms/orchestrator"
+        description="where this CVM's evidence comes from: configfs-tsm: in a real one, or emulated:http://host:port/cvms/orchestrator"
     )
-    evidence_token_file: Path = Field(
-        description="file with the token that stands for the CVM's path to its quoting enclave"
+    evidence_token_file: Path | None = Field(
+        default=None,
+        description="emulated: only: file with the token that stands for the CVM's path to its quoting enclave",
+    )
+    sealing_key_file: Path | None = Field(
+        default=None,
+        description="configfs-tsm: only: 32-byte secret that a key broker or vTPM released into this guest",
     )
     agent_url: str = Field(description="base URL of the GPU agent as this service reaches it")
     agent_public_url: str | None = Field(default=None, description="base URL of the GPU agent as holders reach it")

@@ -33,8 +33,14 @@ class AgentLink:
         self.bytes_in = 0
 
     async def facts(self) -> PublicFacts:
-        """Boot counter and statement-key certificate. Raises: Unavailable."""
+        """Boot counter and statement-key certificate. Raises: Unavailable; code `not-available`: this GPU cannot travel."""
         body = await self._agent.get_json(self._base)
+        if isinstance(body, dict) and body.get("boot_counter", 0) is None:
+            raise Unavailable(
+                "The agent serves this GPU's evidence only: its firmware has no travelling command processor",
+                code="not-available",
+                remedy="Name the agent of a GPU that can travel by the setting agent_url.",
+            )
         try:
             return PublicFacts(int(body["boot_counter"]), bytes.fromhex(body["statement_certificate"]))
         except (KeyError, TypeError, ValueError) as error:

@@ -26,6 +26,7 @@ from shared.attestation.channel import (
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.attestation.cpu_verifier import CpuPolicy, CpuTrust
 from shared.attestation.one_time_keys import VerifiedOneTimeKey, verify_one_time_key
+from shared.attestation.snp_trust import SnpTrust
 from shared.canonical import sha256
 from shared.claims.manifest import RosterEntry
 from shared.crypto.signing import PartyKey
@@ -75,6 +76,7 @@ class CpuRoom:
     roots: CpuRoots
     reference: CpuReference
     allow_emulated: bool
+    snp: SnpTrust | None = None
 
 
 class Channels:
@@ -150,7 +152,7 @@ class Channels:
         if pending is None or pending.holder != holder or pending.expires < self._clock():
             raise Conflict(f"There is no open offer {channel}", code="channel-expired", remedy="Ask for a new channel.")
         policy = CpuPolicy.of(entry.evidence, allow_emulated=self._room.allow_emulated)
-        trust = CpuTrust(self._room.roots, self._room.reference, policy)
+        trust = CpuTrust(self._room.roots, self._room.reference, policy, snp=self._room.snp)
         max_age, at = entry.evidence.max_age_s, self._clock()
         # The quote's chain costs milliseconds of signatures: off the event loop.
         verified = await asyncio.to_thread(

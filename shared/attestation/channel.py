@@ -13,7 +13,7 @@ from typing import Generic, Literal, TypeVar
 from pydantic import ValidationError
 
 from shared.attestation.cpu_trust import CpuTrust, CvmRole
-from shared.attestation.cpu_verifier import VerifiedCvm, verify_cpu_evidence
+from shared.attestation.cvm_verifier import Cvm, verify_cvm_evidence
 from shared.attestation.nonces import gpu_nonce
 from shared.attestation.offers import VerifiedOffer, open_offer, seal_offer, verify_offer
 from shared.attestation.one_time_keys import VerifiedOneTimeKey, decoded, sign_one_time_key, verify_one_time_key
@@ -76,7 +76,7 @@ class VerifiedOrchestrator(Generic[G]):
     channel: str
     runtime: RuntimeData
     runtime_data: bytes
-    cvm: VerifiedCvm
+    cvm: Cvm
     gpu: G
     signing_key: bytes
     _mint: object = None
@@ -93,7 +93,7 @@ class VerifiedHolder:
     channel: str
     runtime: RuntimeData
     runtime_data: bytes
-    cvm: VerifiedCvm
+    cvm: Cvm
     signing_key: bytes
     one_time_key: VerifiedOneTimeKey
     _mint: object = None
@@ -264,17 +264,8 @@ def _malformed(error: ValidationError) -> BadRequest:
     return BadRequest(f"runtime data: {where}: {first['msg']}", code="malformed-runtime-data")
 
 
-def _verify_quote(role: Role, evidence: Evidence, raw: bytes, cpu: CpuTrust, at: float) -> VerifiedCvm:
-    return verify_cpu_evidence(
-        evidence,
-        report_data=report_data(role, raw),
-        role=_CVM_ROLES[role],
-        roots=cpu.roots,
-        reference=cpu.reference,
-        policy=cpu.policy,
-        at=at,
-        collateral=cpu.collateral,
-    )
+def _verify_quote(role: Role, evidence: Evidence, raw: bytes, cpu: CpuTrust, at: float) -> Cvm:
+    return verify_cvm_evidence(evidence, report_data=report_data(role, raw), role=_CVM_ROLES[role], trust=cpu, at=at)
 
 
 def _check_lifetime(runtime: RuntimeData, max_lifetime_s: int, at: float) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from cryptography import x509
 from pydantic import TypeAdapter, ValidationError
@@ -20,6 +20,9 @@ from shared.claims import Claim
 from shared.claims.manifest import EvidencePolicy
 from shared.claims.program import HexSha384
 from shared.errors import ConfigurationError, GputError
+
+if TYPE_CHECKING:  # SEV-SNP's trust stands on this module
+    from shared.attestation.snp_trust import SnpTrust
 
 RootSet = Literal["EMULATED", "INTEL"]
 CvmRole = Literal["orchestrator", "data_holder"]
@@ -147,12 +150,13 @@ class CpuPolicy:
 
 @dataclass(frozen=True)
 class CpuTrust:
-    """The four things a channel needs to judge a peer's CPU evidence."""
+    """What a channel needs to judge a peer's CPU evidence. Without `snp`, SEV-SNP evidence is refused."""
 
     roots: CpuRoots
     reference: CpuReference
     policy: CpuPolicy
     collateral: CollateralCheck | None = None
+    snp: SnpTrust | None = None
 
 
 def in_file(source: bytes | Path) -> str:

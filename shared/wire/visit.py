@@ -19,9 +19,12 @@ Nonce = HexSha256  # 32 random bytes, hex
 
 
 class Evidence(Claim):
-    """CPU TEE evidence: `quote` covers `report_data` = SHA-512(label 00 ‖ runtime_data bytes); `kind` chooses the verifier."""
+    """CPU TEE evidence: `quote` covers `report_data` = SHA-512(label 00 ‖ runtime_data bytes); `kind` chooses the verifier.
 
-    kind: Literal["tdx-quote"] = "tdx-quote"
+    "tdx-quote": a TDX quote and its collateral. "snp-report": an SEV-SNP report and the host's certificate table.
+    """
+
+    kind: Literal["tdx-quote", "snp-report"] = "tdx-quote"
     quote: Base64
     endorsements: Base64 = ""
 

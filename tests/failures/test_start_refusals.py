@@ -163,6 +163,8 @@ def test_configuration_file(service: str, place: Path, capsys: Any) -> None:
 
 FILES: list[tuple[str, str, Any, str]] = [
     ("agent", "device_dir", "/nonexistent", "/nonexistent/leaf.pem"),
+    ("agent", "device_dir", None, "device_dir"),
+    ("agent", "evidence", "cuda:0", "cuda:0"),
     ("agent", "platform_key", "/nonexistent", "/nonexistent"),
     ("agent", "platform_key", "JUNK", "junk"),
     ("agent", "hbm_bytes", 1 << 60, "hbm_bytes"),
@@ -174,6 +176,9 @@ FILES: list[tuple[str, str, Any, str]] = [
     ("orchestrator", "trust_dir", None, "trust"),
     ("orchestrator", "evidence_token_file", "/nonexistent", "/nonexistent"),
     ("orchestrator", "evidence", "tdx:x", "tdx"),
+    ("orchestrator", "evidence", "configfs-tsm:/nonexistent", "sealing_key_file"),
+    ("orchestrator", "evidence_token_file", None, "evidence_token_file"),
+    ("orchestrator", "sealing_key_file", "JUNK", "sealing_key_file"),
     ("orchestrator", "owner_keys", "/nonexistent", "/nonexistent"),
     ("orchestrator", "reader_tokens", "/nonexistent", "/nonexistent"),
     ("orchestrator", "reader_tokens", "JUNK", "junk"),
@@ -181,6 +186,7 @@ FILES: list[tuple[str, str, Any, str]] = [
     ("holder", "trust_dir", "/nonexistent", "/nonexistent"),
     ("holder", "trust_dir", None, "trust_dir"),
     ("holder", "evidence_token_file", "/nonexistent", "/nonexistent"),
+    ("holder", "evidence", "configfs-tsm:/nonexistent", "sealing_key_file"),
     ("holder", "policy", "/nonexistent", "/nonexistent"),
     ("holder", "policy", "JUNK", "junk"),
     ("holder", "operator_keys", "/nonexistent", "/nonexistent"),

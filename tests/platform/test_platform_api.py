@@ -252,15 +252,15 @@ async def test_mux_control_alone() -> None:
 
 
 async def test_backends_are_by_name_and_never_fall_back() -> None:
-    for uri in ("configfs-tsm:/sys/kernel/config/tsm/report", "emulated", "http://127.0.0.1/cvms/x", ""):
+    for uri in ("tdx:/dev/tdx_guest", "emulated", "http://127.0.0.1/cvms/x", ""):
         with pytest.raises(ConfigurationError) as caught:
             provider(uri, "t")
-        assert caught.value.expected == "emulated:"
+        assert caught.value.expected == "configfs-tsm:, emulated:"
     for uri in ("emulated:https://127.0.0.1:1/cvms/x", "emulated:http://127.0.0.1:1/x", "emulated:"):
         with pytest.raises(ConfigurationError):
             provider(uri, "t")
     with pytest.raises(ConfigurationError):
-        register("emulated", EmulatedProvider)
+        register("emulated", lambda rest, secrets: EmulatedProvider(rest, secrets.token), derives_keys=True)
     with pytest.warns(EmulationWarning):
         absent = provider("emulated:http://127.0.0.1:9/cvms/orchestrator", "t")
     with pytest.raises(Unavailable) as unreachable:

@@ -1,9 +1,4 @@
-"""Where a CVM gets its own evidence and sealing keys: backends by URI from an open table. Knows no verifier and no session.
-
-    emulated:http://HOST:PORT/cvms/NAME     the platform's emulated quoting enclave
-
-An unknown scheme fails; nothing falls back to another backend (law L10).
-"""
+"""Backend `emulated:http://HOST:PORT/cvms/NAME`: client of the platform's emulated quoting enclave. Knows no verifier."""
 
 from __future__ import annotations
 
@@ -11,8 +6,7 @@ import base64
 import binascii
 import re
 import warnings
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import httpx2
 from pydantic import ValidationError
@@ -21,58 +15,12 @@ from shared.crypto.derived_key import DERIVED_KEY_BYTES, derived_key_info
 from shared.crypto.hpke import OneTimeKey
 from shared.crypto.secret import Secret
 from shared.errors import BadRequest, ConfigurationError, EmulationWarning, NotAuthenticated, Unavailable
+from shared.service.evidence.registry import REPORT_DATA_BYTES, EvidenceProvider, GuestSecrets, register
 from shared.wire.visit import Evidence
 
-REPORT_DATA_BYTES = 64
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 256 * 1024
 _EMULATED = re.compile(r"(http://[^/?#]+)/cvms/([a-z0-9][a-z0-9-]{0,62})")
-
-
-class EvidenceProvider(Protocol):
-    """This CVM's way to its quoting enclave."""
-
-    async def quote(self, report_data: bytes) -> Evidence:
-        """A quote over 64 bytes. Raises: BadRequest, NotAuthenticated, Unavailable."""
-        ...
-
-    async def derived_key(self, label: str) -> Secret:
-        """32 bytes bound to (machine, measured code, label). Raises: NotAuthenticated, Unavailable, VerificationFailed."""
-        ...
-
-    async def aclose(self) -> None:
-        """Release connections."""
-        ...
-
-
-Factory = Callable[[str, str], EvidenceProvider]
-"""(rest of the URI after the scheme, token) -> provider, or ConfigurationError."""
-_BACKENDS: dict[str, Factory] = {}
-
-
-def register(scheme: str, factory: Factory) -> None:
-    """Add a backend. Raises: ConfigurationError when the scheme is taken: a backend cannot be replaced unseen."""
-    if scheme in _BACKENDS:
-        raise ConfigurationError(f"evidence backend {scheme} is registered already", code="evidence-backend")
-    _BACKENDS[scheme] = factory
-
-
-def provider(uri: str, token: str) -> EvidenceProvider:
-    """The provider that `uri` names. Connects nothing.
-
-    Raises:
-        ConfigurationError: `evidence-backend`, an unknown scheme or a malformed URI.
-    """
-    scheme, separator, rest = uri.partition(":")
-    factory = _BACKENDS.get(scheme) if separator else None
-    if factory is None:
-        raise ConfigurationError(
-            f"no evidence backend is called {scheme!r}",
-            code="evidence-backend",
-            expected=", ".join(f"{name}:" for name in sorted(_BACKENDS)),
-            remedy="name a backend that this installation has; there is no default",
-        )
-    return factory(rest, token)
 
 
 class EmulatedProvider:
@@ -151,4 +99,14 @@ def _unusable(why: str) -> Unavailable:
     return Unavailable(f"the quoting enclave is of no use: {why}", code="enclave-unusable")
 
 
-register("emulated", EmulatedProvider)
+def _make(rest: str, secrets: GuestSecrets) -> EvidenceProvider:
+    if not secrets.token:
+        raise ConfigurationError(
+            "an emulated CVM needs its token",
+            code="evidence-token",
+            remedy="set evidence_token_file to the token that manufacturing made for this CVM",
+        )
+    return EmulatedProvider(rest, secrets.token)
+
+
+register("emulated", _make, derives_keys=True)

@@ -1,0 +1,178 @@
+"""Whether a genuine SEV-SNP report is what was wanted: guest policy, patch levels, endorser, machine, code. Knows no certificate chain.
+
+Steps of the verifier's recipe that need a policy or an expectation:
+
+    11  product                             16  VMPL
+    12  least patch levels                  17  identity and author keys
+    13  endorser: kinds of leaf, clouds     18  machine allow-list
+    14  debug bit                           19  report data
+    15  guest policy: SMT, agent, CXL       20  measurements: one profile as a whole
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from shared.attestation.results import Recipe
+from shared.attestation.snp_certificates import Leaf
+from shared.attestation.snp_report import GuestPolicy, SigningKey, SnpReport, parse_tcb
+from shared.attestation.snp_trust import SnpPolicy, SnpProfile
+from shared.errors import BadRequest, VerificationFailed
+
+REPORT_DATA_BYTES: Final = 64
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What this very report must say. None: nothing is expected and the check stays open; no profile at all accepts nothing.
+
+    `machines`: the channel's own allow-list of chip ids, beside the policy's; empty means any.
+    """
+
+    report_data: bytes | None = None
+    profiles: tuple[SnpProfile, ...] | None = None
+    machines: frozenset[str] = frozenset()
+
+
+NOTHING_EXPECTED: Final = Expectation()
+
+
+def machine_of(report: SnpReport, leaf: Leaf | None) -> str:
+    """The chip's id, 128 hex digits: the VCEK's, which a host cannot mask, else the report's; "" where nothing names it."""
+    named = (leaf.hwid if leaf is not None else b"") or report.chip_id
+    return named.hex() if any(named) else ""
+
+
+def appraise(recipe: Recipe, report: SnpReport, leaf: Leaf | None, policy: SnpPolicy, expected: Expectation) -> None:
+    """Add the checks of steps 11 to 20. Without a leaf, what needs one is not checked."""
+    _appraise_leaf(recipe, report, leaf, policy)
+    with recipe.step("debug"):
+        if report.policy & GuestPolicy.DEBUG:
+            raise _refused("the guest is debuggable: its host can read and change it", "cvm-debug", "off", "on")
+    with recipe.step("guest-policy"):
+        _check_guest_policy(report.policy, policy)
+    with recipe.step("vmpl"):
+        if report.vmpl > policy.max_vmpl:
+            got = str(report.vmpl)
+            raise _refused("the report speaks for too low a privilege", "snp-vmpl", f"at most {policy.max_vmpl}", got)
+    with recipe.step("identity-keys"):
+        _check_digest("id key", policy.id_key_digests, report.id_key_digest)
+        author = report.author_key_digest if report.author_key_enabled else bytes(48)
+        _check_digest("author key", policy.author_key_digests, author)
+    with recipe.step("machine"):
+        _check_machine(machine_of(report, leaf), (policy.machines, expected.machines))
+    if expected.report_data is None:
+        recipe.not_checked("report-data", "nothing-expected", "no report data was given to compare with")
+    else:
+        with recipe.step("report-data"):
+            _check_report_data(report, expected.report_data)
+    if expected.profiles is None:
+        recipe.not_checked("measurements", "nothing-expected", "no reference values were given to compare with")
+    else:
+        with recipe.step("measurements"):
+            _check_profiles(report, expected.profiles)
+
+
+def _appraise_leaf(recipe: Recipe, report: SnpReport, leaf: Leaf | None, policy: SnpPolicy) -> None:
+    if leaf is None:
+        for name in ("product", "minimum-tcb", "endorser"):
+            recipe.not_checked(name, "snp-leaf-missing", "there is no leaf to judge it by")
+        return
+    with recipe.step("product"):
+        if leaf.product not in policy.products:
+            raise _refused(
+                "the product is not accepted", "snp-product-policy", ", ".join(policy.products), leaf.product
+            )
+    with recipe.step("minimum-tcb"):
+        _check_minimum(report, leaf, policy)
+    with recipe.step("endorser"):
+        if leaf.kind.name not in policy.signing_keys:
+            wanted = ", ".join(policy.signing_keys)
+            raise _refused("this kind of leaf is not accepted", "snp-endorser", wanted, leaf.kind.name)
+        if leaf.kind is SigningKey.VLEK and policy.csp_ids and leaf.csp_id not in policy.csp_ids:
+            raise _refused("the VLEK is another cloud's", "snp-csp", ", ".join(sorted(policy.csp_ids)), leaf.csp_id)
+
+
+def _check_minimum(report: SnpReport, leaf: Leaf, policy: SnpPolicy) -> None:
+    least = policy.minimum_tcb.get(leaf.product)
+    if least is None:
+        return
+    # The launch TCB too: a guest that older firmware launched may have been tampered with before the update.
+    for name, raw in (("reported", report.reported_tcb), ("launch", report.launch_tcb)):
+        tcb = parse_tcb(raw, leaf.product)
+        if missed := least.missed(tcb):
+            raise VerificationFailed(
+                f"the {name} TCB is below the minimum in {', '.join(missed)}",
+                code="snp-minimum-tcb",
+                expected=", ".join(f"{part} {level}" for part, level in least.model_dump().items()),
+                got=str(tcb),
+                remedy="update the machine's firmware and launch the guest anew",
+            )
+
+
+def _check_guest_policy(guest: GuestPolicy, policy: SnpPolicy) -> None:
+    rules = (
+        (GuestPolicy.SMT, policy.allow_smt, "SMT"),
+        (GuestPolicy.MIGRATE_MA, policy.allow_migration_agent, "a migration agent"),
+        (GuestPolicy.CXL_ALLOW, policy.allow_cxl, "CXL memory"),
+    )
+    for bit, allowed, what in rules:
+        if guest & bit and not allowed:
+            raise _refused(f"the guest's policy allows {what}", "snp-guest-policy", f"no {what}", f"{int(guest):#x}")
+
+
+def _check_digest(what: str, accepted: frozenset[str], got: bytes) -> None:
+    if accepted and got.hex() not in accepted:
+        raise _refused(
+            f"the guest's {what} is not accepted", "snp-identity-key", " | ".join(sorted(accepted)), got.hex()
+        )
+
+
+def _check_machine(machine: str, lists: Iterable[frozenset[str]]) -> None:
+    for allowed in lists:
+        if allowed and machine not in allowed:
+            got = machine or "hidden: the chip id is masked and a VLEK names none"
+            raise _refused("the machine is not on the allow-list", "cvm-platform", ", ".join(sorted(allowed)), got)
+
+
+def _check_report_data(report: SnpReport, expected: bytes) -> None:
+    if len(expected) != REPORT_DATA_BYTES:
+        raise BadRequest(f"report data has {REPORT_DATA_BYTES} bytes, got {len(expected)}", code="bad-report-data")
+    if not hmac.compare_digest(report.report_data, expected):
+        got = report.report_data.hex()
+        raise _refused("the report does not cover these bytes", "quote-report-data", expected.hex(), got)
+
+
+def _check_profiles(report: SnpReport, profiles: tuple[SnpProfile, ...]) -> None:
+    differ = [profile.mismatches(report) for profile in profiles]
+    if not all(differ):
+        return  # at least one profile matches as a whole
+    near = next(((p, names) for p, names in zip(profiles, differ, strict=True) if "measurement" not in names), None)
+    remedy = "compare the builds; take over new reference values only after reviewing them"
+    if near is not None:
+        profile, names = near
+        raise VerificationFailed(
+            f"the code is known, but {', '.join(names)} of the guest is not what goes with it",
+            code="cvm-measurement",
+            expected=", ".join(f"{name} {getattr(profile, name)}" for name in names),
+            got=", ".join(f"{name} {_shown(getattr(report, name))}" for name in names),
+            remedy=remedy,
+        )
+    raise VerificationFailed(
+        "the measured code is not what is accepted",
+        code="cvm-measurement",
+        expected=" | ".join(profile.measurement for profile in profiles) or "no reference value is configured",
+        got=report.measurement.hex(),
+        remedy=remedy,
+    )
+
+
+def _shown(value: bytes | int) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _refused(why: str, code: str, expected: str, got: str) -> VerificationFailed:
+    return VerificationFailed(why, code=code, expected=expected, got=got)

@@ -1,0 +1,201 @@
+"""What a verifier of SEV-SNP evidence is configured with: pinned roots, reference values, policy. Knows no report.
+
+A root's set follows from the root itself, never from evidence: AMD's by fingerprint, an emulated one by its own subject name. In the
+trust folder: `snp-roots.pem` (roots, and the ASKs and ASVKs known beforehand), `snp-crls/` (revocation lists, DER), and in
+`reference.json` the key "snp": {"profiles": {role: profile or list}, "policy": {…}}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from cryptography.x509 import CertificateRevocationList
+from pydantic import Field, TypeAdapter, ValidationError
+
+from shared.attestation.cpu_trust import EMULATED_MARK, RESTORE_TRUST, CvmRole, in_file, read_trust_file
+from shared.attestation.snp_certificates import AmdCertificate, load_certificate, load_crl, pem_certificates
+from shared.attestation.snp_report import PRODUCTS, Product, SnpReport, Tcb
+from shared.canonical import json_value
+from shared.claims import Claim
+from shared.claims.program import HexSha256, HexSha384
+from shared.errors import BadRequest, ConfigurationError, VerificationFailed
+
+SnpRootSet = Literal["EMULATED", "AMD"]
+AMD_ROOTS: Mapping[str, Product] = MappingProxyType(
+    {  # SHA-256 of the ARK's DER
+        "69d063b45344d26a2e94e1f4210de49ef555308287d4c174445c95639a540bcd": "Milan",
+        "4c6598d19c18719c5dfd4a7d335f674e5bfe1d8f800cea2cf270c10d103db2f1": "Genoa",
+        "1f084161a44bb6d93778a904877d4819cafa5d05ef4193b2ded9dd9c73dd3f6a": "Turin",
+    }
+)
+ROOTS_FILE, CRL_FOLDER, REFERENCE_FILE = "snp-roots.pem", "snp-crls", "reference.json"
+Hex16 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+ChipId = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+PatchLevel = Annotated[int, Field(ge=0, le=255)]
+
+
+@dataclass(frozen=True)
+class SnpRoots:
+    """Pinned ARKs by SHA-256 fingerprint, the set of each, and intermediates that need not come with the evidence."""
+
+    certificates: Mapping[str, AmdCertificate]
+    sets: Mapping[str, SnpRootSet]
+    intermediates: tuple[AmdCertificate, ...] = ()
+
+    @classmethod
+    def load(cls, source: bytes | Path) -> SnpRoots:
+        """From PEM. Raises: ConfigurationError: no root, an unreadable one, or one that is neither AMD's nor named EMULATED."""
+        pem = read_trust_file(source, "SEV-SNP roots")
+        try:
+            loaded = [load_certificate(der) for der in pem_certificates(pem)]
+        except VerificationFailed as error:
+            raise _bad_roots(f"the SEV-SNP roots{in_file(source)} are unusable: {error.detail}") from None
+        roots = {certificate.fingerprint: certificate for certificate in loaded if certificate.self_issued}
+        if not roots:
+            raise _bad_roots(f"the SEV-SNP roots{in_file(source)} hold no root certificate")
+        sets = {fingerprint: _root_set(root) for fingerprint, root in roots.items()}
+        others = tuple(certificate for certificate in loaded if not certificate.self_issued)
+        return cls(MappingProxyType(roots), MappingProxyType(sets), others)
+
+
+def _root_set(root: AmdCertificate) -> SnpRootSet:
+    if root.fingerprint in AMD_ROOTS:
+        return "AMD"
+    # In any case of letters: to take more for emulated than calls itself so exactly errs on the safe side (law L10).
+    if EMULATED_MARK in root.subject.upper():
+        return "EMULATED"
+    raise _bad_roots(f"root {root.fingerprint} is neither AMD's nor named {EMULATED_MARK}")
+
+
+def _bad_roots(why: str) -> ConfigurationError:
+    return ConfigurationError(why, code="bad-roots", remedy=RESTORE_TRUST)
+
+
+class SnpProfile(Claim):
+    """Reference values that must match together; an absent one is not compared. `guest_svn` is the least accepted."""
+
+    measurement: HexSha384
+    host_data: HexSha256 | None = None
+    family_id: Hex16 | None = None
+    image_id: Hex16 | None = None
+    id_key_digest: HexSha384 | None = None
+    author_key_digest: HexSha384 | None = None
+    guest_svn: int = Field(default=0, ge=0, lt=1 << 32)
+
+    def mismatches(self, report: SnpReport) -> tuple[str, ...]:
+        """Names of the values that differ; none: the profile matches as a whole."""
+        wanted = self.model_dump(exclude={"guest_svn"}, exclude_none=True)
+        differ = tuple(name for name, value in wanted.items() if getattr(report, name).hex() != value)
+        return differ if report.guest_svn >= self.guest_svn else (*differ, "guest_svn")
+
+
+class TcbMinimum(Claim):
+    """Least patch levels of one product, each component by itself; `fmc` is compared on Turin only."""
+
+    bootloader: PatchLevel = 0
+    tee: PatchLevel = 0
+    snp: PatchLevel = 0
+    microcode: PatchLevel = 0
+    fmc: PatchLevel = 0
+
+    def missed(self, tcb: Tcb) -> tuple[str, ...]:
+        """Components below the minimum."""
+        return tuple(
+            name
+            for name, least in self.model_dump().items()
+            if (level := getattr(tcb, name)) is not None and level < least
+        )
+
+
+class SnpPolicy(Claim):
+    """What is accepted of an SEV-SNP guest beyond genuineness. Debuggable guests never are."""
+
+    products: tuple[Product, ...] = Field(default=PRODUCTS, min_length=1)
+    signing_keys: tuple[Literal["VCEK", "VLEK"], ...] = Field(default=("VCEK", "VLEK"), min_length=1)
+    csp_ids: frozenset[str] = Field(default=frozenset(), description="clouds whose VLEK counts; empty: any")
+    machines: frozenset[ChipId] = Field(default=frozenset(), description="chip ids that count; empty: any machine")
+    minimum_tcb: dict[Product, TcbMinimum] = Field(default_factory=dict)
+    max_vmpl: int = Field(default=1, ge=0, le=3)
+    allow_smt: bool = True
+    allow_migration_agent: bool = Field(default=False, description="another guest may then move this one's memory")
+    allow_cxl: bool = Field(default=False, description="memory may then lie behind a CXL link")
+    id_key_digests: frozenset[HexSha384] = Field(default=frozenset(), description="empty: any, or none")
+    author_key_digests: frozenset[HexSha384] = Field(default=frozenset(), description="empty: any, or none")
+    require_crl: bool = Field(default=False, description="refuse where no revocation list of the root is at hand")
+
+
+DEFAULT_POLICY = SnpPolicy()
+_PROFILES: TypeAdapter[dict[CvmRole, SnpProfile | tuple[SnpProfile, ...]]] = TypeAdapter(
+    dict[CvmRole, SnpProfile | tuple[SnpProfile, ...]]
+)
+
+
+@dataclass(frozen=True)
+class SnpTrust:
+    """Everything a verifier is configured with. `profiles` by role: alternatives, each matching as a whole."""
+
+    roots: SnpRoots
+    profiles: Mapping[str, tuple[SnpProfile, ...]]
+    policy: SnpPolicy = DEFAULT_POLICY
+    crls: tuple[CertificateRevocationList, ...] = ()
+
+    @classmethod
+    def load(cls, folder: Path) -> SnpTrust | None:
+        """From a trust folder; None where it has no `snp-roots.pem`: SEV-SNP evidence is then refused, not accepted.
+
+        Raises:
+            ConfigurationError: a file is unreadable or not the documented form.
+        """
+        if not (folder / ROOTS_FILE).exists():
+            return None
+        roots = SnpRoots.load(folder / ROOTS_FILE)
+        profiles, policy = _load_reference(folder / REFERENCE_FILE)
+        return cls(roots, profiles, policy, _load_crls(folder / CRL_FOLDER))
+
+    def accepted(self, role: CvmRole, agreed: tuple[str, ...]) -> tuple[SnpProfile, ...]:
+        """Profiles that count for a role; agreed measurements replace the list, with what is known of each kept."""
+        known = self.profiles.get(role, ())
+        if not agreed:
+            return known
+        kept = tuple(profile for profile in known if profile.measurement in agreed)
+        named = {profile.measurement for profile in kept}
+        return kept + tuple(SnpProfile(measurement=value) for value in agreed if value not in named)
+
+
+def _load_crls(folder: Path) -> tuple[CertificateRevocationList, ...]:
+    found = []
+    for path in sorted(folder.glob("*.crl")):
+        try:
+            found.append(load_crl(read_trust_file(path, "revocation list")))
+        except VerificationFailed as error:
+            raise ConfigurationError(
+                f"{path}: {error.detail}", code="bad-crl", remedy="fetch it anew as DER, or remove it"
+            ) from None
+    return tuple(found)
+
+
+def _load_reference(path: Path) -> tuple[Mapping[str, tuple[SnpProfile, ...]], SnpPolicy]:
+    try:
+        value = json_value(read_trust_file(path, "reference values"))
+        part = value.get("snp", {}) if isinstance(value, dict) else None
+        if not isinstance(part, dict) or not part.keys() <= {"profiles", "policy"}:
+            raise TypeError
+        parsed = _PROFILES.validate_python(part.get("profiles", {}))
+        policy = SnpPolicy.model_validate(part.get("policy", {}))
+    except (BadRequest, TypeError, ValidationError) as error:
+        why = (
+            error.errors(include_input=False)[0]["msg"]
+            if isinstance(error, ValidationError)
+            else "not the documented form"
+        )
+        raise ConfigurationError(
+            f"the SEV-SNP reference values in {path} are malformed: {why}", code="bad-reference", remedy=RESTORE_TRUST
+        ) from None
+    profiles: dict[str, tuple[SnpProfile, ...]] = {
+        role: found if isinstance(found, tuple) else (found,) for role, found in parsed.items()
+    }
+    return MappingProxyType(profiles), policy

@@ -1,0 +1,268 @@
+"""Chains that do not hold, leaves that are not AMD's form, revocation: each is refused for what it is."""
+
+from __future__ import annotations
+
+import warnings
+from datetime import datetime
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding
+
+from shared.attestation.results import CheckStatus
+from shared.attestation.snp_certificates import load_certificate, load_crl, read_leaf
+from shared.attestation.snp_chain import verify_snp_chain
+from shared.attestation.snp_verifier import (
+    ExaminedSnp,
+    SnpEndorsements,
+    SnpPolicy,
+    SnpRoots,
+    SnpTrust,
+    examine_snp_evidence,
+)
+from shared.errors import VerificationFailed
+from tests.attestation.snp_world import (
+    AGREED,
+    AT,
+    CHIP,
+    PSS,
+    Authority,
+    Chip,
+    authority,
+    body,
+    chip,
+    day,
+    good_chip,
+    integer,
+    platform,
+    signed,
+)
+
+
+def chain_code(leaf: bytes, roots: SnpRoots | None = None, *delivered: Authority) -> str:
+    others = [load_certificate(link.der) for link in delivered]
+    with pytest.raises(VerificationFailed) as caught:
+        verify_snp_chain(read_leaf(load_certificate(leaf)), roots or platform().roots, others)
+    return caught.value.code
+
+
+def only_root() -> SnpRoots:
+    return SnpRoots.load(platform().pem())
+
+
+# ------------------------------------------------------------------- links
+
+
+def test_an_issuer_may_come_with_the_evidence_when_a_pinned_root_signed_it() -> None:
+    leaf = read_leaf(load_certificate(good_chip().leaf))
+    chain = verify_snp_chain(leaf, only_root(), [load_certificate(platform().ask.der)])
+    assert [name for name, _ in chain.links] == ["VCEK", "ASK", "ARK"]
+    assert chain_code(good_chip().leaf, only_root()) == "snp-chain-incomplete"
+
+
+def test_a_foreign_root_of_the_same_names_does_not_count() -> None:
+    ark = authority("ARK-EMULATED", "ask")  # another key under the pinned root's name
+    ask = authority("SEV-EMULATED", "asvk", ark)
+    assert chain_code(chip(ask).leaf, only_root(), ask, ark) == "snp-root-unknown"
+    self_signed = authority("SEV-EMULATED", "ask")
+    assert chain_code(chip(self_signed).leaf, only_root(), self_signed) == "snp-root-unknown"
+
+
+def test_the_right_issuer_is_found_among_others_of_its_name() -> None:
+    impostor = authority("SEV-EMULATED", "asvk", platform().ark, serial=77)
+    leaf = read_leaf(load_certificate(good_chip().leaf))
+    chain = verify_snp_chain(leaf, only_root(), [load_certificate(impostor.der), load_certificate(platform().ask.der)])
+    assert chain.issuer.der == platform().ask.der
+    assert chain_code(good_chip().leaf, only_root(), impostor) == "snp-chain-broken"
+
+
+def test_a_leaf_signed_by_the_root_itself_or_by_another_leaf() -> None:
+    assert chain_code(chip(platform().ark).leaf, only_root()) == "snp-chain-incomplete"
+    middle = authority("SEV-EMULATED", "asvk", platform().ark, ca=False)
+    assert chain_code(chip(middle).leaf, only_root(), middle) == "snp-root-unknown"
+    forbidden = authority("SEV-EMULATED", "asvk", platform().ark, usage=False)
+    assert chain_code(chip(forbidden).leaf, only_root(), forbidden) == "snp-root-unknown"
+    allowed = authority("SEV-EMULATED", "asvk", platform().ark, usage=True)
+    verify_snp_chain(read_leaf(load_certificate(chip(allowed).leaf)), only_root(), [load_certificate(allowed.der)])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        padding.PKCS1v15(),
+        padding.PSS(padding.MGF1(hashes.SHA384()), 32),
+        padding.PSS(padding.MGF1(hashes.SHA256()), 48),
+    ],
+)
+def test_only_amds_signature_form_counts(other: Any) -> None:
+    ask = authority("SEV-EMULATED", "asvk", platform().ark, sign_padding=other)
+    assert chain_code(chip(ask).leaf, only_root(), ask) == "snp-root-unknown"
+
+
+def test_an_issuer_whose_key_is_not_rsa() -> None:
+    ark = authority("ARK-EMULATED EC", "", key=ec.generate_private_key(ec.SECP384R1()))
+    ask = authority("SEV-EMULATED", "ask", ark)
+    roots = SnpRoots.load(ark.certificate.public_bytes(serialization.Encoding.PEM))
+    assert chain_code(chip(ask).leaf, roots, ask) == "snp-root-unknown"
+
+
+def test_kind_and_issuer_belong_together() -> None:
+    assert chain_code(chip(platform().ask, kind="VLEK").leaf) == "snp-chain-broken"
+    assert chain_code(chip(platform().asvk, kind="VCEK").leaf) == "snp-chain-broken"
+    assert chain_code(platform().chip(ca=True).leaf) == "snp-chain-broken"
+
+
+# ------------------------------------------------------------------ leaves
+
+
+def test_serial_zero_is_loaded_without_a_warning_and_is_no_number() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        certificate = load_certificate(good_chip().leaf)
+    assert certificate.serial is None
+    assert certificate.der == good_chip().leaf
+    assert load_certificate(platform().chip(serial=5).leaf).serial == 5
+
+
+@pytest.mark.parametrize("serial", [b"\x81", b"\x80"])
+def test_a_negative_serial_is_refused_before_the_library_warns(serial: bytes) -> None:
+    raw = good_chip().leaf
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(VerificationFailed) as caught:
+            load_certificate(raw[:15] + serial + raw[16:])
+    assert caught.value.code == "snp-certificate-malformed"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"common": "SEV-XYZ"},
+        {"curve": ec.SECP256R1()},
+        *({"extensions": {arc: None}} for arc in ("2", "3.1", "3.2", "3.3", "3.8", "4")),
+        {"extensions": {"2": b"\x16\x05Paris"}},
+        {"extensions": {"2": b"\x16\x06Milan"}},
+        {"extensions": {"3.1": b"\x02\x01\xff"}},
+        {"extensions": {"3.1": b"\x02\x02\x01\x00"}},
+        {"extensions": {"3.1": b"\x02\x02\x00\x04"}},
+        {"extensions": {"3.1": b"\x04\x01\x04"}},
+        {"extensions": {"3.4": integer(1)}},
+        {"extensions": {"3.9": integer(1)}},
+        {"extensions": {"4": b"\xc1" * 63}},
+        {"extensions": {"4": b"\xc1" * 8}},
+        {"extensions": {"4": bytes(64)}},
+        {"extensions": {"4": b"\x04\x41" + b"\xc1" * 64}},
+        {"extensions": {"5": b"\x16\x01x"}},
+        {"kind": "VLEK", "extensions": {"5": None}},
+        {"kind": "VLEK", "extensions": {"5": b"\x16\x01\xff"}},
+        {"kind": "VLEK", "extensions": {"4": CHIP["Milan"]}},
+        {"product": "Turin", "extensions": {"3.9": None}},
+        {"product": "Turin", "extensions": {"4": CHIP["Milan"]}},
+    ],
+    ids=str,
+)
+def test_a_leaf_that_is_not_amds_form(changes: dict[str, Any]) -> None:
+    leaf = platform().chip(**changes)
+    assert chain_code(leaf.leaf) == "snp-leaf-malformed"
+    found = examined(leaf)
+    assert found.find("leaf").status is CheckStatus.FAIL
+    assert found.find("signature").status is CheckStatus.NOT_CHECKED
+
+
+PEM_BEGIN, PEM_END = b"-----BEGIN CERTIFICATE-----\n", b"\n-----END CERTIFICATE-----"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\x30\x00",
+        good_chip().leaf[:-1],
+        good_chip().leaf + b"\0",
+        bytes(9000),
+        PEM_BEGIN + b"!!" + PEM_END,
+        PEM_BEGIN + b"A" + PEM_END,
+        platform().pem(platform().ask),
+        platform().chip(critical="1.2.3.4").leaf,
+    ],
+    ids=range(9),
+)
+def test_what_is_no_certificate(raw: bytes) -> None:
+    with pytest.raises(VerificationFailed) as caught:
+        load_certificate(raw)
+    assert caught.value.code == "snp-certificate-malformed"
+
+
+def test_too_many_delivered_certificates() -> None:
+    endorsements = SnpEndorsements((good_chip().leaf,), (platform().ask.der,) * 9)
+    found = examined(good_chip(), endorsements=endorsements)
+    assert found.find("certificate-chain").status is CheckStatus.FAIL
+
+
+# -------------------------------------------------------------- revocation
+
+
+def crl(
+    *revoked: int, issuer: Authority | None = None, key: Any = None, start: float = -5, end: float | None = 5
+) -> bytes:
+    signer = issuer or platform().ark
+    far: datetime = day(9999)
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(signer.certificate.subject)
+        .last_update(day(start))
+        .next_update(far if end is None else day(end))
+    )
+    for serial in revoked:
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(day(-6)).build()
+        builder = builder.add_revoked_certificate(entry)
+    made = builder.sign(key or signer.key, hashes.SHA384(), rsa_padding=PSS)
+    return made.public_bytes(serialization.Encoding.DER)
+
+
+def examined(
+    leaf: Chip, *own: bytes, endorsements: SnpEndorsements | None = None, delivered: tuple[bytes, ...] = ()
+) -> Any:
+    trust = SnpTrust(platform().roots, {}, SnpPolicy(), tuple(load_crl(item) for item in own))
+    given = endorsements or SnpEndorsements((leaf.leaf,), (), delivered)
+    found: ExaminedSnp = examine_snp_evidence(signed(body(), leaf.key), given, trust=trust, agreed=AGREED, at=AT)
+    return found.examination
+
+
+def test_revocation_is_judged_where_a_list_is_at_hand() -> None:
+    ask = platform().ask.certificate.serial_number
+    assert examined(good_chip()).find("revocation").status is CheckStatus.NOT_CHECKED
+    for clean in (
+        examined(good_chip(), crl()),
+        examined(good_chip(), delivered=(crl(),)),
+        examined(good_chip(), crl(ask + 1)),
+    ):
+        assert clean.find("revocation").status is CheckStatus.PASS
+    for revoked in (examined(good_chip(), crl(ask)), examined(good_chip(), crl(), delivered=(crl(ask),))):
+        assert revoked.find("revocation").code == "snp-revoked"
+    numbered = platform().chip(serial=4711)
+    assert examined(numbered, crl(4711)).find("revocation").code == "snp-revoked"
+    # Nothing can be said of one leaf with serial number 0, so an entry 1 (which the loader put there) must not hit it.
+    assert examined(good_chip(), crl(1)).find("revocation").status is CheckStatus.PASS
+
+
+def test_lists_that_are_old_forged_or_of_another_root() -> None:
+    ask = platform().ask.certificate.serial_number
+    old = crl(start=-20, end=-10)
+    assert examined(good_chip(), old).find("revocation").status is CheckStatus.EXPIRED
+    assert examined(good_chip(), old, crl()).find("revocation").status is CheckStatus.PASS
+    assert examined(good_chip(), crl(ask, start=-20, end=-10)).find("revocation").code == "snp-revoked"
+    forged = crl(ask, key=platform().ask.key)
+    assert examined(good_chip(), delivered=(forged,)).find("revocation").code == "snp-crl-signature"
+    foreign = crl(ask, issuer=authority("ARK-EMULATED other", "ask"))
+    assert examined(good_chip(), foreign).find("revocation").status is CheckStatus.NOT_CHECKED
+    assert examined(good_chip(), delivered=(b"\x30\x00",)).find("revocation").status is CheckStatus.NOT_CHECKED
+
+
+@pytest.mark.parametrize("raw", [b"", b"\x30\x00", good_chip().leaf, bytes(70_000)], ids=range(4))
+def test_what_is_no_list(raw: bytes) -> None:
+    with pytest.raises(VerificationFailed) as caught:
+        load_crl(raw)
+    assert caught.value.code == "snp-crl-malformed"
