@@ -82,7 +82,7 @@ def _median_ms(values: Iterable[float]) -> float:
 
 
 def _files(found: Mapping[str, Any], folder: Path) -> str:
-    shown = _short(folder)
+    shown = short(folder)
     return (
         f"\nModel     {shown}/model.safetensors\nReceipts  {shown}/receipts "
         f"({found['receipts'].receipts} receipts verified, log of {found['receipts'].leaves} leaves)\n"
@@ -91,7 +91,8 @@ def _files(found: Mapping[str, Any], folder: Path) -> str:
     )
 
 
-def _short(folder: Path) -> str:
+def short(folder: Path) -> str:
+    """The folder as it can be typed from here."""
     try:
         return str(folder.relative_to(Path.cwd()))
     except ValueError:
