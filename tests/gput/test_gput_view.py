@@ -166,7 +166,7 @@ def test_the_panel_that_stays_behind_promises_nothing(interrupted: bool) -> None
 
 
 def test_the_final_page_of_a_recorded_session(saved: Saved, tmp_path: Path) -> None:
-    check = {"loss": 1.5, "sample": "def f():\n    pass", "torch": "2"}
+    check = {"loss": 1.5, "sample": "def f():\n    pass\x1b[2J" + "x" * 200, "torch": "2"}
     view = {**saved.view, "bytes": {"model_to_holders": 0, **saved.view["bytes"]}}
     found = {
         "view": view, "visits": saved.visits, "links": saved.links, "check": check, "receipts": verify(saved.folder),
@@ -174,6 +174,10 @@ def test_the_final_page_of_a_recorded_session(saved: Saved, tmp_path: Path) -> N
     holders = [holder["holder"] for holder in saved.view["holders"]]
     text = page(found, holders, tmp_path, 12.0)
     assert "EMULATED" in text
+    # On a terminal of 80 columns no line wraps, and nothing that the model wrote steers the terminal.
+    assert max(cell_len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
+    assert "\x1b" not in text
+    assert "  |     pass·[2Jxxx" in text
     assert f"{saved.view['visits_closed']} visits" in text
     assert f"{verify(saved.folder).receipts} receipts verified" in text
     counts = dict(re.findall(r"^  (holder.*?|  the same.*?)\s{2,}([\d,]+)$", text, re.MULTILINE))
