@@ -21,7 +21,7 @@ from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import PartyKey
 from shared.errors import Unavailable
-from shared.service.clock import system_clock, system_entropy
+from shared.service.clock import Clock, system_clock, system_entropy
 from shared.service.http import PeerClient, Peers
 from shared.service.signatures import SignedAuth
 from shared.service.sse import Event, iter_sse
@@ -43,12 +43,15 @@ class AsyncClient:
         url: the orchestrator's base URL.
         key: the party's Ed25519 key, or the file that holds it.
         peers: another way to reach services, for instance inside one process; closed with the client.
+        clock: seconds since 1970 for its signatures.
     """
 
-    def __init__(self, url: str, key: PartyKey | Path | str, *, peers: Peers | None = None) -> None:
+    def __init__(
+        self, url: str, key: PartyKey | Path | str, *, peers: Peers | None = None, clock: Clock = system_clock
+    ) -> None:
         self._key = key if isinstance(key, PartyKey) else PartyKey.load(Path(key))
         self._peers = peers or Peers(entropy=system_entropy)
-        auth = SignedAuth(self._key, system_clock, system_entropy)
+        auth = SignedAuth(self._key, clock, system_entropy)
         self._peer: PeerClient = self._peers.peer(url, "orchestrator", auth=auth)
 
     async def __aenter__(self) -> Self:
