@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gput.approvals import approval_of, approved_datasets
 from gput.client import AsyncClient
 from shared.attestation.channel import gpu_evidence_digest, report_data
 from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots
@@ -22,23 +23,23 @@ from shared.attestation.cpu_verifier import verify_cpu_evidence
 from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_gpu_evidence, verify_statement_key
 from shared.attestation.nonces import gpu_nonce
 from shared.canonical import cbor_value, json_value, sha256
-from shared.claims.manifest import EvidencePolicy
+from shared.claims.manifest import EvidencePolicy, Manifest, parse_manifest
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.crypto.cose import Verifier, peek_kid, verify1
 from shared.crypto.tree_head import TreeHead, verify_tree_head
 from shared.errors import BadRequest, GputError, VerificationFailed
 from shared.protocol.merkle import leaf_hash, root
-from shared.wire.visit import Evidence, GpuEvidence, RuntimeData
+from shared.wire.visit import Approval, Evidence, GpuEvidence, RuntimeData
 
 BUNDLE = "bundle.json"
 MAX_BUNDLE_BYTES = 1 << 30  # about 9 KB per visit: a session of 100 000 visits
-PARTS = {"session": str, "head": dict, "leaves": list, "keys": list, "manifest": dict}
+PARTS = {"session": str, "head": dict, "leaves": list, "keys": list, "manifest": dict, "approvals": list}
 COSE_SIGN1_TAG = b"\xd2"
 TRUST = ("gpu-roots.pem", "cpu-roots.pem", "reference.json")
 
 
 async def save(client: AsyncClient, session: str, folder: Path, trust: Path) -> None:
-    """Fetch log, keys and manifest of a session into `folder`, with a copy of the trust folder's public files."""
+    """Fetch log, keys, manifest and approvals of a session into `folder`, with a copy of the trust folder's public files."""
     head = await client.get(f"sessions/{session}/log/head")
     bundle = {
         "session": session,
@@ -46,6 +47,7 @@ async def save(client: AsyncClient, session: str, folder: Path, trust: Path) -> 
         "leaves": await client.items(f"sessions/{session}/log/leaves"),
         "keys": await client.items(f"sessions/{session}/keys"),
         "manifest": await client.get(f"sessions/{session}/manifest"),
+        "approvals": await client.items(f"sessions/{session}/approvals"),
     }
     await asyncio.to_thread(_store, bundle, folder, trust)
 
@@ -72,13 +74,14 @@ class Signer:
 
 @dataclass(frozen=True)
 class Verified:
-    """The outcome: how many leaves and receipts hold, and what they add up to."""
+    """The outcome: how many leaves and receipts hold, and what they add up to. `datasets`: root that each holder approved."""
 
     session: str
     leaves: int
     receipts: int
     backends: tuple[str, ...]
     holders: dict[str, int]
+    datasets: dict[str, str]
     records: int
     root: str
 
@@ -88,7 +91,8 @@ def verify(folder: Path) -> Verified:
 
     1. every key: quote over its runtime data, GPU evidence and its nonce, statement key under the device's leaf;
     2. the log: leaves give the signed root; 3. every receipt: orchestrator's and device's signatures; 4. receipt and statement
-    say the same; 5. manifest digest; 6. the chain of model digests has no gap.
+    say the same; 5. manifest digest, and every visit's records proven within the one dataset that its holder signed for; 6. the chain
+    of model digests has no gap.
 
     Raises:
         VerificationFailed: naming the leaf or key and the check. BadRequest: the folder is incomplete.
@@ -98,12 +102,14 @@ def verify(folder: Path) -> Verified:
     leaves = _leaves(bundle)
     tree_root = _check_log(bundle, leaves, signers)
     with _named("manifest"):
-        manifest = sha256(b64decode(bundle["manifest"]["document"], validate=True)).hex()
+        manifest = parse_manifest(b64decode(bundle["manifest"]["document"], validate=True))
+    with _named("approvals"):
+        approved = approved_datasets(bundle["approvals"], bundle["session"], manifest)
     receipts: list[tuple[Receipt, DeviceStatement]] = []
     for index, leaf in enumerate(leaves):
         if is_receipt(leaf):
             with _named(f"leaf {index}"):
-                receipts.append(_check_receipt(leaf, signers, bundle["session"], manifest))
+                receipts.append(_check_receipt(leaf, signers, bundle["session"], manifest, approved))
     _check_models(receipts)
     holders: dict[str, int] = {}
     for receipt, _ in receipts:
@@ -114,6 +120,7 @@ def verify(folder: Path) -> Verified:
         receipts=len(receipts),
         backends=tuple(sorted({statement.backend for _, statement in receipts})),
         holders=holders,
+        datasets={name: str(said.dataset_root) for name, said in approved.items()},
         records=sum(statement.records for _, statement in receipts),
         root=tree_root,
     )
@@ -238,7 +245,7 @@ def _check_log(bundle: dict[str, Any], leaves: list[bytes], signers: dict[str, S
 
 
 def _check_receipt(
-    leaf: bytes, signers: dict[str, Signer], session: str, manifest: str
+    leaf: bytes, signers: dict[str, Signer], session: str, manifest: Manifest, approved: dict[str, Approval]
 ) -> tuple[Receipt, DeviceStatement]:
     receipt = Receipt.model_validate(cbor_value(_payload(leaf, signers)))
     signer = signers.get(receipt.orchestrator_runtime_data)
@@ -246,9 +253,12 @@ def _check_receipt(
         raise VerificationFailed("the receipt names runtime data that no key introduces", code="unknown-key")
     verify1(leaf, signer.signing_key)
     statement = DeviceStatement.model_validate(cbor_value(verify1(receipt.statement, signer.statement_key)))
+    said = approval_of(approved, receipt.holder)
     expected = {
         "session": (session, receipt.session, statement.session),
-        "manifest": (manifest, receipt.manifest),
+        "manifest": (manifest.digest().hex(), receipt.manifest),
+        "dataset root": (said.dataset_root, receipt.dataset_root, statement.dataset_root),
+        "dataset records": (said.records, statement.dataset_records),
         "visit": (receipt.visit, statement.visit),
         "epoch": (receipt.epoch, statement.epoch),
         "holder": (receipt.holder, statement.holder),

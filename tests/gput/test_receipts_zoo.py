@@ -166,7 +166,9 @@ def test_another_manifest(bundle: Bundle) -> None:
     manifest = json.loads(base64.b64decode(bundle.value["manifest"]["document"]))
     manifest["rounds"] += 1
     bundle.value["manifest"]["document"] = base64.b64encode(json.dumps(manifest).encode()).decode()
-    assert "manifest differs" in refused(bundle.write(), "leaf").detail
+    assert refused(bundle.write(), "approvals").code == "approval-mismatch"
+    bundle.value["approvals"] = []
+    refused(bundle.write(), "leaf")
 
 
 def test_another_session(bundle: Bundle) -> None:
@@ -195,7 +197,7 @@ def test_a_truncated_file(bundle: Bundle, share: float) -> None:
         verify(bundle.folder)
 
 
-@pytest.mark.parametrize("part", ["session", "head", "leaves", "keys", "manifest"])
+@pytest.mark.parametrize("part", ["session", "head", "leaves", "keys", "manifest", "approvals"])
 def test_a_missing_part(bundle: Bundle, part: str) -> None:
     del bundle.value[part]
     with pytest.raises(BadRequest, match="incomplete"):
@@ -220,6 +222,9 @@ WRONG: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
     ("manifest a number", lambda b: b["manifest"].__setitem__("document", 5)),
     ("manifest no JSON", lambda b: b["manifest"].__setitem__("document", "AAAA")),
     ("manifest without policy", lambda b: b["manifest"].__setitem__("document", base64.b64encode(b"{}").decode())),
+    ("approval a number", lambda b: b["approvals"].__setitem__(0, 7)),
+    ("approval no base64", lambda b: b["approvals"][0].__setitem__("document", "?!")),
+    ("approval without key", lambda b: b["approvals"][0].__setitem__("public_key", None)),
     ("manifest a list", lambda b: b["manifest"].__setitem__("document", base64.b64encode(b"[]").decode())),
 ]
 
