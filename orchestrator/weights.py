@@ -7,7 +7,6 @@ Only this layout is read and written here, in pieces, so that a model larger tha
 from __future__ import annotations
 
 import json
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,18 +34,23 @@ class WeightsMap:
         with self.path.open("rb") as file:
             for placed, start in self.tensors:
                 for done in range(0, placed.size_bytes, piece_bytes):
-                    file.seek(start + done)
-                    yield placed.offset + done, file.read(min(piece_bytes, placed.size_bytes - done))
+                    length = min(piece_bytes, placed.size_bytes - done)
+                    yield placed.offset + done, read_at(file, start + done, length)
 
     def region_digest(self) -> str:
         """Digest (BLAKE3, hex) of a model region that holds exactly this file's tensors."""
         # Offset and length name a tensor: one of size zero shares its offset with the next.
         starts = {(placed.offset, placed.size_bytes): start for placed, start in self.tensors}
         plan = RegionPlan(tuple(placed for placed, _ in self.tensors), 0)
-        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            return region_digest(
-                plan, lambda offset, length: view[starts[offset, length] : starts[offset, length] + length]
-            ).hex()
+        # Read, not mapped: the platform may cut the file short at any moment, and a mapping's fault would end the process.
+        with self.path.open("rb") as file:
+            return region_digest(plan, lambda offset, length: read_at(file, starts[offset, length], length)).hex()
+
+
+def read_at(file: BinaryIO, at: int, length: int) -> bytes:
+    """`length` bytes of a file from byte `at`, fewer at its end."""
+    file.seek(at)
+    return file.read(length)
 
 
 def map_weights(path: Path, plan: RegionPlan) -> WeightsMap:

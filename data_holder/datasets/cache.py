@@ -7,7 +7,6 @@ under its name only when whole (fsync, then rename), and replaces the conversion
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 import tempfile
 from collections.abc import Callable
@@ -18,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_holder.datasets.files import HeldFile
+from data_holder.datasets.mappings import Mappings
 from shared.canonical import blake3_256
 from shared.errors import ConfigurationError
 
 Write = Callable[[BinaryIO], None]
 
 
-def converted(folder: Path | None, source: HeldFile, recipe: bytes, write: Write) -> NDArray[np.uint8]:
+def converted(maps: Mappings, folder: Path | None, source: HeldFile, recipe: bytes, write: Write) -> NDArray[np.uint8]:
     """The mapped bytes that `write` makes of `source` under `recipe` (everything but the file that decides the bytes).
 
     Raises:
@@ -35,12 +35,13 @@ def converted(folder: Path | None, source: HeldFile, recipe: bytes, write: Write
         if folder is None:
             with tempfile.TemporaryFile() as anonymous:
                 write(anonymous)
-                return _mapped(anonymous)
+                anonymous.flush()
+                return maps.made_from(source, anonymous)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two processes must not convert the same source into one file
-            return _kept(folder, source, recipe, write)
+            return _kept(maps, folder, source, recipe, write)
         finally:
             os.close(lock)
     except OSError as error:
@@ -49,7 +50,7 @@ def converted(folder: Path | None, source: HeldFile, recipe: bytes, write: Write
         raise ConfigurationError(reason, code="dataset-cache", remedy=remedy) from error
 
 
-def _kept(folder: Path, source: HeldFile, recipe: bytes, write: Write) -> NDArray[np.uint8]:
+def _kept(maps: Mappings, folder: Path, source: HeldFile, recipe: bytes, write: Write) -> NDArray[np.uint8]:
     stem = blake3_256(os.path.realpath(source.path).encode("utf-8", "surrogateescape") + b"\0" + recipe).hex()[:24]
     state = blake3_256(repr(source.identity).encode()).hex()[:16]
     final, partial = folder / f"{stem}-{state}.records", folder / f"{stem}.partial"
@@ -67,12 +68,4 @@ def _kept(folder: Path, source: HeldFile, recipe: bytes, write: Write) -> NDArra
             if old != final:
                 old.unlink()
     with final.open("rb") as stream:
-        return _mapped(stream)
-
-
-def _mapped(stream: BinaryIO) -> NDArray[np.uint8]:
-    stream.flush()
-    size = os.fstat(stream.fileno()).st_size
-    if size == 0:
-        return np.empty(0, np.uint8)
-    return np.frombuffer(mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
+        return maps.made_from(source, stream)

@@ -12,7 +12,7 @@ from blake3 import blake3
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_holder.datasets import Dataset, DatasetOptions, UnfitData, files, open_dataset, order
+from data_holder.datasets import Dataset, DatasetOptions, UnfitData, mappings, open_dataset, order
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import CursorRange
 
@@ -148,9 +148,9 @@ def test_commitment_is_keyed_blake3_of_all_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("small", [0, 1 << 18])  # mapped, or read
 def test_more_files_than_are_kept(tmp_path: Path, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "SMALL_FILE", small)
-    monkeypatch.setattr(files, "SMALL_FILES_BYTES", 50)
-    monkeypatch.setattr(files, "MAX_MAPPINGS", 3)
+    monkeypatch.setattr(mappings, "SMALL_FILE", small)
+    monkeypatch.setattr(mappings, "SMALL_FILES_BYTES", 50)
+    monkeypatch.setattr(mappings, "MAX_MAPPINGS", 3)
     descriptors = len(os.listdir("/proc/self/fd"))
     stream = b""
     for i in range(200):
