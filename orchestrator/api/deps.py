@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 
 from orchestrator.library import Library
 from orchestrator.runner.house import House
@@ -44,10 +44,15 @@ class Orchestrator:
         return self.house.library
 
 
+def parts_of(app: FastAPI) -> Orchestrator:
+    """The orchestrator that an application serves."""
+    found: Orchestrator = app.state.orchestrator
+    return found
+
+
 def orchestrator(request: Request) -> Orchestrator:
     """The running orchestrator."""
-    found: Orchestrator = request.app.state.orchestrator
-    return found
+    return parts_of(request.app)
 
 
 Parts = Annotated[Orchestrator, Depends(orchestrator)]

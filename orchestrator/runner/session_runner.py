@@ -35,7 +35,7 @@ MAX_CONFLICTS = 10
 
 
 class SessionRunner:
-    """The task of one session. `channels` and `run` exist while a life stands."""
+    """The task of one session. `channels` and `run` exist while a life stands; `trouble` is what broke the last one, until then."""
 
     def __init__(self, house: House, book: Book) -> None:
         self._house = house
@@ -43,6 +43,7 @@ class SessionRunner:
         self.wishes = Wishes.of(book.state, book.changes)
         self.channels: Channels | None = None
         self.run: Run | None = None
+        self.trouble: GputError | None = None
 
     async def drive(self) -> None:
         """Until the session ends, pauses or the process stops."""
@@ -73,7 +74,8 @@ class SessionRunner:
                 self._drop_life()
 
     async def _patience(self, error: GputError, failures: int) -> None:
-        self.wishes.waiting_for = [f"{error.code}: {error.detail}"]
+        self.trouble = error
+        self.wishes.waiting_for = [f"{error.code}: {error.advice}"]
         self.book.announce()
         if not self.wishes.any:
             changes = self.book.changes
@@ -114,7 +116,7 @@ class SessionRunner:
         run = self.run = await self._make_run(opened, signing_key)
         checkpoints = Checkpoints(house.folder(book.state.id) / "checkpoints", opened.secrets.checkpoint)
         await self._fill(run, opened, checkpoints)
-        self.wishes.waiting_for = []
+        self.trouble, self.wishes.waiting_for = None, []
         for holder in run.state.active:
             if run.channels.ask(holder, run.state.manifest.lease_s):  # it may have asked us by itself already
                 house.inboxes.post(holder, kind="channel_wanted", session=run.state.id)
