@@ -71,7 +71,7 @@ class Commitments:
         salt = self._salt(session, name)
         dataset = await self._catalogue.open_dataset(name, program)
         try:
-            if not tree_is_kept(dataset, self._folder, session):
+            if not tree_is_kept(dataset, salt.reveal(), self._folder, session):
                 dataset.close()
                 await self._built(session, name, program, salt)
                 dataset = await self._catalogue.open_dataset(name, program)

@@ -25,6 +25,7 @@ from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavai
 from shared.service.changes import Stopping
 from shared.service.evidence import EvidenceProvider
 from shared.service.logging import get_logger
+from shared.service.trouble import Trouble
 from shared.wire.visit import Inbox, InboxItem
 
 JOURNAL_LABEL, COMMITMENT_LABEL = "holder-journal", "holder-commitments"
@@ -50,14 +51,15 @@ class Runner:
         self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._channels_wanted: set[str] = set()
+        self._again: list[tuple[str, InboxItem | None]] = []
+        self._away = Trouble(_log, "inbox not reachable")
+        self._undone: dict[tuple[str, str], Trouble] = {}
         approvals.on_veto = self._vetoed
 
     async def run(self) -> None:
         """Until stopped: unlock the journal, settle what a crash left open, then listen and tend."""
-        if not await self._unlock():
+        if not (await self._once(self._unlock) and await self._once(self._begin)):
             return
-        await self._visits.recover()
-        await self._reopen_channels()
         tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._tend())]
         try:
             await asyncio.gather(*tasks)
@@ -68,20 +70,35 @@ class Runner:
             for state in self._ledger.states():
                 await self._visits.cancel(state.session)
 
-    async def _unlock(self) -> bool:
-        """Journal and commitment key come from the quoting enclave, for this measured code only; wait for them. False when stopping."""
-        pause = FIRST_PAUSE_S
+    async def _unlock(self) -> None:
+        """Journal and commitment key come from the quoting enclave, for this measured code only."""
+        self._commitments.unlock(await self._evidence.derived_key(COMMITMENT_LABEL))
+        await self._ledger.open(await self._evidence.derived_key(JOURNAL_LABEL))
+
+    async def _once(self, act: Act) -> bool:
+        """Try until it is done, however long enclave or database are away; False when stopping."""
+        pause, waiting = FIRST_PAUSE_S, Trouble(_log, "not serving yet")
         while not self._stopping.is_set:
             try:
-                self._commitments.unlock(await self._evidence.derived_key(COMMITMENT_LABEL))
-                await self._ledger.open(await self._evidence.derived_key(JOURNAL_LABEL))
-                return True
+                await act()
             except Unavailable as error:
-                _log.warning("waiting for the quoting enclave", code=error.code, detail=error.detail)
+                waiting.met(error)
+            else:
+                waiting.over()
+                return True
             if await self._stopping.wait(pause):
                 return False
             pause = min(pause * 2, LAST_PAUSE_S)
         return False
+
+    async def _begin(self) -> None:
+        await self._visits.recover()
+        await self._reopen_channels()
+
+    async def check(self) -> None:
+        """For readiness: the orchestrator answers. Not being enrolled there yet is no fault of this service. Raises: Unavailable."""
+        if isinstance(self._away.error, Unavailable):
+            raise self._away.error
 
     async def _reopen_channels(self) -> None:
         """Keys lived in memory only, and the orchestrator cannot know that they are gone: say so by opening new channels first."""
@@ -98,12 +115,13 @@ class Runner:
                 inbox = Inbox.model_validate(json_value(data))
             except (GputError, ValidationError) as error:
                 self.connected = False
-                _log.warning("inbox not reachable", code=getattr(error, "code", "malformed-inbox"))
+                self._away.met(error if isinstance(error, GputError) else _malformed())
                 if await self._stopping.wait(pause):
                     return
                 pause = min(pause * 2, LAST_PAUSE_S)
                 continue
             self.connected, pause, after = True, FIRST_PAUSE_S, inbox.next
+            self._away.over()
             for item in inbox.items:
                 self._enqueue(item.session, item)
 
@@ -120,16 +138,23 @@ class Runner:
     async def _work(self, session: str, queue: asyncio.Queue[InboxItem | None]) -> None:
         while True:
             item = await queue.get()
+            kind = item.kind if item else "veto"
             try:
                 if item is None:
                     await self._visits.close(session)
                 else:
                     await self._handle(item)
+                self._trouble(session, f"{kind} not done yet").over()
+            except Unavailable as error:
+                self._trouble(session, f"{kind} not done yet").met(error)
+                # The orchestrator says a thing once. An offer it repeats, after the refusal that it got for this one.
+                if kind != "offer":
+                    self._again.append((session, item))
             except GputError as error:
-                kind = item.kind if item else "veto"
                 _log.error("inbox item failed", session=session, kind=kind, code=error.code, detail=error.detail)
             if item is not None and item.kind == "ended" and queue.empty():
                 del self._queues[session], self._workers[session]
+                self._undone = {key: trouble for key, trouble in self._undone.items() if key[0] != session}
                 return
 
     async def _handle(self, item: InboxItem) -> None:
@@ -171,37 +196,63 @@ class Runner:
 
     async def _open_channel(self, session: str) -> None:
         """A new channel kills the old one: a visit under the old one is over. Without an answer the outbox tries again."""
-        approved = self._approvals.approved(session)
-        await self._visits.cancel(session)
+        approved, closed = self._approvals.approved(session), self._trouble(session, "channel not open yet")
         try:
+            await self._visits.cancel(session)
             await self._channels.open(session, approved)
         except (Unavailable, NotAuthenticated) as error:
             self._channels_wanted.add(session)
-            _log.warning("channel not open yet", session=session, code=error.code)
+            closed.met(error)
             return
         except VerificationFailed as error:
             self._channels_wanted.discard(session)
             detail = f"nobody: the orchestrator is not trusted ({error.code}: {error.detail})"
             await self._approvals.waiting_for(session, detail[:200])
             raise
+        closed.over()
         self._channels_wanted.discard(session)
 
     async def _tend(self) -> None:
-        """What was not delivered, once a second while there is anything."""
+        """What was not delivered or not done, once a second while there is anything."""
+        tending = Trouble(_log, "cannot tend to what is undelivered")
         while not await self._stopping.wait(TEND_S):
-            for session in await self._approvals.undelivered():
-                await self._try(session, lambda session=session: self._approvals.deliver(session))  # type: ignore[misc]  # mypy cannot type a lambda's default
-            for session in await self._approvals.unconsidered():
-                await self._try(session, lambda session=session: self._approvals.consider(session))  # type: ignore[misc]  # as above
-            for session in list(self._heads.unanswered):
-                await self._try(session, lambda session=session: self._heads.answer(session))  # type: ignore[misc]  # as above
-            for session in list(self._channels_wanted):
-                await self._try(session, lambda session=session: self._open_channel(session))  # type: ignore[misc]  # as above
-            for session, epoch in self._visits.unreported():
-                await self._try(session, lambda session=session, epoch=epoch: self._visits.report(session, epoch))  # type: ignore[misc]  # as above
+            try:
+                await self._tend_once()
+            except Unavailable as error:
+                tending.met(error)
+            else:
+                tending.over()
+
+    async def _tend_once(self) -> None:
+        again, self._again = self._again, []
+        for session, item in again:
+            self._enqueue(session, item)
+        for session in await self._approvals.undelivered():
+            await self._try(session, lambda session=session: self._approvals.deliver(session))  # type: ignore[misc]  # mypy cannot type a lambda's default
+        for session in await self._approvals.unconsidered():
+            await self._try(session, lambda session=session: self._approvals.consider(session))  # type: ignore[misc]  # as above
+        for session in list(self._heads.unanswered):
+            await self._try(session, lambda session=session: self._heads.answer(session))  # type: ignore[misc]  # as above
+        for session in list(self._channels_wanted):
+            await self._try(session, lambda session=session: self._open_channel(session))  # type: ignore[misc]  # as above
+        for session, epoch in self._visits.unreported():
+            await self._try(session, lambda session=session, epoch=epoch: self._visits.report(session, epoch))  # type: ignore[misc]  # as above
 
     async def _try(self, session: str, act: Act) -> None:
+        undone = self._trouble(session, "not done yet")
         try:
             await act()
         except GputError as error:
-            _log.warning("not done yet", session=session, code=error.code)
+            undone.met(error)
+        else:
+            undone.over()
+
+    def _trouble(self, session: str, event: str) -> Trouble:
+        return self._undone.setdefault((session, event), Trouble(_log, event, session=session))
+
+
+def _malformed() -> Unavailable:
+    return Unavailable(
+        "the orchestrator's inbox cannot be read", code="malformed-inbox",
+        remedy="Check that orchestrator_url leads to an orchestrator of this version.",
+    )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from data_holder.approvals import Approvals
@@ -31,6 +31,8 @@ from shared.wire.visit import OfferDocument, VisitOffer, VisitRefusal, VisitRepo
 
 _log = get_logger("data_holder.visits")
 _F = HolderFact
+OWN_TROUBLE = ("disk-full", "disk-unusable", "database-unreachable")
+"""Codes whose details name this holder's own paths and addresses."""
 
 
 class Visits:
@@ -71,8 +73,14 @@ class Visits:
         except GputError as error:
             await self._turn_away(session, verified.document, error, answer=True)
             return
-        await self.cancel(session, _F.SUPERSEDED)
-        await self._facts.admitted(session, admitted)
+        try:
+            await self.cancel(session, _F.SUPERSEDED)
+            await self._facts.admitted(session, admitted)
+        except (
+            Unavailable
+        ) as error:  # what cannot be remembered is not served, and the orchestrator need not wait for the lease's end
+            await self._refuse(seen.grant.visit, seen.grant.epoch, error)
+            raise
         task = asyncio.create_task(self._serve(session, admitted), name=f"visit {seen.grant.visit}")
         self._running[session] = (seen.grant.epoch, task)
 
@@ -201,25 +209,35 @@ class Visits:
             _log.warning("report not delivered yet", session=session, visit=attempt.visit, code=error.code)
         except GputError as error:
             _log.warning("the orchestrator does not want the report", session=session, code=error.code)
-            await self._facts.advance(session, epoch, [_F.ABANDONED])
+            await self._note(session, self._facts.advance(session, epoch, [_F.ABANDONED]))
         else:
-            await self._facts.advance(session, epoch, [_F.REPORTED])
+            await self._note(session, self._facts.advance(session, epoch, [_F.REPORTED]))
+
+    async def _note(self, session: str, fact: Awaitable[None]) -> None:
+        """Write down what must not hold up the word to the orchestrator. What is not written stays open: the outbox reports once
+        more, and the next offer or the next start settles the attempt."""
+        try:
+            await fact
+        except Unavailable as error:
+            _log.warning("not noted yet", session=session, code=error.code, detail=error.detail)
 
     async def _turn_away(self, session: str, seen: OfferDocument, error: GputError, *, answer: bool) -> None:
         """An offer that is refused: nothing is sealed. Only an authentic one is answered and shown to the operator."""
         _log.error("offer refused", session=session, visit=seen.grant.visit, code=error.code, detail=error.detail)
         self.refusals[error.code] = self.refusals.get(error.code, 0) + 1
         if answer:
-            await self._facts.refused(session, seen, error)
+            await self._note(session, self._facts.refused(session, seen, error))
             await self._refuse(seen.grant.visit, seen.grant.epoch, error)
 
     async def _give_up(self, session: str, admitted: Admitted, error: GputError) -> None:
         grant = admitted.document.grant
-        await self._facts.gave_up(session, grant.epoch, error)
+        await self._note(session, self._facts.gave_up(session, grant.epoch, error))
         await self._refuse(grant.visit, grant.epoch, error)
 
     async def _refuse(self, visit: str, epoch: int, error: GputError) -> None:
-        refusal = VisitRefusal(visit=visit, epoch=epoch, code=error.code[:64], detail=error.detail[:500])
+        # Where this holder keeps its state is nobody else's business.
+        detail = "the data holder cannot keep its own records" if error.code in OWN_TROUBLE else error.detail
+        refusal = VisitRefusal(visit=visit, epoch=epoch, code=error.code[:64], detail=detail[:500])
         try:
             await self._link.send(
                 "POST", f"/v1/visits/{visit}/refusal", document(refusal), idempotency_key=f"refusal-{visit}-{epoch}"

@@ -107,8 +107,8 @@ def _run(module: str, words: list[str]) -> int:
         if isinstance(stop.__context__, BrokenPipeError):  # typer and rich make an exit code 1 of it
             raise stop.__context__ from None
         code = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
-        if code == INTERRUPTED:
-            print("gput: interrupted", file=sys.stderr)
+        if stop.__context__ is not None and isinstance(stop.__context__.__cause__, KeyboardInterrupt):
+            print("gput: interrupted", file=sys.stderr)  # a command that catches the signal itself has its own words
         return code
     except KeyboardInterrupt:
         print("gput: interrupted", file=sys.stderr)

@@ -14,7 +14,8 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from orchestrator.api import events, holders, library_routes, log, model, parties, sessions, visits
-from orchestrator.api.deps import Orchestrator
+from orchestrator.api.deps import Orchestrator, parts_of
+from orchestrator.files import sweep
 from orchestrator.gpu_session.life import GpuRoom
 from orchestrator.holders.arrivals import Arrivals
 from orchestrator.holders.channels import CpuRoom
@@ -35,6 +36,7 @@ from shared.names import Role
 from shared.service.app import create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.cursors import Cursors
+from shared.service.disk import DataDir
 from shared.service.evidence import EvidenceProvider, open_provider
 from shared.service.http import Peers
 from shared.service.idempotency import Replies
@@ -70,6 +72,7 @@ def create_app(
     trust, bearer = _trust(settings), _bearer(settings.reader_tokens)
     quoting = evidence or _provider(settings)
     upgrade(settings.store_url, "orchestrator")
+    sweep(settings.data_dir)
     store = Store(settings.store_url)
     library = Library(store, settings.data_dir / "library", clock)
     keys = KnownKeys(settings.owner_keys, library)
@@ -96,6 +99,7 @@ def create_app(
     app = create_service_app(
         "orchestrator", VERSION, settings=settings, store=store, lifespan=lifespan, keys=keys.resolve, replay=replay,
         bearer=bearer, base_url=base_url, clock=clock, entropy=entropy,
+        checks={"data_dir": DataDir(settings.data_dir).check, "sessions": lambda: parts_of(app).supervisor.check()},
     )  # fmt: skip
     for room in (parties, library_routes, sessions, visits, log, events, model, holders):
         app.include_router(room.router)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -11,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from shared.errors import NotFound, Unavailable, VerificationFailed
+from shared.errors import NotFound, VerificationFailed
+from shared.service.disk import unwritable
 
 PIECE = 1024 * 1024
 
@@ -33,21 +33,10 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         temporary.rename(path)
         _sync_folder(path.parent)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
     finally:
         with suppress(FileNotFoundError, NotADirectoryError):
             temporary.unlink()
-
-
-def _unwritable(path: Path, error: OSError) -> Unavailable:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return Unavailable(
-        f"{path} cannot be written: {error.strerror}",
-        code="disk-full" if full else "disk-unusable",
-        remedy="Free space on the data volume; nothing was half written."
-        if full
-        else "Check the folder, its owner and rights.",
-    )
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -62,6 +51,19 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed process left half-written: uploads, and files that never got their name.
+
+    Raises:
+        Unavailable: the folder cannot be written.
+    """
+    for leftover in (*folder.glob("uploads/upload-*"), *folder.rglob(".*.partial")):
+        try:
+            leftover.unlink(missing_ok=True)
+        except OSError as error:
+            raise unwritable(leftover, error) from error
 
 
 def file_digest(path: Path, algorithm: str) -> str:

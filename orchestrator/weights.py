@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,10 +77,15 @@ class WeightsMap:
         # Offset and length name a tensor: one of size zero shares its offset with the next.
         starts = {(placed.offset, placed.size_bytes): start for placed, start in self.tensors}
         plan = RegionPlan(tuple(placed for placed, _ in self.tensors), 0)
-        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            return region_digest(
-                plan, lambda offset, length: view[starts[offset, length] : starts[offset, length] + length]
-            ).hex()
+        # Read, not mapped: the platform may cut the file short at any moment, and a mapping's fault would end the process.
+        with self.path.open("rb") as file:
+            return region_digest(plan, lambda offset, length: read_at(file, starts[offset, length], length)).hex()
+
+
+def read_at(file: BinaryIO, at: int, length: int) -> bytes:
+    """`length` bytes of a file from byte `at`, fewer at its end."""
+    file.seek(at)
+    return file.read(length)
 
 
 def _in_file(entry: tuple[Placed, int]) -> tuple[int, int]:

@@ -62,6 +62,11 @@ class GputError(Exception):
         self.got = got
         self.retry_after_s = retry_after_s
 
+    @property
+    def advice(self) -> str:
+        """What happened and what to do about it, for one line."""
+        return f"{self.detail} ({self.remedy})" if self.remedy else self.detail
+
 
 class BadRequest(GputError):
     status, default_code, title, exit_code = 400, "bad-request", "Bad request", 2

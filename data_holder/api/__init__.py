@@ -18,12 +18,14 @@ from shared.errors import GputError, Unavailable
 from shared.service.app import create_service_app, service_state
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.cursors import Cursors
+from shared.service.disk import DataDir
 from shared.service.evidence import EvidenceProvider
 from shared.service.http import Peers
 from shared.service.logging import get_logger
 from shared.service.migrations import upgrade
 from shared.service.replay import ReplayWindow
 from shared.service.signatures import KnownKey
+from shared.service.state import Check
 from shared.service.store import Store
 
 _log = get_logger("data_holder")
@@ -52,7 +54,7 @@ def create_app(
 
     app = create_service_app(
         "gput data holder", version("gpu-travelling"), settings=settings, store=store, lifespan=engine.lifespan,
-        checks={"journal": engine.journal_is_open, "runner": engine.runner_runs}, keys=known,
+        checks={"data_dir": DataDir(settings.data_dir).check, **engine.checks()}, keys=known,
         replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy,
     )  # fmt: skip
     state = service_state(app)
@@ -87,6 +89,13 @@ class _Engine:
             await asyncio.wait([self._running])  # how it ended is in the log
             await self.holder.peers.close()
             await self.holder.foundation.evidence.aclose()
+
+    def checks(self) -> dict[str, Check]:
+        """What must hold for the holder to serve."""
+        return {
+            "journal": self.journal_is_open, "runner": self.runner_runs,
+            "orchestrator": lambda: self.holder.runner.check(),
+        }  # fmt: skip
 
     async def journal_is_open(self) -> None:
         """Raises: Unavailable."""

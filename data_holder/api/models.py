@@ -133,9 +133,10 @@ class RequestView(Body):
 
 
 class RequestDetail(RequestView):
-    """The request in full: the manifest as approved by digest, and the program (null until fetched)."""
+    """The request in full: the manifest as approved by digest, the program (null until fetched), and the root this holder signed for."""
 
     document: dict[str, Any]
+    dataset_root: str | None
     program: ProgramView | None
 
 

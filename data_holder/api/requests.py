@@ -119,7 +119,8 @@ async def _detail(holder: Holder, session: str) -> RequestDetail:
     row = await holder.store.read(lambda connection: rows.request(connection, session))
     request = verify_manifest(row["manifest"], holder.approvals.name, holder.approvals.key)
     program = row["program"] and verify_program(row["program"], request.manifest.program)
-    view = {**_view(row), "manifest": request.digest, "document": json_value(request.data)}
+    root = holder.ledger.state(session).dataset_root or None
+    view = {**_view(row), "manifest": request.digest, "document": json_value(request.data), "dataset_root": root}
     return RequestDetail.model_validate({**view, "program": program and _program(program, request.manifest.program)})
 
 

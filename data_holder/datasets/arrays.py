@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_holder.datasets.dataset import BLOCK_BYTES, Block, Dataset, as_slice
-from data_holder.datasets.files import HeldFile, Mappings
+from data_holder.datasets.files import HeldFile
 from data_holder.datasets.findings import refusal
+from data_holder.datasets.mappings import Mappings
 from data_holder.datasets.values import Array, little_endian
 from shared.claims.records import RecordField, RecordSchema
 
@@ -50,7 +51,6 @@ class ArrayDataset(Dataset):
         self._maps.close()
 
     def _gather(self, indexes: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
-        self._unchanged()
         chosen, at = as_slice(indexes), 0
         for field, array in self._columns:
             rows = np.ascontiguousarray(array.values[chosen], little_endian(field))
@@ -58,15 +58,15 @@ class ArrayDataset(Dataset):
             at += field.size_bytes
 
     def _blocks(self) -> Iterator[Block]:
-        self._unchanged()
         for field, array in self._columns:
             step = max(1, BLOCK_BYTES // field.size_bytes)
             for first in range(0, self.records, step):
                 yield Block(array.file, field, first, array.values[first : first + step])
 
-    def _unchanged(self) -> None:
+    def _settle(self) -> None:
         for file in self._held:
             self._maps.bytes_of(file)
+        self._maps.settle()
 
 
 def _pairs(columns: Sequence[tuple[RecordField, NamedArray]]) -> Iterator[tuple[NamedArray, NamedArray]]:

@@ -18,13 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_holder.datasets.files import HeldFile
+from data_holder.datasets.mappings import Mappings
 from shared.canonical import blake3_256
 from shared.errors import ConfigurationError
 
 Write = Callable[[BinaryIO], None]
+Mapped = Callable[[BinaryIO], NDArray[np.uint8]]
 
 
-def converted(folder: Path | None, source: HeldFile, recipe: bytes, write: Write) -> NDArray[np.uint8]:
+def converted(maps: Mappings, folder: Path | None, source: HeldFile, recipe: bytes, write: Write) -> NDArray[np.uint8]:
     """The mapped bytes that `write` makes of `source` under `recipe` (everything but the file that decides the bytes).
 
     Raises:
@@ -33,19 +35,30 @@ def converted(folder: Path | None, source: HeldFile, recipe: bytes, write: Write
     """
     if folder is not None:
         stem = blake3_256(os.path.realpath(source.path).encode("utf-8", "surrogateescape") + b"\0" + recipe).hex()[:24]
-        return kept(folder, stem, repr(source.identity).encode(), "records", write)
+        return kept(
+            folder,
+            stem,
+            repr(source.identity).encode(),
+            "records",
+            write,
+            lambda stream: maps.made_from(source, stream),
+        )
     try:
         with tempfile.TemporaryFile() as anonymous:
             write(anonymous)
-            return _mapped(anonymous)
+            anonymous.flush()
+            return maps.made_from(source, anonymous)
     except OSError as error:
         raise _unusable("records", error) from error
 
 
-def kept(folder: Path, stem: str, state: bytes, kind: str, write: Write) -> NDArray[np.uint8]:
+def kept(
+    folder: Path, stem: str, state: bytes, kind: str, write: Write, mapped: Mapped | None = None
+) -> NDArray[np.uint8]:
     """The mapped bytes of `folder`'s file for `stem` in this `state` of its source; `write` makes them where there are none yet.
 
-    `write` gets a file it may also write to by position. `kind` is the suffix. Raises: as `converted`.
+    `write` gets a file it may also write to by position. `kind` is the suffix. `mapped` maps the file; by default for good, as only a
+    file of the holder's own may be. Raises: as `converted`.
     """
     final = place(folder, stem, state, kind)
     try:
@@ -59,7 +72,7 @@ def kept(folder: Path, stem: str, state: bytes, kind: str, write: Write) -> NDAr
             finally:
                 os.close(lock)
         with final.open("rb") as stream:
-            return _mapped(stream)
+            return (mapped or _mapped)(stream)
     except OSError as error:
         raise _unusable(kind, error) from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import struct
 import zipfile
 import zlib
@@ -23,8 +24,9 @@ from safetensors import SafetensorError, safe_open
 from data_holder.datasets.arrays import ArrayDataset, NamedArray
 from data_holder.datasets.cache import converted
 from data_holder.datasets.dataset import Dataset
-from data_holder.datasets.files import HeldFile, Mappings, hold, shown
+from data_holder.datasets.files import HeldFile, hold, shown
 from data_holder.datasets.findings import UnfitData, refusal
+from data_holder.datasets.mappings import Mappings
 from data_holder.datasets.options import DatasetOptions
 from data_holder.datasets.values import Array
 from shared.canonical import json_value
@@ -34,6 +36,7 @@ from shared.errors import BadRequest
 NPY_MAGIC = b"\x93NUMPY"
 _MAX_NPY_HEADER = 1 << 16
 _COPY_BYTES = 1 << 20
+_MAX_SAFETENSORS_HEADER = 100_000_000  # the library's own limit
 _LOCAL_HEADER = struct.Struct(
     "<4s5H3I2H"
 )  # zip local file header (PKWARE APPNOTE 4.3.7); name and extra lengths come last
@@ -127,7 +130,7 @@ def _member(
                 stream.write(part)
 
     recipe = b"npz\0" + info.filename.encode()
-    return NamedArray(_npy_view(converted(options.cache_dir, file, recipe, unpack), name), name)
+    return NamedArray(_npy_view(converted(maps, options.cache_dir, file, recipe, unpack), name), name)
 
 
 def open_safetensors(path: Path, records: RecordSchema, options: DatasetOptions) -> Dataset:
@@ -139,9 +142,8 @@ def open_safetensors(path: Path, records: RecordSchema, options: DatasetOptions)
     file, maps = hold(path), Mappings()
     data = maps.bytes_of(file)
     try:
-        with safe_open(path, framework="numpy"):  # the library judges header, offsets and lengths
-            length = int.from_bytes(data[:8].tobytes(), "little")
-        header = json_value(data[8 : 8 + length].tobytes())
+        length = int.from_bytes(data[:8].tobytes(), "little")
+        header = json_value(_judged(data[: 8 + min(length, _MAX_SAFETENSORS_HEADER)].tobytes(), file.size)[8:])
     except (SafetensorError, BadRequest, OSError):
         raise refusal(
             "data-malformed", "is no safetensors file", file.name, remedy="save it with safetensors"
@@ -151,6 +153,18 @@ def open_safetensors(path: Path, records: RecordSchema, options: DatasetOptions)
     body = data[8 + length :]
     arrays = {field.name: NamedArray(_tensor(header[field.name], body, file), file.name) for field in records.fields}
     return ArrayDataset("safetensors", records, arrays, [file], maps)
+
+
+def _judged(head: bytes, size: int) -> bytes:
+    """The head of a file of `size` bytes, once the library has found header, offsets and lengths sound.
+
+    The library maps what it judges and would fault with a file that is cut short: it is shown these bytes, followed by a hole.
+    """
+    with open(os.memfd_create("head"), "wb") as stand_in:
+        stand_in.write(head)
+        stand_in.truncate(size)
+        with safe_open(f"/proc/self/fd/{stand_in.fileno()}", framework="numpy"):
+            return head
 
 
 def _tensor(entry: dict[str, Any], body: NDArray[np.uint8], file: HeldFile) -> Array:

@@ -86,6 +86,10 @@ class Dataset(ABC):
         """Every stored value once, in blocks, for the scan."""
 
     @abstractmethod
+    def _settle(self) -> None:
+        """Whether what was read since the last time may be believed. Raises: UnfitData."""
+
+    @abstractmethod
     def _release(self) -> None:
         """Give every mapping back."""
 
@@ -121,6 +125,7 @@ class Dataset(ABC):
         if len(out) != cursor.count * self.record_bytes:
             raise ValueError(f"{len(out)} bytes of room for {cursor.count} records of {self.record_bytes}")
         self._fill(cursor, 0, np.frombuffer(out, np.uint8))
+        self._settle()
 
     def _fill(self, cursor: CursorRange, first: int, flat: NDArray[np.uint8]) -> None:
         self._insist_open()
@@ -159,6 +164,7 @@ class Dataset(ABC):
                 part = one[skip : skip + len(target) - at]
                 target[at : at + len(part)] = part
                 at += len(part)
+        self._settle()
 
     def read(self, cursor: CursorRange, chunk_bytes: int = MAX_CHUNK_BYTES) -> Iterator[memoryview]:
         """The cursor's bytes in chunks of `chunk_bytes`, the last one shorter; each chunk is a buffer of its own."""
@@ -169,11 +175,16 @@ class Dataset(ABC):
             yield memoryview(chunk)
 
     def scan(self, limit: int = 20) -> tuple[list[Finding], Statistics]:
-        """Judge every stored value once: up to `limit` findings per field, and the extremes of the valid values."""
+        """Judge every stored value once: up to `limit` findings per field, and the extremes of the valid values.
+
+        Raises:
+            UnfitData: a file was changed since the dataset was opened.
+        """
         self._insist_open()
         scans = {f.name: FieldScan(f, limit, []) for f in self.schema.fields}
         for block in self._blocks():
             scans[block.field.name].feed(block.file, block.first_row, block.values)
+            self._settle()  # before the next block, so that what was found in zeros is never said
         found = [finding for scan in scans.values() for finding in scan.findings]
         extremes = {n: (s.low, s.high) for n, s in scans.items() if s.low is not None and s.high is not None}
         fields = extremes if self.measured else {}

@@ -1,25 +1,17 @@
-"""Files of a dataset: found, opened without leaving their folder, mapped into memory. Knows no format.
+"""Files of a dataset: found, and opened without leaving their folder. Knows no format and reads nothing but a file's head.
 
-A file is remembered by device, inode, size and modification time; a mapping is only made, or used again, while these are the same.
+A file is remembered by device, inode, size and modification time: what is read of it counts only while these are the same.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
-from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
+from data_holder.datasets.findings import UnfitData, refusal
 
-from data_holder.datasets.findings import refusal
-
-MAX_MAPPINGS = 64  # each holds a file descriptor; a folder may have more files than a process may open
-SMALL_FILE = 1 << 18  # bytes; to map and unmap so little costs more than to read it
-SMALL_FILES_BYTES = 24 << 20  # of small files kept in memory; a folder of sources fits, and the holder stays small
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a FIFO must not stop us
 
 
@@ -29,6 +21,9 @@ def shown(name: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
+Identity = tuple[int, int, int, int]
+
+
 @dataclass(frozen=True)
 class HeldFile:
     """A regular file as it was when the dataset was opened. `name` is for people, `size` in bytes."""
@@ -36,11 +31,33 @@ class HeldFile:
     path: str
     name: str
     size: int
-    identity: tuple[int, int, int, int]
+    identity: Identity
     follow: bool
 
+    def changed(self) -> UnfitData:
+        """The error that says so."""
+        return refusal("data-changed", "was changed or replaced after the dataset was opened", self.name,
+                       remedy="open the dataset again; data of a running session must stay as it is")  # fmt: skip
 
-def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    def insist(self) -> None:
+        """The path still leads to the very file that was held, as it was. Raises: UnfitData."""
+        try:
+            status = os.stat(self.path, follow_symlinks=self.follow)
+        except OSError:
+            raise self.changed() from None
+        if _identity(status) != self.identity:
+            raise self.changed()
+
+    def open(self) -> int:
+        """A descriptor for reading the very file that was held, as it was. Raises: UnfitData."""
+        descriptor, status = _open(self.path, self.name, self.follow)
+        if _identity(status) != self.identity:
+            os.close(descriptor)
+            raise self.changed()
+        return descriptor
+
+
+def _identity(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -120,75 +137,3 @@ def _stays_inside(base: str, link: str, root: Path) -> None:
 def _unreadable_folder(error: OSError) -> None:
     name = shown(os.path.basename(str(error.filename)))
     raise refusal("data-unreadable", f"folder cannot be read: {error.strerror}", name) from None
-
-
-class Mappings:
-    """The bytes of held files, read-only: large files mapped (pages are the kernel's, so any size works), small ones read.
-
-    Kept are the `MAX_MAPPINGS` large and `SMALL_FILES_BYTES` of small files that were used last.
-    """
-
-    def __init__(self) -> None:
-        self._large: OrderedDict[str, NDArray[np.uint8]] = OrderedDict()
-        self._small: OrderedDict[str, NDArray[np.uint8]] = OrderedDict()
-        self._small_bytes = 0
-
-    def bytes_of(self, file: HeldFile) -> NDArray[np.uint8]:
-        """The whole file as uint8 (size,), read-only.
-
-        Raises:
-            UnfitData: the file is not the one that was held, or was changed since.
-        """
-        kept = self._small if file.size <= SMALL_FILE else self._large
-        known = kept.get(file.path)
-        if known is None:
-            return self._keep(file, _load(file))
-        kept.move_to_end(file.path)
-        try:
-            status = os.stat(file.path, follow_symlinks=file.follow)
-        except OSError:
-            raise _changed(file) from None
-        _same(file, status)
-        return known
-
-    def _keep(self, file: HeldFile, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        if file.size > SMALL_FILE:
-            self._large[file.path] = data
-            if len(self._large) > MAX_MAPPINGS:
-                self._large.popitem(last=False)
-            return data
-        self._small[file.path] = data
-        self._small_bytes += data.size
-        while self._small_bytes > SMALL_FILES_BYTES:
-            self._small_bytes -= self._small.popitem(last=False)[1].size
-        return data
-
-    def close(self) -> None:
-        """Forget everything kept; a mapping goes when the last array over it does."""
-        self._large.clear()
-        self._small.clear()
-        self._small_bytes = 0
-
-
-def _load(file: HeldFile) -> NDArray[np.uint8]:
-    descriptor, status = _open(file.path, file.name, file.follow)
-    try:
-        _same(file, status)
-        if file.size > SMALL_FILE:
-            return np.frombuffer(mmap.mmap(descriptor, file.size, access=mmap.ACCESS_READ), np.uint8)
-        data = os.pread(descriptor, file.size, 0)
-    finally:
-        os.close(descriptor)
-    if len(data) != file.size:
-        raise _changed(file)
-    return np.frombuffer(data, np.uint8)
-
-
-def _same(file: HeldFile, status: os.stat_result) -> None:
-    if _identity(status) != file.identity:
-        raise _changed(file)
-
-
-def _changed(file: HeldFile) -> Exception:
-    return refusal("data-changed", "was changed or replaced after the dataset was opened", file.name,
-                   remedy="open the dataset again; data of a running session must stay as it is")  # fmt: skip

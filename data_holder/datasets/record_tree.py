@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from data_holder.datasets.cache import dropped, kept, place
 from data_holder.datasets.dataset import Dataset
+from shared.canonical import keyed_blake3
 from shared.claims.visit import CursorRange
 from shared.errors import Unavailable
 from shared.protocol.membership import dataset_root, leaf_hashes, parents, siblings
@@ -102,10 +103,10 @@ class RecordTree:
         self._lowest = lowest_kept(self.records, self.record_bytes)
         self._header = _HEADER.pack(MAGIC, self.records, self.record_bytes, self._lowest)
         self._offsets, length = _layout(self.records, self._lowest)
-        self._nodes = kept(folder, stem, dataset.identity, KIND, self._write)
+        self._nodes = kept(folder, stem, _state(dataset, salt), KIND, self._write)
         if len(self._nodes) != length or self._nodes[: _HEADER.size].tobytes() != self._header:
             forget_tree(folder, stem)  # no tree of ours: a disk that lost its end, or another program's file
-            self._nodes = kept(folder, stem, dataset.identity, KIND, self._write)
+            self._nodes = kept(folder, stem, _state(dataset, salt), KIND, self._write)
         self.root = dataset_root(self._kept_node(len(self._offsets) - 1, 0), self.records, self.record_bytes)
 
     def proof(self, cursor: CursorRange) -> bytes:
@@ -156,9 +157,13 @@ class RecordTree:
         builder.finish()
 
 
-def tree_is_kept(dataset: Dataset, folder: Path, stem: str) -> bool:
-    """Whether the tree of the dataset as it lies there now was built before."""
-    return place(folder, stem, dataset.identity, KIND).exists()
+def tree_is_kept(dataset: Dataset, salt: bytes, folder: Path, stem: str) -> bool:
+    """Whether the tree of the dataset as it lies there now was built before, under this salt."""
+    return place(folder, stem, _state(dataset, salt), KIND).exists()
+
+
+def _state(dataset: Dataset, salt: bytes) -> bytes:
+    return keyed_blake3(salt, dataset.identity)
 
 
 def forget_tree(folder: Path, stem: str) -> None:

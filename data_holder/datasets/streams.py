@@ -17,8 +17,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from data_holder.datasets.dataset import BLOCK_BYTES, Block, Dataset, as_slice
-from data_holder.datasets.files import HeldFile, Mappings
+from data_holder.datasets.files import HeldFile
 from data_holder.datasets.findings import refusal
+from data_holder.datasets.mappings import Mappings
 from data_holder.datasets.values import Array, little_endian, unlimited
 from shared.claims.records import RecordField, RecordSchema
 
@@ -74,6 +75,9 @@ class StreamDataset(Dataset):
         self._piece_token = _starts([piece.count for piece in self._pieces])
         self._mappings = Mappings()
         self.measured = kind != "text"
+
+    def _settle(self) -> None:
+        self._mappings.settle()
 
     def _release(self) -> None:
         self._mappings.close()

@@ -17,8 +17,9 @@ from data_holder.datasets.arrays import ArrayDataset, NamedArray
 from data_holder.datasets.cache import converted
 from data_holder.datasets.cells import CellBlocks, Row, record_dtype
 from data_holder.datasets.dataset import Dataset
-from data_holder.datasets.files import HeldFile, Mappings, hold
+from data_holder.datasets.files import HeldFile, hold
 from data_holder.datasets.findings import UnfitData, refusal
+from data_holder.datasets.mappings import Mappings
 from data_holder.datasets.options import DatasetOptions
 from shared.canonical import json_bytes
 from shared.claims.records import RecordField, RecordSchema
@@ -39,7 +40,7 @@ def open_csv(path: Path, records: RecordSchema, options: DatasetOptions) -> Data
         raise refusal("data-empty", "holds not one byte", file.name)
     recipe = json_bytes([_RECIPE, records.model_dump(mode="json"), options.label, options.delimiter,
                          {name: list(columns) for name, columns in options.columns.items()}])  # fmt: skip
-    data = converted(options.cache_dir, file, recipe, lambda stream: _convert(file, records, options, stream))
+    data = converted(maps, options.cache_dir, file, recipe, lambda stream: _convert(file, records, options, stream))
     table = data.view(record_dtype(records))
     arrays = {field.name: NamedArray(table[field.name], file.name) for field in records.fields}
     return ArrayDataset("csv", records, arrays, [file], maps)

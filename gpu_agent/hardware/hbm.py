@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import fcntl
 import mmap
 import os
 from collections.abc import Callable
@@ -53,8 +54,10 @@ class HBM:
         self.size = size // PAGE * PAGE
         self.backing = min(self.size, backing if backing is not None else self.size)
         self._entropy = entropy
-        self.fd = os.memfd_create("gpu-hbm")
+        self.fd = os.memfd_create("gpu-hbm", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, self.size)
+        # Compute shares the descriptor: cutting the memory short would end every process that touches it with SIGBUS.
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         self._map = mmap.mmap(self.fd, self.size, flags=mmap.MAP_SHARED | _MAP_NORESERVE)
         self._view = memoryview(self._map)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))

@@ -14,7 +14,7 @@ import typer
 from gput.commands.connection import writable
 from gput.local.demo import HOLDERS, Demo
 from gput.local.job import Plan
-from gput.local.report import page
+from gput.local.report import page, short
 from gput.local.view import watch
 from gput.output import say
 from shared.errors import BadRequest, Conflict, JobFailed
@@ -73,21 +73,22 @@ async def _demo(demo: Demo) -> int:
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return work.result()
-        say("\nstopping (another Ctrl-C changes nothing): sealing a checkpoint, ending every process …")
         return 130
     finally:
         stop.cancel()
         work.cancel()
-        await asyncio.gather(work, stop, return_exceptions=True)
+        await asyncio.gather(work, stop, return_exceptions=True)  # the live panel ends before anything else is said
+        if stopping.is_set():
+            say("\nstopping (another Ctrl-C changes nothing): sealing a checkpoint, ending every process …")
         await demo.stop()
         if stopping.is_set():
             resume = "--resume " if (demo.folder / "demo.json").exists() else ""  # nothing is submitted without it
-            say(f"stopped; nothing is left running. Continue with: gput demo {resume}--dir {demo.folder}")
+            say(f"\nstopped; nothing is left running. Continue with:\n  gput demo {resume}--dir {short(demo.folder)}")
 
 
 async def _run(demo: Demo) -> int:
     began = time.monotonic()
-    say(f"GPU Travelling demo  ·  backend EMULATED (not confidential)  ·  folder {demo.folder}")
+    say(f"GPU Travelling demo  ·  backend EMULATED (not confidential)\nfolder {short(demo.folder)}")
     await demo.start()
     _say_addresses(demo)
     watching = asyncio.create_task(watch(demo.client, demo.session, HOLDERS, began))
@@ -109,10 +110,11 @@ async def _run(demo: Demo) -> int:
 
 
 def _say_addresses(demo: Demo) -> None:
-    """Where everything is, and what makes the other commands work in a second terminal."""
+    """Where everything is, and what makes the other commands work in a second terminal. No line is wider than 80 columns if it can."""
     services = demo.installation.services
     url = services["orchestrator"].url
-    say(f"{len(services)} processes run; API and its description: {url}/docs  (session {demo.session})")
-    say("holders' own services: " + "  ".join(f"{name} {services[f'holder-{name}'].url}" for name in HOLDERS))
-    say(f"in another terminal:\n  export GPUT_URL={url} GPUT_KEY={demo.installation.owner_key}")
-    say(f"  gput session visits {demo.session}")
+    say(f"{len(services)} processes run, session {demo.session}")
+    for name, at in [("orchestrator", url), *((name, services[f"holder-{name}"].url) for name in HOLDERS)]:
+        say(f"  {name:<13} {at}" + ("   (API: /v1/openapi.json)" if at == url else ""))
+    say(f"in another terminal:\n  export GPUT_URL={url}\n  export GPUT_KEY={demo.installation.owner_key}")
+    say(f"  gput session visits {demo.session}\n")

@@ -52,6 +52,7 @@ class Demo:
         archive = await self._build_and_start_base(job, folders["held-out"])
         for spec in self.installation.holders:
             self._write_policy(spec, f'digests = ["{archive.digest.hex()}"]')
+        self.say("starting the holders, submitting the session …")
         await self.installation.start()
         url = self.installation.services["orchestrator"].url
         self._client = AsyncClient(url, self.installation.owner_key)

@@ -157,6 +157,7 @@ class Job:
         """
         from gput.receipts import save, verify
 
+        self.say("fetching model and receipts, verifying both …")
         view = await client.session(session)
         await client.model(session, self.folder / "model.safetensors")
         await save(client, session, self.folder / "receipts", trust)

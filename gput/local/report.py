@@ -9,14 +9,15 @@ from typing import Any
 
 TIMERS = ("grab_gpu", "import_key", "buffer_read", "gpu_write", "export_key")
 DATA_OR_COMPUTE = ("provision", "train", "validate")
+WIDTH = 80
 
 
 def page(found: Mapping[str, Any], holders: Sequence[str], folder: Path, seconds: float) -> str:
     """The whole page as text."""
     view, visits = found["view"], [v for v in found["visits"] if v["outcome"] == "closed"]
     parts = [
-        f"\nDone in {seconds:.0f} s: {view['visits_closed']} visits, {view['step']} training steps, "
-        f"backend {view['backend']} (emulated hardware gives no confidentiality).",
+        f"\nDone in {seconds:.0f} s: {view['visits_closed']} visits, {view['step']} training steps.\n"
+        f"Backend {view['backend']}: emulated hardware gives no confidentiality.",
         _losses(found, visits, holders),
         _sample(found["check"]["sample"]),
         _links(view, visits, found["links"]),
@@ -38,7 +39,9 @@ def _losses(found: Mapping[str, Any], visits: Sequence[Any], holders: Sequence[s
 
 
 def _sample(sample: str) -> str:
-    body = "\n".join("  | " + line for line in sample.splitlines()[:14])
+    # What a model writes may hold anything, a terminal's control codes, too.
+    lines = ["".join(sign if sign.isprintable() else "·" for sign in line) for line in sample.splitlines()[:14]]
+    body = "\n".join("  | " + line[: WIDTH - 4] for line in lines)
     return f"\nText from the trained model\n{body}"
 
 
@@ -67,11 +70,11 @@ def _sum(links: Sequence[Mapping[str, Any]], name: str) -> int:
 
 
 def _timers(visits: Sequence[Any], holders: Sequence[str]) -> str:
-    lines = ["\nA visit's timers, median ms " + "".join(f"{name:>13}" for name in TIMERS)]
+    lines = ["\nA visit's timers (median ms)\n" + " " * 16 + "".join(f"{name:>12}" for name in TIMERS)]
     for holder in holders:
         mine = [visit["timers"] for visit in visits if visit["holder"] == holder and visit["timers"]]
-        cells = "".join(f"{_median_ms(timers[name] for timers in mine):>13.2f}" for name in TIMERS)
-        lines.append(f"  {holder:<26}{cells}")
+        cells = "".join(f"{_median_ms(timers[name] for timers in mine):>12.2f}" for name in TIMERS)
+        lines.append(f"  {holder:<14}{cells}")
     control = [sum(s for name, s in v["durations"].items() if name not in DATA_OR_COMPUTE) for v in visits]
     lines.append(f"  control cost of a visit (all but data, training, validation): {_median_ms(control):.1f} ms")
     return "\n".join(lines)
@@ -83,16 +86,17 @@ def _median_ms(values: Iterable[float]) -> float:
 
 
 def _files(found: Mapping[str, Any], folder: Path) -> str:
-    shown = _short(folder)
+    shown = short(folder)
     return (
-        f"\nModel     {shown}/model.safetensors\nReceipts  {shown}/receipts "
-        f"({found['receipts'].receipts} receipts verified, log of {found['receipts'].leaves} leaves)\n"
+        f"\nModel     {shown}/model.safetensors\nReceipts  {shown}/receipts\n"
+        f"          {found['receipts'].receipts} receipts verified, log of {found['receipts'].leaves} leaves\n"
         f"\nNext\n  gput receipts verify {shown}/receipts\n  gput program inspect {shown}/gpt2.gput\n"
         f"  gput demo --rounds 20"
     )
 
 
-def _short(folder: Path) -> str:
+def short(folder: Path) -> str:
+    """The folder as it can be typed from here."""
     try:
         return str(folder.relative_to(Path.cwd()))
     except ValueError:

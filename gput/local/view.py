@@ -21,19 +21,30 @@ from rich.text import Text
 from gput.client import AsyncClient
 from shared.service.sse import Event
 
-LANE = 48
+LANE, NAME, LOSS = 48, 14, 7
 # What a fact means to a watcher: the word for what now goes on, and the mark on the lane of whoever has the GPU.
 FACTS: dict[tuple[str, str], tuple[str, str]] = {
+    ("session", "submitted"): ("waiting for the holders' approval", ""),
+    ("session", "agreed"): ("everybody approved: waiting for the GPU", ""),
+    ("session", "started"): ("attesting the GPU", ""),
+    ("session", "life_opened"): ("program and model go into the GPU", ""),
+    ("session", "placed"): ("waiting for a holder's channel", ""),
+    ("session", "restored"): ("restored from a checkpoint: waiting for a holder's channel", ""),
+    ("session", "paused"): ("paused", ""),
+    ("session", "resumed"): ("resumed", ""),
+    ("session", "exported"): ("exporting the model", ""),
+    ("session", "completed"): ("completed", ""),
+    ("session", "failed"): ("failed", ""),
+    ("session", "cancelled"): ("cancelled", ""),
     ("visit", "planned"): ("planning", ""),
     ("visit", "granted"): ("granting", "·"),
     ("visit", "offered"): ("at the holder: data goes into the GPU", "█"),
     ("visit", "reported"): ("coming back", "▒"),
     ("visit", "fenced"): ("fenced: the holder's key is dead", "▒"),
-    ("visit", "verified"): ("verified", "▒"),
+    ("visit", "verified"): ("verified: training", "▒"),
     ("visit", "recalled"): ("recalled", "x"),
     ("visit", "quarantined"): ("quarantined", "x"),
     ("visit", "lost"): ("lost", "x"),
-    ("training", "loaded"): ("training", "▓"),
     ("training", "trained"): ("validating", "▓"),
     ("training", "validated"): ("scrubbing", "▓"),
     ("training", "rejected"): ("rejected: rolled back", "x"),
@@ -48,6 +59,7 @@ class Progress:
     """What is known so far, folded from events."""
 
     holders: Sequence[str]
+    rounds: int
     visits: int
     started: float
     closed: int = 0
@@ -71,7 +83,7 @@ class Progress:
             self.losses[data["holder"]].append(float(data["loss"]))
         word = FACTS.get((event.event, str(data.get("fact"))))
         if word is not None:
-            self.holder, self.round = data.get("holder", self.holder), data.get("round", self.round)
+            self.holder, self.round = data.get("holder", self.holder), int(data.get("round", self.round))
             self._moved(str(data["fact"]), *word)
         if data.get("validation_after") is not None:
             self.held_out = float(data["validation_after"])
@@ -102,12 +114,55 @@ class View(Protocol):
         """Take one event in and show it."""
 
 
+def panel(p: Progress, now: float, width: int, *, over: bool = False) -> RenderableType:
+    """The panel, `width` columns wide at most: no line wraps, and a lane that is too long shows its end.
+
+    Args:
+        over: nobody watches any more: what would be an outlook is left out.
+    """
+    left = None if over else p.left_s(now)
+    head = Text.assemble(
+        ("EMULATED: not confidential  ", "yellow"),
+        f"round {p.round}/{p.rounds}  " if p.round else "",
+        f"visit {min(p.closed + 1, p.visits)}/{p.visits}  {_clock_time(now - p.started)}",
+        f", ~{_clock_time(left)} left" if left is not None else "",
+    )
+    where = Text(f"GPU: {p.at:<{NAME}} {p.doing}")
+    lane = max(1, min(LANE, width - NAME - LOSS - 4))
+    table = Table(box=None, pad_edge=False)
+    table.add_column("party", width=NAME, no_wrap=True)
+    table.add_column(
+        "where the GPU was", width=lane, no_wrap=True
+    )  # as wide when it is empty, or the losses would wander
+    table.add_column("loss", width=LOSS, justify="right", no_wrap=True)
+    for name, marks in p.lanes.items():
+        losses = p.losses.get(name)
+        table.add_row(name, "".join(marks)[-lane:], f"{losses[-1]:.3f}" if losses else "")
+    key = Text("█ data into the GPU  ▒ back, fenced, verified  ▓ training  ░ elsewhere", style="dim")
+    held = Text(f"held-out loss {p.held_out:.3f}" if p.held_out is not None else "held-out loss: not measured yet")
+    for line in (head, where, key, held):
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return Group(head, where, table, key, held)
+
+
+def _clock_time(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02}"
+    return f"{minutes}:{rest:02}" if minutes else f"{rest} s"
+
+
 class LiveView:
     """A live panel on a terminal."""
 
-    def __init__(self, progress: Progress, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, progress: Progress, clock: Callable[[], float] = time.monotonic, console: Console | None = None
+    ) -> None:
         self._progress, self._clock = progress, clock
-        self._live = Live(console=Console(stderr=True), get_renderable=self._render, refresh_per_second=8)
+        self._over = False
+        self._console = console or Console(stderr=True)
+        self._live = Live(console=self._console, get_renderable=self._render, refresh_per_second=8)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -116,6 +171,9 @@ class LiveView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over = True
+        if kind is not None:
+            self._progress.doing = "not watched any more"
         self._live.stop()
 
     def show(self, event: Event) -> None:
@@ -123,21 +181,7 @@ class LiveView:
         self._progress.fold(event, self._clock())
 
     def _render(self) -> RenderableType:
-        p, now = self._progress, self._clock()
-        left = p.left_s(now)
-        head = Text.assemble(
-            ("EMULATED hardware, not confidential  ", "yellow"),
-            f"round {p.round}  visit {min(p.closed + 1, p.visits)}/{p.visits}  ",
-            f"{now - p.started:.0f} s gone" + (f", about {left:.0f} s left" if left is not None else ""),
-        )
-        where = Text(f"GPU: {p.at:<14} {p.doing}")
-        table = Table("party", "where the GPU was", "loss", box=None, pad_edge=False)
-        for name, lane in p.lanes.items():
-            losses = p.losses.get(name)
-            table.add_row(name, "".join(lane), f"{losses[-1]:.3f}" if losses else "")
-        key = Text("█ data into the GPU  ▒ back, fenced, verified  ▓ training  ░ elsewhere", style="dim")
-        held = f"held-out loss {p.held_out:.3f}" if p.held_out is not None else ""
-        return Group(head, where, table, key, Text(held))
+        return panel(self._progress, self._clock(), self._console.width, over=self._over)
 
 
 class PlainView:
@@ -160,10 +204,10 @@ class PlainView:
         if p.closed == closed:
             return
         losses, left = p.losses.get(p.holder), p.left_s(self._clock())
-        parts = [f"visit {p.closed}/{p.visits}", f"round {p.round}", f"{p.holder:<8}"]
+        parts = [f"visit {p.closed}/{p.visits}", f"round {p.round}/{p.rounds}", f"{p.holder:<8}"]
         parts += [f"loss {losses[-1]:.3f}"] if losses else []
         parts += [f"held-out {p.held_out:.3f}"] if p.held_out is not None else []
-        parts += [f"about {left:.0f} s left"] if left is not None else []
+        parts += [f"about {_clock_time(left)} left"] if left is not None else []
         print("  " + "  ".join(parts), file=sys.stderr, flush=True)
 
 
@@ -175,7 +219,7 @@ def view_for(progress: Progress) -> View:
 async def watch(client: AsyncClient, session: str, holders: Sequence[str], began: float) -> dict[str, Any]:
     """Show a session until it ends; its final view."""
     view = await client.session(session)
-    with view_for(Progress(holders, view["visits_total"], began)) as shown:
+    with view_for(Progress(holders, view["rounds"], view["visits_total"], began)) as shown:
         async for event in client.events(session):
             shown.show(event)
     final: dict[str, Any] = await client.session(session)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from fastapi import Body, Depends, Request, Response
+from fastapi import Body, Depends, FastAPI, Request, Response
 
 from orchestrator.api import examples as ex
 from orchestrator.library import Library
@@ -45,10 +45,15 @@ class Orchestrator:
         return self.house.library
 
 
+def parts_of(app: FastAPI) -> Orchestrator:
+    """The orchestrator that an application serves."""
+    found: Orchestrator = app.state.orchestrator
+    return found
+
+
 def orchestrator(request: Request) -> Orchestrator:
     """The running orchestrator."""
-    found: Orchestrator = request.app.state.orchestrator
-    return found
+    return parts_of(request.app)
 
 
 Parts = Annotated[Orchestrator, Depends(orchestrator)]

@@ -5,14 +5,13 @@ Knows no output policy and no HTTP.
 
 from __future__ import annotations
 
-import mmap
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.files import atomic_file, file_digest
 from orchestrator.gpu_session.bulk import BATCH_BYTES, BATCH_RECORDS
 from orchestrator.gpu_session.life import GpuLife
-from orchestrator.weights import write_header
+from orchestrator.weights import read_at, write_header
 from shared.claims.layout import RegionPlan, region_digest
 from shared.errors import VerificationFailed
 from shared.wire.gpu import MAX_BULK_RECORD, Export
@@ -80,11 +79,7 @@ def _digest(path: Path, start: int, plan: RegionPlan) -> str:
         if placed.size_bytes:  # a zero-size tensor may share its offset with the next one
             places[placed.offset] = at
         at += placed.size_bytes
-    if at == start:
-        return region_digest(plan, lambda _offset, _length: b"").hex()
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        return region_digest(plan, lambda offset, length: _slice(view, places, offset, length)).hex()
-
-
-def _slice(view: mmap.mmap, places: dict[int, int], offset: int, length: int) -> bytes:
-    return b"" if length == 0 else view[places[offset] : places[offset] + length]
+    with path.open("rb") as file:
+        return region_digest(
+            plan, lambda offset, length: read_at(file, places[offset], length) if length else b""
+        ).hex()

@@ -72,7 +72,7 @@ class Rounds:
         run, state = self._run, self._run.state
         wait = RETRY_WAITS_S[min(state.blamed, len(RETRY_WAITS_S) - 1)]
         if wait:
-            await self._wait(f"{stop.holder} (attempt {state.attempts + 1})", wait)
+            await self._wait(f"{stop.holder} (attempt {state.attempts + 1}; {state.setback})", wait)
         deadline = run.clock() + state.manifest.lease_s
         while not self._wishes.any and stop.holder in state.active:
             await self._heads.check(run.book)
@@ -86,7 +86,8 @@ class Rounds:
             if left <= 0 and state.may_skip(stop.holder):
                 await self._skip(stop)
                 return None
-            await self._wait(f"{stop.holder} (channel)", left if left > 0 else state.manifest.lease_s)
+            why = f"channel; {state.setback}" if state.blamed else "channel"
+            await self._wait(f"{stop.holder} ({why})", left if left > 0 else state.manifest.lease_s)
         return None
 
     async def _wait(self, whom: str, seconds: float) -> None:

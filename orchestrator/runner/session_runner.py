@@ -46,7 +46,8 @@ def _passes(error: GputError, failures: int) -> bool:
 
 
 class SessionRunner:
-    """The task of one session. `channels` and `run` exist while a life stands; `heads` are asked for once, before the first."""
+    """The task of one session. `channels` and `run` exist while a life stands; `heads` are asked for once, before the first;
+    `trouble` is what broke the last life, until the next one stands."""
 
     def __init__(self, house: House, book: Book) -> None:
         self._house = house
@@ -55,6 +56,7 @@ class SessionRunner:
         self.heads = Heads(house.entropy)
         self.channels: Channels | None = None
         self.run: Run | None = None
+        self.trouble: GputError | None = None
 
     async def drive(self) -> None:
         """Until the session ends or the process stops."""
@@ -98,7 +100,8 @@ class SessionRunner:
         return await self.heads.collect(book, self._house.inboxes, self.wishes)
 
     async def _patience(self, error: GputError, failures: int) -> None:
-        self.wishes.waiting_for = [f"{error.code}: {error.detail}"]
+        self.trouble = error
+        self.wishes.waiting_for = [f"{error.code}: {error.advice}"]
         self.book.announce()
         if not self.wishes.any:
             changes = self.book.changes
@@ -138,7 +141,7 @@ class SessionRunner:
         run = self.run = await self._make_run(opened, signing_key)
         checkpoints = Checkpoints(house.folder(book.state.id) / "checkpoints", opened.secrets.checkpoint)
         await self._fill(run, opened, checkpoints)
-        self.wishes.waiting_for = []
+        self.trouble, self.wishes.waiting_for = None, []
         for holder in run.state.active:
             if run.channels.ask(holder, run.state.manifest.lease_s):  # it may have asked us by itself already
                 house.inboxes.post(holder, kind="channel_wanted", session=run.state.id)

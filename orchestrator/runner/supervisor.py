@@ -20,6 +20,8 @@ from shared.service.logging import get_logger
 
 _log = get_logger("supervisor")
 LOOK_AGAIN_S = 5.0
+OWN_TROUBLE = ("disk-full", "disk-unusable")
+"""What a session may wait for that is this service's own fault, and not a peer's or its database's (which has a check of its own)."""
 
 
 class Supervisor:
@@ -107,6 +109,12 @@ class Supervisor:
     def runner(self, session: str) -> SessionRunner | None:
         """The session's runner, if one is at work."""
         return self._runners.get(session)
+
+    async def check(self) -> None:
+        """For readiness: no session stands still because this service cannot keep its files. Raises: Unavailable."""
+        for session, runner in self._runners.items():
+            if runner.trouble is not None and runner.trouble.code in OWN_TROUBLE:
+                raise Unavailable(f"{session} waits: {runner.trouble.advice}", code=runner.trouble.code)
 
     def waits(self, book: Book) -> list[str]:
         """For whom the session waits at this moment, for its page."""

@@ -48,6 +48,7 @@ class SessionState:
     position: int = 0  # stops of the itinerary that are behind us: closed, rejected or skipped
     attempts: int = 0  # attempts at the next stop
     blamed: int = 0  # of those, the ones that ended by the holder's fault or absence
+    setback: str = ""  # why the last of those ended so
     last_epoch: int = 0
     current: VisitState | None = None
     visits_planned: int = 0
@@ -195,7 +196,7 @@ def _fenced(state: SessionState, body: dict[str, Any]) -> None:
 def _abandoned(state: SessionState, body: dict[str, Any]) -> None:
     state.current = None
     if body.get("blame"):
-        state.blamed += 1
+        state.blamed, state.setback = state.blamed + 1, body["reason"]
     if not body.get("again", True):
         state._advance()
 

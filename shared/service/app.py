@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -26,6 +27,8 @@ from shared.service.signatures import KeyResolver
 from shared.service.state import BearerResolver, Check, ServiceState, service_state
 from shared.service.store import Store
 
+CHECK_S = 5.0
+"""How long one readiness check may take: who asks must hear something while a database or a disk hangs."""
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 _log = get_logger("service")
@@ -167,9 +170,11 @@ def _probes(state: ServiceState, title: str, version: str) -> APIRouter:
 
 async def _result(name: str, check: Check) -> str:
     try:
-        await check()
+        await asyncio.wait_for(check(), CHECK_S)
+    except TimeoutError:
+        return f"no answer within {CHECK_S:.0f} s"
     except GputError as error:
-        return error.detail
+        return error.advice
     except Exception as error:  # a check that breaks is a check that fails; why stands in the log
         _log.error("readiness check broke", check=name, exc_info=error)
         return "the check itself failed; see the log"

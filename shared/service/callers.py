@@ -13,8 +13,9 @@ from typing import Annotated
 from fastapi import Depends, Request
 from starlette.requests import ClientDisconnect
 
-from shared.errors import BadRequest, ConfigurationError, NotAuthenticated, NotPermitted, Unavailable
+from shared.errors import BadRequest, ConfigurationError, NotAuthenticated, NotPermitted
 from shared.names import Role
+from shared.service.disk import unwritable
 from shared.service.signatures import Caller, RequestParts, check_digest, signed_digest, verify_request
 from shared.service.state import ServiceState, service_state
 
@@ -88,7 +89,7 @@ class SignedStream:
 
         Raises:
             HTTPException: 413, code `body-too-large`. NotAuthenticated: `content-digest-mismatch`. BadRequest: the sender went away.
-            Unavailable: code `disk-full`. No file is left behind.
+            Unavailable: codes `disk-full`, `disk-unusable`. No file is left behind.
         """
         self.request.scope["gput.body_limit"].bytes = limit_bytes
         path = directory / f"upload-{secrets.token_hex(16)}"
@@ -113,11 +114,7 @@ class SignedStream:
                 "the upload ended before its end", code="upload-cut-off", remedy="Send it again."
             ) from None
         except OSError as error:
-            raise Unavailable(
-                f"the upload cannot be stored: {error.strerror}",
-                code="disk-full",
-                remedy="Free space in the data folder.",
-            ) from error
+            raise unwritable(path.parent, error) from error
         return digest.digest()
 
 

@@ -14,18 +14,19 @@ from shared.errors import ConfigurationError, GputError, Unavailable
 
 BUSY_TIMEOUT_MS = 5000
 CONNECT_TIMEOUT_S = 5
+SILENT_S = 20
+"""How long a database server's machine may be silent before the connection to it counts as lost."""
 
 Dialect = Literal["sqlite", "postgresql"]
 Access = Literal["write", "read"]
 
 _DISK_FULL = {"53100"}  # PostgreSQL disk_full
-_LOST = ("08", "57P")  # PostgreSQL connection exception; operator intervention
+_READ_ONLY = "25006"  # PostgreSQL read_only_sql_transaction: a standby, after a fail-over
 _SQLITE_UNREACHABLE = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_AUTH,
 }
@@ -70,7 +71,13 @@ def create_engine(url: URL, access: Access) -> Engine:
     """
     if dialect_of(url) == "sqlite":
         return _sqlite_engine(url, access)
-    options: dict[str, Any] = {"pool_pre_ping": True, "connect_args": {"connect_timeout": CONNECT_TIMEOUT_S}}
+    # A machine that vanishes says nothing any more: without these the kernel would wait for it for a quarter of an hour.
+    silence = {
+        "keepalives_idle": SILENT_S // 2,
+        "keepalives_interval": SILENT_S // 10,
+        "tcp_user_timeout": SILENT_S * 1000,
+    }
+    options: dict[str, Any] = {"pool_pre_ping": True, "connect_args": {"connect_timeout": CONNECT_TIMEOUT_S, **silence}}
     if access == "read":
         options["execution_options"] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     return sa.create_engine(url, pool_size=1, max_overflow=0, hide_parameters=True, **options)
@@ -123,6 +130,12 @@ def translate(error: DBAPIError, url: URL) -> GputError | None:
             code="disk-full",
             remedy="Free space on the volume of the database; nothing was half written, and the request can be repeated.",
         )
+    if isinstance(error.orig, sqlite3.Error) and _sqlite_code(error.orig) == sqlite3.SQLITE_IOERR:
+        return Unavailable(
+            f"{place(url)} cannot be read or written: {_first_line(error)}",
+            code="disk-unusable",
+            remedy="Check the volume of the database: its health, and the room and quota left on it.",
+        )
     if isinstance(error.orig, sqlite3.Error) and _sqlite_code(error.orig) in _SQLITE_DAMAGED:
         return ConfigurationError(
             f"{place(url)} is damaged or is not a database: {_first_line(error)}",
@@ -138,6 +151,15 @@ def translate(error: DBAPIError, url: URL) -> GputError | None:
     return None
 
 
+def touch(connection: sa.Connection) -> None:
+    """Make this transaction's commit write something, and nothing that anybody reads."""
+    if connection.dialect.name == "sqlite":
+        version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA user_version = {int(version)}")
+    else:
+        connection.exec_driver_sql("SELECT pg_current_xact_id()")
+
+
 def _is_disk_full(error: DBAPIError) -> bool:
     origin = error.orig
     if isinstance(origin, sqlite3.Error):
@@ -149,10 +171,9 @@ def _is_unreachable(error: DBAPIError) -> bool:
     origin = error.orig
     if isinstance(origin, sqlite3.Error):
         return _sqlite_code(origin) in _SQLITE_UNREACHABLE
-    state = getattr(origin, "sqlstate", None)
-    if state is None:
-        return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
-    return str(state).startswith(_LOST)
+    # psycopg's OperationalError is what is not the statement's fault: connections, resources, shutdown, serialisation.
+    operational = isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
+    return operational or getattr(origin, "sqlstate", None) == _READ_ONLY
 
 
 def _sqlite_code(error: sqlite3.Error) -> int:

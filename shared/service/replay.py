@@ -20,6 +20,7 @@ from shared.service.clock import Clock
 from shared.service.logging import get_logger
 from shared.service.store import Store
 from shared.service.tables import REPLAY_NONCES
+from shared.service.trouble import Trouble
 
 _log = get_logger("replay")
 
@@ -62,6 +63,7 @@ class ReplayWindow:
         self._taken = 0
         self._purged_at = 0.0
         self._flush: asyncio.Task[None] | None = None
+        self._behind = Trouble(_log, "replay window not written yet")
         store.add_rider(self)
 
     async def open(self) -> None:
@@ -133,7 +135,9 @@ class ReplayWindow:
             await self.settled()
         except GputError as error:
             # Still due: the next write carries them or fails with them, so nothing a request does outlives its nonce.
-            _log.warning("replay window not written yet", exc_info=error)
+            self._behind.met(error)
+        else:
+            self._behind.over()
 
     def _note(self, fingerprint: str, nonce: bytes, expires: float) -> None:
         self._seen[(fingerprint, nonce)] = expires

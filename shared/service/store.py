@@ -22,7 +22,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 
 from shared.errors import Conflict, Unavailable
-from shared.service.engine import Dialect, create_engine, dialect_of, parse_url, translate
+from shared.service.engine import Dialect, create_engine, dialect_of, parse_url, touch, translate
 
 T = TypeVar("T")
 
@@ -75,6 +75,7 @@ class Store:
         self.dialect: Dialect = dialect_of(self._parsed)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._riders: list[Rider] = []
+        self._refused = False  # a commit failed, and none has been tried on purpose since
         self._writer: threading.Thread | None = None
         self._reader: ThreadPoolExecutor | None = None
         self._write_engine: Engine | None = None
@@ -139,8 +140,11 @@ class Store:
         return await asyncio.get_running_loop().run_in_executor(self._reader, self._run_read, act)
 
     async def check(self) -> None:
-        """For readiness. Raises: Unavailable."""
+        """For readiness: the database answers, and takes writes again if it refused one. Raises: Unavailable."""
         await self.read(_ping)
+        if self._refused:
+            await self.write(touch)
+            self._refused = False
 
     async def close(self) -> None:
         """Finishes the writes already queued, then closes both connections. A second call does nothing."""
@@ -206,6 +210,7 @@ class Store:
                     self.commits += 1
         except DBAPIError as error:
             failure = translate(error, self._parsed) or error
+            self._refused |= isinstance(failure, Unavailable)
             outcomes = [(None, failure) for _ in group]
         except Exception as error:  # the connection failed outside a statement: every caller must hear of it
             outcomes = [(None, error) for _ in group]

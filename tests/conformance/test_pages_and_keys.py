@@ -124,6 +124,8 @@ KEYED = {
 NEEDS_NO_KEY = {
     # One word per visit and epoch; the same word again is acknowledged again.
     "/v1/visits/{visit}/report", "/v1/visits/{visit}/refusal",
+    # One word per start of the orchestrator, which names what it answers.
+    "/v1/sessions/{session}/heads",
     # These ask, and change nothing.
     "/v1/datasets/{name}/inspect", "/v1/policy/check", "/cvms/{name}/quote", "/cvms/{name}/derived-key",
     # These carry counters of their own, under keys that no HTTP header could stand for.

@@ -44,6 +44,7 @@ async def test_the_approval_states_the_root_of_the_records(running: Running) -> 
     records = dataset_tree.split(np.load(path_of(running))["x"].tobytes(), RECORD_BYTES)
     assert (approval.records, approval.record_bytes) == (50, RECORD_BYTES)
     assert approval.dataset_root == dataset_tree.root(salt_of(running), records).hex()
+    assert (await running.get(f"/v1/requests/{SESSION}"))["dataset_root"] == approval.dataset_root
 
 
 async def test_the_salt_rests_nowhere_and_leaves_for_nobody(

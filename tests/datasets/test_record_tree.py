@@ -83,7 +83,11 @@ def test_every_field_of_every_record_counts(tmp_path: Path) -> None:
     with open_dataset(tmp_path / "x.npz", FLAT) as dataset:
         tree = RecordTree(dataset, SALT, tmp_path / "trees", "s")
         check(tree, [row.tobytes() for row in values], CursorRange(start=0, count=4, order="shuffled"))
-        assert RecordTree(dataset, b"\1" * 32, tmp_path / "others", "s").root != tree.root
+        other = RecordTree(
+            dataset, b"\1" * 32, tmp_path / "trees", "s"
+        )  # another salt is another tree, under the same stem too
+        assert other.root != tree.root
+        assert RecordTree(dataset, SALT, tmp_path / "trees", "s").root == tree.root
 
 
 def _counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_holder.datasets import Dataset, DatasetOptions, UnfitData, files, open_dataset
+from data_holder.datasets import Dataset, DatasetOptions, UnfitData, mappings, open_dataset
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import CursorRange
 from shared.protocol.record_order import order
@@ -137,9 +137,9 @@ def test_nanogpt_raw_tokens_and_a_header_read_as_tokens_when_told(tmp_path: Path
 
 @pytest.mark.parametrize("small", [0, 1 << 18])  # mapped, or read
 def test_more_files_than_are_kept(tmp_path: Path, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "SMALL_FILE", small)
-    monkeypatch.setattr(files, "SMALL_FILES_BYTES", 50)
-    monkeypatch.setattr(files, "MAX_MAPPINGS", 3)
+    monkeypatch.setattr(mappings, "SMALL_FILE", small)
+    monkeypatch.setattr(mappings, "SMALL_FILES_BYTES", 50)
+    monkeypatch.setattr(mappings, "MAX_MAPPINGS", 3)
     descriptors = len(os.listdir("/proc/self/fd"))
     stream = b""
     for i in range(200):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from typing import Any
 
@@ -92,6 +93,18 @@ def test_a_nearly_full_memory_still_finds_its_gaps() -> None:
     assert len({hbm.allocate(PAGE) for _ in range(16)}) == 16
     with pytest.raises(OutOfMemory):
         hbm.allocate(1)
+    hbm.close()
+
+
+def test_nobody_cuts_the_memory_short() -> None:
+    """Not who holds its descriptor, as compute does, and not who opens it by another way: a touch of a missing page ends a process."""
+    hbm = HBM(1 << 20, random.Random(8).randbytes)
+    for size in (0, PAGE, 1 << 21):
+        with pytest.raises(PermissionError):
+            os.truncate(f"/proc/self/fd/{hbm.fd}", size)
+        with pytest.raises(PermissionError):
+            os.ftruncate(hbm.fd, size)
+    assert os.fstat(hbm.fd).st_size == 1 << 20
     hbm.close()
 
 

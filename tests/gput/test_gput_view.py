@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
+from rich.console import Console
 
 from gput.local.report import page
-from gput.local.view import LANE, PlainView, Progress
+from gput.local.view import LANE, LiveView, PlainView, Progress, panel
 from gput.receipts import verify
 from shared.service.sse import Event
 from tests.gput.gput_samples import Saved
@@ -20,14 +23,14 @@ def fact(machine: str, fact: str, **data: Any) -> Event:
 
 
 def progress(visits: int = 6) -> Progress:
-    return Progress(("north", "city"), visits, started=0.0)
+    return Progress(("north", "city"), 3, visits, started=0.0)
 
 
 def test_the_gpu_is_at_the_holder_between_grant_and_report() -> None:
     p = progress()
     where = []
     for machine, word in [("visit", "granted"), ("visit", "offered"), ("visit", "reported"), ("visit", "fenced"),
-                          ("visit", "verified"), ("training", "loaded"), ("training", "closed")]:  # fmt: skip
+                          ("visit", "verified"), ("training", "trained"), ("training", "closed")]:  # fmt: skip
         p.fold(fact(machine, word), 1.0)
         where.append(p.at)
     assert where == ["north", "north", *["orchestrator"] * 5]
@@ -81,12 +84,89 @@ def test_plain_lines_come_once_per_closed_visit(capsys: pytest.CaptureFixture[st
         view.show(Event(2, "loss", {"holder": "north", "loss": 2.0}))
         view.show(fact("training", "closed", validation_after=1.5))
     told = capsys.readouterr()
-    assert told.err.split() == ["visit", "1/6", "round", "1", "north", "loss", "2.000", "held-out", "1.500"]
+    assert told.err.split() == ["visit", "1/6", "round", "1/3", "north", "loss", "2.000", "held-out", "1.500"]
     assert not told.out
 
 
+def long_running() -> Progress:
+    """A session of many visits, so that every figure on the panel is wide and every lane full."""
+    p = Progress(("north", "a-hospital-with-a-long-name"), 100, 300, started=0.0)
+    for number in range(LANE):
+        p.fold(fact("visit", "offered", holder="a-hospital-with-a-long-name", round=99), number * 30.0)
+        p.fold(Event(1, "loss", {"holder": "a-hospital-with-a-long-name", "loss": 12.3456}), 0.0)
+        p.fold(fact("training", "closed", validation_after=1.25, round=99), number * 30.0)
+    return p
+
+
+def lines_of(p: Progress, now: float, width: int, **options: bool) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(panel(p, now, width, **options))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [40, 60, 79, 80, 120, 300])
+def test_the_panel_never_wraps(width: int) -> None:
+    """A panel that changed its height would flicker and leave lines behind."""
+    heights = set()
+    for p, now in ((progress(), 0.4), (progress(), 4000.0), (long_running(), 35_000.0)):
+        shown = lines_of(p, now, width)
+        assert max(cell_len(line) for line in shown) <= width, shown
+        heights.add(len(shown) - len(p.lanes))
+    assert heights == {5}
+
+
+def test_the_panel_at_80_columns_says_everything() -> None:
+    head, where, *_, last = lines_of(long_running(), 1440.0, 80)
+    assert head == "EMULATED: not confidential  round 99/100  visit 49/300  24:00, ~2:06:00 left"
+    assert where.split() == ["GPU:", "orchestrator", "closed"]
+    assert last == "held-out loss 1.250"
+    assert lines_of(progress(), 0.4, 80)[0] == "EMULATED: not confidential  visit 1/6  0 s"
+
+
+def test_the_losses_stay_where_they_are_while_the_lanes_grow() -> None:
+    p, columns = progress(), set()
+    for _ in range(LANE + 5):
+        p.fold(fact("visit", "offered"), 0.0)
+        p.fold(Event(1, "loss", {"holder": "north", "loss": 2.5}), 0.0)
+        columns.add(next(line for line in lines_of(p, 1.0, 80) if line.startswith("north")).index("2.500"))
+    assert len(columns) == 1
+    p.fold(fact("training", "closed"), 0.0)
+    assert "█" * (LANE - 1) + "░" in "".join(lines_of(p, 1.0, 80)), "a full lane shows its end"
+
+
+def test_a_narrow_lane_shows_its_end() -> None:
+    p = progress()
+    for word in ("offered", *["reported"] * 40):
+        p.fold(fact("visit", word), 0.0)
+    assert "█" not in "\n".join(lines_of(p, 1.0, 40)[2:-2])
+
+
+def test_what_goes_on_before_the_first_visit_is_said() -> None:
+    p = progress()
+    for word, says in (("submitted", "approval"), ("agreed", "waiting for the GPU"), ("started", "attesting"),
+                       ("life_opened", "program and model"), ("placed", "channel")):  # fmt: skip
+        p.fold(Event(1, "session", {"fact": word}), 0.0)
+        assert says in lines_of(p, 1.0, 80)[1]
+    assert not any(p.lanes.values())
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_the_panel_that_stays_behind_promises_nothing(interrupted: bool) -> None:
+    p = long_running()
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    view = LiveView(p, lambda: 35_000.0, console)
+    view.__enter__()
+    view.show(Event(9, "session", {"fact": "completed"}))
+    view.__exit__(KeyboardInterrupt if interrupted else None, None, None)
+    assert isinstance(console.file, io.StringIO)
+    last = console.file.getvalue().rsplit("EMULATED", 1)[1]
+    assert "left" not in last
+    assert ("not watched any more" if interrupted else "completed") in last
+
+
 def test_the_final_page_of_a_recorded_session(saved: Saved, tmp_path: Path) -> None:
-    check = {"loss": 1.5, "sample": "def f():\n    pass", "torch": "2"}
+    check = {"loss": 1.5, "sample": "def f():\n    pass\x1b[2J" + "x" * 200, "torch": "2"}
     view = {**saved.view, "bytes": {"model_to_holders": 0, **saved.view["bytes"]}}
     found = {
         "view": view, "visits": saved.visits, "links": saved.links, "check": check, "receipts": verify(saved.folder),
@@ -94,6 +174,10 @@ def test_the_final_page_of_a_recorded_session(saved: Saved, tmp_path: Path) -> N
     holders = [holder["holder"] for holder in saved.view["holders"]]
     text = page(found, holders, tmp_path, 12.0)
     assert "EMULATED" in text
+    # On a terminal of 80 columns no line wraps, and nothing that the model wrote steers the terminal.
+    assert max(cell_len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
+    assert "\x1b" not in text
+    assert "  |     pass·[2Jxxx" in text
     assert f"{saved.view['visits_closed']} visits" in text
     assert f"{verify(saved.folder).receipts} receipts verified" in text
     counts = dict(re.findall(r"^  (holder.*?|  the same.*?)\s{2,}([\d,]+)$", text, re.MULTILINE))

@@ -3,102 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gput.client import AsyncClient
-from gput.local.installation import HolderSpec, Installation
 from tests.gpu.test_gpu_scrub import descendants, held_by
 from tests.gpu.test_gpu_scrub import windows as sparse_windows
+from tests.processes.stage import Stage, staged
 from tests.world.world_material import HOLDERS, Material, make_material
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
-ENDED = ("COMPLETED", "FAILED", "CANCELLED")
-Act = Callable[["Stage"], Awaitable[None]]
-
-
-class Stage:
-    """One installation with its client; `launch` and `vanish` play the launcher's life and death."""
-
-    def __init__(self, folder: Path, material: Material) -> None:
-        self.folder, self.material = material.copy(folder), material
-        self.installation = self._installation()
-        self.session = ""
-
-    def _installation(self) -> Installation:
-        specs = [
-            HolderSpec(
-                name,
-                {"ehr": self.folder / f"holder-{name}" / "ehr.npz"},
-                self.folder / f"holder-{name}" / "policy.toml",
-            )
-            for name in HOLDERS
-        ]
-        return Installation(self.folder, specs, checkpoint_interval_s=0.2)
-
-    async def launch(self) -> None:
-        """Start what does not run, over the same files."""
-        await self.installation.start()
-
-    def pids(self) -> dict[str, int]:
-        return {name: service.pid for name, service in self.installation.services.items() if service.pid is not None}
-
-    def kill(self, *names: str) -> None:
-        """SIGKILL; the agent's compute processes are left to notice by themselves."""
-        for name, pid in self.pids().items():
-            if not names or name in names:
-                os.kill(pid, signal.SIGKILL)
-
-    async def gone(self, *names: str) -> None:
-        for name, service in self.installation.services.items():
-            if not names or name in names:
-                await asyncio.wait_for(service.ended(), 10)
-
-    async def client(self) -> AsyncClient:
-        return AsyncClient(self.installation.services["orchestrator"].url, self.installation.owner_key)
-
-    async def submit(self) -> None:
-        async with await self.client() as owner:
-            for name in HOLDERS:
-                await owner.enrol(name, self.material.keys[name].public)
-            await owner.upload_program(self.material.archive)
-            await owner.upload_weights(self.material.weights)
-            await owner.upload_validation(self.material.validation)
-            self.session = (await owner.submit(self.material.manifest(rounds=4)))["id"]
-
-    async def until(self, condition: Callable[[Any], bool], seconds: float = 60.0) -> Any:
-        deadline = time.monotonic() + seconds
-        async with await self.client() as owner:
-            while True:
-                view = await owner.session(self.session)
-                if condition(view):
-                    return view
-                assert time.monotonic() < deadline, view
-                assert view["phase"] not in ENDED, view
-                await asyncio.sleep(0.02)
-
-    async def end(self) -> Any:
-        view = await self.until(lambda view: view["phase"] in ENDED)
-        assert view["phase"] == "COMPLETED", view["failure"]
-        return view
-
-
-@asynccontextmanager
-async def _stage(folder: Path, material: Material) -> AsyncIterator[Stage]:
-    stage = Stage(folder, material)
-    try:
-        await stage.launch()
-        yield stage
-    finally:
-        await stage.installation.stop()
+Act = Callable[[Stage], Awaitable[None]]
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +38,7 @@ def undisturbed(material: Material, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 async def _undisturbed(folder: Path, material: Material) -> Undisturbed:
-    async with _stage(folder, material) as stage:
+    async with staged(folder, material) as stage:
         await stage.submit()
         view = await stage.end()
         pids = stage.pids()
@@ -178,7 +95,7 @@ async def _everything_dies(stage: Stage) -> None:
             break
         await asyncio.sleep(0.02)
     assert not [pid for pid in below if _runs(pid)], "compute processes die with their agent"
-    stage.installation = stage._installation()  # the launcher is new as well
+    stage.renew()  # the launcher is new as well
     await stage.launch()
 
 
@@ -189,7 +106,7 @@ async def _everything_dies(stage: Stage) -> None:
 async def test_killed_in_mid_session(
     act: Act, visits: int, tmp_path: Path, material: Material, undisturbed: str
 ) -> None:
-    async with _stage(tmp_path / "stage", material) as stage:
+    async with staged(tmp_path / "stage", material) as stage:
         await stage.submit()
         await stage.until(lambda view: view["visits_closed"] >= visits)
         await act(stage)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.claims.visit import CursorRange
+from shared.crypto.schedule import dataset_salt
 from shared.errors import VerificationFailed
 from shared.protocol.membership import check_membership, dataset_root, leaf_hashes, root_of
 
@@ -25,6 +26,14 @@ PROOF_WRAPPING = (
     "b150ff02a595eaac6aa239c215b77bfb76c5543f29c49648e469b998a6e9eab0"
 )
 """For records 9, 10, 0, 1: leaf 8, pair 1 (leaves 2 and 3), and the four leaves from 4 on."""
+
+
+def test_a_salt_is_derived_from_the_cvms_key_holder_session_and_dataset() -> None:
+    session = "s_0123456789abcdef"
+    expected = "06333e69a7082cae0ee3eeba2867e23912dc889ae6c18b564964777db4148c2f"
+    assert dataset_salt(bytes(range(32)), "north", session, "ehr").hex() == expected
+    others = [("south", session, "ehr"), ("north", session[:-1] + "0", "ehr"), ("north", session, "ehr2")]
+    assert len({expected, *(dataset_salt(bytes(range(32)), *of).hex() for of in others)}) == 4
 
 
 def test_leaves_and_root() -> None:

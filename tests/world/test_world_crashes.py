@@ -8,9 +8,10 @@ import pytest
 
 from tests.world.world import NewWorld, World
 from tests.world.world_faults import Point, Trap, crash
-from tests.world.world_material import Material, disguises, leaks
+from tests.world.world_material import Material
 from tests.world.world_recorder import recording
 from tests.world.world_recording import Recording
+from tests.world.world_search import disguises, leaks
 
 ORCH, A, P = "orchestrator", "agent", "platform"
 CITY = "holder-city"

@@ -39,12 +39,9 @@ def _tamper(world: World, unit: GpuUnit, kind: RegionKind) -> list[int]:
     return done
 
 
-@pytest.mark.parametrize("kind", [RegionKind.MODEL, RegionKind.OPTIMISER])
-async def test_a_model_changed_while_away_is_rolled_back(
-    kind: RegionKind, world: World, unit: GpuUnit, recorded: Recording
-) -> None:
-    """L8: quarantined, restored from the committed copy, repeated; the end is the undisturbed one."""
-    done = _tamper(world, unit, kind)
+async def test_a_model_changed_while_away_is_rolled_back(world: World, unit: GpuUnit, recorded: Recording) -> None:
+    """L8: quarantined, restored from the committed copy, repeated, all of it in the log. (Other regions: tests/laws.)"""
+    done = _tamper(world, unit, RegionKind.MODEL)
     session = await world.submit()
     view = await world.completed(session)
     assert done
@@ -63,15 +60,6 @@ async def test_a_broken_committed_copy_fails_the_session(world: World, unit: Gpu
     assert view["phase"] == "FAILED", done
     assert view["model"] is None
     assert view["failure"]["code"] == "committed-copy-changed"
-
-
-async def test_code_changed_while_away_is_measured_away(world: World, unit: GpuUnit, recorded: Recording) -> None:
-    """Step 8 uploads the program again before it measures, so changed code never runs."""
-    done = _tamper(world, unit, RegionKind.CODE)
-    session = await world.submit()
-    view = await world.completed(session)
-    assert done
-    assert view["model"]["digest"] == recorded.view["model"]["digest"]
 
 
 async def test_a_record_out_of_range_is_refused_in_the_gpu(

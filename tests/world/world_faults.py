@@ -19,7 +19,10 @@ Moment = Literal["before", "after"]
 
 @dataclass(frozen=True)
 class Point:
-    """The `count`-th call from `client` to `server` with `part` in its path (and this GPU command in its batch), before or after."""
+    """The `count`-th call from `client` to `server` with `part` in its path (and this GPU command in its batch), before or after.
+
+    `client` is a name or the beginning of one: "holder" is every holder.
+    """
 
     client: str
     server: str
@@ -27,6 +30,15 @@ class Point:
     moment: Moment
     count: int = 1
     command: str = ""
+
+    def matches(self, call: Call, recorder: Recorder | None) -> bool:
+        """Whether it is such a call, whichever in number. Commands are only known to a recorder: the wire shows ciphertext."""
+        if not call.client.startswith(self.client) or call.server != self.server or self.part not in call.path:
+            return False
+        if self.command:
+            assert recorder is not None, f"{self} names a command, which only a recorder can see"
+            return any(type(command).__name__ == self.command for command in recorder.latest_batch)
+        return True
 
     def __str__(self) -> str:
         what = self.command or self.part.strip("/").split("/")[-1]
@@ -58,16 +70,8 @@ class Trap:
             await asyncio.sleep(0.01)
         raise AssertionError(f"the point {self._point} was never reached")
 
-    def _matches(self, call: Call) -> bool:
-        point = self._point
-        if call.link != (point.client, point.server) or point.part not in call.path:
-            return False
-        if point.command and self._recorder is not None:
-            return any(type(command).__name__ == point.command for command in self._recorder.batches[-1])
-        return True
-
     async def _hook(self, call: Call, deliver: Deliver) -> httpx2.Response:
-        if self.sprung or not self._matches(call):
+        if self.sprung or not self._point.matches(call, self._recorder):
             return await deliver(call)
         self._seen += 1
         if self._seen < self._point.count:

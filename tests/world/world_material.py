@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,7 +22,6 @@ HOLDERS = ("city", "harbour", "north")
 FEATURES, CLASSES, BATCH, STEPS, ROUNDS = 16, 4, 8, 3, 2
 RECORD_BYTES = FEATURES * 4 + 8
 RECORDS = 40
-WINDOW = 8
 EMULATED = EvidencePolicy(roots=("EMULATED",))
 POLICY = """dataset = "ehr"
 [programs]
@@ -118,28 +116,3 @@ def make_material(folder: Path) -> Material:
 def _known_groups(policy: str) -> str:
     # The digest decides; the line of operator groups would have to follow the allow-list.
     return "\n".join(line for line in policy.splitlines() if not line.startswith("operators"))
-
-
-# ---------------------------------------------------------------------- searching for secrets
-
-
-def windows(secret: bytes) -> Iterator[bytes]:
-    """Every 8-byte window of a secret, raw."""
-    for at in range(len(secret) - WINDOW + 1):
-        yield secret[at : at + WINDOW]
-
-
-def disguises(secret: bytes) -> set[bytes]:
-    """A secret's windows as they would look raw, in hex, and in base64 at each alignment."""
-    found = set(windows(secret))
-    found |= {window.hex().encode() for window in windows(secret)}
-    for shift in range(3):
-        text = base64.b64encode(secret[shift:])
-        found |= {text[at : at + 12] for at in range(0, len(text) - 16, 4)}
-    return found
-
-
-def leaks(haystacks: Iterable[bytes], needles: Iterable[bytes]) -> list[bytes]:
-    """Needles that occur in any haystack."""
-    whole = b"\xff\x00\xff".join(haystacks)
-    return [needle for needle in needles if needle in whole]

@@ -1,4 +1,4 @@
-"""One undisturbed session, recorded whole, that many tests read: views, files, wire, ciphers, commands. Knows no test."""
+"""One undisturbed session, recorded whole, that many tests read: views, receipts, log, model, wire. Knows no test."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx2
-
 from gpu_agent.api import GpuUnit
 from gput.receipts import Verified, save, verify
-from shared.wire.gpu import CloseVisit
 from tests.world.world import World
 from tests.world.world_material import Material
-from tests.world.world_recorder import Recorder, recording
-from tests.world.world_wire import Call, Deliver, Wire
+from tests.world.world_wire import Wire
 
 
 @dataclass
 class Recording:
-    """What was seen. `hbm` is all memory that was allocated after each closed visit but the model's own regions."""
+    """What was seen."""
 
     session: str
     view: dict[str, Any]
@@ -37,28 +33,22 @@ class Recording:
     holder_receipts: dict[str, list[Any]]
     model: bytes
     wire: Wire
-    recorder: Recorder
-    files: list[bytes]
-    logs: bytes
-    hbm: list[list[bytes]]
     folder: Path
 
 
 def record_session(folder: Path, material: Material, unit: GpuUnit) -> Recording:
     """Run the usual session once."""
     words = io.StringIO()
-    with recording() as recorder, redirect_stdout(words), redirect_stderr(words):
+    with redirect_stdout(words), redirect_stderr(words):
         try:
-            return asyncio.run(_record(folder, material, unit, recorder, words))
+            return asyncio.run(_record(folder, material, unit))
         except BaseException as error:
             error.add_note("the services' last words:\n" + words.getvalue()[-8000:])
             raise
 
 
-async def _record(folder: Path, material: Material, unit: GpuUnit, recorder: Recorder, words: io.StringIO) -> Recording:
+async def _record(folder: Path, material: Material, unit: GpuUnit) -> Recording:
     async with World(folder, material, unit) as world:
-        memory: list[list[bytes]] = []
-        _search_after_close(world, unit, recorder, memory)
         session = await world.submit()
         heads = []
         for closed in (2, 4):
@@ -74,18 +64,15 @@ async def _record(folder: Path, material: Material, unit: GpuUnit, recorder: Rec
         ]
         await save(world.owner, session, folder / "receipts", folder / "trust")
         await world.owner.model(session, folder / "model.safetensors")
-        found = Recording(
+        return Recording(
             session=session, view=view, visits=await world.visits(session),
             losses={"owner": await world.owner.items(f"sessions/{session}/losses")},
             links={name: await world.operator(name).get("links") for name in world.holders},
             heads=heads, consistency=proofs, receipts=verify(folder / "receipts"),
             approvals=await world.owner.items(f"sessions/{session}/approvals"),
             holder_receipts={name: await _receipts(world, name, session) for name in world.holders},
-            model=(folder / "model.safetensors").read_bytes(), wire=world.wire, recorder=recorder,
-            files=world.files(), logs=b"", hbm=memory, folder=folder,
+            model=(folder / "model.safetensors").read_bytes(), wire=world.wire, folder=folder,
         )  # fmt: skip
-    found.logs = words.getvalue().encode()
-    return found
 
 
 async def _receipts(world: World, holder: str, session: str) -> list[Any]:
@@ -96,17 +83,3 @@ async def _receipts(world: World, holder: str, session: str) -> list[Any]:
             break
         await asyncio.sleep(0.02)
     return items
-
-
-def _search_after_close(world: World, unit: GpuUnit, recorder: Recorder, memory: list[list[bytes]]) -> None:
-    """Copy all allocated memory each time the orchestrator has had a region scrubbed and a visit closed."""
-    hbm = unit.device._hbm
-
-    async def look(call: Call, deliver: Deliver) -> httpx2.Response:
-        answer = await deliver(call)
-        commands = recorder.batches[-1] if call.path.endswith("/commands") else []
-        if any(isinstance(command, CloseVisit) for command in commands):
-            memory.append([bytes(hbm.view(address, length)) for address, length in hbm.allocated()])
-        return answer
-
-    world.wire.hooks.append(look)

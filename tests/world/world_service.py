@@ -21,9 +21,10 @@ INCARNATION: contextvars.ContextVar[Incarnation | None] = contextvars.ContextVar
 
 
 class Incarnation:
-    """One life of a service: its tasks, found by the context they inherit, and whether it was killed."""
+    """One life of a service: its name, its tasks, found by the context they inherit, and whether it was killed."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self.name = name
         self.dead = False
         self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
@@ -55,7 +56,7 @@ class Service:
         self.name = name
         self._build = build
         self.app: FastAPI | None = None
-        self.incarnation = Incarnation()
+        self.incarnation = Incarnation(name)
         self._context = contextvars.copy_context()
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
@@ -69,7 +70,7 @@ class Service:
         """Build the application and enter its lifespan; raises what start-up raised."""
         loop = asyncio.get_running_loop()
         loop.set_task_factory(task_factory)
-        self.incarnation, self._stop = Incarnation(), asyncio.Event()
+        self.incarnation, self._stop = Incarnation(self.name), asyncio.Event()
         self._context = contextvars.copy_context()
         self._context.run(INCARNATION.set, self.incarnation)
         started = loop.create_future()

@@ -43,6 +43,7 @@ class Exchange:
     call: Call
     status: int = 0
     answer: bytes = b""
+    answer_headers: tuple[tuple[str, str], ...] = ()
 
 
 Deliver = Callable[[Call], Awaitable[httpx2.Response]]
@@ -84,6 +85,7 @@ class Wire:
         self.transcript.append(exchange)
         response = await self.services[call.server].handle(call)
         exchange.status, exchange.answer = response.status_code, response.content
+        exchange.answer_headers = tuple(response.headers.items())
         return response
 
     def bodies(self, *parties: str) -> list[bytes]:

@@ -1,0 +1,87 @@
+"""Monitors of laws L7 and L8: what is left in GPU memory after a scrub, and that only the committed model is ever trained on."""
+
+from __future__ import annotations
+
+from shared.wire import gpu
+from tests.laws.case import Case, Checks
+from tests.laws.memory import KEPT, MODEL, Image, Place, changed, content
+from tests.laws.witness import LifeBegan, Ran, Tampered, Wiped
+
+
+def law_7_a_scrub_leaves_the_model_and_nothing_else(case: Case) -> Checks:
+    """After each scrub all of HBM, allocated or not, is as it was when the GPU was set up, but for model, optimiser state and their
+    committed copy, and in those there is no window of anybody's record. A new life finds nothing but these and what setup placed; a
+    wipe leaves nothing at all."""
+    check, setup, tampered = Checks(), None, set[int]()
+    for event in case.timeline:
+        match event:
+            case Wiped(after):
+                check(not after, f"after a wipe {len(after)} pages of GPU memory are not zero")
+                setup, tampered = None, set()
+            case Tampered(page):
+                tampered.add(page)
+            case Ran(command=gpu.SetReady(), refused=None) if setup is None:
+                setup = event.after
+            case Ran(command=gpu.Scrub(), refused=None) if setup is not None:
+                other = changed(setup, event.after) - _kept(event.places) - tampered
+                _clean(case, check, "a scrub", event, other)
+            case LifeBegan(after=after) if setup is not None:
+                other = (changed(setup, after) & after.keys()) - _kept(event.places) - tampered
+                _clean(case, check, "a new life", event, other)
+    return check
+
+
+def _kept(places: tuple[Place, ...]) -> set[int]:
+    return {page for place in places if place.kind in KEPT for page in place.pages()}
+
+
+def _clean(case: Case, check: Checks, what: str, event: Ran | LifeBegan, other: set[int]) -> None:
+    kinds = sorted({next((p.kind.value for p in event.places if page in p.pages()), "no region") for page in other})
+    check(not other, f"after {what} {len(other)} pages differ from the post-setup image, in {kinds}")
+    for holder, needles in case.records.items():
+        left = needles.inside.find(b"".join(event.after.values()))
+        check(not left, f"after {what} {len(left)} windows of {holder}'s records are in GPU memory")
+
+
+def law_8_only_the_committed_model_goes_on(case: Case) -> Checks:
+    """What lies in model and optimiser when training begins is byte for byte what was last committed; a roll-back restores exactly that;
+    only trained state is committed; and a visit after which read-back finds anything else is never closed."""
+    check, broken = Checks(), list[str]()
+    committed: bytes | None = None
+    visit = trained = digest = ""
+    for event in case.timeline:
+        match event:
+            case Wiped():
+                committed, visit, trained = None, "", ""
+            case Ran(command=gpu.InstallGrant(grant=grant), refused=None):
+                visit = grant.visit
+            case Ran(command=gpu.InitModel() | gpu.Restore(last=True), refused=None):
+                committed, digest = _model(event, event.after), event.answer.model
+            case Ran(command=gpu.Measure(), refused=None) if visit and _model(event, event.before) != committed:
+                broken.append(visit)
+            case Ran(command=gpu.Train(), refused=None):
+                check(
+                    _model(event, event.before) == committed,
+                    f"visit {visit} trains another model than the committed one",
+                )
+                trained = event.command.work
+            case Ran(command=gpu.Commit(work=work), refused=None):
+                check(work == trained, f"the model was committed as {work}, which is not what was trained")
+                committed, digest = _model(event, event.after), event.answer.model
+            case Ran(command=gpu.RollBack(), refused=None):
+                check(_model(event, event.after) == committed, f"visit {visit} was rolled back to another model")
+                trained = ""
+    for visit in broken:
+        outcome = next((v["outcome"] for v in case.visits if v["id"] == visit), None)
+        check(
+            outcome not in ("closed", "rejected"),
+            f"visit {visit} found another model after its fence and was {outcome}",
+        )
+    model = case.view.get("model")
+    if model is not None:
+        check(model["digest"] == digest, "the released model is not the last committed one")
+    return check
+
+
+def _model(event: Ran, pages: Image) -> bytes:
+    return content(pages, [place for place in event.places if place.kind in MODEL])
