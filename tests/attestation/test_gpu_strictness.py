@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_agent.platform import device_pki as pki
-from shared.attestation.gpu_chain import DeviceIdentity, certified_firmware, identity_of, parse_chain, public_key
+from shared.attestation.gpu_chain import (
+    DICE_FWID,
+    DICE_TCB_INFO,
+    DeviceIdentity,
+    certified_firmware,
+    identity_of,
+    parse_chain,
+    public_key,
+)
 from shared.attestation.gpu_report import parse_report
 from shared.attestation.gpu_trust import GpuRoots
 from shared.attestation.gpu_verifier import verify_statement_key
@@ -132,6 +140,9 @@ def leaf_with(extension: x509.ExtensionType, *, critical: bool) -> Callable[[pki
     return make
 
 
+UNREADABLE = x509.UnrecognizedExtension(
+    x509.ObjectIdentifier("2.5.29.17"), b"\x30\x02\xa3\x00"
+)  # SAN with an x400Address
 UNKNOWN = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00")
 NAMES = x509.NameConstraints([x509.DNSName("elsewhere.invalid")], None)
 
@@ -144,6 +155,79 @@ def test_a_critical_extension_that_nobody_judges(extension: x509.ExtensionType) 
     assert caught.value.code == "gpu-chain-broken"
     tolerated = Factory(leaf_with(extension, critical=False))
     assert walk(tolerated.pem(), tolerated.roots).product == "GH100"
+
+
+def test_an_extension_that_cannot_be_read() -> None:
+    def make(identity: pki.Issued, fwid: bytes) -> pki.Issued:
+        plain = pki.make_leaf(identity, fwid)
+        old = plain.certificate
+        kept = [known for known in old.extensions if not isinstance(known.value, x509.SubjectAlternativeName)]
+        builder = x509.CertificateBuilder(
+            old.issuer, old.subject, public_key(old), old.serial_number, pki._NOT_BEFORE, pki._NO_END, kept
+        ).add_extension(UNREADABLE, critical=False)
+        return pki.Issued(builder.sign(identity.key, hashes.SHA384()), plain.key)
+
+    with pytest.raises(VerificationFailed) as caught:
+        parse_chain(Factory(make).pem())
+    assert caught.value.code == "gpu-chain-malformed"
+
+
+# ------------------------------------------------------------------ firmware ids of Blackwell
+
+
+def tlv(tag: int, content: bytes) -> bytes:
+    return bytes([tag]) + (bytes([len(content)]) if len(content) < 0x80 else bytes([0x81, len(content)])) + content
+
+
+SHA384_FWID = tlv(0x30, tlv(0x06, bytes.fromhex("608648016503040202")) + tlv(0x04, FWID))
+SHA256_FWID = tlv(0x30, tlv(0x06, bytes.fromhex("608648016503040201")) + tlv(0x04, FWID))
+VENDOR, MODEL = tlv(0x80, b"NVIDIA"), tlv(0x81, b"GB100 A01 GSP")
+
+
+def tcb_leaf(der: bytes) -> Callable[[pki.Issued, bytes], pki.Issued]:
+    """A maker of leaves that certify their firmware as Blackwell's do."""
+
+    def make(identity: pki.Issued, fwid: bytes) -> pki.Issued:
+        plain = pki.make_leaf(identity, fwid)
+        old = plain.certificate
+        kept = [known for known in old.extensions if known.oid != DICE_FWID]
+        builder = x509.CertificateBuilder(
+            old.issuer, old.subject, public_key(old), old.serial_number, pki._NOT_BEFORE, pki._NO_END, kept
+        ).add_extension(x509.UnrecognizedExtension(DICE_TCB_INFO, der), critical=False)
+        return pki.Issued(builder.sign(identity.key, hashes.SHA384()), plain.key)
+
+    return make
+
+
+@pytest.mark.parametrize("fwids", [SHA384_FWID, SHA384_FWID * 2])
+def test_a_firmware_id_in_a_tcb_info(fwids: bytes) -> None:
+    der = tlv(0x30, VENDOR + MODEL + tlv(0xA6, fwids))
+    assert certified_firmware(parse_chain(Factory(tcb_leaf(der)).pem())) == FWID
+
+
+@pytest.mark.parametrize(
+    "der",
+    [
+        b"",
+        tlv(0x30, b""),
+        tlv(0x31, VENDOR + tlv(0xA6, SHA384_FWID)),
+        tlv(0x30, VENDOR + tlv(0xA6, SHA384_FWID)) + b"\0",
+        tlv(0x30, VENDOR + tlv(0xA6, SHA384_FWID))[:-1],
+        tlv(0x30, tlv(0x80, b"OTHERS") + tlv(0xA6, SHA384_FWID)),
+        tlv(0x30, VENDOR + VENDOR + tlv(0xA6, SHA384_FWID)),
+        tlv(0x30, VENDOR + MODEL),
+        tlv(0x30, VENDOR + tlv(0xA6, b"")),
+        tlv(0x30, VENDOR + tlv(0xA6, SHA256_FWID)),
+        tlv(0x30, VENDOR + tlv(0xA6, SHA384_FWID + SHA256_FWID)),
+        tlv(0x30, VENDOR + tlv(0xA6, SHA384_FWID[:-1])),
+        b"\x30\x80" + VENDOR + tlv(0xA6, SHA384_FWID) + b"\0\0",
+        b"\x30\x84\xff\xff\xff\xff",
+    ],
+)
+def test_a_tcb_info_of_another_form(der: bytes) -> None:
+    with pytest.raises(VerificationFailed) as caught:
+        certified_firmware(parse_chain(Factory(tcb_leaf(der)).pem()))
+    assert caught.value.code == "gpu-device-id"
 
 
 @pytest.mark.parametrize(("limit", "good"), [(0, False), (1, True), (None, True)])

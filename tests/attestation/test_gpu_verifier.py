@@ -10,9 +10,12 @@ import pytest
 from cryptography import x509
 
 from gpu_agent.platform import device_pki as pki
+from shared.attestation.gpu_chain import parse_chain
 from shared.attestation.gpu_examination import KINDS
 from shared.attestation.gpu_policy import GpuTrust
+from shared.attestation.gpu_rim import parse_rim
 from shared.attestation.gpu_verifier import GpuPolicy, GpuRoots, VerifiedGpu
+from shared.attestation.p384_chain import check_links
 from shared.attestation.results import CheckStatus
 from shared.crypto import ecc
 from shared.errors import BadRequest, ConfigurationError, VerificationFailed
@@ -93,6 +96,22 @@ def test_everything_that_can_be_judged_is(world: GpuWorld) -> None:
     assert unread.refused(EMULATED.tolerated()) == unread.find("layout")
     neither = world.examine(report=b"", chain="").examination
     assert [c.name for c in neither if c.status is CheckStatus.PASS] == []
+
+
+def test_what_is_remembered_is_judged_in_time_anew(world: GpuWorld) -> None:
+    """A visit does not pay for chains and manifests that were verified before; their validity, and their bytes, count each time."""
+    trust = world.trust
+    world.verify(trust=trust)
+    before = [remembered.cache_info().misses for remembered in (check_links, parse_chain, parse_rim)]
+    world.verify(trust=trust)
+    assert refusal(world, trust=trust, at=1_000_000_000.0) == "gpu-chain-expired"
+    assert [remembered.cache_info().misses for remembered in (check_links, parse_chain, parse_rim)] == before
+    path = world.rims["driver"]
+    genuine = path.read_bytes()
+    path.write_bytes(genuine.replace(b'active="False"', b'active="True"', 1))
+    assert refusal(world, trust=trust) == "gpu-rim-signature"
+    path.write_bytes(genuine)
+    world.verify(trust=trust)
 
 
 @pytest.mark.parametrize("at", [45 + 55 + 10, 3570, 3600, 3990, -1, -96])
