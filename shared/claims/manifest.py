@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from shared.canonical import json_bytes, json_value, sha256
 from shared.claims import Claim
 from shared.claims.program import HexSha256, HexSha384
+from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import TrainingOptions
 
 PartyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
@@ -23,6 +24,7 @@ class EvidencePolicy(Claim):
     roots: tuple[Literal["EMULATED", "NVIDIA", "INTEL", "AMD"], ...] = Field(min_length=1)
     measurements: tuple[HexSha384, ...] = ()
     max_age_s: int = Field(default=86_400, ge=60, le=30 * 86_400)
+    tdx: TdxPolicy = Field(default=TdxPolicy(), description="what counts as a sound TDX platform")
 
 
 class RosterEntry(Claim):

@@ -19,11 +19,17 @@ Nonce = HexSha256  # 32 random bytes, hex
 
 
 class Evidence(Claim):
-    """CPU TEE evidence: `quote` covers `report_data` = SHA-512(label 00 ‖ runtime_data bytes); `kind` chooses the verifier."""
+    """CPU TEE evidence: `quote` covers `report_data` = SHA-512(label 00 ‖ runtime_data bytes); `kind` chooses the verifier.
+
+    What its maker signed may come along in `endorsements` (for TDX a collateral document), what the guest measured in `event_log` (our own
+    events) and `boot_log` (the firmware's, as in the ACPI table CCEL). None of them is believed by itself.
+    """
 
     kind: Literal["tdx-quote"] = "tdx-quote"
     quote: Base64
     endorsements: Base64 = ""
+    event_log: Base64 = ""
+    boot_log: Base64 = ""
 
 
 class GpuEvidence(Claim):
