@@ -23,15 +23,16 @@ from shared.attestation.channel import (
     report_data,
     sign_one_time_key,
 )
-from shared.canonical import sha256
+from shared.attestation.session_events import SESSION_EVENT, session_event
+from shared.canonical import json_value, sha256
 from shared.claims.manifest import Manifest
 from shared.crypto.hpke import OneTimeKey
 from shared.crypto.signing import PartyKey
 from shared.errors import ProtocolViolation, Refused
 from shared.service.clock import Clock, Entropy
-from shared.service.evidence import EvidenceProvider
+from shared.service.guest import Guest
 from shared.service.logging import get_logger
-from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, Signed
+from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, RuntimeData, Signed
 
 MAX_UNUSED_KEYS = 4
 _log = get_logger("data_holder.channel")
@@ -92,11 +93,11 @@ class Channels:
     """The open channel of each session."""
 
     def __init__(
-        self, *, name: str, key: PartyKey, link: OrchestratorLink, ledger: Ledger, evidence: EvidenceProvider,
+        self, *, name: str, key: PartyKey, link: OrchestratorLink, ledger: Ledger, guest: Guest,
         verifier: Verifier, clock: Clock, entropy: Entropy,
     ) -> None:  # fmt: skip
         self._name, self._key, self._link, self._ledger = name, key, link, ledger
-        self._evidence, self._verifier, self._clock, self._entropy = evidence, verifier, clock, entropy
+        self._guest, self._verifier, self._clock, self._entropy = guest, verifier, clock, entropy
         self._open: dict[str, OpenChannel] = {}
 
     def get(self, session: str) -> OpenChannel:
@@ -139,9 +140,10 @@ class Channels:
             orchestrator, nonce=self._entropy(32).hex(), signing_key=channel.signing.public,
             enrolled_key=self._key.public, not_after=not_after,
         )  # fmt: skip
+        await self._guest.record(SESSION_EVENT, session_event(RuntimeData.model_validate(json_value(runtime))))
         proof = ChannelProof(
             runtime_data=base64.b64encode(runtime).decode(),
-            evidence=await self._evidence.quote(report_data("holder", runtime)),
+            evidence=await self._guest.quote(report_data("holder", runtime), about=session),
             one_time_key=channel.new_key(),
         )
         # The facts first: a receipt of a visit over this channel must find them after any restart.

@@ -21,7 +21,7 @@ from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
 from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
 from shared.service.changes import Stopping
-from shared.service.evidence import EvidenceProvider
+from shared.service.guest import Guest
 from shared.service.logging import get_logger
 from shared.wire.visit import Inbox, InboxItem
 
@@ -37,10 +37,10 @@ class Runner:
 
     def __init__(
         self, *, ledger: Ledger, approvals: Approvals, channels: Channels, visits: Visits, receipts: ReceiptBook,
-        link: OrchestratorLink, evidence: EvidenceProvider, wait_s: int, stopping: Stopping,
+        link: OrchestratorLink, guest: Guest, wait_s: int, stopping: Stopping,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._channels, self._visits = ledger, approvals, channels, visits
-        self._receipts, self._link, self._evidence, self._wait_s = receipts, link, evidence, wait_s
+        self._receipts, self._link, self._guest, self._wait_s = receipts, link, guest, wait_s
         self._stopping = stopping
         self.connected = False
         self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
@@ -69,7 +69,7 @@ class Runner:
         pause = FIRST_PAUSE_S
         while not self._stopping.is_set:
             try:
-                await self._ledger.open(await self._evidence.derived_key(JOURNAL_LABEL))
+                await self._ledger.open(await self._guest.derived_key(JOURNAL_LABEL))
                 return True
             except Unavailable as error:
                 _log.warning("waiting for the quoting enclave", code=error.code, detail=error.detail)

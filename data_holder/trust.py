@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared.attestation.channel import OrchestratorExpectation, VerifiedOrchestrator, verify_orchestrator
+from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_verifier import CpuPolicy, CpuReference, CpuRoots, CpuTrust
 from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_gpu_evidence, verify_statement_key
 from shared.attestation.one_time_keys import decoded
@@ -31,13 +32,14 @@ class AttestedGpu:
 
 @dataclass(frozen=True)
 class TrustAnchors:
-    """Roots and reference values as configured; read once at start."""
+    """Roots, reference values and collateral as configured; read once at start."""
 
     cpu_roots: CpuRoots
     cpu_reference: CpuReference
     gpu_roots: GpuRoots
     gpu_reference: GpuReference
     allow_emulated: bool
+    collateral: CollateralStore
 
     def verify_orchestrator(
         self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
@@ -47,7 +49,7 @@ class TrustAnchors:
         return verify_orchestrator(
             offer,
             expected=expected,
-            cpu=CpuTrust(self.cpu_roots, self.cpu_reference, policy),
+            cpu=CpuTrust(self.cpu_roots, self.cpu_reference, policy, self.collateral),
             gpu=self._gpu_check(manifest, at),
             max_lifetime_s=manifest.orchestrator_evidence.max_age_s,
             at=at,
@@ -81,7 +83,8 @@ def load_anchors(trust_dir: Path | None, *, allow_emulated: bool) -> TrustAnchor
                 f"{trust_dir / name} is missing", remedy="Copy it from the installation's trust folder"
             )
     reference = trust_dir / "reference.json"
+    cpu_roots = CpuRoots.load(trust_dir / "cpu-roots.pem")
     return TrustAnchors(
-        CpuRoots.load(trust_dir / "cpu-roots.pem"), CpuReference.load(reference),
-        GpuRoots.load(trust_dir / "gpu-roots.pem"), GpuReference.load(reference), allow_emulated,
+        cpu_roots, CpuReference.load(reference), GpuRoots.load(trust_dir / "gpu-roots.pem"), GpuReference.load(reference),
+        allow_emulated, CollateralStore.load(trust_dir / "collateral", cpu_roots.certificates),
     )  # fmt: skip

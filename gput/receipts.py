@@ -17,10 +17,12 @@ from pydantic import ValidationError
 
 from gput.client import AsyncClient
 from shared.attestation.channel import gpu_evidence_digest, report_data
-from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots
+from shared.attestation.collateral_store import CollateralStore
+from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots, CpuTrust
 from shared.attestation.cpu_verifier import verify_cpu_evidence
 from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_gpu_evidence, verify_statement_key
 from shared.attestation.nonces import gpu_nonce
+from shared.attestation.session_events import check_session_event
 from shared.canonical import cbor_value, json_value, sha256
 from shared.claims.manifest import EvidencePolicy
 from shared.claims.receipt import DeviceStatement, Receipt
@@ -35,6 +37,7 @@ MAX_BUNDLE_BYTES = 1 << 30  # about 9 KB per visit: a session of 100 000 visits
 PARTS = {"session": str, "head": dict, "leaves": list, "keys": list, "manifest": dict}
 COSE_SIGN1_TAG = b"\xd2"
 TRUST = ("gpu-roots.pem", "cpu-roots.pem", "reference.json")
+COLLATERAL = "collateral"  # signed statements about machines; those of the time also lie beside the quotes themselves
 
 
 async def save(client: AsyncClient, session: str, folder: Path, trust: Path) -> None:
@@ -54,6 +57,8 @@ def _store(bundle: dict[str, Any], folder: Path, trust: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in TRUST:
         shutil.copyfile(trust / name, folder / name)
+    if (trust / COLLATERAL).is_dir():
+        shutil.copytree(trust / COLLATERAL, folder / COLLATERAL, dirs_exist_ok=True)
     partial = folder / (BUNDLE + ".part")
     partial.write_text(json.dumps(bundle, indent=1) + "\n")
     partial.replace(folder / BUNDLE)
@@ -173,7 +178,9 @@ def read_bundle(folder: Path) -> dict[str, Any]:
 
 def _signers(folder: Path, bundle: dict[str, Any]) -> dict[str, Signer]:
     """Believed keys by SHA-256 of the runtime data that introduced them."""
-    cpu = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
+    roots = CpuRoots.load(folder / "cpu-roots.pem")
+    collateral = CollateralStore.load(folder / COLLATERAL, roots.certificates)
+    cpu = CpuTrust(roots, CpuReference.load(folder / "reference.json"), CpuPolicy(), collateral)
     gpu = GpuRoots.load(folder / "gpu-roots.pem"), GpuReference.load(folder / "reference.json")
     with _named("manifest"):
         policies = json_value(b64decode(bundle["manifest"]["document"]))
@@ -188,18 +195,21 @@ def _signers(folder: Path, bundle: dict[str, Any]) -> dict[str, Signer]:
 def _signer(
     item: dict[str, Any],
     runtime_bytes: bytes,
-    cpu: tuple[CpuRoots, CpuReference],
+    cpu: CpuTrust,
     gpu: tuple[GpuRoots, GpuReference],
     policies: dict[str, Any],
 ) -> Signer:
     runtime = RuntimeData.model_validate(json_value(runtime_bytes))
     evidence = GpuEvidence.model_validate(item["gpu_evidence"])
-    at = float(runtime.not_after)  # certificates are judged at the time the keys were made, not when somebody looks
-    policy = CpuPolicy.of(EvidencePolicy.model_validate(policies["orchestrator_evidence"]), allow_emulated=True)
-    verify_cpu_evidence(
+    agreed = EvidencePolicy.model_validate(policies["orchestrator_evidence"])
+    # Certificates, collateral and lists are judged at the time the keys were made, not when somebody looks.
+    at = float(runtime.not_after - agreed.max_age_s)
+    cvm = verify_cpu_evidence(
         Evidence.model_validate(item["evidence"]), report_data=report_data("orchestrator", runtime_bytes),
-        role="orchestrator", roots=cpu[0], reference=cpu[1], policy=policy, at=at,
+        role="orchestrator", roots=cpu.roots, reference=cpu.reference, at=at, collateral=cpu.collateral,
+        policy=CpuPolicy.of(agreed, allow_emulated=True),
     )  # fmt: skip
+    check_session_event(cvm, runtime)
     if gpu_evidence_digest(evidence) != runtime.gpu_evidence or item["signing_key"] != runtime.signing_key:
         raise VerificationFailed("the quote speaks for other GPU evidence or another key", code="gpu-evidence-mismatch")
     signing_key = bytes.fromhex(runtime.signing_key)

@@ -25,6 +25,7 @@ from orchestrator.runner.house import House
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.settings import OrchestratorSettings
+from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.attestation.gpu_trust import GpuReference, GpuRoots
 from shared.crypto.secret import Secret
@@ -33,7 +34,9 @@ from shared.errors import ConfigurationError, Unavailable
 from shared.names import Role
 from shared.service.app import create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
+from shared.service.configuration import configuration
 from shared.service.evidence import EvidenceProvider, provider
+from shared.service.guest import Guest
 from shared.service.http import Peers
 from shared.service.idempotency import Replies
 from shared.service.journal import Journal
@@ -66,7 +69,7 @@ def create_app(
     """
     # Everything on disk that must be right is read first: a wrong path is said at once, not after waiting for a peer.
     trust, bearer = _trust(settings), _bearer(settings.reader_tokens)
-    quoting = evidence or provider(settings.evidence, _token(settings.evidence_token_file))
+    quoting = _guest(settings, evidence or provider(settings.evidence, _token(settings.evidence_token_file)))
     upgrade(settings.store_url, "orchestrator")
     store = Store(settings.store_url)
     library = Library(store, settings.data_dir / "library", clock)
@@ -102,7 +105,7 @@ def create_app(
 
 async def _build(
     app: FastAPI, settings: OrchestratorSettings, store: Store, library: Library, identity: PartyKey,
-    quoting: EvidenceProvider, peers: Peers, trust: tuple[CpuRoom, GpuRoom], clock: Clock, entropy: Entropy, timer: Callable[[], float],
+    quoting: Guest, peers: Peers, trust: tuple[CpuRoom, GpuRoom], clock: Clock, entropy: Entropy, timer: Callable[[], float],
 ) -> Orchestrator:  # fmt: skip
     stopping = service_state(app).stopping
     journal_key = await _derived(quoting, "gput/journal")
@@ -111,7 +114,7 @@ async def _build(
     cpu, gpu = trust
     house = House(
         settings=settings, catalogue=catalogue, library=library, inboxes=Inboxes(clock, stopping), arrivals=Arrivals(),
-        identity=identity, provider=quoting, sealing_key=await _derived(quoting, "gput/session-secrets"), cpu=cpu, gpu=gpu,
+        identity=identity, guest=quoting, sealing_key=await _derived(quoting, "gput/session-secrets"), cpu=cpu, gpu=gpu,
         agent=peers.peer(settings.agent_url, "GPU agent"), platform=peers.peer(settings.platform_url, "platform", auth=auth),
         clock=clock, entropy=entropy, timer=timer,
     )  # fmt: skip
@@ -120,7 +123,7 @@ async def _build(
     return Orchestrator(house, store, Supervisor(house), replies, Cursors(journal_key.reveal))
 
 
-async def _derived(quoting: EvidenceProvider, label: str) -> Secret:
+async def _derived(quoting: Guest, label: str) -> Secret:
     """A key bound to this CVM's measurement; the quoting enclave may still be starting."""
     deadline = time.monotonic() + ENCLAVE_PATIENCE_S
     while True:
@@ -141,12 +144,20 @@ def _token(path: Path) -> str:
                                  remedy="Point evidence_token_file at the CVM's token.") from error  # fmt: skip
 
 
+def _guest(settings: OrchestratorSettings, quoting: EvidenceProvider) -> Guest:
+    """This CVM, which measures how it is configured before it says anything about itself."""
+    backend, values = settings.evidence.partition(":")[0], settings.model_dump()
+    return Guest(quoting, configuration("orchestrator", backend=backend, trust_dir=settings.trust_dir, settings=values))
+
+
 def _trust(settings: OrchestratorSettings) -> tuple[CpuRoom, GpuRoom]:
     folder = settings.trust_dir
     if folder is None:
         raise ConfigurationError("No trust folder is set", remedy="Set trust_dir to the installation's trust folder.")
     reference = folder / "reference.json"
-    cpu = CpuRoom(CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(reference), settings.allow_emulated)
+    roots = CpuRoots.load(folder / "cpu-roots.pem")
+    collateral = CollateralStore.load(folder / "collateral", roots.certificates)
+    cpu = CpuRoom(roots, CpuReference.load(reference), settings.allow_emulated, collateral)
     gpu = GpuRoom(GpuRoots.load(folder / "gpu-roots.pem"), GpuReference.load(reference), settings.allow_emulated)
     return cpu, gpu
 

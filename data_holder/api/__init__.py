@@ -81,7 +81,7 @@ class _Engine:
             self._running.cancel()
             await asyncio.wait([self._running])  # how it ended is in the log
             await self.holder.peers.close()
-            await self.holder.foundation.evidence.aclose()
+            await self.holder.foundation.guest.aclose()
 
     async def journal_is_open(self) -> None:
         """Raises: Unavailable."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from shared.attestation.event_log import REGISTERS, ZERO, extended
+from shared.claims.event_log import REGISTERS, ZERO, extended
 from shared.errors import BadRequest
 
 SPEC_ID = b"Spec ID Event03\0"

@@ -22,9 +22,9 @@ from shared.claims.manifest import EvidencePolicy
 from shared.claims.program import HexSha384
 from shared.claims.tdx_policy import TdxPolicy
 from shared.errors import ConfigurationError, GputError
+from shared.names import CvmRole
 
 RootSet = Literal["EMULATED", "INTEL"]
-CvmRole = Literal["orchestrator", "data_holder"]
 INTEL_SGX_ROOT = "44a0196b2b99f889b8e149e95b807a350e7424964399e885a7cbb8ccfab674d3"  # SHA-256 of the DER
 EMULATED_MARK = "EMULATED"
 _PRODUCTION_TDX = TdxPolicy()

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shared.attestation.collateral_store import CollateralStore
-from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots, CpuTrust, CvmRole, RootSet
-from shared.attestation.event_log import Event
+from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots, CpuTrust, RootSet
 from shared.attestation.results import CheckStatus
 from shared.attestation.tdx_verifier import CHECKS, TdxExamination, examine_tdx
+from shared.claims.event_log import Event
 from shared.errors import VerificationFailed
-from shared.names import Backend
+from shared.names import Backend, CvmRole
 from shared.wire.visit import Evidence
 
 __all__ = [

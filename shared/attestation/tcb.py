@@ -79,7 +79,7 @@ def evaluate(info: TcbInfo, identity: QeIdentity, tcb: PlatformTcb, body: TdRepo
     """The status of this machine under this collateral.
 
     A TD report 1.5 names the module's SVNs twice, as the TD was launched and as they are now: a TD launched under an old module that
-    now runs a current one is to be relaunched.
+    now runs a current one is to be relaunched. The advisories are then those of both.
 
     Raises:
         VerificationFailed: `tcb-unsupported`: below every level of platform, module or quoting enclave, or Revoked.

@@ -8,11 +8,11 @@ from __future__ import annotations
 from shared.attestation.ccel import parse_ccel, replay_ccel
 from shared.attestation.certificates import moment
 from shared.attestation.cpu_trust import CpuPolicy, CvmProfile
-from shared.attestation.event_log import RUNTIME, EventLog, parse_log, replay
 from shared.attestation.pck import PckIdentity
 from shared.attestation.quote import TdReport
 from shared.attestation.tcb import TcbVerdict
 from shared.canonical import json_bytes
+from shared.claims.event_log import RUNTIME, EventLog, parse_log, replay
 from shared.claims.tdx_policy import TdxPolicy
 from shared.errors import VerificationFailed
 

@@ -24,8 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from shared.attestation import dcap
 from shared.attestation.collateral import Collateral, VerifiedCollateral
 from shared.attestation.collateral_store import CollateralStore
-from shared.attestation.cpu_trust import CpuTrust, CvmRole
-from shared.attestation.event_log import ZERO, EventLog
+from shared.attestation.cpu_trust import CpuTrust
 from shared.attestation.pck import PckIdentity
 from shared.attestation.quote import TdxQuote, parse_quote
 from shared.attestation.quote_signatures import check_qe_report, check_quote_signature
@@ -42,7 +41,9 @@ from shared.attestation.tdx_appraisal import (
     check_tcb,
     check_xfam,
 )
+from shared.claims.event_log import ZERO, EventLog
 from shared.errors import BadRequest, VerificationFailed
+from shared.names import CvmRole
 from shared.wire.visit import Evidence
 
 REPORT_DATA_BYTES = 64
