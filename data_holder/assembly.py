@@ -80,7 +80,10 @@ def lay_foundation(
         load_tokens(settings.data_dir, entropy),
         operator_keys(settings.operator_keys),
         policy,
-        verifier or load_anchors(settings.trust_dir, allow_emulated=settings.allow_emulated),
+        verifier
+        or load_anchors(
+            settings.trust_dir, allow_emulated=settings.allow_emulated, collateral_url=settings.collateral_url
+        ),
         _guest(settings, evidence or provider(settings.evidence, _evidence_token(settings))),
     )
 

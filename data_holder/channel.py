@@ -41,6 +41,8 @@ _log = get_logger("data_holder.channel")
 class Verifier(Protocol):
     """Who decides whether a channel offer is believed (`data_holder.trust.TrustAnchors`)."""
 
+    async def prepare(self, offer: ChannelOffer, *, at: float) -> None: ...
+
     def verify_orchestrator(
         self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
     ) -> VerifiedOrchestrator[AttestedGpu]: ...
@@ -130,6 +132,7 @@ class Channels:
         expected = OrchestratorExpectation(
             session, self._name, approved.request.digest, nonce, self._known_key(session), gpu_challenge=nonce
         )
+        await self._verifier.prepare(offer, at=now)
         orchestrator = self._verifier.verify_orchestrator(offer, expected, manifest, at=now)
         entry = next(entry for entry in manifest.roster if entry.holder == self._name)
         not_after = min(int(now) + entry.evidence.max_age_s, orchestrator.runtime.not_after)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared.attestation.channel import OrchestratorExpectation, VerifiedOrchestrator, verify_orchestrator
+from shared.attestation.collateral_refresh import CollateralKeeper
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_verifier import CpuPolicy, CpuReference, CpuRoots, CpuTrust
 from shared.attestation.gpu_verifier import GpuReference, GpuRoots, verify_gpu_evidence, verify_statement_key
@@ -18,7 +19,11 @@ from shared.claims.manifest import Manifest
 from shared.crypto.cose import p384_point
 from shared.errors import ConfigurationError
 from shared.names import Backend
+from shared.service.collateral_source import PccsSource
+from shared.service.logging import get_logger
 from shared.wire.visit import ChannelOffer, GpuEvidence
+
+_log = get_logger("data_holder.trust")
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,12 @@ class TrustAnchors:
     gpu_roots: GpuRoots
     gpu_reference: GpuReference
     allow_emulated: bool
-    collateral: CollateralStore
+    keeper: CollateralKeeper
+
+    async def prepare(self, offer: ChannelOffer, *, at: float) -> None:
+        """Have collateral for the orchestrator's machine, where a service of one's own is set and has it."""
+        if (why := await self.keeper.prepare(offer.evidence, at)) is not None:
+            _log.warning("collateral not fetched", why=why)
 
     def verify_orchestrator(
         self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
@@ -49,7 +59,7 @@ class TrustAnchors:
         return verify_orchestrator(
             offer,
             expected=expected,
-            cpu=CpuTrust(self.cpu_roots, self.cpu_reference, policy, self.collateral),
+            cpu=CpuTrust(self.cpu_roots, self.cpu_reference, policy, self.keeper.store),
             gpu=self._gpu_check(manifest, at),
             max_lifetime_s=manifest.orchestrator_evidence.max_age_s,
             at=at,
@@ -70,7 +80,7 @@ class TrustAnchors:
         return check
 
 
-def load_anchors(trust_dir: Path | None, *, allow_emulated: bool) -> TrustAnchors:
+def load_anchors(trust_dir: Path | None, *, allow_emulated: bool, collateral_url: str | None = None) -> TrustAnchors:
     """Read the trust folder. Raises: ConfigurationError when it is not named, a file is absent or names no root."""
     if trust_dir is None:
         raise ConfigurationError(
@@ -84,7 +94,9 @@ def load_anchors(trust_dir: Path | None, *, allow_emulated: bool) -> TrustAnchor
             )
     reference = trust_dir / "reference.json"
     cpu_roots = CpuRoots.load(trust_dir / "cpu-roots.pem")
+    kept, source = trust_dir / "collateral", PccsSource(collateral_url) if collateral_url else None
+    keeper = CollateralKeeper(CollateralStore.load(kept, cpu_roots.certificates), cpu_roots, source, kept)
     return TrustAnchors(
         cpu_roots, CpuReference.load(reference), GpuRoots.load(trust_dir / "gpu-roots.pem"), GpuReference.load(reference),
-        allow_emulated, CollateralStore.load(trust_dir / "collateral", cpu_roots.certificates),
+        allow_emulated, keeper,
     )  # fmt: skip

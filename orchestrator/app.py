@@ -25,6 +25,7 @@ from orchestrator.runner.house import House
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.settings import OrchestratorSettings
+from shared.attestation.collateral_refresh import CollateralKeeper
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.attestation.gpu_trust import GpuReference, GpuRoots
@@ -34,6 +35,7 @@ from shared.errors import ConfigurationError, Unavailable
 from shared.names import Role
 from shared.service.app import create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
+from shared.service.collateral_source import PccsSource
 from shared.service.configuration import configuration
 from shared.service.evidence import EvidenceProvider, provider
 from shared.service.guest import Guest
@@ -156,8 +158,9 @@ def _trust(settings: OrchestratorSettings) -> tuple[CpuRoom, GpuRoom]:
         raise ConfigurationError("No trust folder is set", remedy="Set trust_dir to the installation's trust folder.")
     reference = folder / "reference.json"
     roots = CpuRoots.load(folder / "cpu-roots.pem")
-    collateral = CollateralStore.load(folder / "collateral", roots.certificates)
-    cpu = CpuRoom(roots, CpuReference.load(reference), settings.allow_emulated, collateral)
+    kept, source = folder / "collateral", PccsSource(settings.collateral_url) if settings.collateral_url else None
+    keeper = CollateralKeeper(CollateralStore.load(kept, roots.certificates), roots, source, kept)
+    cpu = CpuRoom(roots, CpuReference.load(reference), settings.allow_emulated, keeper)
     gpu = GpuRoom(GpuRoots.load(folder / "gpu-roots.pem"), GpuReference.load(reference), settings.allow_emulated)
     return cpu, gpu
 

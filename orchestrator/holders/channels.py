@@ -23,7 +23,7 @@ from shared.attestation.channel import (
     report_data,
     verify_holder,
 )
-from shared.attestation.collateral_store import CollateralStore
+from shared.attestation.collateral_refresh import CollateralKeeper
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.attestation.cpu_verifier import CpuPolicy, CpuTrust
 from shared.attestation.one_time_keys import VerifiedOneTimeKey, verify_one_time_key
@@ -35,6 +35,7 @@ from shared.errors import Conflict, LimitExceeded, NotPermitted
 from shared.names import Backend
 from shared.service.clock import Clock, Entropy
 from shared.service.guest import Guest
+from shared.service.logging import get_logger
 from shared.wire.visit import (
     ChannelOffer,
     ChannelProof,
@@ -48,6 +49,7 @@ from shared.wire.visit import (
 
 PENDING_S = 120.0
 MAX_PENDING = 1024
+_log = get_logger("orchestrator.channels")
 Attest = Callable[[bytes, bytes], Awaitable[GpuEvidence]]
 """(challenge, session signing key) -> fresh GPU evidence, asked inside the SPDM session."""
 
@@ -86,7 +88,7 @@ class CpuRoom:
     roots: CpuRoots
     reference: CpuReference
     allow_emulated: bool
-    collateral: CollateralStore
+    keeper: CollateralKeeper
 
 
 class Channels:
@@ -164,8 +166,10 @@ class Channels:
         if pending is None or pending.holder != holder or pending.expires < self._clock():
             raise Conflict(f"There is no open offer {channel}", code="channel-expired", remedy="Ask for a new channel.")
         policy = CpuPolicy.of(entry.evidence, allow_emulated=self._room.allow_emulated)
-        trust = CpuTrust(self._room.roots, self._room.reference, policy, self._room.collateral)
+        trust = CpuTrust(self._room.roots, self._room.reference, policy, self._room.keeper.store)
         max_age, at = entry.evidence.max_age_s, self._clock()
+        if (why := await self._room.keeper.prepare(proof.evidence, at)) is not None:
+            _log.warning("collateral not fetched", holder=holder, why=why)
         # The quote's chain costs milliseconds of signatures: off the event loop.
         verified = await asyncio.to_thread(
             verify_holder, proof, channel=channel, orchestrator_runtime=pending.runtime_data, enrolled_key=enrolled_key,

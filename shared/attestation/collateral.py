@@ -31,6 +31,7 @@ from shared.attestation.pck import WRONG_ROOT, PckIdentity, certificate_fingerpr
 from shared.attestation.tcb_info import MAX_TEXT_BYTES, QeIdentity, TcbInfo, parse_signed
 from shared.canonical import json_bytes, json_value, sha256
 from shared.errors import BadRequest, VerificationFailed
+from shared.wire.collateral import CollateralAnswers
 
 MAX_BUNDLE_BYTES = 4 * 1024 * 1024
 UNSIGNED, MALFORMED, EXPIRED = "collateral-broken", "collateral-malformed", "collateral-expired"
@@ -68,20 +69,24 @@ class Collateral:
         return cls(**{**value, **octets})
 
     @classmethod
-    def from_answers(
-        cls, *, tcb_info: bytes, tcb_chain: str, qe_identity: bytes, qe_chain: str, pck_crl: bytes, pck_crl_chain: str,
-        root_ca_crl: bytes,
-    ) -> Collateral:  # fmt: skip
-        """From a collateral service's answers: bodies as received, issuer chains as header text (URL-encoded or PEM), lists in DER.
-
-        Raises:
-            BadRequest: `malformed-collateral`.
-        """
-        info, info_signature = _inner(tcb_info, "tcbInfo")
-        identity, identity_signature = _inner(qe_identity, "enclaveIdentity")
-        chains = [unquote(chain) if "%" in chain else chain for chain in (pck_crl_chain, tcb_chain, qe_chain)]
+    def from_answers(cls, answers: CollateralAnswers) -> Collateral:
+        """From a collateral service's answers. Raises: BadRequest `malformed-collateral`."""
+        info, info_signature = _inner(answers.tcb_info, "tcbInfo")
+        identity, identity_signature = _inner(answers.qe_identity, "enclaveIdentity")
+        crl_chain, tcb_chain, qe_chain = (
+            unquote(chain) if "%" in chain else chain
+            for chain in (answers.pck_crl_chain, answers.tcb_chain, answers.qe_chain)
+        )
         return cls(
-            chains[0], root_ca_crl, pck_crl, chains[1], info, info_signature, chains[2], identity, identity_signature
+            pck_crl_issuer_chain=crl_chain,
+            root_ca_crl=answers.root_ca_crl,
+            pck_crl=answers.pck_crl,
+            tcb_info_issuer_chain=tcb_chain,
+            tcb_info=info,
+            tcb_info_signature=info_signature,
+            qe_identity_issuer_chain=qe_chain,
+            qe_identity=identity,
+            qe_identity_signature=identity_signature,
         )
 
     def __post_init__(self) -> None:

@@ -4,8 +4,8 @@
     trust/collateral/NAME/         a collateral service's answers: tcb_info_*.json and its chain, qe_identity.json and its chain,
                                    pck_crl_platform.crl (or …_processor) and its chain, root_ca.crl
 
-Offline by default. A fetcher may be given, always for an address of one's own; what it fetches lands in the folder, where it is found
-again after a restart. Every bundle's signatures are verified once and remembered by fingerprint; its times are judged at each use.
+Nothing is fetched here (see `collateral_refresh`). Every bundle's signatures are verified once and remembered by fingerprint; its times
+are judged at each use.
 
 Roll-back: signed parts carry counters and dates. Whatever was verified here is remembered per root and FMSPC (or per issuer), and older
 parts are refused from the moment on that the newer ones were issued. The memory needs no protection of its own: nobody but the maker
@@ -19,7 +19,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal, Protocol
 
 from cryptography import x509
 
@@ -27,20 +26,12 @@ from shared.attestation.collateral import MAX_BUNDLE_BYTES, RENEW, Collateral, V
 from shared.attestation.pck import PckIdentity, read_pck_chain
 from shared.canonical import sha256
 from shared.errors import ConfigurationError, GputError, VerificationFailed
+from shared.wire.collateral import Authority, CollateralAnswers
 
-Authority = Literal["platform", "processor"]
 Counter = tuple[float, ...]
 MAX_FILES = 1024
 MAX_REMEMBERED = 256
 _AUTHORITIES: tuple[Authority, ...] = ("platform", "processor")
-
-
-class CollateralFetcher(Protocol):
-    """Brings collateral from a service of one's own. There is none by default, and no address is built in."""
-
-    async def fetch(self, fmspc: str, authority: Authority) -> Collateral:
-        """Collateral of one FMSPC (hex) under one of the maker's two CAs. Raises: Unavailable, BadRequest."""
-        ...
 
 
 class CollateralStore:
@@ -210,7 +201,7 @@ def read_answers(folder: Path) -> Iterator[Collateral]:
         for authority in _AUTHORITIES:
             crl = folder / f"pck_crl_{authority}.crl"
             if crl.exists():
-                yield Collateral.from_answers(
+                answers = CollateralAnswers(
                     tcb_info=_read(info),
                     tcb_chain=_text(info.with_name(f"{info.stem}_chain.txt")),
                     qe_identity=_read(parts["qe_identity.json"]),
@@ -219,6 +210,7 @@ def read_answers(folder: Path) -> Iterator[Collateral]:
                     pck_crl_chain=_text(crl.with_name(f"{crl.stem}_chain.txt")),
                     root_ca_crl=_read(parts["root_ca.crl"]),
                 )
+                yield Collateral.from_answers(answers)
 
 
 def write_bundle(folder: Path, name: str, source: Collateral) -> None:

@@ -22,8 +22,8 @@ from shared.errors import BadRequest
 REGISTERS = 4
 RUNTIME = 3
 ZERO = bytes(48)
-MAX_LOG_BYTES = 1024 * 1024
-MAX_EVENTS = 8192
+MAX_LOG_BYTES = 512 * 1024
+MAX_EVENTS = 1024
 Register = Annotated[int, Field(ge=0, lt=REGISTERS)]
 Content = dict[
     Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")],

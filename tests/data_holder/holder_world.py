@@ -150,6 +150,9 @@ class Verifier:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
+    async def prepare(self, offer: ChannelOffer, *, at: float) -> None:
+        """Nothing is fetched: the machine's collateral is at hand."""
+
     def verify_orchestrator(
         self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
     ) -> VerifiedOrchestrator[AttestedGpu]:
