@@ -179,7 +179,7 @@ def read_bundle(folder: Path) -> dict[str, Any]:
 def _signers(folder: Path, bundle: dict[str, Any]) -> dict[str, Signer]:
     """Believed keys by SHA-256 of the runtime data that introduced them."""
     roots = CpuRoots.load(folder / "cpu-roots.pem")
-    collateral = CollateralStore.load(folder / COLLATERAL, roots.certificates)
+    collateral = CollateralStore.load(folder / COLLATERAL, roots.certificates, archive=True)
     cpu = CpuTrust(roots, CpuReference.load(folder / "reference.json"), CpuPolicy(), collateral)
     gpu = GpuRoots.load(folder / "gpu-roots.pem"), GpuReference.load(folder / "reference.json")
     with _named("manifest"):

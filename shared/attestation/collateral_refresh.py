@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from shared.attestation.collateral import Collateral
-from shared.attestation.collateral_store import CollateralStore, write_bundle
+from shared.attestation.collateral_folder import write_bundle
+from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuRoots
 from shared.attestation.one_time_keys import decoded
 from shared.attestation.pck import PckIdentity

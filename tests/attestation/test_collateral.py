@@ -14,7 +14,8 @@ from cryptography import x509
 from gpu_agent.platform.collateral_maker import make_collateral, sign_raw
 from gpu_agent.platform.pki import Issuer, Maker
 from shared.attestation.collateral import Collateral, verify_collateral
-from shared.attestation.collateral_store import CollateralStore, write_bundle
+from shared.attestation.collateral_folder import write_bundle
+from shared.attestation.collateral_store import MAX_REMEMBERED, CollateralStore
 from shared.attestation.cpu_verifier import CpuTrust
 from shared.attestation.results import CheckStatus
 from shared.errors import BadRequest, ConfigurationError, VerificationFailed
@@ -228,6 +229,38 @@ def test_what_was_seen_newer_is_not_rolled_back() -> None:
     store.check_rollback(known, AT + 2 * DAY)
 
 
+def test_a_peer_cannot_hide_a_revocation_behind_fresh_paper() -> None:
+    """Genuine parts of different days, put together so that the newest text comes with a list from before the revocation."""
+    known = make_collateral(MAKER, AT, revoked=[LEAF])
+    fresh, before = make_collateral(MAKER, AT + DAY, evaluation=2), make_collateral(MAKER, AT - DAY)
+    mixed = replace(fresh, pck_crl=before.pck_crl, root_ca_crl=before.root_ca_crl)
+    store, at = MACHINE.holding(known), AT + 2 * DAY
+    pck = store.identify(MACHINE.keys.chain, MACHINE.roots.certificates)
+    chosen = store.choose(pck, mixed, at)
+    assert (chosen.evaluation, chosen.source.pck_crl) == (2, known.pck_crl), "the newest of each part"
+    store.check_rollback(chosen, at)
+    refused("collateral-revoked", trust=MACHINE.trust(collateral=store), at=at)
+
+
+def test_a_peers_stale_mixture_harms_nobody_else() -> None:
+    fresh, before = make_collateral(MAKER, AT + DAY, evaluation=2), make_collateral(MAKER, AT - DAY)
+    store, at = MACHINE.holding(GOOD), AT + 2 * DAY
+    pck = store.identify(MACHINE.keys.chain, MACHINE.roots.certificates)
+    store.choose(pck, replace(fresh, pck_crl=before.pck_crl), at)
+    assert verify(RAW, trust=MACHINE.trust(collateral=store), at=at).evaluation == 2
+
+
+def test_nobody_can_crowd_out_what_is_ones_own() -> None:
+    """The text around a certificate is not signed, so one bundle can be sent in any number of disguises."""
+    store = MACHINE.holding(GOOD)
+    pck = store.identify(MACHINE.keys.chain, MACHINE.roots.certificates)
+    for number in range(MAX_REMEMBERED + 10):
+        store.choose(pck, replace(GOOD, tcb_info_issuer_chain=f"{number}\n{GOOD.tcb_info_issuer_chain}"), AT)
+    assert len(store._verified) <= MAX_REMEMBERED
+    assert store.choose(pck, None, AT).source == GOOD
+    verify(RAW, trust=MACHINE.trust(collateral=store))
+
+
 def test_an_older_list_is_a_roll_back_even_under_the_same_number() -> None:
     new = make_collateral(MAKER, AT + DAY)
     mixed = replace(new, pck_crl=GOOD.pck_crl)
@@ -243,7 +276,7 @@ def test_the_folder_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
     verify(RAW, trust=MACHINE.trust(collateral=store))
     newer = make_collateral(MAKER, AT + DAY, evaluation=2)
     write_bundle(tmp_path, "newer", newer)
-    store.reload()
+    store = CollateralStore.load(tmp_path, MACHINE.roots.certificates)
     assert verify(RAW, trust=MACHINE.trust(collateral=store), at=AT + 2 * DAY).evaluation == 2
     for name, content in (("bad", b"{}"), ("foreign", OTHER.collateral.document())):
         (tmp_path / f"{name}.json").write_bytes(content)
@@ -251,5 +284,8 @@ def test_the_folder_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
             CollateralStore.load(tmp_path, MACHINE.roots.certificates)
         assert (caught.value.code, name in caught.value.detail) == ("bad-collateral", True)
         (tmp_path / f"{name}.json").unlink()
+    write_bundle(tmp_path, "foreign", OTHER.collateral)
+    archive = CollateralStore.load(tmp_path, MACHINE.roots.certificates, archive=True)
+    verify(RAW, trust=MACHINE.trust(collateral=archive))
     absent = CollateralStore.load(tmp_path / "absent", MACHINE.roots.certificates)
     refused("collateral-missing", trust=MACHINE.trust(collateral=absent))

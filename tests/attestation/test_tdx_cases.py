@@ -16,7 +16,8 @@ from cryptography import x509
 
 from shared.attestation.ccel import parse_ccel, replay_ccel
 from shared.attestation.collateral import Collateral, verify_collateral
-from shared.attestation.collateral_store import CollateralStore, read_answers
+from shared.attestation.collateral_folder import read_answers
+from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import INTEL_SGX_ROOT, CpuReference, CpuRoots
 from shared.attestation.cpu_verifier import CpuPolicy, examine_cpu_evidence, verify_cpu_evidence
 from shared.attestation.pck import certificate_fingerprint
