@@ -22,11 +22,15 @@ from data_holder.settings import HolderSettings
 from data_holder.trust import load_anchors
 from data_holder.visit_facts import VisitFacts
 from data_holder.visits import Visits
+from shared.canonical import sha256
+from shared.claims.event_log import RUNTIME, Event
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy
+from shared.service.configuration import configuration
 from shared.service.evidence import EvidenceProvider, open_provider
+from shared.service.guest import Guest
 from shared.service.http import Peers
 from shared.service.idempotency import Replies
 from shared.service.rim_fetcher import rim_fetcher
@@ -44,7 +48,7 @@ class Foundation:
     operators: dict[str, KnownKey]
     policy: Policy | None
     verifier: Verifier
-    evidence: EvidenceProvider
+    guest: Guest
 
 
 @dataclass(frozen=True)
@@ -83,13 +87,30 @@ def lay_foundation(
         policy,
         verifier
         or load_anchors(
-            settings.trust_dir, allow_emulated=settings.allow_emulated, rims=rim_fetcher(settings.rim_service)
+            settings.trust_dir,
+            allow_emulated=settings.allow_emulated,
+            rims=rim_fetcher(settings.rim_service),
+            collateral_url=settings.collateral_url,
         ),
-        evidence
-        or open_provider(
-            settings.evidence, token_file=settings.evidence_token_file, sealing_key_file=settings.sealing_key_file
+        _guest(
+            settings,
+            evidence
+            or open_provider(
+                settings.evidence, token_file=settings.evidence_token_file, sealing_key_file=settings.sealing_key_file
+            ),
         ),
     )
+
+
+def _guest(settings: HolderSettings, quoting: EvidenceProvider) -> Guest:
+    """This CVM, which measures how it is configured before it says anything about itself; the policy, which its operator may change
+    between starts, goes to the runtime register by digest."""
+    backend, values = settings.evidence.partition(":")[0], settings.model_dump()
+    boot = configuration("data_holder", backend=backend, trust_dir=settings.trust_dir, settings=values)
+    if settings.policy is not None:
+        digest = sha256(settings.policy.read_bytes()).hex()
+        boot = (*boot, Event(register=RUNTIME, type="policy", content={"sha256": digest}))
+    return Guest(quoting, boot)
 
 
 def assemble(
@@ -107,7 +128,7 @@ def assemble(
     )  # fmt: skip
     heads = HeadStatements(key=key, ledger=ledger, approvals=approvals, link=link)
     channels = Channels(
-        name=settings.name, key=key, link=link, ledger=ledger, evidence=foundation.evidence,
+        name=settings.name, key=key, link=link, ledger=ledger, guest=foundation.guest,
         verifier=foundation.verifier, clock=clock, entropy=entropy,
     )  # fmt: skip
     facts = VisitFacts(ledger, clock)
@@ -119,7 +140,7 @@ def assemble(
     receipts = ReceiptBook(ledger=ledger, approvals=approvals, store=store, facts=facts, link=link)
     runner = Runner(
         ledger=ledger, approvals=approvals, heads=heads, channels=channels, visits=visits, receipts=receipts, link=link,
-        commitments=commitments, evidence=foundation.evidence, wait_s=settings.inbox_wait_s, stopping=stopping,
+        commitments=commitments, guest=foundation.guest, wait_s=settings.inbox_wait_s, stopping=stopping,
     )  # fmt: skip
     replies = Replies(store, clock)
     return Holder(foundation, store, ledger, catalogue, approvals, visits, runner, link, gpu, peers, replies)

@@ -24,15 +24,16 @@ from shared.attestation.channel import (
     report_data,
     sign_one_time_key,
 )
-from shared.canonical import sha256
+from shared.attestation.session_events import SESSION_EVENT, session_event
+from shared.canonical import json_value, sha256
 from shared.claims.manifest import Manifest
 from shared.crypto.hpke import OneTimeKey
 from shared.crypto.signing import PartyKey
 from shared.errors import ProtocolViolation, Refused
 from shared.service.clock import Clock, Entropy
-from shared.service.evidence import EvidenceProvider
+from shared.service.guest import Guest
 from shared.service.logging import get_logger
-from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, Signed
+from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, RuntimeData, Signed
 
 MAX_UNUSED_KEYS = 4
 _log = get_logger("data_holder.channel")
@@ -40,6 +41,8 @@ _log = get_logger("data_holder.channel")
 
 class Verifier(Protocol):
     """Who decides whether a channel offer is believed (`data_holder.trust.TrustAnchors`)."""
+
+    async def prepare(self, offer: ChannelOffer, *, at: float) -> None: ...
 
     def verify_orchestrator(
         self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
@@ -93,11 +96,11 @@ class Channels:
     """The open channel of each session."""
 
     def __init__(
-        self, *, name: str, key: PartyKey, link: OrchestratorLink, ledger: Ledger, evidence: EvidenceProvider,
+        self, *, name: str, key: PartyKey, link: OrchestratorLink, ledger: Ledger, guest: Guest,
         verifier: Verifier, clock: Clock, entropy: Entropy,
     ) -> None:  # fmt: skip
         self._name, self._key, self._link, self._ledger = name, key, link, ledger
-        self._evidence, self._verifier, self._clock, self._entropy = evidence, verifier, clock, entropy
+        self._guest, self._verifier, self._clock, self._entropy = guest, verifier, clock, entropy
         self._open: dict[str, OpenChannel] = {}
 
     def get(self, session: str) -> OpenChannel:
@@ -131,6 +134,7 @@ class Channels:
             session, self._name, approved.request.digest, nonce, self._known_key(session), gpu_challenge=nonce,
             gpu_device=self._known_gpu(session),
         )  # fmt: skip
+        await self._verifier.prepare(offer, at=now)
         # A verifier may have to ask a RIM service; the operator's API goes on meanwhile.
         orchestrator = await asyncio.to_thread(self._verifier.verify_orchestrator, offer, expected, manifest, at=now)
         entry = next(entry for entry in manifest.roster if entry.holder == self._name)
@@ -142,9 +146,10 @@ class Channels:
             orchestrator, nonce=self._entropy(32).hex(), signing_key=channel.signing.public,
             enrolled_key=self._key.public, not_after=not_after,
         )  # fmt: skip
+        await self._guest.record(SESSION_EVENT, session_event(RuntimeData.model_validate(json_value(runtime))))
         proof = ChannelProof(
             runtime_data=base64.b64encode(runtime).decode(),
-            evidence=await self._evidence.quote(report_data("holder", runtime)),
+            evidence=await self._guest.quote(report_data("holder", runtime), about=session),
             one_time_key=channel.new_key(),
         )
         # The facts first: a receipt of a visit over this channel must find them after any restart.

@@ -23,7 +23,7 @@ from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
 from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
 from shared.service.changes import Stopping
-from shared.service.evidence import EvidenceProvider
+from shared.service.guest import Guest
 from shared.service.logging import get_logger
 from shared.service.trouble import Trouble
 from shared.wire.visit import Inbox, InboxItem
@@ -40,12 +40,12 @@ class Runner:
 
     def __init__(
         self, *, ledger: Ledger, approvals: Approvals, heads: HeadStatements, channels: Channels, visits: Visits,
-        receipts: ReceiptBook, commitments: Commitments, link: OrchestratorLink, evidence: EvidenceProvider, wait_s: int,
+        receipts: ReceiptBook, commitments: Commitments, link: OrchestratorLink, guest: Guest, wait_s: int,
         stopping: Stopping,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._heads = ledger, approvals, heads
         self._channels, self._visits = channels, visits
-        self._receipts, self._link, self._evidence, self._wait_s = receipts, link, evidence, wait_s
+        self._receipts, self._link, self._guest, self._wait_s = receipts, link, guest, wait_s
         self._commitments, self._stopping = commitments, stopping
         self.connected = False
         self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
@@ -72,8 +72,8 @@ class Runner:
 
     async def _unlock(self) -> None:
         """Journal and commitment key come from the quoting enclave, for this measured code only."""
-        self._commitments.unlock(await self._evidence.derived_key(COMMITMENT_LABEL))
-        await self._ledger.open(await self._evidence.derived_key(JOURNAL_LABEL))
+        self._commitments.unlock(await self._guest.derived_key(COMMITMENT_LABEL))
+        await self._ledger.open(await self._guest.derived_key(JOURNAL_LABEL))
 
     async def _once(self, act: Act) -> bool:
         """Try until it is done, however long enclave or database are away; False when stopping."""

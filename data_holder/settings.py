@@ -39,6 +39,9 @@ class HolderSettings(ServiceSettings):
     agent_url: str | None = Field(
         default=None, pattern=r"^https?://", description="the GPU's address, in place of the one an offer names"
     )
+    collateral_url: str | None = Field(
+        default=None, description="collateral service of one's own (PCCS), asked when a machine's collateral is missing"
+    )
     operator_keys: Path | None = Field(
         default=None,
         description="folder of NAME.pub (Ed25519 PEM) whose owners may sign requests to the operator's API",

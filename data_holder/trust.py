@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared.attestation.channel import OrchestratorExpectation, VerifiedOrchestrator, verify_orchestrator
+from shared.attestation.collateral_refresh import CollateralKeeper
+from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_verifier import CpuPolicy, CpuReference, CpuRoots, CpuTrust
 from shared.attestation.gpu_verifier import GpuPolicy, GpuTrust, verify_gpu_evidence, verify_statement_key
 from shared.attestation.one_time_keys import decoded
@@ -19,7 +21,11 @@ from shared.claims.manifest import Manifest
 from shared.crypto.cose import p384_point
 from shared.errors import ConfigurationError
 from shared.names import Backend
+from shared.service.collateral_source import PccsSource
+from shared.service.logging import get_logger
 from shared.wire.visit import ChannelOffer, GpuEvidence
+
+_log = get_logger("data_holder.trust")
 
 
 @dataclass(frozen=True)
@@ -33,13 +39,19 @@ class AttestedGpu:
 
 @dataclass(frozen=True)
 class TrustAnchors:
-    """Roots and reference values as configured; read once at start."""
+    """Roots, reference values and collateral as configured; read once at start."""
 
     cpu_roots: CpuRoots
     cpu_reference: CpuReference
     gpu: GpuTrust
     allow_emulated: bool
+    keeper: CollateralKeeper
     snp: SnpTrust | None = None
+
+    async def prepare(self, offer: ChannelOffer, *, at: float) -> None:
+        """Have collateral for the orchestrator's machine, where a service of one's own is set and has it."""
+        if (why := await self.keeper.prepare(offer.evidence, at)) is not None:
+            _log.warning("collateral not fetched", why=why)
 
     def verify_orchestrator(
         self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
@@ -49,7 +61,7 @@ class TrustAnchors:
         return verify_orchestrator(
             offer,
             expected=expected,
-            cpu=CpuTrust(self.cpu_roots, self.cpu_reference, policy, snp=self.snp),
+            cpu=CpuTrust(self.cpu_roots, self.cpu_reference, policy, self.keeper.store, snp=self.snp),
             gpu=self._gpu_check(manifest, expected.gpu_device, at),
             max_lifetime_s=manifest.orchestrator_evidence.max_age_s,
             at=at,
@@ -72,8 +84,10 @@ class TrustAnchors:
         return check
 
 
-def load_anchors(trust_dir: Path | None, *, allow_emulated: bool, rims: RimFetcher | None = None) -> TrustAnchors:
-    """Read the trust folder. `rims`: asked for reference values that are not there.
+def load_anchors(
+    trust_dir: Path | None, *, allow_emulated: bool, rims: RimFetcher | None = None, collateral_url: str | None = None
+) -> TrustAnchors:
+    """Read the trust folder. `rims`: asked for reference values that are not there; `collateral_url`: for collateral.
 
     Raises:
         ConfigurationError: the folder is not named, a file is absent or names no root.
@@ -88,7 +102,10 @@ def load_anchors(trust_dir: Path | None, *, allow_emulated: bool, rims: RimFetch
             raise ConfigurationError(
                 f"{trust_dir / name} is missing", remedy="Copy it from the installation's trust folder"
             )
+    cpu_roots = CpuRoots.load(trust_dir / "cpu-roots.pem")
+    kept, source = trust_dir / "collateral", PccsSource(collateral_url) if collateral_url else None
+    keeper = CollateralKeeper(CollateralStore.load(kept, cpu_roots.certificates), cpu_roots, source, kept)
     return TrustAnchors(
-        CpuRoots.load(trust_dir / "cpu-roots.pem"), CpuReference.load(trust_dir / "reference.json"),
-        GpuTrust.load(trust_dir, rims), allow_emulated, SnpTrust.load(trust_dir),
+        cpu_roots, CpuReference.load(trust_dir / "reference.json"), GpuTrust.load(trust_dir, rims), allow_emulated, keeper,
+        SnpTrust.load(trust_dir),
     )  # fmt: skip

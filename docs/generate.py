@@ -23,6 +23,7 @@ from gpu_agent.settings import AgentSettings
 from orchestrator.settings import OrchestratorSettings
 from shared import errors
 from shared.claims.manifest import EvidencePolicy, GpuRules, Manifest, OutputPolicy, RosterEntry, Validation
+from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
 from shared.protocol.machine import Machine
 from shared.protocol.session import SESSION
@@ -105,7 +106,17 @@ MADE: dict[str, Callable[[], str]] = {
     "holder-diagram": lambda: diagram(HOLDER_VISIT),
     "region-diagram": lambda: diagram(REGION),
     "manifest-fields": lambda: fields(
-        Manifest, RosterEntry, EvidencePolicy, GpuRules, Validation, OutputPolicy, TrainingOptions, AdamW, SGD, Schedule
+        Manifest,
+        RosterEntry,
+        EvidencePolicy,
+        GpuRules,
+        TdxPolicy,
+        Validation,
+        OutputPolicy,
+        TrainingOptions,
+        AdamW,
+        SGD,
+        Schedule,
     ),
     "common-settings": lambda: fields(ServiceSettings),
     "service-settings": lambda: fields(*SETTINGS, skip=ServiceSettings),

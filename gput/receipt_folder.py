@@ -3,7 +3,7 @@
     session.json                  session, signed log head, manifest, approvals
     keys.jsonl                    one line per attested key: line n is key n
     leaves.jsonl                  one line per leaf of the log: line n is leaf n, with its own way to the signed root
-    TRUST, rim/                   copies of the roots and reference values that were believed when it was saved
+    TRUST, rim/, collateral/            copies of the roots and reference values that were believed when it was saved
     SHA256SUMS                    of all of them, as `sha256sum -c` reads it; its last line is the checksum of the lines above
 
 Every line is canonical JSON (RFC 8785). So one spoilt byte spoils one file, and in the line files one line.
@@ -24,7 +24,7 @@ from shared.errors import BadRequest, VerificationFailed
 SESSION, KEYS, LEAVES, SUMS = "session.json", "keys.jsonl", "leaves.jsonl", "SHA256SUMS"
 TRUST = ("gpu-roots.pem", "rim-roots.pem", "cpu-roots.pem", "reference.json")
 OPTIONAL_TRUST = ("snp-roots.pem",)
-TRUST_FOLDERS = ("rim",)
+TRUST_FOLDERS = ("rim", "collateral")
 PARTS = {"session": str, "head": dict, "manifest": dict, "approvals": list}
 REMEDY = "Fetch the receipts again with `gput session receipts`."
 _OWN_SUM = "# the lines above: "

@@ -14,10 +14,13 @@ from pydantic import ValidationError
 
 from gput.receipt_folder import KEYS, SESSION, parse_line, read_lines
 from shared.attestation.channel import gpu_evidence_digest, report_data
+from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots, CpuTrust
+from shared.attestation.cpu_verifier import VerifiedCvm
 from shared.attestation.cvm_verifier import verify_cvm_evidence
 from shared.attestation.gpu_verifier import GpuPolicy, GpuTrust, verify_gpu_evidence, verify_statement_key
 from shared.attestation.nonces import gpu_nonce
+from shared.attestation.session_events import check_session_event
 from shared.attestation.snp_trust import SnpTrust
 from shared.canonical import json_value, sha256
 from shared.claims.manifest import EvidencePolicy
@@ -55,44 +58,58 @@ class named:  # noqa: N801  # reads as a word at the call
             raise VerificationFailed(f"{self._part}: malformed ({type(error).__name__})", code="malformed") from None
 
 
+@dataclass(frozen=True)
+class _Rules:
+    """What the keys are held to: trust from the folder, policies from the manifest. `max_age_s`: how long a quote counts."""
+
+    cpu: CpuTrust
+    gpu: GpuTrust
+    gpu_policy: GpuPolicy
+    max_age_s: int
+
+
 def signers_of(folder: Path, session: dict[str, Any]) -> dict[str, Signer]:
     """Believed keys by SHA-256 of the runtime data that introduced them. Raises: VerificationFailed: naming the key and the check."""
-    gpu = GpuTrust.load(folder)
-    with named(f"{SESSION}: manifest"):
-        policies = json_value(b64decode(session["manifest"]["document"]))
-        policy = CpuPolicy.of(EvidencePolicy.model_validate(policies["orchestrator_evidence"]), allow_emulated=True)
-    roots, reference = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
-    cpu = CpuTrust(roots, reference, policy, snp=SnpTrust.load(folder))
+    rules = _rules(folder, session)
     found = {}
     for number, line in enumerate(read_lines(folder, KEYS)):
         with named(f"{KEYS}: key {number}"):
             item = parse_line(line)
             runtime_bytes = b64decode(item["runtime_data"])
-            found[sha256(runtime_bytes).hex()] = _signer(item, runtime_bytes, cpu, gpu, policies)
+            found[sha256(runtime_bytes).hex()] = _signer(item, runtime_bytes, rules)
     return found
 
 
-def _signer(
-    item: dict[str, Any],
-    runtime_bytes: bytes,
-    cpu: CpuTrust,
-    gpu: GpuTrust,
-    policies: dict[str, Any],
-) -> Signer:
+def _rules(folder: Path, session: dict[str, Any]) -> _Rules:
+    with named(f"{SESSION}: manifest"):
+        policies = json_value(b64decode(session["manifest"]["document"]))
+        orchestrator = EvidencePolicy.model_validate(policies["orchestrator_evidence"])
+        device = EvidencePolicy.model_validate(policies["gpu_evidence"])
+    roots, reference = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
+    collateral = CollateralStore.load(folder / "collateral", roots.certificates)
+    policy = CpuPolicy.of(orchestrator, allow_emulated=True)
+    cpu = CpuTrust(roots, reference, policy, collateral, SnpTrust.load(folder))
+    gpu_policy = GpuPolicy.of(device, allow_emulated=True)
+    return _Rules(cpu, GpuTrust.load(folder), gpu_policy, orchestrator.max_age_s)
+
+
+def _signer(item: dict[str, Any], runtime_bytes: bytes, rules: _Rules) -> Signer:
     runtime = RuntimeData.model_validate(json_value(runtime_bytes))
     evidence = GpuEvidence.model_validate(item["gpu_evidence"])
-    at = float(runtime.not_after)  # certificates are judged at the time the keys were made, not when somebody looks
-    verify_cvm_evidence(
+    # Certificates, collateral and lists are judged at the time the keys were made, not when somebody looks.
+    at = float(runtime.not_after - rules.max_age_s)
+    cvm = verify_cvm_evidence(
         Evidence.model_validate(item["evidence"]), report_data=report_data("orchestrator", runtime_bytes),
-        role="orchestrator", trust=cpu, at=at,
+        role="orchestrator", trust=rules.cpu, at=at,
     )  # fmt: skip
+    if isinstance(cvm, VerifiedCvm):
+        check_session_event(cvm, runtime)
     if gpu_evidence_digest(evidence) != runtime.gpu_evidence or item["signing_key"] != runtime.signing_key:
         raise VerificationFailed("the quote speaks for other GPU evidence or another key", code="gpu-evidence-mismatch")
     signing_key = bytes.fromhex(runtime.signing_key)
     nonce = gpu_nonce(bytes.fromhex(evidence.challenge), bytes.fromhex(evidence.th2), evidence.epoch, signing_key)
-    agreed = GpuPolicy.of(EvidencePolicy.model_validate(policies["gpu_evidence"]), allow_emulated=True)
     device = verify_gpu_evidence(
-        b64decode(evidence.report), evidence.chain, nonce=nonce, trust=gpu, policy=agreed, at=at,
+        b64decode(evidence.report), evidence.chain, nonce=nonce, trust=rules.gpu, policy=rules.gpu_policy, at=at,
         stapled=[b64decode(response) for response in evidence.ocsp],
     )  # fmt: skip
     statement_key = verify_statement_key(device, b64decode(evidence.statement_key))

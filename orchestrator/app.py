@@ -26,6 +26,8 @@ from orchestrator.runner.house import House
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.settings import OrchestratorSettings
+from shared.attestation.collateral_refresh import CollateralKeeper
+from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.attestation.gpu_policy import GpuTrust
 from shared.attestation.snp_trust import SnpTrust
@@ -35,9 +37,12 @@ from shared.errors import ConfigurationError, Unavailable
 from shared.names import Role
 from shared.service.app import create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
+from shared.service.collateral_source import PccsSource
+from shared.service.configuration import configuration
 from shared.service.cursors import Cursors
 from shared.service.disk import DataDir
 from shared.service.evidence import EvidenceProvider, open_provider
+from shared.service.guest import Guest
 from shared.service.http import Peers
 from shared.service.idempotency import Replies
 from shared.service.journal import Journal
@@ -70,7 +75,7 @@ def create_app(
     """
     # Everything on disk that must be right is read first: a wrong path is said at once, not after waiting for a peer.
     trust, bearer = _trust(settings), _bearer(settings.reader_tokens)
-    quoting = evidence or _provider(settings)
+    quoting = _guest(settings, evidence or _provider(settings))
     upgrade(settings.store_url, "orchestrator")
     sweep(settings.data_dir)
     store = Store(settings.store_url)
@@ -108,7 +113,7 @@ def create_app(
 
 async def _build(
     app: FastAPI, settings: OrchestratorSettings, store: Store, library: Library, identity: PartyKey,
-    quoting: EvidenceProvider, peers: Peers, trust: tuple[CpuRoom, GpuRoom], clock: Clock, entropy: Entropy, timer: Callable[[], float],
+    quoting: Guest, peers: Peers, trust: tuple[CpuRoom, GpuRoom], clock: Clock, entropy: Entropy, timer: Callable[[], float],
 ) -> Orchestrator:  # fmt: skip
     stopping = service_state(app).stopping
     journal_key = await _derived(quoting, "gput/journal")
@@ -117,7 +122,7 @@ async def _build(
     cpu, gpu = trust
     house = House(
         settings=settings, catalogue=catalogue, library=library, inboxes=Inboxes(clock, stopping), arrivals=Arrivals(),
-        identity=identity, provider=quoting, sealing_key=await _derived(quoting, "gput/session-secrets"), cpu=cpu, gpu=gpu,
+        identity=identity, guest=quoting, sealing_key=await _derived(quoting, "gput/session-secrets"), cpu=cpu, gpu=gpu,
         agent=peers.peer(settings.agent_url, "GPU agent"), platform=peers.peer(settings.platform_url, "platform", auth=auth),
         clock=clock, entropy=entropy, timer=timer,
     )  # fmt: skip
@@ -127,7 +132,7 @@ async def _build(
     return Orchestrator(house, store, Supervisor(house), replies)
 
 
-async def _derived(quoting: EvidenceProvider, label: str) -> Secret:
+async def _derived(quoting: Guest, label: str) -> Secret:
     """A key bound to this CVM's measurement; the quoting enclave may still be starting."""
     deadline = time.monotonic() + ENCLAVE_PATIENCE_S
     while True:
@@ -146,13 +151,20 @@ def _provider(settings: OrchestratorSettings) -> EvidenceProvider:
     )
 
 
+def _guest(settings: OrchestratorSettings, quoting: EvidenceProvider) -> Guest:
+    """This CVM, which measures how it is configured before it says anything about itself."""
+    backend, values = settings.evidence.partition(":")[0], settings.model_dump()
+    return Guest(quoting, configuration("orchestrator", backend=backend, trust_dir=settings.trust_dir, settings=values))
+
+
 def _trust(settings: OrchestratorSettings) -> tuple[CpuRoom, GpuRoom]:
     folder = settings.trust_dir
     if folder is None:
         raise ConfigurationError("No trust folder is set", remedy="Set trust_dir to the installation's trust folder.")
-    reference = CpuReference.load(folder / "reference.json")
-    roots = CpuRoots.load(folder / "cpu-roots.pem")
-    cpu = CpuRoom(roots, reference, settings.allow_emulated, SnpTrust.load(folder))
+    reference, roots = CpuReference.load(folder / "reference.json"), CpuRoots.load(folder / "cpu-roots.pem")
+    kept, source = folder / "collateral", PccsSource(settings.collateral_url) if settings.collateral_url else None
+    keeper = CollateralKeeper(CollateralStore.load(kept, roots.certificates), roots, source, kept)
+    cpu = CpuRoom(roots, reference, settings.allow_emulated, keeper, SnpTrust.load(folder))
     gpu = GpuRoom(GpuTrust.load(folder, rim_fetcher(settings.rim_service)), settings.allow_emulated)
     return cpu, gpu
 

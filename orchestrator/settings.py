@@ -33,6 +33,9 @@ class OrchestratorSettings(ServiceSettings):
     reader_tokens: Path | None = Field(
         default=None, description="JSON file: SHA-256 (hex) of a read-only bearer token -> name"
     )
+    collateral_url: str | None = Field(
+        default=None, description="collateral service of one's own (PCCS), asked when a machine's collateral is missing"
+    )
     gpus: tuple[str, ...] = Field(default=("gpu-0",), min_length=1, description="ids of the GPUs of the pool")
     checkpoint_interval_s: float = Field(default=5.0, gt=0, description="seconds between sealed checkpoints")
     visit_attempts: int = Field(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
+
+CvmRole = Literal["orchestrator", "data_holder"]
+"""Whose code a confidential VM runs."""
 
 
 class Role(StrEnum):

@@ -88,7 +88,7 @@ class _Engine:
             self._running.cancel()
             await asyncio.wait([self._running])  # how it ended is in the log
             await self.holder.peers.close()
-            await self.holder.foundation.evidence.aclose()
+            await self.holder.foundation.guest.aclose()
 
     def checks(self) -> dict[str, Check]:
         """What must hold for the holder to serve."""

@@ -1,15 +1,18 @@
 """HTTP surface of the untrusted platform: MUX control for the orchestrator, the quoting enclave for its CVMs. Knows no PKI.
 
-Routes: PUT /v1/gpus/{gpu}/mux (RFC 9421, orchestrator's key), GET /v1/gpus, POST /cvms/{name}/quote and /cvms/{name}/derived-key
-(bearer token of that CVM).
+Routes: PUT /v1/gpus/{gpu}/mux (RFC 9421, orchestrator's key), GET /v1/gpus, and POST /cvms/{name}/launch, /extend, /quote and
+/derived-key (bearer token of that CVM).
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Annotated
 
@@ -17,22 +20,25 @@ import httpx2
 from fastapi import APIRouter, Depends, FastAPI, Header, Path
 from pydantic import Field
 
-from gpu_agent.platform.files import Installation, read_private
+from gpu_agent.platform.cvms import LAUNCH_BYTES, Cvms
+from gpu_agent.platform.files import Installation, read_made, read_private
 from gpu_agent.platform.manufacture import NAME, load_cvms
 from gpu_agent.platform.measurement import installed_package, measure_code
 from gpu_agent.platform.mux_control import MuxControl, MuxState
 from gpu_agent.platform.pki import QuotingKeys
-from gpu_agent.platform.quoting_enclave import Cvm, QuotingEnclave
+from gpu_agent.platform.quoting_enclave import QuotingEnclave
 from gpu_agent.platform.settings import PlatformSettings
 from shared.attestation.one_time_keys import decoded
 from shared.claims import Claim
+from shared.claims.event_log import REGISTERS
+from shared.claims.program import HexSha384
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey, fingerprint, load_public
 from shared.errors import BadRequest, ConfigurationError, NotAuthenticated
 from shared.names import Role
 from shared.service.app import create_service_app
 from shared.service.callers import require
-from shared.service.clock import Clock, system_clock, system_entropy
+from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.http import Peers
 from shared.service.migrations import upgrade
 from shared.service.replay import ReplayWindow
@@ -42,6 +48,7 @@ from shared.wire.visit import Base64, Evidence
 
 VERSION = "1"
 TITLE = "GPU Travelling platform (EMULATED)"
+Launch = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * LAUNCH_BYTES}}}$")]
 CvmName = Annotated[str, Path(pattern=rf"^{NAME.pattern}$")]
 
 
@@ -65,15 +72,38 @@ class MuxList(Claim):
     items: list[MuxAnswer]
 
 
+class LaunchAnswer(Claim):
+    """The number that names this launch to everything that follows."""
+
+    launch: str
+
+
+class ExtendRequest(Claim):
+    """`before` is the value that the guest extends. 48 bytes each, hex."""
+
+    launch: Launch = Field(examples=["ab" * LAUNCH_BYTES])
+    register_index: int = Field(alias="register", ge=0, lt=REGISTERS, examples=[3])
+    digest: HexSha384 = Field(examples=["5f" * 48])
+    before: HexSha384 = Field(examples=["00" * 48])
+
+
+class ExtendAnswer(Claim):
+    """The register's value now."""
+
+    value: HexSha384
+
+
 class QuoteRequest(Claim):
     """64 bytes, hex."""
 
+    launch: Launch = Field(examples=["ab" * LAUNCH_BYTES])
     report_data: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$", examples=["5f" * 64])]
 
 
 class DerivedKeyRequest(Claim):
     """`recipient`: raw one-time HPKE public key."""
 
+    launch: Launch = Field(examples=["ab" * LAUNCH_BYTES])
     label: Annotated[str, Field(min_length=1, max_length=120, examples=["gput/journal"])]
     recipient: Base64 = Field(examples=["AAEC" * 405 + "AA=="])
 
@@ -84,11 +114,30 @@ class DerivedKeyAnswer(Claim):
     sealed: Base64
 
 
-def load_enclave(place: Installation, overrides: Mapping[str, list[FilePath]]) -> QuotingEnclave:
-    """The installation's enclave, its CVMs measured now; `overrides` names other code folders for a CVM.
+@dataclass(frozen=True)
+class Enclave:
+    """Everything behind the CVMs' private paths: the quoting enclave, the CVMs it speaks for, and the collateral sent along."""
+
+    quoting: QuotingEnclave
+    cvms: Cvms
+    collateral: bytes
+
+    def evidence(self, name: str, launch: str, report_data: bytes) -> Evidence:
+        """A quote of that CVM with its collateral. Raises: as `Cvms.running`, BadRequest."""
+        quote = self.quoting.quote(self.cvms.running(name, launch), report_data)
+        return Evidence(quote=base64.b64encode(quote).decode(), endorsements=base64.b64encode(self.collateral).decode())
+
+
+def load_enclave(
+    place: Installation,
+    overrides: Mapping[str, list[FilePath]],
+    version: int = 4,
+    entropy: Entropy = system_entropy,
+) -> Enclave:
+    """The installation's enclave; each CVM is measured when it is launched. `overrides` names other code folders for a CVM.
 
     Raises:
-        ConfigurationError: nothing was manufactured, or code cannot be measured.
+        ConfigurationError: nothing was manufactured, or a file is missing or damaged.
     """
     packages = load_cvms(place)
     if not packages or not overrides.keys() <= packages.keys():
@@ -99,14 +148,14 @@ def load_enclave(place: Installation, overrides: Mapping[str, list[FilePath]]) -
             code="installation-file",
             remedy="run `python -m gpu_agent.platform manufacture --dir … --cvms …` first, or correct state_dir",
         )
-    cvms = {
-        name: Cvm(name, measure_code(overrides.get(name) or [installed_package(package) for package in trees]))
-        for name, trees in packages.items()
-    }
-    keys = QuotingKeys(
-        read_private(place.pck_key, "the PCK key"), place.pck_chain.read_bytes(), place.cpu_roots.read_bytes()
-    )
-    return QuotingEnclave(keys, Secret(read_private(place.secret, "the installation secret")), cvms)
+
+    def measure(name: str) -> bytes:
+        return measure_code(overrides.get(name) or [installed_package(package) for package in packages[name]])
+
+    measures = {name: partial(measure, name) for name in packages}
+    keys = QuotingKeys(read_private(place.pck_key, "the PCK key"), read_made(place.pck_chain, "the PCK chain"))
+    quoting = QuotingEnclave(keys, Secret(read_private(place.secret, "the installation secret")), version)
+    return Enclave(quoting, Cvms(place.launches, measures, entropy), read_made(place.collateral, "the collateral"))
 
 
 def create_platform_app(
@@ -126,8 +175,8 @@ def create_platform_app(
         ConfigurationError: the installation is incomplete or a key file unusable.
     """
     place = settings.installation
-    enclave = load_enclave(place, settings.cvms)
-    tokens = {name: read_private(place.token(name), "the token").decode() for name in enclave.cvms}
+    enclave = load_enclave(place, settings.cvms, settings.quote_version)
+    tokens = {name: read_private(place.token(name), "the token").decode() for name in enclave.cvms.names}
     key, orchestrator = PartyKey.load(place.mux_key), _orchestrator_key(settings.orchestrator_key)
     upgrade(settings.store_url, "gpu_agent.platform")
     store = Store(settings.store_url)
@@ -201,7 +250,7 @@ def _answer(state: MuxState) -> MuxAnswer:
     return MuxAnswer(gpu=state.gpu, port=state.port, switches=state.switches)
 
 
-def cvm_routes(enclave: QuotingEnclave, tokens: Mapping[str, str]) -> APIRouter:
+def cvm_routes(enclave: Enclave, tokens: Mapping[str, str]) -> APIRouter:
     """A CVM's private path to its quoting enclave; the token stands for the hardware's isolation."""
 
     async def authenticated(name: CvmName, authorization: Annotated[str, Header()] = "") -> None:
@@ -211,15 +260,29 @@ def cvm_routes(enclave: QuotingEnclave, tokens: Mapping[str, str]) -> APIRouter:
 
     router = APIRouter(prefix="/cvms/{name}", tags=["quoting enclave"], dependencies=[Depends(authenticated)])
 
+    @router.post("/launch")
+    async def launch(name: CvmName) -> LaunchAnswer:
+        """Begin this CVM anew: its code is measured now, its registers are zero, whoever ran as it before is cut off."""
+        mr_td = await asyncio.to_thread(enclave.cvms.measure, name)
+        return LaunchAnswer(launch=enclave.cvms.launch(name, mr_td))
+
+    @router.post("/extend")
+    async def extend(name: CvmName, wanted: ExtendRequest) -> ExtendAnswer:
+        """Extend a runtime register; the same again has no further effect."""
+        digest, before = bytes.fromhex(wanted.digest), bytes.fromhex(wanted.before)
+        value = enclave.cvms.extend(name, wanted.launch, wanted.register_index, digest, before)
+        return ExtendAnswer(value=value.hex())
+
     @router.post("/quote")
     async def quote(name: CvmName, wanted: QuoteRequest) -> Evidence:
         """An EMULATED TDX quote over the caller's 64 bytes; all else is what the enclave measured."""
-        return enclave.quote(name, bytes.fromhex(wanted.report_data))
+        return enclave.evidence(name, wanted.launch, bytes.fromhex(wanted.report_data))
 
     @router.post("/derived-key")
     async def derived_key(name: CvmName, wanted: DerivedKeyRequest) -> DerivedKeyAnswer:
         """A sealing key of this CVM's measurement and this installation."""
-        sealed = enclave.derived_key(name, wanted.label, decoded(wanted.recipient))
+        cvm = enclave.cvms.running(name, wanted.launch)
+        sealed = enclave.quoting.derived_key(cvm, wanted.label, decoded(wanted.recipient))
         return DerivedKeyAnswer(sealed=base64.b64encode(sealed).decode())
 
     return router

@@ -29,6 +29,21 @@ class Installation:
         return self.trust / "reference.json"
 
     @property
+    def collateral_cache(self) -> Path:
+        """Signed statements about machines, for every verifier; renewed by manufacturing."""
+        return self.trust / "collateral"
+
+    @property
+    def collateral(self) -> Path:
+        """The emulated maker's own."""
+        return self.collateral_cache / "emulated.json"
+
+    @property
+    def maker(self) -> Path:
+        """Keys of the emulated CPU maker; needed to manufacture only, never to serve."""
+        return self.root / "maker" / "cpu"
+
+    @property
     def platform(self) -> Path:
         """Private to the platform's process."""
         return self.root / "platform"
@@ -40,6 +55,11 @@ class Installation:
     @property
     def pck_chain(self) -> Path:
         return self.platform / "cpu" / "chain.pem"
+
+    @property
+    def launches(self) -> Path:
+        """What the emulated TDX module keeps of each running CVM."""
+        return self.platform / "cvms"
 
     @property
     def secret(self) -> Path:
@@ -92,6 +112,18 @@ def write_public(path: Path, content: bytes) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_bytes(content)
     os.replace(draft, path)
+
+
+def read_made(path: Path, what: str) -> bytes:
+    """A public file that manufacturing made. Raises: ConfigurationError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{what} {path} cannot be read: {error.strerror}",
+            code="installation-file",
+            remedy="run `python -m gpu_agent.platform manufacture` for this folder first",
+        ) from None
 
 
 def read_private(path: Path, what: str) -> bytes:

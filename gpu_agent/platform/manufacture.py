@@ -1,6 +1,7 @@
-"""Manufacturing of one emulated installation: CPU roots, quoting keys, CVM tokens, reference values, devices. Knows no HTTP.
+"""Manufacturing of one emulated installation: CPU maker, quoting keys, collateral, CVM tokens, devices, reference values. Knows no HTTP.
 
-Idempotent: keys, secrets and tokens that exist are kept; reference values are measured anew from the installed code.
+Idempotent: keys, secrets and tokens that exist are kept; collateral is renewed when less than half its time is left; reference values are
+measured anew from the installed code and the trust folder. A reference profile states code (MRTD) and configuration (RTMR 0 to 2) as one.
 """
 
 from __future__ import annotations
@@ -15,15 +16,24 @@ from pathlib import Path
 from typing import Any
 
 from gpu_agent.platform.files import Installation, write_public, write_secret
+from gpu_agent.platform.maker_files import make_cpu, renew_collateral
 from gpu_agent.platform.measurement import installed_package, measure_code
-from gpu_agent.platform.pki import make_quoting_keys
 from shared.canonical import json_value
+from shared.claims.event_log import replay_events
 from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest, ConfigurationError, EmulationWarning
+from shared.names import CvmRole
+from shared.service.configuration import configuration
 
-ROLES: dict[str, tuple[str, ...]] = {
+ROLES: dict[CvmRole, tuple[str, ...]] = {
     "orchestrator": ("shared", "orchestrator"),
     "data_holder": ("shared", "data_holder"),
+}
+BACKEND = "emulated"
+# Configurations that this installation's services may run in: each is a profile of its own, and any other is refused by peers.
+CONFIGURATIONS: dict[CvmRole, tuple[dict[str, Any], ...]] = {
+    "orchestrator": ({"allow_emulated": True},),
+    "data_holder": tuple({"allow_emulated": True, "approve": approve} for approve in ("manual", "policy")),
 }
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 DeviceMaker = Callable[[Path, str], None]
@@ -41,7 +51,7 @@ class ManufactureReport:
     made: tuple[str, ...]
 
 
-def cvm_role(name: str) -> str:
+def cvm_role(name: str) -> CvmRole:
     """Role of a CVM by its name: `orchestrator…` or `holder-…`. Raises: ConfigurationError."""
     if NAME.fullmatch(name):
         if name == "orchestrator" or name.startswith("orchestrator-"):
@@ -75,12 +85,12 @@ def manufacture(
         if not place.token(name).exists():
             write_secret(place.token(name), secrets.token_urlsafe(32).encode())
             made.append(f"token of {name}")
-    measured = _write_reference(place)
     _write_cvms(place, roles)
     for gpu in gpus:
         known = gpu in place.gpus()
         make_device(directory, gpu)
         made += [] if known else [f"device {gpu}"]
+    measured = _write_reference(place)  # last: the profiles cover the trust folder as it is now
     return ManufactureReport(directory, tuple(place.gpus()), tuple(load_cvms(place)), measured, tuple(made))
 
 
@@ -93,14 +103,7 @@ def load_cvms(place: Installation) -> dict[str, tuple[str, ...]]:
 
 
 def _make_keys(place: Installation, at: float) -> list[str]:
-    made = []
-    if not place.pck_key.exists():
-        # The private key comes last: while it is absent an interrupted run is done over as a whole.
-        keys = make_quoting_keys(secrets.token_hex(8), at)
-        write_public(place.pck_chain, keys.chain)
-        write_public(place.cpu_roots, keys.root)
-        write_secret(place.pck_key, keys.pck_key)
-        made.append("CPU roots and quoting keys")
+    made = make_cpu(place, at) + renew_collateral(place, at)
     if not place.secret.exists():
         write_secret(place.secret, secrets.token_bytes(32))
         made.append("installation secret")
@@ -114,12 +117,23 @@ def _write_reference(place: Installation) -> dict[str, str]:
         role: measure_code(installed_package(package) for package in packages).hex() for role, packages in ROLES.items()
     }
     reference = _load_json(place.reference)
-    reference["cvms"] = {role: {"mr_td": mr_td} for role, mr_td in measured.items()}
+    reference["cvms"] = {role: [{"mr_td": mr_td}] for role, mr_td in measured.items()}
     _write_json(place.reference, reference)
-    return measured
+    reference["cvms"] = {
+        role: [{"mr_td": mr_td, **_registers(place, role, settings)} for settings in CONFIGURATIONS[role]]
+        for role, mr_td in measured.items()
+    }
+    _write_json(place.reference, reference)
+    return {str(role): mr_td for role, mr_td in measured.items()}
 
 
-def _write_cvms(place: Installation, roles: dict[str, str]) -> None:
+def _registers(place: Installation, role: CvmRole, settings: dict[str, Any]) -> dict[str, str]:
+    """RTMR 0 to 2 of a service of this role, so configured; RTMR3 is for the event log."""
+    events = configuration(role, backend=BACKEND, trust_dir=place.trust, settings=settings)
+    return {f"rtmr{index}": value.hex() for index, value in enumerate(replay_events(events)[:3])}
+
+
+def _write_cvms(place: Installation, roles: dict[str, CvmRole]) -> None:
     known = _load_json(place.cvms)
     _write_json(place.cvms, known | {name: list(ROLES[role]) for name, role in roles.items()})
 

@@ -1,7 +1,7 @@
-"""The emulated quoting PKI: root, platform CA, PCK leaf with the SGX extension. Knows no CVM, no quote and no file.
+"""The emulated CPU maker's PKI: root, platform CA, TCB signer, PCK leaf with the SGX extension. Knows no guest, no quote and no file.
 
-Real shapes (Intel SGX PCK Certificate Profile 1.5), names that cannot be taken for Intel's, an FMSPC that Intel does not use.
-The root's and the platform CA's private keys are dropped after issuing: nobody can add a machine to an installation later.
+Real shapes (Intel SGX PCK Certificate Profile 1.5), names that cannot be taken for Intel's. The maker's keys issue machines, sign
+TCB info and revocation lists; serving a guest needs none of them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from shared.attestation.pck import DER_OCTETS, DER_OID, DER_SEQUENCE, SGX_EXTENSION, SGX_PREFIX
+from gpu_agent.platform.machine import COMPONENTS, CPU_SVN, FMSPC, PCE_ID, PCE_SVN
+from shared.attestation.pck import (
+    DER_BOOLEAN,
+    DER_ENUMERATED,
+    DER_INTEGER,
+    DER_OCTETS,
+    DER_OID,
+    DER_SEQUENCE,
+    SGX_EXTENSION,
+    SGX_PREFIX,
+)
 
-FMSPC = bytes.fromhex("ee6d75000000")
-PCE_ID = bytes.fromhex("ee00")
-DER_INTEGER, DER_ENUMERATED = 0x02, 0x0A
 YEARS = 10
 
 
@@ -29,50 +36,88 @@ class QuotingKeys:
 
     pck_key: bytes = field(repr=False)
     chain: bytes
-    root: bytes
 
 
-def make_quoting_keys(installation: str, at: float) -> QuotingKeys:
-    """A fresh PKI for one installation, valid from an hour before `at` (seconds since 1970) for ten years."""
-    root_key, ca_key, pck_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
-    root_name = _name(f"EMULATED GPU Travelling CPU Root CA {installation}")
-    ca_name = _name(f"EMULATED GPU Travelling Platform CA {installation}")
-    leaf_name = _name(f"EMULATED GPU Travelling PCK Certificate {installation}")
-    root = _authority(root_name, root_name, root_key, root_key, at, path_length=1)
-    authority = _authority(ca_name, root_name, ca_key, root_key, at, path_length=0)
-    leaf = _leaf(leaf_name, ca_name, pck_key, ca_key, at)
-    return QuotingKeys(
-        pck_key=pck_key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ),
-        chain=b"".join(_pem(certificate) for certificate in (leaf, authority, root)),
-        root=_pem(root),
+@dataclass(frozen=True)
+class Issuer:
+    """A certificate and its private key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Maker:
+    """The emulated maker of one installation: its root, the CA of its machines, the signer of its TCB statements."""
+
+    root: Issuer
+    authority: Issuer
+    signer: Issuer
+
+    def machine(self, at: float) -> QuotingKeys:
+        """A new machine, with an identity of its own, valid from an hour before `at` (seconds since 1970) for ten years."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        extension = sgx_extension(ppid=secrets.token_bytes(16), instance=secrets.token_bytes(16))
+        leaf = _issue("EMULATED GPU Travelling PCK Certificate", key, self.authority, at, extension=extension)
+        chain = (leaf, self.authority.certificate, self.root.certificate)
+        return QuotingKeys(key_pem(key), b"".join(certificate_pem(certificate) for certificate in chain))
+
+
+def make_maker(installation: str, at: float) -> Maker:
+    """A fresh maker; its certificates are valid from an hour before `at` (seconds since 1970) for ten years."""
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(3)]
+    root = Issuer(_issue(f"EMULATED GPU Travelling CPU Root CA {installation}", keys[0], None, at, depth=1), keys[0])
+    authority = _issue(f"EMULATED GPU Travelling PCK Platform CA {installation}", keys[1], root, at, depth=0)
+    signer = _issue(f"EMULATED GPU Travelling TCB Signing {installation}", keys[2], root, at)
+    return Maker(root, Issuer(authority, keys[1]), Issuer(signer, keys[2]))
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """PKCS8 PEM, secret."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
-def _name(common: str) -> x509.Name:
-    return x509.Name(
+def certificate_pem(certificate: x509.Certificate) -> bytes:
+    """PEM."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _issue(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: Issuer | None,
+    at: float,
+    *,
+    depth: int | None = None,
+    extension: bytes | None = None,
+) -> x509.Certificate:
+    """A certificate; self-signed without an issuer; an authority when `depth` says how many may follow it."""
+    subject = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "GPU Travelling emulation, not a hardware maker"),
-            x509.NameAttribute(NameOID.COMMON_NAME, common),
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
         ]
     )
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, at: float
-) -> x509.CertificateBuilder:
     start = datetime.fromtimestamp(at, UTC).replace(microsecond=0) - timedelta(hours=1)
-    return (
+    signing = issuer.key if issuer is not None else key
+    builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(issuer)
+        .issuer_name(issuer.certificate.subject if issuer is not None else subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
         .not_valid_after(start + timedelta(days=365 * YEARS))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.BasicConstraints(ca=depth is not None, path_length=depth), critical=True)
+        .add_extension(_usage(authority=depth is not None), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False)
     )
+    if extension is not None:
+        builder = builder.add_extension(x509.UnrecognizedExtension(SGX_EXTENSION, extension), critical=False)
+    return builder.sign(signing, hashes.SHA256())
 
 
 def _usage(*, authority: bool) -> x509.KeyUsage:
@@ -89,74 +134,29 @@ def _usage(*, authority: bool) -> x509.KeyUsage:
     )
 
 
-def _authority(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    issuer_key: ec.EllipticCurvePrivateKey,
-    at: float,
-    *,
-    path_length: int,
-) -> x509.Certificate:
-    return (
-        _builder(subject, issuer, key, at)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=path_length), critical=True)
-        .add_extension(_usage(authority=True), critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
-        .sign(issuer_key, hashes.SHA256())
-    )
-
-
-def _leaf(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    issuer_key: ec.EllipticCurvePrivateKey,
-    at: float,
-) -> x509.Certificate:
-    return (
-        _builder(subject, issuer, key, at)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(authority=False), critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
-        .add_extension(
-            x509.UnrecognizedExtension(
-                SGX_EXTENSION, sgx_extension(ppid=secrets.token_bytes(16), instance=secrets.token_bytes(16))
-            ),
-            critical=False,
-        )
-        .sign(issuer_key, hashes.SHA256())
-    )
-
-
 def sgx_extension(*, ppid: bytes, instance: bytes) -> bytes:
     """DER of the SGX extension: PPID (16), TCB, PCE id, FMSPC, type, platform instance id (16), configuration."""
-    components = b"".join(_entry(bytes([2, index]), DER_INTEGER, b"\x01") for index in range(1, 17))
-    tcb = components + _entry(b"\x02\x11", DER_INTEGER, b"\x01") + _entry(b"\x02\x12", DER_OCTETS, b"\x01" * 16)
-    no = _tlv(0x01, b"\x00")
-    configuration = b"".join(_tlv(DER_SEQUENCE, _oid(bytes([7, index])) + no) for index in range(1, 4))
+    components = b"".join(_entry((2, arc), DER_INTEGER, bytes([svn])) for arc, svn in enumerate(COMPONENTS, 1))
+    tcb = components + _entry((2, 17), DER_INTEGER, bytes([PCE_SVN])) + _entry((2, 18), DER_OCTETS, CPU_SVN)
+    configuration = b"".join(_entry((7, arc), DER_BOOLEAN, b"\x00") for arc in (1, 2, 3))
     return _tlv(
         DER_SEQUENCE,
         b"".join(
             (
-                _entry(b"\x01", DER_OCTETS, ppid),
-                _entry(b"\x02", DER_SEQUENCE, tcb),
-                _entry(b"\x03", DER_OCTETS, PCE_ID),
-                _entry(b"\x04", DER_OCTETS, FMSPC),
-                _entry(b"\x05", DER_ENUMERATED, b"\x00"),
-                _entry(b"\x06", DER_OCTETS, instance),
-                _entry(b"\x07", DER_SEQUENCE, configuration),
+                _entry((1,), DER_OCTETS, ppid),
+                _entry((2,), DER_SEQUENCE, tcb),
+                _entry((3,), DER_OCTETS, PCE_ID),
+                _entry((4,), DER_OCTETS, FMSPC),
+                _entry((5,), DER_ENUMERATED, b"\x00"),
+                _entry((6,), DER_OCTETS, instance),
+                _entry((7,), DER_SEQUENCE, configuration),
             )
         ),
     )
 
 
-def _entry(arcs: bytes, tag: int, content: bytes) -> bytes:
-    return _tlv(DER_SEQUENCE, _oid(arcs) + _tlv(tag, content))
-
-
-def _oid(arcs: bytes) -> bytes:
-    return _tlv(DER_OID, SGX_PREFIX + arcs)
+def _entry(arcs: tuple[int, ...], tag: int, content: bytes) -> bytes:
+    return _tlv(DER_SEQUENCE, _tlv(DER_OID, SGX_PREFIX + bytes(arcs)) + _tlv(tag, content))
 
 
 def _tlv(tag: int, content: bytes) -> bytes:
@@ -164,7 +164,3 @@ def _tlv(tag: int, content: bytes) -> bytes:
         return bytes([tag, len(content)]) + content
     length = len(content).to_bytes(2, "big").lstrip(b"\0")
     return bytes([tag, 0x80 | len(length)]) + length + content
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)

@@ -19,6 +19,9 @@ class PlatformSettings(ServiceSettings):
     agent_url: str = Field(description="Base URL of the GPU agent whose MUX follows this platform.")
     state_dir: Path | None = Field(None, description="The manufactured installation folder; data_dir if absent.")
     orchestrator_key: Path = Field(description="Public key (PEM) of the orchestrator that may switch the MUX.")
+    quote_version: int = Field(
+        4, ge=4, le=5, description="Version of the emulated TDX quotes; 5 carries a TD report 1.5."
+    )
     cvms: dict[str, list[Path]] = Field(
         default_factory=dict,
         description="CVM name -> measured code folders; by default the installed packages, as manufactured.",

@@ -31,6 +31,7 @@ INSTALLATION = Path("/installation")
 VOLUMES = Path("/volumes")
 SECRET = Path("/run/secrets/database_password")
 SERVICE_UID = 10001
+TRUST = "trust"
 ORCHESTRATOR = "http://orchestrator:8000"
 LISTEN = {"host": "0.0.0.0", "port": 8000, "log_format": "json"}  # noqa: S104  # a container's own network namespace
 
@@ -74,6 +75,9 @@ def _fill(volume: str, parts: list[str], settings: dict[str, object]) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
+    if source.name == TRUST:  # public, and made anew with every release: code, configuration and collateral must fit it
+        shutil.copytree(source, target, dirs_exist_ok=True)
+        return
     if target.exists():  # what a service has already must stay: its identity is enrolled
         return
     target.parent.mkdir(parents=True, exist_ok=True)

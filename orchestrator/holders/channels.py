@@ -23,21 +23,34 @@ from shared.attestation.channel import (
     report_data,
     verify_holder,
 )
+from shared.attestation.collateral_refresh import CollateralKeeper
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.attestation.cpu_verifier import CpuPolicy, CpuTrust
 from shared.attestation.one_time_keys import VerifiedOneTimeKey, verify_one_time_key
+from shared.attestation.session_events import SESSION_EVENT, session_event
 from shared.attestation.snp_trust import SnpTrust
-from shared.canonical import sha256
+from shared.canonical import json_value, sha256
 from shared.claims.manifest import RosterEntry
 from shared.crypto.signing import PartyKey
 from shared.errors import Conflict, LimitExceeded, NotPermitted
 from shared.names import Backend
 from shared.service.clock import Clock, Entropy
-from shared.service.evidence import EvidenceProvider
-from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, Evidence, GpuEvidence, Signed
+from shared.service.guest import Guest
+from shared.service.logging import get_logger
+from shared.wire.visit import (
+    ChannelOffer,
+    ChannelProof,
+    ChannelRequest,
+    ChannelState,
+    Evidence,
+    GpuEvidence,
+    RuntimeData,
+    Signed,
+)
 
 PENDING_S = 120.0
 MAX_PENDING = 1024
+_log = get_logger("orchestrator.channels")
 Attest = Callable[[bytes, bytes], Awaitable[GpuEvidence]]
 """(challenge, session signing key) -> fresh GPU evidence, asked inside the SPDM session."""
 
@@ -71,11 +84,12 @@ class Channel:
 
 @dataclass(frozen=True)
 class CpuRoom:
-    """What the operator trusts: roots, reference values, and whether emulated evidence may count at all."""
+    """What the operator trusts: roots, reference values, collateral, and whether emulated evidence may count at all."""
 
     roots: CpuRoots
     reference: CpuReference
     allow_emulated: bool
+    keeper: CollateralKeeper
     snp: SnpTrust | None = None
 
 
@@ -83,11 +97,11 @@ class Channels:
     """The channels of one life of one session."""
 
     def __init__(
-        self, book: Book, *, signing_key: PartyKey, identity: PartyKey, provider: EvidenceProvider, room: CpuRoom,
+        self, book: Book, *, signing_key: PartyKey, identity: PartyKey, guest: Guest, room: CpuRoom,
         attest: Attest, clock: Clock, entropy: Entropy,
     ) -> None:  # fmt: skip
         self._book, self.signing_key, self._identity = book, signing_key, identity
-        self._provider, self._room, self._attest = provider, room, attest
+        self._guest, self._room, self._attest = guest, room, attest
         self._clock, self._entropy = clock, entropy
         self._pending: dict[str, Pending] = {}
         self._open: dict[str, Channel] = {}
@@ -129,7 +143,9 @@ class Channels:
             nonce=self._entropy(32).hex(), signing_key=self.signing_key.public, enrolled_key=self._identity.public,
             gpu_evidence=gpu, not_after=not_after,
         )  # fmt: skip
-        evidence = await self._provider.quote(report_data("orchestrator", runtime))
+        # Once per life of a session: what this VM does for whom stays in its runtime register until it is launched anew.
+        await self._guest.record(SESSION_EVENT, session_event(RuntimeData.model_validate(json_value(runtime))))
+        evidence = await self._guest.quote(report_data("orchestrator", runtime), about=state.id)
         channel = new_channel_id(self._entropy)
         self._pending[channel] = Pending(holder, state.id, runtime, evidence, gpu, not_after, now + PENDING_S)
         return ChannelOffer(
@@ -152,8 +168,10 @@ class Channels:
         if pending is None or pending.holder != holder or pending.expires < self._clock():
             raise Conflict(f"There is no open offer {channel}", code="channel-expired", remedy="Ask for a new channel.")
         policy = CpuPolicy.of(entry.evidence, allow_emulated=self._room.allow_emulated)
-        trust = CpuTrust(self._room.roots, self._room.reference, policy, snp=self._room.snp)
+        trust = CpuTrust(self._room.roots, self._room.reference, policy, self._room.keeper.store, snp=self._room.snp)
         max_age, at = entry.evidence.max_age_s, self._clock()
+        if (why := await self._room.keeper.prepare(proof.evidence, at)) is not None:
+            _log.warning("collateral not fetched", holder=holder, why=why)
         # The quote's chain costs milliseconds of signatures: off the event loop.
         verified = await asyncio.to_thread(
             verify_holder, proof, channel=channel, orchestrator_runtime=pending.runtime_data, enrolled_key=enrolled_key,

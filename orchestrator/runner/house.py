@@ -19,7 +19,7 @@ from orchestrator.settings import OrchestratorSettings
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
 from shared.service.clock import Clock, Entropy
-from shared.service.evidence import EvidenceProvider
+from shared.service.guest import Guest
 from shared.service.http import PeerClient
 
 
@@ -33,7 +33,7 @@ class House:
     inboxes: Inboxes
     arrivals: Arrivals
     identity: PartyKey
-    provider: EvidenceProvider
+    guest: Guest
     sealing_key: Secret
     cpu: CpuRoom
     gpu: GpuRoom

@@ -156,7 +156,7 @@ class SessionRunner:
                 return await life.evidence(challenge, key, state.last_epoch)
 
         self.channels = Channels(
-            book, signing_key=signing_key, identity=house.identity, provider=house.provider, room=house.cpu, attest=attest,
+            book, signing_key=signing_key, identity=house.identity, guest=house.guest, room=house.cpu, attest=attest,
             clock=house.clock, entropy=house.entropy,
         )  # fmt: skip
         settings = house.settings

@@ -12,14 +12,17 @@ from typing import Generic, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from shared.attestation.cpu_trust import CpuTrust, CvmRole
+from shared.attestation.cpu_trust import CpuTrust
+from shared.attestation.cpu_verifier import VerifiedCvm
 from shared.attestation.cvm_verifier import Cvm, verify_cvm_evidence
 from shared.attestation.nonces import gpu_nonce
 from shared.attestation.offers import VerifiedOffer, open_offer, seal_offer, verify_offer
 from shared.attestation.one_time_keys import VerifiedOneTimeKey, decoded, sign_one_time_key, verify_one_time_key
+from shared.attestation.session_events import check_session_event
 from shared.canonical import json_bytes, json_value, sha256, sha512
 from shared.crypto.signing import fingerprint
 from shared.errors import BadRequest, VerificationFailed
+from shared.names import CvmRole
 from shared.wire.visit import ChannelOffer, ChannelProof, Evidence, GpuEvidence, RuntimeData
 
 __all__ = [
@@ -172,10 +175,10 @@ def verify_orchestrator(
     max_lifetime_s: int,
     at: float,
 ) -> VerifiedOrchestrator[G]:
-    """The holder's check of an orchestrator, in this order: structure, role, session, nonce, lifetime, quote, GPU.
+    """The holder's check of an orchestrator, in this order: structure, role, session, nonce, lifetime, quote, event, GPU.
 
     Raises:
-        BadRequest: malformed runtime data or quote.
+        BadRequest: malformed runtime data.
         VerificationFailed: `channel-…` for the runtime data, the CPU verifier's and the GPU verifier's codes.
     """
     raw = decoded(offer.runtime_data)
@@ -189,7 +192,7 @@ def verify_orchestrator(
     if expected.enrolled_key is not None:
         _require("enrolled-key", expected.enrolled_key.hex(), runtime.enrolled_key)
     _check_lifetime(runtime, max_lifetime_s, at)
-    cvm = _verify_quote("orchestrator", offer.evidence, raw, cpu, at)
+    cvm = _verify_quote(runtime, offer.evidence, raw, cpu, at)
     _require("gpu-evidence", gpu_evidence_digest(offer.gpu_evidence), runtime.gpu_evidence)
     signing_key = bytes.fromhex(runtime.signing_key)
     evidence = offer.gpu_evidence
@@ -216,7 +219,7 @@ def verify_holder(
         enrolled_key: raw key that authenticated the request and is the roster's for this holder.
 
     Raises:
-        BadRequest: malformed runtime data, quote or one-time key.
+        BadRequest: malformed runtime data or one-time key.
         VerificationFailed: `channel-…`, the CPU verifier's codes, `bad-signature`, `one-time-key-…`.
     """
     own, raw = _parsed(orchestrator_runtime), decoded(proof.runtime_data)
@@ -235,7 +238,7 @@ def verify_holder(
             code="channel-reflection",
         )
     _check_lifetime(runtime, max_lifetime_s, at)
-    cvm = _verify_quote("holder", proof.evidence, raw, cpu, at)
+    cvm = _verify_quote(runtime, proof.evidence, raw, cpu, at)
     signing_key = bytes.fromhex(runtime.signing_key)
     one_time = verify_one_time_key(
         proof.one_time_key, signing_key=signing_key, session=own.session, holder=own.holder, channel=channel
@@ -264,8 +267,13 @@ def _malformed(error: ValidationError) -> BadRequest:
     return BadRequest(f"runtime data: {where}: {first['msg']}", code="malformed-runtime-data")
 
 
-def _verify_quote(role: Role, evidence: Evidence, raw: bytes, cpu: CpuTrust, at: float) -> Cvm:
-    return verify_cvm_evidence(evidence, report_data=report_data(role, raw), role=_CVM_ROLES[role], trust=cpu, at=at)
+def _verify_quote(runtime: RuntimeData, evidence: Evidence, raw: bytes, cpu: CpuTrust, at: float) -> Cvm:
+    cvm = verify_cvm_evidence(
+        evidence, report_data=report_data(runtime.role, raw), role=_CVM_ROLES[runtime.role], trust=cpu, at=at
+    )
+    if isinstance(cvm, VerifiedCvm):  # SEV-SNP has no register that a guest could measure an event into
+        check_session_event(cvm, runtime)
+    return cvm
 
 
 def _check_lifetime(runtime: RuntimeData, max_lifetime_s: int, at: float) -> None:

@@ -5,7 +5,7 @@ A root's set follows from the root itself, never from evidence: Intel's by finge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Literal
 from cryptography import x509
 from pydantic import TypeAdapter, ValidationError
 
+from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.pck import certificate_fingerprint
 from shared.canonical import json_value
 from shared.claims import Claim
 from shared.claims.manifest import EvidencePolicy
 from shared.claims.program import HexSha384
+from shared.claims.tdx_policy import TdxPolicy
 from shared.errors import ConfigurationError, GputError
+from shared.names import CvmRole
 
 if TYPE_CHECKING:  # SEV-SNP's trust stands on this module
     from shared.attestation.snp_trust import SnpTrust
 
 RootSet = Literal["EMULATED", "INTEL"]
-CvmRole = Literal["orchestrator", "data_holder"]
 INTEL_SGX_ROOT = "44a0196b2b99f889b8e149e95b807a350e7424964399e885a7cbb8ccfab674d3"  # SHA-256 of the DER
 EMULATED_MARK = "EMULATED"
+_PRODUCTION_TDX = TdxPolicy()
 RESTORE_TRUST = "restore the trust folder that manufacturing made"
-
-CollateralCheck = Callable[[bytes, bytes, float], str]
-"""(exact quote, endorsements, at) -> TCB status, or raises VerificationFailed: TCB info, QE identity, CRLs (cpu-tee.md 1.2)."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,14 @@ class CvmProfile(Claim):
     rtmr2: HexSha384 | None = None
     rtmr3: HexSha384 | None = None
 
-    def matches(self, mr_td: str, rtmrs: tuple[str, ...]) -> bool:
+    @property
+    def registers(self) -> tuple[str | None, str | None, str | None, str | None]:
+        """RTMR 0 to 3, None where any value counts."""
+        return self.rtmr0, self.rtmr1, self.rtmr2, self.rtmr3
+
+    def matches(self, mr_td: str, rtmrs: tuple[str, str, str, str]) -> bool:
         """Whether a quote's registers are this profile's."""
-        wanted = (self.rtmr0, self.rtmr1, self.rtmr2, self.rtmr3)
-        return self.mr_td == mr_td and all(want in (None, got) for want, got in zip(wanted, rtmrs, strict=True))
+        return self.mr_td == mr_td and all(want in (None, got) for want, got in zip(self.registers, rtmrs, strict=True))
 
 
 _CVMS: TypeAdapter[dict[CvmRole, CvmProfile | tuple[CvmProfile, ...]]] = TypeAdapter(
@@ -120,24 +124,26 @@ class CpuReference:
 
 @dataclass(frozen=True)
 class CpuPolicy:
-    """What is believed of a peer's CPU.
+    """What is believed of a peer's CPU. The defaults are those for production: hardware roots, nothing emulated.
 
     Attributes:
         roots: root sets that count.
         allow_emulated: this verifier's own switch; "EMULATED" needs both (law L10).
         measurements: agreed MRTDs (hex); when given they replace the reference values' list, whose RTMRs still hold.
-        platforms: allow-list of platform ids (hex); empty means any machine.
+        platforms: this verifier's own allow-list of platform ids (hex); empty means any machine that `tdx` allows.
+        tdx: what the parties agreed on for TDX platforms.
     """
 
-    roots: tuple[str, ...]
+    roots: tuple[str, ...] = ("INTEL", "AMD")
     allow_emulated: bool = False
     measurements: tuple[str, ...] = ()
     platforms: frozenset[str] = frozenset()
+    tdx: TdxPolicy = _PRODUCTION_TDX
 
     @classmethod
     def of(cls, agreed: EvidencePolicy, *, allow_emulated: bool, platforms: frozenset[str] = frozenset()) -> CpuPolicy:
         """The manifest's policy under this verifier's own configuration."""
-        return cls(agreed.roots, allow_emulated, agreed.measurements, platforms)
+        return cls(agreed.roots, allow_emulated, agreed.measurements, platforms, agreed.tdx)
 
     def accepted(self, profiles: tuple[CvmProfile, ...]) -> tuple[CvmProfile, ...]:
         """Profiles that count: the reference values', or the agreed measurements with the RTMRs known for them."""
@@ -150,12 +156,15 @@ class CpuPolicy:
 
 @dataclass(frozen=True)
 class CpuTrust:
-    """What a channel needs to judge a peer's CPU evidence. Without `snp`, SEV-SNP evidence is refused."""
+    """What a verifier needs to judge a peer's CPU evidence.
+
+    Without `collateral` only what the peer sent along is used; without `snp`, SEV-SNP evidence is refused.
+    """
 
     roots: CpuRoots
     reference: CpuReference
     policy: CpuPolicy
-    collateral: CollateralCheck | None = None
+    collateral: CollateralStore | None = None
     snp: SnpTrust | None = None
 
 

@@ -1,10 +1,10 @@
-"""The TDX quote, byte for byte: versions 4 and 5, parse and pack. Knows no key, no root and no policy: parsing is not believing.
+"""The TDX quote, byte for byte: versions 4 and 5, strictly parsed. Knows no key, no root and no policy: parsing is not believing.
 
 Layout: Intel TDX DCAP Quoting Library API, appendix A.3 and A.4. Integers are little-endian; ECDSA numbers big-endian.
 
     header 48 | [v5: body type 2, body size 4] | TD report | length 4 | signature data | zero padding (unsigned)
     signature data: signature 64, attestation key 64, type 6: 2, size 4, then
-        QE report 384, its signature 64, auth data 2 + n, type 5: 2, size 4, PEM chain (leaf, platform CA, root)
+        QE report 384, its signature 64, auth data 2 + 32, type 5: 2, size 4, PEM chain (leaf, platform CA, root)
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ QE_CERTIFICATION, PEM_CHAIN = 6, 5
 QE_REPORT_BYTES = 384
 MAX_QUOTE_BYTES = 64 * 1024
 BODY_SIZES = {2: 584, 3: 648, 4: 885}  # version 5 body types: TD report 1.0, 1.5, 1.5 extended
+QE_AUTH_BYTES = 32  # what every quoting enclave writes; other lengths are known from no machine
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,22 @@ class TdReport:
     tail: bytes = b""
 
     @property
+    def tee_tcb_svn2(self) -> bytes:
+        """SVNs of the TDX module that runs now, not of the one that launched the TD; empty in TD report 1.0."""
+        return self.tail[:16]
+
+    @property
     def mr_servicetd(self) -> bytes:
         """Measurement of a bound service TD; empty in TD report 1.0."""
         return self.tail[16:64]
+
+    @property
+    def extension(self) -> dict[str, bytes]:
+        """What TD report 1.5 extended adds, by published name and in order; empty in the others."""
+        reader, found = _Reader(self.tail[64:], "the extended TD report"), {}
+        if len(self.tail) > _TD15_TAIL:
+            found = {name: reader.take(length, name) for name, length in _EXTENSION}
+        return found
 
     def pack(self) -> bytes:
         """The body's bytes. Raises: BadRequest when a field has a wrong length."""
@@ -62,13 +76,27 @@ class TdReport:
 
 
 _BODY_LENGTHS = (16, 48, 48, 8, 8, 8, 48, 48, 48, 48, 48, 48, 48, 48, 64)
+_TD15_TAIL = 64
+_EXTENSION = (
+    ("vmid", 1),
+    ("td_id", 32),
+    ("dev_info", 48),
+    ("init_servicetd_hash", 48),
+    ("init_servicetd_attributes", 8),
+    ("init_cpu_svn", 16),
+    ("init_tee_tcb_svn", 16),
+    ("init_tee_fmspc", 12),
+    ("cur_servicetd_hash", 48),
+    ("cur_servicetd_attributes", 8),
+)
 
 
 @dataclass(frozen=True)
 class QeReport:
-    """The quoting enclave's SGX report body, 384 bytes in `raw`; `report_data` 64, `attributes` 16."""
+    """The quoting enclave's SGX report body, 384 bytes in `raw`; `report_data` 64, `attributes` 16, `misc_select` a bit field."""
 
     raw: bytes
+    misc_select: int
     attributes: bytes
     mr_enclave: bytes
     mr_signer: bytes
@@ -91,9 +119,13 @@ class SignatureData:
 
 @dataclass(frozen=True)
 class TdxQuote:
-    """One parsed quote. `signed` is header and body as received; `exact` the quote without its zero padding."""
+    """One parsed quote. `signed` is header and body as received; `exact` the quote without its zero padding.
+
+    `body_type`: 2, 3 or 4 (TD report 1.0, 1.5, 1.5 extended); a version 4 quote is of type 2.
+    """
 
     version: int
+    body_type: int
     user_data: bytes
     body: TdReport
     signature: SignatureData
@@ -135,7 +167,7 @@ def parse_quote(data: bytes) -> TdxQuote:
         raise _malformed(f"{len(data)} bytes are too many")
     reader = _Reader(data, "the quote")
     version, user_data = _parse_header(reader.take(HEADER.size, "the header"))
-    size = BODY_SIZES[2]
+    body_type, size = 2, BODY_SIZES[2]
     if version == 5:
         body_type, size = reader.number(2, "the body type"), reader.number(4, "the body size")
         if BODY_SIZES.get(body_type) != size:
@@ -145,7 +177,7 @@ def parse_quote(data: bytes) -> TdxQuote:
     signature = reader.take(reader.number(4, "the signature length"), "the signature data")
     if any(reader.rest()):
         raise _malformed("unsigned bytes follow the signature data")
-    return TdxQuote(version, user_data, body, _parse_signature(signature), signed, data[: reader.position])
+    return TdxQuote(version, body_type, user_data, body, _parse_signature(signature), signed, data[: reader.position])
 
 
 def parse_body(raw: bytes) -> TdReport:
@@ -164,6 +196,7 @@ def parse_qe_report(raw: bytes) -> QeReport:
         raise _malformed(f"a QE report has {QE_REPORT_BYTES} bytes, got {len(raw)}")
     return QeReport(
         raw=raw,
+        misc_select=int.from_bytes(raw[16:20], "little"),
         attributes=raw[48:64],
         mr_enclave=raw[64:96],
         mr_signer=raw[128:160],
@@ -171,42 +204,6 @@ def parse_qe_report(raw: bytes) -> QeReport:
         isv_svn=int.from_bytes(raw[258:260], "little"),
         report_data=raw[320:384],
     )
-
-
-def pack_qe_report(*, mr_enclave: bytes, mr_signer: bytes, isv_prod_id: int, isv_svn: int, report_data: bytes) -> bytes:
-    """384 bytes; attributes INIT and MODE64BIT, not DEBUG. Raises: BadRequest on wrong lengths."""
-    raw = bytearray(QE_REPORT_BYTES)
-    raw[48:56] = (0x1 | 0x4 | 0x10).to_bytes(8, "little")  # INIT, MODE64BIT, PROVISION_KEY, as Intel's QE
-    raw[64:96] = _sized(mr_enclave, 32, "mr_enclave")
-    raw[128:160] = _sized(mr_signer, 32, "mr_signer")
-    raw[256:260] = struct.pack("<HH", isv_prod_id, isv_svn)
-    raw[320:384] = _sized(report_data, 64, "report_data")
-    return bytes(raw)
-
-
-def pack_header(user_data: bytes = b"\0" * 20) -> bytes:
-    """48 bytes of a version 4 TDX quote header."""
-    return HEADER.pack(4, ECDSA_P256, TDX_TEE, 0, 0, INTEL_QE_VENDOR, _sized(user_data, 20, "user_data"))
-
-
-def pack_quote(signed: bytes, signature: SignatureData) -> bytes:
-    """A version 4 quote from its signed part (header ‖ body) and signature data. Raises: BadRequest on wrong lengths."""
-    inner = b"".join(
-        (
-            _sized(signature.qe_report.raw, QE_REPORT_BYTES, "qe_report"),
-            _sized(signature.qe_signature, 64, "qe_signature"),
-            struct.pack("<H", len(signature.qe_auth)) + signature.qe_auth,
-            struct.pack("<HI", PEM_CHAIN, len(signature.certification)) + signature.certification,
-        )
-    )
-    outer = b"".join(
-        (
-            _sized(signature.signature, 64, "signature"),
-            _sized(signature.attestation_key, 64, "attestation_key"),
-            struct.pack("<HI", QE_CERTIFICATION, len(inner)) + inner,
-        )
-    )
-    return _sized(signed, HEADER.size + BODY_SIZES[2], "signed") + struct.pack("<I", len(outer)) + outer
 
 
 def _parse_header(raw: bytes) -> tuple[int, bytes]:
@@ -231,6 +228,8 @@ def _parse_signature(raw: bytes) -> SignatureData:
     qe_report = parse_qe_report(reader.take(QE_REPORT_BYTES, "the QE report"))
     qe_signature = reader.take(64, "the QE report's signature")
     auth = reader.take(reader.number(2, "the QE authentication size"), "the QE authentication data")
+    if len(auth) != QE_AUTH_BYTES:
+        raise _malformed(f"the QE authentication data has {len(auth)} bytes, not {QE_AUTH_BYTES}")
     kind, size = reader.number(2, "the inner certification type"), reader.number(4, "the inner certification size")
     if kind != PEM_CHAIN or size != len(reader.rest()):
         raise _malformed(f"inner certification data of type {kind} and {size} bytes is not the PEM chain")

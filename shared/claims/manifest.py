@@ -9,6 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from shared.canonical import json_bytes, json_value, sha256
 from shared.claims import Claim
 from shared.claims.program import HexSha256, HexSha384
+from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import TrainingOptions
 
 PartyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
@@ -43,6 +44,7 @@ class EvidencePolicy(Claim):
     measurements: tuple[HexSha384, ...] = ()
     max_age_s: int = Field(default=86_400, ge=60, le=30 * 86_400)
     gpu: GpuRules | None = Field(default=None, description="more about a GPU; strict rules if absent")
+    tdx: TdxPolicy = Field(default=TdxPolicy(), description="what counts as a sound TDX platform")
 
     @model_serializer(mode="wrap")
     def _unchanged(self, dump: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]

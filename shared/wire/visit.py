@@ -21,12 +21,17 @@ Nonce = HexSha256  # 32 random bytes, hex
 class Evidence(Claim):
     """CPU TEE evidence: `quote` covers `report_data` = SHA-512(label 00 ‖ runtime_data bytes); `kind` chooses the verifier.
 
+    What its maker signed may come along in `endorsements`, what the guest measured in `event_log` (our own events) and `boot_log` (the
+    firmware's, as in the ACPI table CCEL). None of them is believed by itself.
+
     "tdx-quote": a TDX quote and its collateral. "snp-report": an SEV-SNP report and the host's certificate table.
     """
 
     kind: Literal["tdx-quote", "snp-report"] = "tdx-quote"
     quote: Base64
     endorsements: Base64 = ""
+    event_log: Base64 = ""
+    boot_log: Base64 = ""
 
 
 class GpuEvidence(Claim):

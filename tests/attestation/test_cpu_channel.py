@@ -37,7 +37,7 @@ from shared.crypto.signing import PartyKey
 from shared.crypto.visit_key import VisitKey
 from shared.errors import BadRequest, GputError, ProtocolViolation, VerificationFailed
 from shared.wire.visit import ChannelOffer, ChannelProof, GpuEvidence, OfferDocument, Signed, VisitOffer
-from tests.attestation.cpu_world import AT, Machine
+from tests.attestation.cpu_world import AT, Machine, measured
 
 MACHINE = Machine()
 SESSION, OTHER_SESSION = "s_0123456789abcdef", "s_fedcba9876543210"
@@ -71,7 +71,7 @@ def orchestrator_runtime(**changes: Any) -> bytes:
 
 
 def channel_offer(raw: bytes, *, cvm: str = "orchestrator", role: Any = "orchestrator", gpu: GpuEvidence = GPU) -> Any:
-    quote = MACHINE.enclave.quote(cvm, report_data(role, raw))
+    quote = MACHINE.evidence(cvm, report_data(role, raw), measured(raw))
     return ChannelOffer(channel=CHANNEL, runtime_data=b64(raw), evidence=quote, gpu_evidence=gpu)
 
 
@@ -115,7 +115,7 @@ def channel_proof(
         nonce=ANSWER_NONCE,
         public=(key or OneTimeKey.generate()).public,
     )
-    quote = MACHINE.enclave.quote(cvm, report_data("holder", raw))
+    quote = MACHINE.evidence(cvm, report_data("holder", raw), measured(raw))
     return ChannelProof(runtime_data=b64(raw), evidence=quote, one_time_key=statement)
 
 
@@ -177,7 +177,7 @@ def test_relay_of_another_offer_replay_and_role_confusion() -> None:
     assert code_of(lambda: holder_checks(channel_offer(raw), at=AT + 601)) == "channel-lifetime"
     foreign = Machine("foreign")
     relayed = channel_offer(raw).model_copy(
-        update={"evidence": foreign.enclave.quote("orchestrator", report_data("orchestrator", raw))}
+        update={"evidence": foreign.evidence("orchestrator", report_data("orchestrator", raw))}
     )
     assert code_of(lambda: holder_checks(relayed)) == "quote-root-unknown"
 
@@ -285,7 +285,7 @@ def test_reflection_is_refused() -> None:
     seen = holder_checks(channel_offer(raw))
     mirrored = ChannelProof(
         runtime_data=b64(raw),
-        evidence=MACHINE.enclave.quote("orchestrator", report_data("orchestrator", raw)),
+        evidence=MACHINE.evidence("orchestrator", report_data("orchestrator", raw)),
         one_time_key=channel_proof(seen).one_time_key,
     )
     assert code_of(lambda: orchestrator_checks(mirrored)) == "channel-role"

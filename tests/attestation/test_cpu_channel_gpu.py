@@ -71,7 +71,7 @@ def check(folder: Path, evidence: GpuEvidence, key: PartyKey, **changes: Any) ->
     offer = ChannelOffer(
         channel="c_1",
         runtime_data=base64.b64encode(raw).decode(),
-        evidence=machine.enclave.quote("orchestrator", report_data("orchestrator", raw)),
+        evidence=machine.evidence("orchestrator", report_data("orchestrator", raw)),
         gpu_evidence=evidence,
     )
     options: dict[str, Any] = {"roots": ("EMULATED",), "allow_emulated": True, **changes}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,12 @@ from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpu_agent.platform.quote_packing import pack_quote, pack_signed
 from shared.attestation.cpu_trust import INTEL_SGX_ROOT
-from shared.attestation.pck import certificate_fingerprint, sgx_entries, verify_pck_chain
-from shared.attestation.quote import MAX_QUOTE_BYTES, pack_quote, parse_quote
+from shared.attestation.pck import certificate_fingerprint, read_pck_chain, sgx_entries
+from shared.attestation.quote import BODY_SIZES, MAX_QUOTE_BYTES, parse_quote
 from shared.errors import BadRequest, GputError, VerificationFailed
-from tests.attestation.cpu_world import AT, Machine
+from tests.attestation.cpu_world import Machine
 
 MACHINE = Machine()
 QUOTE = MACHINE.quote(b"r" * 64)
@@ -57,7 +59,7 @@ def test_noise_is_refused_in_the_family(noise: bytes) -> None:
     with pytest.raises(VerificationFailed):
         sgx_entries(b"\x30\x82\xff\xff" + noise)
     with pytest.raises(VerificationFailed):
-        verify_pck_chain(noise, {}, AT)
+        read_pck_chain(noise, {})
 
 
 @pytest.mark.parametrize(
@@ -81,6 +83,33 @@ def test_constants_and_lengths_must_fit(offset: int, value: bytes) -> None:
         parse_quote(RAW[:offset] + value + RAW[offset + len(value) :])
 
 
+@pytest.mark.parametrize("body_type", BODY_SIZES)
+def test_version_5_names_its_body_by_type_and_size(body_type: int) -> None:
+    tail = bytes(range(64)) + bytes(BODY_SIZES[body_type] - BODY_SIZES[3]) if body_type > 2 else b""
+    body = replace(QUOTE.body, tail=tail)
+    raw = pack_quote(pack_signed(5, body), QUOTE.signature)
+    quote = parse_quote(raw)
+    assert (quote.version, quote.body_type, quote.body) == (5, body_type, body)
+    assert (quote.body.tee_tcb_svn2, quote.body.mr_servicetd) == (tail[:16], tail[16:64])
+    assert sum(map(len, quote.body.extension.values())) == BODY_SIZES[body_type] - 648 if body_type == 4 else True
+    for other in {1, 2, 3, 4, 5} - {body_type}:
+        with pytest.raises(BadRequest):
+            parse_quote(raw[:48] + struct.pack("<H", other) + raw[50:])
+    for size in (0, BODY_SIZES[body_type] - 1, BODY_SIZES[body_type] + 1, 0xFFFFFFFF):
+        with pytest.raises(BadRequest):
+            parse_quote(raw[:50] + struct.pack("<I", size) + raw[54:])
+    if body_type > 2:
+        with pytest.raises(BadRequest):
+            pack_signed(4, body)
+
+
+@pytest.mark.parametrize("length", [0, 31, 33, 4096])
+def test_qe_authentication_data_has_its_one_length(length: int) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_quote(pack_quote(QUOTE.signed, replace(QUOTE.signature, qe_auth=bytes(length))))
+    assert f"{length} bytes, not 32" in caught.value.detail
+
+
 @real_samples
 def test_real_quotes_parse_and_their_chains_end_at_intel() -> None:
     root = x509.load_der_x509_certificate((REAL / "roots" / "intel-sgx-root-ca.der").read_bytes())
@@ -91,7 +120,7 @@ def test_real_quotes_parse_and_their_chains_end_at_intel() -> None:
         quote = parse_quote(path.read_bytes())
         assert quote.version == (5 if "v5" in path.name else 4)
         assert quote.signed.endswith(quote.body.pack())
-        pck = verify_pck_chain(quote.signature.certification, {INTEL_SGX_ROOT: root}, 1_780_000_000.0)
+        pck = read_pck_chain(quote.signature.certification, {INTEL_SGX_ROOT: root})
         family = next((part for part in path.stem.split("-") if len(part) in (6, 8) and part.endswith("6f")), None)
         if family or "00806f05" in path.name:
             assert pck.fmspc.startswith(family or "00806f05")

@@ -33,6 +33,7 @@ from shared.attestation.channel import (
 from shared.attestation.head_statements import VerifiedHeadStatement, verify_head_statement
 from shared.canonical import cbor_bytes, json_bytes, json_value, sha256, sha384
 from shared.claims.archive import open_archive, pack
+from shared.claims.event_log import REGISTERS, ZERO, extended
 from shared.claims.graph import Graph, Node, Ref, encode_graph
 from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry
 from shared.claims.program import InitRule, ProgramManifest, SeedInit, TensorSpec
@@ -64,7 +65,7 @@ from shared.wire.visit import (
     VisitOffer,
     VisitReport,
 )
-from tests.attestation.cpu_world import AT, Machine
+from tests.attestation.cpu_world import AT, Machine, evidence, measured
 
 ORCHESTRATOR, AGENT = "http://orchestrator.test", "http://agent.test"
 SESSION, NAME, FEATURES = "s_0123456789abcdef", "north", 16
@@ -126,10 +127,17 @@ class LocalEvidence:
     """This CVM's path to the enclave of `Machine`, without HTTP."""
 
     def __init__(self, machine: Machine, cvm: str = "holder-north") -> None:
-        self.machine, self.cvm = machine, cvm
+        self.machine, self.cvm, self.values = machine, cvm, [ZERO] * REGISTERS
 
     async def quote(self, data: bytes) -> Evidence:
-        return self.machine.enclave.quote(self.cvm, data)
+        return evidence(self.machine.raw(data, self.cvm, rtmrs=tuple(self.values)))
+
+    async def registers(self) -> dict[int, bytes]:
+        return dict(enumerate(self.values))
+
+    async def extend(self, register: int, digest: bytes, before: bytes) -> None:
+        assert self.values[register] == before
+        self.values[register] = extended(before, digest)
 
     async def derived_key(self, label: str) -> Secret:
         return Secret(sha256(b"derived" + label.encode()))
@@ -144,6 +152,9 @@ class Verifier:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.expectations: list[OrchestratorExpectation] = []
+
+    async def prepare(self, offer: ChannelOffer, *, at: float) -> None:
+        """Nothing is fetched: the machine's collateral is at hand."""
 
     def verify_orchestrator(
         self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
@@ -299,7 +310,7 @@ class Orchestrator(httpx2.AsyncBaseTransport):
         )  # fmt: skip
         self.channels[name] = raw
         self.gpu_evidence[name] = gpu_evidence_digest(gpu)
-        quote = self.machine.enclave.quote(self.cvm, report_data("orchestrator", raw))
+        quote = self.machine.evidence(self.cvm, report_data("orchestrator", raw), measured(raw))
         return ChannelOffer(channel=name, runtime_data=b64(raw), evidence=quote, gpu_evidence=gpu)
 
     def _channel_proof(self, channel: str, proof: ChannelProof) -> httpx2.Response:

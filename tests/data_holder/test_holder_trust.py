@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import shutil
@@ -18,15 +19,17 @@ from gpu_agent.platform.api import load_enclave
 from gpu_agent.platform.device_manufacture import manufacture_device
 from gpu_agent.platform.files import Installation
 from gpu_agent.platform.manufacture import manufacture
-from gpu_agent.platform.quoting_enclave import QuotingEnclave
 from shared.attestation.channel import OrchestratorExpectation, build_orchestrator_runtime, report_data
 from shared.attestation.nonces import gpu_nonce
 from shared.claims.manifest import EvidencePolicy
 from shared.crypto.cose import p384_point
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError, EmulationWarning, GputError, VerificationFailed
+from shared.service.configuration import configuration
+from shared.service.guest import Guest
 from shared.wire.spdm import get_measurements
-from shared.wire.visit import ChannelOffer, GpuEvidence
+from shared.wire.visit import ChannelOffer, Evidence, GpuEvidence
+from tests.attestation.cpu_world import LocalProvider, measured
 from tests.data_holder.conftest import Start
 from tests.data_holder.holder_world import DEVICE, NAME, SESSION, make_manifest
 
@@ -42,7 +45,7 @@ class Installed:
         cvms = ["orchestrator", "holder-north"]
         manufacture(folder, ["gpu-0"], cvms, make_device=manufacture_device, at=time.time())
         self.folder = folder
-        self.enclave: QuotingEnclave = load_enclave(Installation(folder), {})
+        self.enclave = load_enclave(Installation(folder), {})
         self.gpu = RootOfTrust.load(folder / "devices" / "gpu-0", os.urandom)
 
     def gpu_evidence(self, signing: bytes = SIGNING.public) -> GpuEvidence:
@@ -53,13 +56,20 @@ class Installed:
             epoch=0, statement_key=base64.b64encode(self.gpu.statement_certificate).decode(),
         )  # fmt: skip
 
+    async def evidence(self, cvm: str, raw: bytes) -> Evidence:
+        """What an orchestrator in this CVM sends, measured as an orchestrator is."""
+        settings, trust = {"allow_emulated": True}, self.folder / "trust"
+        boot = configuration("orchestrator", backend="emulated", trust_dir=trust, settings=settings)
+        guest = Guest(LocalProvider(self.enclave, cvm), [*boot, *measured(raw)])
+        return await guest.quote(report_data("orchestrator", raw), about=SESSION)
+
     def offer(self, *, gpu: GpuEvidence | None = None, cvm: str = "orchestrator") -> ChannelOffer:
         gpu = gpu or self.gpu_evidence()
         raw = build_orchestrator_runtime(
             session=SESSION, holder=NAME, manifest=MANIFEST.digest().hex(), peer_nonce="01" * 32, nonce="02" * 32,
             signing_key=SIGNING.public, enrolled_key=ENROLLED.public, gpu_evidence=gpu, not_after=int(time.time()) + 600,
         )  # fmt: skip
-        quote = self.enclave.quote(cvm, report_data("orchestrator", raw))
+        quote = asyncio.run(self.evidence(cvm, raw))
         data = base64.b64encode(raw).decode()
         return ChannelOffer(channel="c_1", runtime_data=data, evidence=quote, gpu_evidence=gpu)
 

@@ -20,7 +20,8 @@ from gpu_agent.platform.files import Installation
 from gpu_agent.platform.manufacture import manufacture
 from gpu_agent.platform.mux_control import MuxControl
 from gpu_agent.platform.settings import PlatformSettings
-from shared.attestation.cpu_verifier import CpuPolicy, CpuReference, CpuRoots, verify_cpu_evidence
+from shared.attestation.collateral_store import CollateralStore
+from shared.attestation.cpu_verifier import CpuPolicy, CpuReference, CpuRoots, VerifiedCvm, verify_cpu_evidence
 from shared.crypto.signing import PartyKey
 from shared.errors import (
     BadRequest,
@@ -31,9 +32,13 @@ from shared.errors import (
     Unavailable,
     VerificationFailed,
 )
+from shared.names import CvmRole
 from shared.service.clock import system_clock, system_entropy
+from shared.service.configuration import configuration
 from shared.service.evidence import EmulatedProvider, provider, register
+from shared.service.guest import Guest
 from shared.service.signatures import SignedAuth
+from shared.wire.visit import Evidence
 
 URL, AGENT = "http://127.0.0.1:4801", "http://127.0.0.1:4802"
 DATA = bytes(range(64))
@@ -94,6 +99,20 @@ class World:
                 f"{URL}/cvms/{name}", token or self.place.token(name).read_text(), transport=transport
             )
 
+    def guest(self, role: CvmRole, cvm: EmulatedProvider, **changes: Any) -> Guest:
+        """A service of this role in that CVM, configured as manufactured or otherwise."""
+        settings = {"allow_emulated": True, "approve": "manual", **changes}
+        return Guest(cvm, configuration(role, backend="emulated", trust_dir=self.place.trust, settings=settings))
+
+    def judge(self, evidence: Evidence, role: CvmRole) -> VerifiedCvm:
+        """What a peer with this installation's trust folder says."""
+        roots = CpuRoots.load(self.place.cpu_roots)
+        return verify_cpu_evidence(
+            evidence, role=role, report_data=DATA, roots=roots, reference=CpuReference.load(self.place.reference),
+            policy=CpuPolicy(roots=("EMULATED",), allow_emulated=True), at=system_clock(),
+            collateral=CollateralStore.load(self.place.collateral_cache, roots.certificates),
+        )  # fmt: skip
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
@@ -103,16 +122,13 @@ def world(tmp_path: Path) -> World:
 async def test_a_cvm_gets_a_quote_that_verifies_for_what_it_is(world: World) -> None:
     async with world.running() as transport:
         evidence = await world.cvm("holder-north", transport).quote(DATA)
-    trust: dict[str, Any] = {
-        "report_data": DATA,
-        "roots": CpuRoots.load(world.place.cpu_roots),
-        "reference": CpuReference.load(world.place.reference),
-        "policy": CpuPolicy(roots=("EMULATED",), allow_emulated=True),
-        "at": system_clock(),
-    }
-    assert verify_cpu_evidence(evidence, role="data_holder", **trust).root_set == "EMULATED"
+        with pytest.raises(VerificationFailed) as unmeasured:
+            world.judge(evidence, "data_holder")
+        assert unmeasured.value.code == "cvm-measured-configuration"
+        evidence = await world.guest("data_holder", world.cvm("holder-north", transport)).quote(DATA)
+    assert world.judge(evidence, "data_holder").root_set == "EMULATED"
     with pytest.raises(VerificationFailed) as caught:
-        verify_cpu_evidence(evidence, role="orchestrator", **trust)
+        world.judge(evidence, "orchestrator")
     assert caught.value.code == "cvm-measurement"
 
 
@@ -121,17 +137,9 @@ async def test_changed_code_gets_a_quote_but_not_belief(world: World, tmp_path: 
     altered.mkdir()
     (altered / "backdoor.py").write_text("print('hello')")
     async with world.running(cvms={"orchestrator": [altered]}) as transport:
-        evidence = await world.cvm("orchestrator", transport).quote(DATA)
+        evidence = await world.guest("orchestrator", world.cvm("orchestrator", transport)).quote(DATA)
     with pytest.raises(VerificationFailed) as caught:
-        verify_cpu_evidence(
-            evidence,
-            role="orchestrator",
-            report_data=DATA,
-            roots=CpuRoots.load(world.place.cpu_roots),
-            reference=CpuReference.load(world.place.reference),
-            policy=CpuPolicy(roots=("EMULATED",), allow_emulated=True),
-            at=system_clock(),
-        )
+        world.judge(evidence, "orchestrator")
     assert caught.value.code == "cvm-measurement"
 
 
@@ -172,13 +180,16 @@ async def test_tokens_open_their_own_cvm_only(world: World) -> None:
             with pytest.raises(NotAuthenticated):
                 await cvm.derived_key("resume")
         async with httpx2.AsyncClient(transport=transport, base_url=URL) as client:
-            answer = await client.post("/cvms/orchestrator/quote", json={"report_data": DATA.hex()})
-            assert (answer.status_code, answer.json()["code"]) == (401, "enclave-token")
+            for what in ("quote", "launch", "extend", "derived-key"):
+                answer = await client.post(f"/cvms/orchestrator/{what}", json={"report_data": DATA.hex()})
+                assert (answer.status_code, answer.json()["code"]) == (401, "enclave-token")
             headers = {"Authorization": f"Bearer {north}"}
-            for body in ({"report_data": "00"}, {"report_data": DATA.hex(), "mr_td": "00" * 48}, {}):
+            launch = (await client.post("/cvms/holder-north/launch", headers=headers)).json()["launch"]
+            good = {"launch": launch, "report_data": DATA.hex()}
+            for body in ({**good, "report_data": "00"}, {**good, "mr_td": "00" * 48}, {"report_data": DATA.hex()}, {}):
                 answer = await client.post("/cvms/holder-north/quote", json=body, headers=headers)
                 assert answer.status_code == 422
-            bad = {"label": "resume", "recipient": "AAAA"}
+            bad = {"launch": launch, "label": "resume", "recipient": "AAAA"}
             answer = await client.post("/cvms/holder-north/derived-key", json=bad, headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (400, "bad-hpke-key")
 
@@ -317,7 +328,8 @@ def test_the_process_serves_until_told_to_stop(world: World) -> None:
             with httpx2.Client(base_url=ready) as client:
                 assert client.get("/readyz").status_code == 200
                 headers = {"Authorization": f"Bearer {world.place.token('orchestrator').read_text()}"}
-                body = {"report_data": DATA.hex()}
+                launch = client.post("/cvms/orchestrator/launch", headers=headers).json()["launch"]
+                body = {"launch": launch, "report_data": DATA.hex()}
                 answer = client.post("/cvms/orchestrator/quote", json=body, headers=headers)
                 assert answer.json()["kind"] == "tdx-quote"
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from gpu_agent.platform.__main__ import main
 from gpu_agent.platform.files import Installation, read_private, write_secret
 from gpu_agent.platform.manufacture import ManufactureReport, cvm_role, manufacture
 from gpu_agent.platform.measurement import installed_package, measure_code
-from gpu_agent.platform.pki import make_quoting_keys
-from gpu_agent.platform.quoting_enclave import Cvm, QuotingEnclave
+from gpu_agent.platform.pki import make_maker
+from gpu_agent.platform.quoting_enclave import QuotingEnclave
+from shared.attestation.collateral import Collateral
+from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.canonical import cbor_bytes, sha384
 from shared.crypto.secret import Secret
@@ -84,7 +87,9 @@ def test_an_installation_is_complete_private_and_emulated_by_name(tmp_path: Path
     report = make(tmp_path)
     place = Installation(tmp_path)
     assert (report.gpus, report.cvms) == (("gpu-0",), ("holder-north", "orchestrator"))
-    for path in (place.pck_key, place.secret, place.mux_key, place.token("orchestrator"), place.token("holder-north")):
+    maker = [place.maker / f"{name}.pem" for name in ("root", "authority", "signer")]
+    tokens = [place.token("orchestrator"), place.token("holder-north")]
+    for path in (place.pck_key, place.secret, place.mux_key, *tokens, *maker):
         assert path.stat().st_mode & 0o777 == 0o600
     roots = CpuRoots.load(place.cpu_roots)
     assert set(roots.sets.values()) == {"EMULATED"}
@@ -93,6 +98,11 @@ def test_an_installation_is_complete_private_and_emulated_by_name(tmp_path: Path
         assert "Intel" not in certificate.subject.rfc4514_string()
     reference = CpuReference.load(place.reference)
     assert [profile.mr_td for profile in reference.profiles("orchestrator")] == [report.mr_td["orchestrator"]]
+    holders = reference.profiles("data_holder")
+    assert {profile.mr_td for profile in holders} == {report.mr_td["data_holder"]}
+    assert len({profile.registers for profile in holders}) == 2, "approved by hand, or by policy"
+    assert all(None not in profile.registers[:3] and profile.registers[3] is None for profile in holders)
+    CollateralStore.load(place.collateral_cache, roots.certificates)
     assert report.mr_td["orchestrator"] != report.mr_td["data_holder"]
     assert place.token("orchestrator").read_bytes() != place.token("holder-north").read_bytes()
 
@@ -100,11 +110,14 @@ def test_an_installation_is_complete_private_and_emulated_by_name(tmp_path: Path
 def test_manufacture_again_keeps_secrets_and_adds(tmp_path: Path) -> None:
     make(tmp_path)
     place = Installation(tmp_path)
-    kept = [place.pck_key, place.pck_chain, place.cpu_roots, place.secret, place.mux_key, place.token("orchestrator")]
+    kept = [
+        place.pck_key, place.pck_chain, place.cpu_roots, place.secret, place.mux_key, place.token("orchestrator"),
+        place.collateral, *place.maker.iterdir(),
+    ]  # fmt: skip
     before = [path.read_bytes() for path in kept]
     value = json.loads(place.reference.read_bytes())
     value["gpu"] = {"measurements": {"driver": "00"}}
-    value["cvms"]["orchestrator"]["mr_td"] = "00" * 48
+    value["cvms"]["orchestrator"][0]["mr_td"] = "00" * 48
     place.reference.write_text(json.dumps(value))
     report = make(tmp_path, "holder-south")
     assert [path.read_bytes() for path in kept] == before
@@ -112,17 +125,36 @@ def test_manufacture_again_keeps_secrets_and_adds(tmp_path: Path) -> None:
     assert set(report.cvms) == {"orchestrator", "holder-north", "holder-south"}
     after = json.loads(place.reference.read_bytes())
     assert after["gpu"] == {"measurements": {"driver": "00"}}
-    assert after["cvms"]["orchestrator"]["mr_td"] == report.mr_td["orchestrator"]
+    assert [profile["mr_td"] for profile in after["cvms"]["orchestrator"]] == [report.mr_td["orchestrator"]]
 
 
-def test_an_interrupted_manufacture_is_finished_by_the_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", ["platform/cpu/pck.pem", "maker/cpu/signer.pem"])
+def test_an_interrupted_manufacture_is_finished_by_the_next(tmp_path: Path, lost: str) -> None:
     make(tmp_path)
     place = Installation(tmp_path)
-    place.pck_key.unlink()
-    make(tmp_path)
+    (tmp_path / lost).unlink()
+    assert make(tmp_path).made == ("CPU roots and quoting keys", "collateral")
     root = x509.load_pem_x509_certificate(place.cpu_roots.read_bytes())
     chain = x509.load_pem_x509_certificates(place.pck_chain.read_bytes())
     assert chain[2] == root
+    CollateralStore.load(place.collateral_cache, CpuRoots.load(place.cpu_roots).certificates)
+
+
+def test_collateral_is_renewed_when_half_its_time_is_gone(tmp_path: Path) -> None:
+    """And never shorter than that, so that a running installation does not lose its word under its feet."""
+    make(tmp_path)
+    place = Installation(tmp_path)
+    first = place.collateral.read_bytes()
+    for days, renewed in ((0, False), (180, False), (184, True), (185, False), (400, True)):
+        before = place.collateral.read_bytes()
+        with pytest.warns(EmulationWarning):
+            report = manufacture(tmp_path, [], ["orchestrator"], make_device=device, at=AT + days * 86_400)
+        assert report.made == (("collateral",) if renewed else ())
+        assert (place.collateral.read_bytes() != before) is renewed
+    assert Collateral.parse(place.collateral.read_bytes()).fingerprint != Collateral.parse(first).fingerprint
+    for damage in (b"", b"{}"):
+        place.collateral.write_bytes(damage)
+        assert make(tmp_path).made == ("collateral",)
 
 
 def test_damaged_and_open_files_are_refused(tmp_path: Path) -> None:
@@ -136,6 +168,13 @@ def test_damaged_and_open_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         write_secret(place.token("orchestrator"), b"other")
     assert not list(place.token("orchestrator").parent.glob(".*"))
+    certificates = place.maker / "certificates.pem"
+    whole = certificates.read_bytes()
+    for damage in (b"", b"no certificate", whole[: len(whole) // 3]):
+        certificates.write_bytes(damage)
+        with pytest.raises(ConfigurationError), pytest.warns(EmulationWarning):
+            manufacture(tmp_path, [], ["orchestrator"], make_device=device, at=AT)
+    certificates.write_bytes(whole)
     place.reference.write_text("[]")
     with pytest.raises(ConfigurationError), pytest.warns(EmulationWarning):
         manufacture(tmp_path, [], ["orchestrator"], make_device=device, at=AT)
@@ -144,12 +183,15 @@ def test_damaged_and_open_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_enclave_says_that_it_is_emulated_when_built() -> None:
-    keys = make_quoting_keys("t", AT)
+    maker = make_maker("t", AT)
+    keys = maker.machine(AT)
     with pytest.warns(EmulationWarning):
-        QuotingEnclave(keys, Secret(bytes(32)), {})
-    assert b"PRIVATE" not in repr(keys).encode()
+        QuotingEnclave(keys, Secret(bytes(32)))
+    assert not [word for word in ("PRIVATE", "PrivateKey") if word in repr(keys) + repr(maker)]
     with pytest.warns(EmulationWarning), pytest.raises(ConfigurationError):
-        QuotingEnclave(keys, Secret(b"short"), {"orchestrator": Cvm("orchestrator", bytes(48))})
+        QuotingEnclave(keys, Secret(b"short"))
+    with pytest.warns(EmulationWarning), pytest.raises(ConfigurationError):
+        QuotingEnclave(replace(keys, pck_key=b"no key"), Secret(bytes(32)))
 
 
 def test_the_command_makes_a_whole_installation_and_says_what(
@@ -173,6 +215,7 @@ def test_the_command_makes_a_whole_installation_and_says_what(
     assert json.loads(capsys.readouterr().out) == {**first, "made": []}
     assert set(json.loads((tmp_path / "made" / "trust" / "reference.json").read_bytes())) == {"cvms"}
     assert len(list((tmp_path / "made" / "trust" / "rim").glob("NV_GPU_*.xml"))) == 2
+    assert not list((tmp_path / "made" / "platform").rglob("*root*")), "serving needs no key of the maker"
     with pytest.warns(EmulationWarning):
         assert main([*arguments[:-1], "stranger"]) == 2
     assert "orchestrator-X" in capsys.readouterr().err

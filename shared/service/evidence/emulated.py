@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import re
@@ -11,20 +12,25 @@ from typing import Any
 import httpx2
 from pydantic import ValidationError
 
+from shared.claims.event_log import REGISTERS, ZERO, extended
 from shared.crypto.derived_key import DERIVED_KEY_BYTES, derived_key_info
 from shared.crypto.hpke import OneTimeKey
 from shared.crypto.secret import Secret
-from shared.errors import BadRequest, ConfigurationError, EmulationWarning, NotAuthenticated, Unavailable
+from shared.errors import BadRequest, ConfigurationError, Conflict, EmulationWarning, NotAuthenticated, Unavailable
 from shared.service.evidence.registry import REPORT_DATA_BYTES, EvidenceProvider, GuestSecrets, register
 from shared.wire.visit import Evidence
 
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 256 * 1024
+_CODE = re.compile(r"[a-z0-9-]{1,64}")
 _EMULATED = re.compile(r"(http://[^/?#]+)/cvms/([a-z0-9][a-z0-9-]{0,62})")
 
 
 class EmulatedProvider:
-    """Client of the platform's emulated quoting enclave; `token` stands for the CVM's private path to it."""
+    """Client of the platform's emulated quoting enclave; `token` stands for the CVM's private path to it.
+
+    The process is the confidential VM: its first call launches the CVM, which measures its code and clears its registers.
+    """
 
     def __init__(self, url: str, token: str, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         match = _EMULATED.fullmatch(url)
@@ -33,7 +39,7 @@ class EmulatedProvider:
                 "an emulated evidence URI reads emulated:http://HOST:PORT/cvms/NAME", code="evidence-backend"
             )
         warnings.warn("this CVM's evidence is EMULATED and proves nothing", EmulationWarning, stacklevel=3)
-        self._cvm = match[2]
+        self._cvm, self._launch, self._launching = match[2], "", asyncio.Lock()
         self._client = httpx2.AsyncClient(
             base_url=url,
             headers={"Authorization": f"Bearer {token}"},
@@ -46,11 +52,23 @@ class EmulatedProvider:
         """A quote over 64 bytes. Raises: BadRequest, NotAuthenticated, Unavailable."""
         if len(report_data) != REPORT_DATA_BYTES:
             raise BadRequest(f"report data has 64 bytes, got {len(report_data)}", code="bad-report-data")
-        answer = await self._post("quote", {"report_data": report_data.hex()})
+        answer = await self._call("quote", {"report_data": report_data.hex()})
         try:
             return Evidence.model_validate(answer)
         except ValidationError:
             raise _unusable("its quote is malformed") from None
+
+    async def registers(self) -> dict[int, bytes]:
+        """All four, zero since the launch. Raises: NotAuthenticated, Unavailable."""
+        await self._launched()
+        return dict.fromkeys(range(REGISTERS), ZERO)
+
+    async def extend(self, register: int, digest: bytes, before: bytes) -> None:
+        """Extend a register. Raises: NotAuthenticated, Unavailable, Conflict."""
+        body = {"register": str(register), "digest": digest.hex(), "before": before.hex()}
+        answer = await self._call("extend", body)
+        if not isinstance(answer, dict) or answer.get("value") != extended(before, digest).hex():
+            raise _unusable("it extended a register otherwise than it was told")
 
     async def derived_key(self, label: str) -> Secret:
         """32 bytes bound to (installation, measured code, CVM, label), sealed to a one-time key on the way.
@@ -58,7 +76,7 @@ class EmulatedProvider:
         Raises: NotAuthenticated, Unavailable, VerificationFailed.
         """
         key = OneTimeKey.generate()
-        answer = await self._post("derived-key", {"label": label, "recipient": base64.b64encode(key.public).decode()})
+        answer = await self._call("derived-key", {"label": label, "recipient": base64.b64encode(key.public).decode()})
         try:
             sealed = base64.b64decode(answer["sealed"], validate=True)
         except (KeyError, TypeError, binascii.Error, ValueError):
@@ -71,6 +89,19 @@ class EmulatedProvider:
     async def aclose(self) -> None:
         """Release connections."""
         await self._client.aclose()
+
+    async def _launched(self) -> str:
+        async with self._launching:
+            if not self._launch:
+                answer = await self._post("launch", {})
+                launch = answer.get("launch") if isinstance(answer, dict) else None
+                if not isinstance(launch, str) or not launch:
+                    raise _unusable("its launch is malformed")
+                self._launch = launch
+            return self._launch
+
+    async def _call(self, what: str, body: dict[str, str]) -> Any:
+        return await self._post(what, {"launch": await self._launched(), **body})
 
     async def _post(self, what: str, body: dict[str, str]) -> Any:
         try:
@@ -87,12 +118,28 @@ class EmulatedProvider:
                 code="enclave-token",
                 remedy="Point evidence_token_file at the token that manufacturing made for this CVM.",
             )
+        if response.status_code == 409:
+            raise Conflict(
+                f"the quoting enclave knows another {self._cvm} than this process",
+                code="enclave-launch",
+                got=_problem_code(response),
+                remedy="Run one process per CVM, and restart this one.",
+            )
         if response.status_code != 200 or len(response.content) > MAX_ANSWER_BYTES:
             raise _unusable(f"it answered {response.status_code} with {len(response.content)} bytes")
         try:
             return response.json()
         except ValueError:
             raise _unusable("its answer is not JSON") from None
+
+
+def _problem_code(response: httpx2.Response) -> str:
+    """The stable code in a problem document; nothing else of it is passed on."""
+    try:
+        code = response.json()["code"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return code if isinstance(code, str) and _CODE.fullmatch(code) else ""
 
 
 def _unusable(why: str) -> Unavailable:

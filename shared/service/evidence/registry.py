@@ -26,6 +26,18 @@ class EvidenceProvider(Protocol):
         """A quote over 64 bytes. Raises: BadRequest, NotAuthenticated, Unavailable."""
         ...
 
+    async def registers(self) -> dict[int, bytes]:
+        """The runtime registers that this CVM's code may extend, and their values now; none on machines that have none."""
+        ...
+
+    async def extend(self, register: int, digest: bytes, before: bytes) -> None:
+        """Extend a register from the value `before`; the same again has no further effect. All 48 bytes.
+
+        Raises:
+            NotAuthenticated, Unavailable. Conflict: the register has another value.
+        """
+        ...
+
     async def derived_key(self, label: str) -> Secret:
         """32 bytes bound to (machine, measured code, label).
 

@@ -1,0 +1,91 @@
+"""The emulated CPU maker's files: its keys, the machine it made, the collateral it signs. Knows no guest and no HTTP.
+
+maker/cpu/{root,authority,signer}.pem (0600), certificates.pem     keys of the maker; not copied to where the platform runs
+platform/cpu/pck.pem (0600), chain.pem                             the machine
+trust/cpu-roots.pem, trust/collateral/emulated.json                what verifiers need
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from gpu_agent.platform.collateral_maker import VALID_DAYS, make_collateral
+from gpu_agent.platform.files import Installation, read_made, read_private, write_public, write_secret
+from gpu_agent.platform.pki import Issuer, Maker, certificate_pem, key_pem, make_maker
+from shared.attestation.collateral import Collateral, verify_collateral
+from shared.errors import BadRequest, ConfigurationError, VerificationFailed
+
+ISSUERS = ("root", "authority", "signer")
+CERTIFICATES = "certificates.pem"
+DAY_S = 86_400
+
+
+def make_cpu(place: Installation, at: float) -> list[str]:
+    """The maker and its machine, unless they are there; what was made. Raises: ConfigurationError: damaged files."""
+    if place.pck_key.exists() and all((place.maker / f"{name}.pem").exists() for name in ISSUERS):
+        return []
+    # The machine's private key comes last: while it is absent an interrupted run is done over as a whole.
+    for path in (place.pck_key, *(place.maker / f"{name}.pem" for name in ISSUERS)):
+        path.unlink(missing_ok=True)
+    maker = make_maker(secrets.token_hex(8), at)
+    issuers = (maker.root, maker.authority, maker.signer)
+    write_public(place.maker / CERTIFICATES, b"".join(certificate_pem(issuer.certificate) for issuer in issuers))
+    for name, issuer in zip(ISSUERS, issuers, strict=True):
+        write_secret(place.maker / f"{name}.pem", key_pem(issuer.key))
+    keys = maker.machine(at)
+    write_public(place.pck_chain, keys.chain)
+    write_public(place.cpu_roots, certificate_pem(maker.root.certificate))
+    write_secret(place.pck_key, keys.pck_key)
+    return ["CPU roots and quoting keys"]
+
+
+def renew_collateral(place: Installation, at: float) -> list[str]:
+    """Fresh collateral when it is absent, damaged, of another maker, or has less than half its time left; what was made."""
+    maker = load_maker(place)
+    if _stands(place, maker, at):
+        return []
+    write_public(place.collateral, make_collateral(maker, at).document())
+    return ["collateral"]
+
+
+def load_maker(place: Installation) -> Maker:
+    """The maker as kept. Raises: ConfigurationError: a file is missing or damaged."""
+    folder = place.maker
+    try:
+        certificates = x509.load_pem_x509_certificates(read_made(folder / CERTIFICATES, "the maker's certificates"))
+        keys = [
+            serialization.load_pem_private_key(read_private(folder / f"{name}.pem", "the maker's key"), None)
+            for name in ISSUERS
+        ]
+    except (ValueError, TypeError):
+        raise _damaged(place) from None
+    issuers = [
+        Issuer(certificate, key)
+        for certificate, key in zip(certificates, keys, strict=False)
+        if isinstance(key, ec.EllipticCurvePrivateKey) and certificate.public_key() == key.public_key()
+    ]
+    if len(issuers) != len(ISSUERS) or len(certificates) != len(ISSUERS):
+        raise _damaged(place)
+    return Maker(issuers[0], issuers[1], issuers[2])
+
+
+def _stands(place: Installation, maker: Maker, at: float) -> bool:
+    if not place.collateral.exists():
+        return False
+    try:
+        found = verify_collateral(Collateral.parse(place.collateral.read_bytes()), maker.root.certificate)
+    except (BadRequest, VerificationFailed):
+        return False
+    return found.current(at) and found.current(at + VALID_DAYS * DAY_S / 2)
+
+
+def _damaged(place: Installation) -> ConfigurationError:
+    return ConfigurationError(
+        f"{place.maker} is damaged: its keys and certificates do not belong together",
+        code="installation-file",
+        remedy="manufacture the installation anew in an empty folder",
+    )

@@ -1,0 +1,153 @@
+"""Certificates, revocation lists and raw P-256 signatures as CPU makers use them. Knows no quote, no collateral format and no policy.
+
+Chains are short and of known length, and end in a certificate that the caller pinned; nothing is ever searched for by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+from shared.attestation.results import Expired
+from shared.canonical import sha256
+from shared.errors import VerificationFailed
+
+# What `cryptography` raises on hostile certificates; its own exceptions are no family.
+BAD_CERTIFICATE = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension)
+MAX_CHAIN_BYTES = 16 * 1024
+MAX_CRL_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Window:
+    """When something counts: seconds since 1970, both ends included."""
+
+    name: str
+    start: float
+    end: float
+
+    def check(self, at: float, code: str, remedy: str | None = None) -> None:
+        """Raises: Expired: `at` is before the start or after the end."""
+        if not self.start <= at <= self.end:
+            raise Expired(
+                f"the {self.name} {'is not valid yet' if at < self.start else 'has expired'}",
+                code=code,
+                expected=f"{moment(self.start)} to {moment(self.end)}",
+                got=moment(at),
+                remedy=remedy,
+            )
+
+
+def moment(at: float) -> str:
+    """A time for people, UTC."""
+    try:
+        return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return f"{at:.0f} s"
+
+
+def load_chain(pem: bytes, length: int, what: str, code: str) -> list[x509.Certificate]:
+    """Exactly `length` certificates, leaf first. Raises: VerificationFailed `code`."""
+    if len(pem) > MAX_CHAIN_BYTES:
+        raise VerificationFailed(f"the {what} has {len(pem)} bytes", code=code)
+    try:
+        chain = x509.load_pem_x509_certificates(pem.rstrip(b"\0"))
+    except BAD_CERTIFICATE:
+        raise VerificationFailed(f"the {what} is not PEM certificates", code=code) from None
+    if len(chain) != length:
+        raise VerificationFailed(f"the {what} has {len(chain)} certificates, not {length}", code=code)
+    return chain
+
+
+def validity(name: str, certificate: x509.Certificate) -> Window:
+    """A certificate's own time of validity."""
+    return Window(name, certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp())
+
+
+def check_issued(name: str, certificate: x509.Certificate, issuer: x509.Certificate, code: str) -> None:
+    """`issuer` is an authority and signed `certificate`, by name and by key. Raises: VerificationFailed `code`."""
+    if not is_authority(issuer):
+        raise VerificationFailed(f"the issuer of the {name} is not a certificate authority", code=code)
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (InvalidSignature, *BAD_CERTIFICATE):
+        raise VerificationFailed(f"the {name} was not issued by the next certificate", code=code) from None
+
+
+def is_authority(certificate: x509.Certificate) -> bool:
+    """Whether it may issue certificates: CA and keyCertSign, both stated."""
+    try:
+        basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+        usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
+    except (x509.ExtensionNotFound, *BAD_CERTIFICATE):
+        return False
+    return basic.ca and usage.key_cert_sign
+
+
+def p256_key(name: str, certificate: x509.Certificate, code: str) -> ec.EllipticCurvePublicKey:
+    """The certificate's key, which must be P-256. Raises: VerificationFailed `code`."""
+    try:
+        key = certificate.public_key()
+    except BAD_CERTIFICATE:
+        raise VerificationFailed(f"the {name}'s key cannot be read", code=code) from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise VerificationFailed(f"the {name}'s key is not P-256", code=code)
+    return key
+
+
+def authority_name(certificate: x509.Certificate) -> str:
+    """Subject and SHA-256 of the key: a renewed certificate of the same authority has the same name. Raises: VerificationFailed."""
+    key = p256_key("certificate authority", certificate, "certificate-authority").public_bytes(
+        serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
+    )
+    return f"{certificate.subject.rfc4514_string()}, key {sha256(key).hex()}"
+
+
+def check_p256(key: ec.EllipticCurvePublicKey, signature: bytes, data: bytes, code: str, failure: str) -> None:
+    """ECDSA with SHA-256, signature r ‖ s (64 bytes, big-endian). Raises: VerificationFailed `code`, saying `failure`."""
+    r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
+    try:
+        key.verify(encode_dss_signature(r, s), data, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        raise VerificationFailed(failure, code=code) from None
+
+
+class RevocationList:
+    """A CRL that its issuer signed: its number, its time, and who is on it."""
+
+    def __init__(self, name: str, der: bytes, issuer: x509.Certificate, code: str) -> None:
+        """Raises: VerificationFailed `code`: not a CRL, not by `issuer`, without number or next update, or of a partial kind."""
+        if len(der) > MAX_CRL_BYTES:
+            raise VerificationFailed(f"the {name} has {len(der)} bytes", code=code)
+        try:
+            self._list = x509.load_der_x509_crl(der)
+            self.number = self._list.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+            self.issuer = self._list.issuer.rfc4514_string()
+            signed = self._list.issuer == issuer.subject and self._list.is_signature_valid(
+                p256_key(f"issuer of the {name}", issuer, code)
+            )
+            # A delta or a list for part of the certificates would say nothing about the others.
+            partial = any(extension.critical for extension in self._list.extensions)
+            start, end = self._list.last_update_utc, self._list.next_update_utc
+        except (x509.ExtensionNotFound, *BAD_CERTIFICATE):
+            raise VerificationFailed(f"the {name} is not a complete revocation list", code=code) from None
+        if not signed or partial or end is None:
+            raise VerificationFailed(f"the {name} is not a whole list signed by its certificate authority", code=code)
+        self.window = Window(name, start.timestamp(), end.timestamp())
+
+    def check(self, name: str, certificate: x509.Certificate, code: str) -> None:
+        """Raises: VerificationFailed `code`: the certificate is revoked."""
+        if self._list.get_revoked_certificate_by_serial_number(certificate.serial_number) is not None:
+            raise VerificationFailed(
+                f"the {name} is revoked",
+                code=code,
+                expected=f"not on the {self.window.name}",
+                got=f"serial number {certificate.serial_number:x}",
+                remedy="do not use this machine; its maker has withdrawn its certificate",
+            )
