@@ -29,6 +29,7 @@ from gput.local.installation import GPU
 from orchestrator.app import create_app as orchestrator_app
 from orchestrator.settings import OrchestratorSettings
 from shared.crypto.signing import PartyKey
+from shared.service.clock import Clock, system_clock
 from shared.service.evidence import EmulatedProvider
 from shared.service.http import Peers
 from tests.world.world_material import HOLDERS, Material
@@ -51,9 +52,9 @@ def agent_settings(folder: Path, **changes: Any) -> AgentSettings:
     return AgentSettings(**(options | changes))
 
 
-def shared_unit(folder: Path) -> GpuUnit:
+def shared_unit(folder: Path, clock: Clock = system_clock) -> GpuUnit:
     """A GPU for many worlds after one another: each opens a session without a resume proof, which wipes it."""
-    unit = build_gpu(agent_settings(folder))
+    unit = build_gpu(agent_settings(folder), clock)
     unit.compute.spawn()
     return unit
 
