@@ -263,8 +263,12 @@ class AsyncOperator:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    async def say(self, path: str, body: Any) -> httpx2.Response:
+        """POST; whatever is answered."""
+        return await self._http.post(f"/v1/{path}", json=body)
+
     async def post(self, path: str, body: Any, expect: int = 200) -> Any:
-        answer = await self._http.post(f"/v1/{path}", json=body)
+        answer = await self.say(path, body)
         assert answer.status_code == expect, answer.text
         return answer.json()
 
