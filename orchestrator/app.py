@@ -58,6 +58,8 @@ VERSION = "0.1.0"
 ENCLAVE_PATIENCE_S = 30.0
 _log = get_logger("orchestrator")
 
+ROOMS = (parties, library_routes, sessions, visits, log, events, model, holders)
+
 
 def create_app(
     settings: OrchestratorSettings, base_url: str | None = None, *, clock: Clock = system_clock,
@@ -80,9 +82,8 @@ def create_app(
     sweep(settings.data_dir)
     store = Store(settings.store_url)
     library = Library(store, settings.data_dir / "library", clock)
-    keys = KnownKeys(settings.owner_keys, library)
+    keys, replay = KnownKeys(settings.owner_keys, library), ReplayWindow(store, clock)
     identity = PartyKey.load_or_generate(settings.data_dir / "identity.pem")
-    replay = ReplayWindow(store, clock)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -106,7 +107,7 @@ def create_app(
         bearer=bearer, base_url=base_url, clock=clock, entropy=entropy,
         checks={"data_dir": DataDir(settings.data_dir).check, "sessions": lambda: parts_of(app).supervisor.check()},
     )  # fmt: skip
-    for room in (parties, library_routes, sessions, visits, log, events, model, holders):
+    for room in ROOMS:
         app.include_router(room.router)
     return app
 

@@ -139,6 +139,7 @@ class Dataset(ABC):
         self._insist_open()
         out = bytearray(len(indexes) * self.record_bytes)
         self._gather(indexes, np.frombuffer(out, np.uint8).reshape(-1, self.record_bytes))
+        self._settle()
         return out
 
     def read_slice(self, cursor: CursorRange, offset: int, out: Buffer) -> None:

@@ -130,6 +130,8 @@ NEEDS_NO_KEY = {
     "/v1/datasets/{name}/inspect", "/v1/policy/check", "/cvms/{name}/quote", "/cvms/{name}/derived-key",
     # These carry counters of their own, under keys that no HTTP header could stand for.
     *(f"/v1/gpus/{{gpu}}/ports/{{port}}/{kind}" for kind in ("spdm", "commands", "copy")),
+    # A fresh report over the caller's own nonce.
+    "/v1/gpus/{gpu}/evidence",
 }  # fmt: skip
 
 

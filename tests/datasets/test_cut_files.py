@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from data_holder.datasets import Dataset, UnfitData, open_dataset
+from data_holder.datasets import Dataset, RecordTree, UnfitData, open_dataset
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import CursorRange
 
@@ -128,7 +128,7 @@ def test_cut_while_every_value_is_judged_or_committed_to(tmp_path: Path) -> None
     blocks = dataset._blocks()
     next(blocks)
     os.truncate(file, 5000)
-    for judge in (dataset.scan, lambda: dataset.commitment(bytes(32))):
+    for judge in (dataset.scan, lambda: RecordTree(dataset, bytes(32), tmp_path / "trees", "s")):
         with pytest.raises(UnfitData, match=r"x\.npy") as caught:
             judge()
         assert caught.value.code == "data-changed"

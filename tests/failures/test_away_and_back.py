@@ -134,7 +134,9 @@ async def test_a_clock_that_is_a_little_wrong(skew: float, new_world: NewWorld, 
 @pytest.mark.parametrize("party", ["orchestrator", "holder-city", "platform"])
 async def test_one_clock_jumps_and_is_set_right(party: str, new_world: NewWorld, recorded: Recording) -> None:
     async with new_world() as world:
-        session = await world.submit()
+        session = await world.submit(
+            lease_s=2
+        )  # whose holder says nothing that can be believed is waited for no longer
         await world.until(session, lambda view: view["visits_closed"] >= 1)
         world.skew[party] = world.skew["owner" if party == "orchestrator" else party] = 3600.0
         if party == "holder-city":  # it can say nothing that anybody would believe: its lease ends

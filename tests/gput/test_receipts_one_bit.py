@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gput.__main__ import main
-from gput.receipt_folder import KEYS, LEAVES, SESSION, SUMS, TRUST
+from gput.receipt_folder import KEYS, LEAVES, SESSION, SUMS, TRUST, trust_files
 from gput.receipts import verify
 from shared.errors import VerificationFailed
 from tests.gput.gput_samples import Bundle, Saved
 
 FILES = (SESSION, KEYS, LEAVES, SUMS, *TRUST)
+RIMS = 2
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,9 @@ def folder(saved: Saved, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the saved folder; each test leaves it as it was."""
     target = tmp_path_factory.mktemp("one-bit") / "receipts"
     shutil.copytree(saved.folder, target)
-    assert sorted(path.name for path in target.iterdir()) == sorted(FILES)
+    found = sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
+    assert found == sorted((*FILES, *(name for name in trust_files(target) if name not in TRUST)))
+    assert len(found) == len(FILES) + RIMS
     return target
 
 
@@ -56,7 +59,7 @@ def place(folder: Path, name: str, offset: int) -> str:
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_one_bit_anywhere(folder: Path, data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from(FILES))
+    name = data.draw(st.sampled_from((*FILES, *trust_files(folder)[-RIMS:])))
     offset = data.draw(st.integers(0, (folder / name).stat().st_size - 1))
     said = told(folder, name, offset, data.draw(st.integers(0, 7)))
     assert re.match(place(folder, name, offset), said), said
@@ -117,7 +120,7 @@ def test_checksums_that_leave_a_file_out(bundle: Bundle) -> None:
 def test_the_usual_tool_reads_the_checksums(bundle: Bundle) -> None:
     tool = ["sha256sum", "--check", "--strict", SUMS]
     done = subprocess.run(tool, cwd=bundle.folder, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.count(": OK")) == (0, len(FILES) - 1), done.stderr
+    assert (done.returncode, done.stdout.count(": OK")) == (0, len(FILES) + RIMS - 1), done.stderr
     (bundle.folder / LEAVES).write_bytes(b"")
     done = subprocess.run(tool, cwd=bundle.folder, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.count("FAILED")) == (1, 1)

@@ -221,9 +221,9 @@ def test_other_reference_values(bundle: Bundle) -> None:
 def test_other_gpu_reference_values(bundle: Bundle, kind: str) -> None:
     (path,) = bundle.folder.glob(f"rim/NV_GPU_{kind}_*.xml")
     path.write_bytes(path.read_bytes().replace(b'active="False"', b'active="True"', 1))
-    assert refused(bundle.folder, "key 0").code == "gpu-rim-signature"
+    assert refused(bundle.write(), "key 0").code == "gpu-rim-signature"
     path.unlink()
-    assert refused(bundle.folder, "key 0").code == "gpu-rim-missing"
+    assert refused(bundle.write(), "key 0").code == "gpu-rim-missing"
 
 
 def test_another_manifest(bundle: Bundle) -> None:

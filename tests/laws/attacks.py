@@ -66,7 +66,8 @@ def forged(grant: Grant, key: VisitKey) -> Iterator[bytes]:
         length = min(grant.chunk_bytes, grant.length - index * grant.chunk_bytes)
         yield _record(channel, grant, DATA, index, os.urandom(length))
     closing = Closing(
-        visit=grant.visit, chunks=grant.chunks, records=grant.records, length=grant.length, salt=bytes(32), commitment="00" * 32
+        visit=grant.visit, chunks=grant.chunks, records=grant.records, length=grant.length, salt=bytes(32), commitment="00" * 32,
+        dataset_salt=bytes(32), proof=b"",
     )  # fmt: skip
     yield _record(channel, grant, CLOSING, grant.chunks, encode(closing))
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import shared.attestation.cpu_verifier
-import shared.attestation.gpu_verifier
 from data_holder.datasets.dataset import Dataset
 from data_holder.links import GpuLink, OrchestratorLink
 from data_holder.sealing import RecordSealer
@@ -28,6 +27,7 @@ from gpu_agent.hardware.state import GpuState
 from orchestrator.gpu_session.life import Batch, GpuLife
 from orchestrator.holders.inbox import Inboxes
 from orchestrator.visits import granting, returning
+from shared.attestation.gpu_policy import GpuPolicy
 from shared.crypto.aead import _Channel
 from shared.crypto.schedule import hkdf, legacy_rotate
 from shared.errors import InvalidData
@@ -203,8 +203,8 @@ def receipts_carry_the_model(patch: pytest.MonkeyPatch, theatre: Theatre) -> Non
 
 def emulation_is_believed_by_all(patch: pytest.MonkeyPatch, _: Theatre) -> None:
     """Verifiers do not look at whose root it is."""
-    for verifier in (shared.attestation.gpu_verifier, shared.attestation.cpu_verifier):
-        patch.setattr(verifier, "_check_root_set", lambda root_set, *_: root_set)
+    patch.setattr(shared.attestation.cpu_verifier, "_check_root_set", lambda root_set, *_: root_set)
+    patch.setattr(GpuPolicy, "check_root_set", lambda *_: None)
 
 
 def the_device_calls_itself_hardware(patch: pytest.MonkeyPatch, theatre: Theatre) -> None:

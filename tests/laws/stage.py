@@ -55,7 +55,7 @@ class Theatre:
         old.compute.destroy()
         device._hbm.wipe()
         fresh = Device(
-            device.gpu_id, device._root, device._hbm, old.compute, entropy=os.urandom, clock=self.clock_of("agent"),
+            device.gpu_id, device._root, device._hbm, old.compute, entropy=os.urandom, clock=self.clock,
             next_boot=device._state._next_boot, report=device._processor._report,
         )  # fmt: skip
         self.unit = GpuUnit(fresh, old.compute, Mux(()))

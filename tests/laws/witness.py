@@ -174,7 +174,7 @@ def witnessing() -> Iterator[Witness]:
         (GpuState, "_begin_life", _lives), (data_holder.visits, "open_offer", _offers),
         (orchestrator.gpu_session.life, "verify_gpu_evidence", _gpu_appraisals),
         (data_holder.trust, "verify_gpu_evidence", _gpu_appraisals),
-        (shared.attestation.channel, "verify_cpu_evidence", _cpu_appraisals),
+        (shared.attestation.channel, "verify_cvm_evidence", _cpu_appraisals),
     ]  # fmt: skip
     with recording(witness), ExitStack() as patches:
         for target, name, tap in taps:
@@ -255,11 +255,10 @@ def _offers(witness: Witness, open_offer: Any) -> Any:
 def _gpu_appraisals(witness: Witness, verify: Any) -> Any:
     def watched(report: bytes, chain: str, **options: Any) -> Any:
         def again(allowed: bool) -> Any:
-            return verify(report, chain, **(options | {"allow_emulated": allowed}))
+            return verify(report, chain, **(options | {"policy": _allowing(policy, allowed)}))
 
-        result = verify(report, chain, **options)
-        roots, allowed = options["allowed_roots"], options["allow_emulated"]
-        witness.note(Appraised("GPU", result.backend.value, allowed, tuple(roots), again, chain))
+        policy, result = options["policy"], verify(report, chain, **options)
+        witness.note(Appraised("GPU", result.backend.value, policy.allow_emulated, policy.roots, again, chain))
         return result
 
     return watched
@@ -267,10 +266,11 @@ def _gpu_appraisals(witness: Witness, verify: Any) -> Any:
 
 def _cpu_appraisals(witness: Witness, verify: Any) -> Any:
     def watched(evidence: Any, **options: Any) -> Any:
-        policy = options["policy"]
+        trust = options["trust"]
+        policy = trust.policy
 
         def again(allowed: bool) -> Any:
-            return verify(evidence, **(options | {"policy": _allowing(policy, allowed)}))
+            return verify(evidence, **(options | {"trust": replace(trust, policy=_allowing(policy, allowed))}))
 
         result = verify(evidence, **options)
         chain = parse_quote(b64decode(evidence.quote)).signature.certification.decode()

@@ -4,40 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-import data_holder.visits
-from data_holder.sealing import RecordSealer
-from shared.claims.visit import CursorRange
+from data_holder.datasets.arrays import ArrayDataset
 from tests.sessions.session_world import Work
-from tests.world.world_material import BATCH, CLASSES, HOLDERS, RECORD_BYTES, ROUNDS, STEPS, Material
+from tests.world.world_material import BATCH, CLASSES, HOLDERS, ROUNDS, STEPS, Material
 
 BAD_RECORD, BAD_LABEL = 13, 7331
 LIAR = "harbour"
 
 
-class _Liar:
-    """A dataset that changes one label on its way to the GPU; everything else is the honest one."""
-
-    def __init__(self, honest: Any) -> None:
-        self._honest = honest
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._honest, name)
-
-    def read_slice(self, cursor: CursorRange, offset: int, out: Any) -> None:
-        self._honest.read_slice(cursor, offset, out)
-        label = BAD_RECORD * RECORD_BYTES + RECORD_BYTES - 8
-        if cursor.start == 0 and offset <= label and label + 8 <= offset + len(out):
-            out[label - offset : label - offset + 8] = BAD_LABEL.to_bytes(8, "little")
-
-
 @pytest.fixture
 def liar(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sealer(grant: Any, key: Any, dataset: Any, *rest: Any) -> RecordSealer:
-        return RecordSealer(grant, key, _Liar(dataset) if grant.holder == LIAR else dataset, *rest)
+    """A holder whose inspection finds honest records, and whose tree and visits carry one with another label."""
+    honest = ArrayDataset._gather
 
-    monkeypatch.setattr(data_holder.visits, "RecordSealer", sealer)
+    def gather(dataset: Any, indexes: Any, out: Any) -> None:
+        honest(dataset, indexes, out)
+        if any(f"holder-{LIAR}" in str(held.path) for held in dataset._held):
+            out[indexes == BAD_RECORD, -8:] = np.frombuffer(BAD_LABEL.to_bytes(8, "little"), np.uint8)
+
+    monkeypatch.setattr(ArrayDataset, "_gather", gather)
 
 
 @pytest.mark.usefixtures("liar")

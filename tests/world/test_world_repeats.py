@@ -20,7 +20,7 @@ ORCH = "orchestrator"
 def as_party(world: World, name: str) -> PeerClient:
     """Signed calls to the orchestrator with a party's key, on a link of their own."""
     peers = Peers(transports={url(ORCH): Link(world.wire, f"{name}-by-hand", ORCH)}, entropy=system_entropy)
-    return peers.peer(url(ORCH), ORCH, auth=SignedAuth(world.key(name), world.clock, system_entropy))
+    return peers.peer(url(ORCH), ORCH, auth=SignedAuth(world.key(name), world.clock_of(name), system_entropy))
 
 
 def losing_once(world: World, part: str) -> list[Call]:

@@ -29,6 +29,7 @@ from gput.local.installation import GPU
 from orchestrator.app import create_app as orchestrator_app
 from orchestrator.settings import OrchestratorSettings
 from shared.crypto.signing import PartyKey
+from shared.service.clock import Clock, system_clock
 from shared.service.evidence import EmulatedProvider
 from shared.service.http import Peers
 from tests.world.world_material import HOLDERS, Material
@@ -51,9 +52,9 @@ def agent_settings(folder: Path, **changes: Any) -> AgentSettings:
     return AgentSettings(**(options | changes))
 
 
-def shared_unit(folder: Path) -> GpuUnit:
+def shared_unit(folder: Path, clock: Clock = system_clock) -> GpuUnit:
     """A GPU for many worlds after one another: each opens a session without a resume proof, which wipes it."""
-    unit = build_gpu(agent_settings(folder))
+    unit = build_gpu(agent_settings(folder), clock)
     unit.compute.spawn()
     return unit
 
@@ -262,8 +263,12 @@ class AsyncOperator:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    async def say(self, path: str, body: Any) -> httpx2.Response:
+        """POST; whatever is answered."""
+        return await self._http.post(f"/v1/{path}", json=body)
+
     async def post(self, path: str, body: Any, expect: int = 200) -> Any:
-        answer = await self._http.post(f"/v1/{path}", json=body)
+        answer = await self.say(path, body)
         assert answer.status_code == expect, answer.text
         return answer.json()
 
