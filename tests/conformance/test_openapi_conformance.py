@@ -25,7 +25,7 @@ def known(stage: Stage) -> dict[str, Sequence[Any]]:
 
 def for_holders(operation: str) -> bool:
     """Operations of the orchestrator that only holders may call."""
-    holders = ("/inbox", "/channels", "/channels/{channel}", "/report", "/refusal")
+    holders = ("/inbox", "/heads", "/channels", "/channels/{channel}", "/report", "/refusal")
     return operation == "POST /v1/sessions/{session}/approvals" or operation.endswith(holders)
 
 
@@ -60,7 +60,8 @@ CALLERS = {
 }
 # Their sensible answers need what no random input is: a signature over a document, a record sealed with a key, a digest of the body.
 NEVER_2XX = {
-    "POST /v1/sessions", "POST /v1/sessions/{session}/approvals", "POST /v1/sessions/{session}/channels",
+    "POST /v1/sessions", "POST /v1/sessions/{session}/approvals", "POST /v1/sessions/{session}/heads",
+    "POST /v1/sessions/{session}/channels",
     "PUT /v1/sessions/{session}/channels/{channel}", "POST /v1/visits/{visit}/report",
     "PUT /v1/programs/{digest}/archive", "PUT /v1/weights/{digest}", "PUT /v1/validation-datasets/{digest}",
     "GET /v1/weights/{digest}", "GET /v1/validation-datasets/{digest}",

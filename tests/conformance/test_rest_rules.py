@@ -248,7 +248,8 @@ MAY = {
     f"GET {SESSION}/receipts/{{index}}/cose": READERS, f"GET {SESSION}/log/head": READERS, f"GET {SESSION}/log/leaves": READERS,
     f"GET {SESSION}/log/inclusion": READERS, f"GET {SESSION}/log/consistency": READERS, f"GET {SESSION}/keys": READERS,
     f"GET {SESSION}/events": READERS, "GET /v1/gpus": READERS, "GET /v1/gpus/{gpu}": READERS,
-    "GET /v1/inbox": HOLDERS_ONLY, f"POST {SESSION}/channels": HOLDERS_ONLY, f"PUT {SESSION}/channels/{{channel}}": HOLDERS_ONLY,
+    "GET /v1/inbox": HOLDERS_ONLY, f"POST {SESSION}/heads": HOLDERS_ONLY,
+    f"POST {SESSION}/channels": HOLDERS_ONLY, f"PUT {SESSION}/channels/{{channel}}": HOLDERS_ONLY,
     "POST /v1/visits/{visit}/report": HOLDERS_ONLY, "POST /v1/visits/{visit}/refusal": HOLDERS_ONLY,
 }  # fmt: skip
 OPEN = {"GET /livez", "GET /readyz", "GET /version"}
