@@ -32,6 +32,8 @@ BAD_CERTIFICATE = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVers
 # Certificate { TBSCertificate { [0] version 3, serialNumber …: all AMD certificates begin so, for they hold an RSA signature of 512 bytes.
 _HEAD = re.compile(rb"\x30\x82..\x30\x82..\xa0\x03\x02\x01\x02\x02(.)(.)", re.DOTALL)
 _TBS_AT, _SERIAL_AT = 4, 15
+_SIGNATURE_HEAD = b"\x03\x82\x02\x01\x00"  # BIT STRING of an RSA-4096 signature
+_SIGNATURE_BYTES = len(_SIGNATURE_HEAD) + 512
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]*)-----END CERTIFICATE-----")
 _PRODUCT_NAME = re.compile(rb"\x16[\x05-\x20](Milan|Genoa|Turin)(-[A-Z][0-9])?")
 _PATCH_LEVELS = {"bootloader": "3.1", "tee": "3.2", "snp": "3.3", "microcode": "3.8"}
@@ -104,10 +106,20 @@ def load_certificate(data: bytes) -> AmdCertificate:
         parsed.subject, parsed.issuer  # noqa: B018
     except BAD_CERTIFICATE:
         raise malformed("a certificate cannot be read") from None
+    if not _one_algorithm(data, length, head[1][0]):
+        raise malformed("a certificate names another signature algorithm outside than inside what is signed")
     unknown = [extension.oid for extension in extensions if extension.critical and extension.oid not in _CRITICAL_KNOWN]
     if unknown:
         raise malformed(f"a certificate has the unknown critical extension {unknown[0].dotted_string}")
     return AmdCertificate(parsed, data, data[_TBS_AT : _TBS_AT + length], serial, extensions)
+
+
+def _one_algorithm(data: bytes, signed_length: int, serial_length: int) -> bool:
+    """Whether the algorithm behind the signed part, which nobody signed, is the one within it, and an RSA-4096 signature ends the data."""
+    outer = data[_TBS_AT + signed_length : -_SIGNATURE_BYTES]
+    start = _SERIAL_AT + serial_length
+    ends = data[-_SIGNATURE_BYTES:].startswith(_SIGNATURE_HEAD)
+    return ends and bool(outer) and data[start : start + len(outer)] == outer
 
 
 def load_crl(data: bytes) -> x509.CertificateRevocationList:

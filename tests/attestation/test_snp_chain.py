@@ -102,10 +102,18 @@ def test_only_amds_signature_form_counts(other: Any) -> None:
 
 
 def test_an_issuer_whose_key_is_not_rsa() -> None:
-    ark = authority("ARK-EMULATED EC", "", key=ec.generate_private_key(ec.SECP384R1()))
-    ask = authority("SEV-EMULATED", "ask", ark)
-    roots = SnpRoots.load(ark.certificate.public_bytes(serialization.Encoding.PEM))
-    assert chain_code(chip(ask).leaf, roots, ask) == "snp-root-unknown"
+    ask = authority("SEV-EMULATED", "", platform().ark, key=ec.generate_private_key(ec.SECP384R1()))
+    assert chain_code(good_chip().leaf, only_root(), ask) == "snp-chain-broken"
+
+
+def test_the_unsigned_algorithm_must_be_the_signed_one() -> None:
+    """Every byte of a certificate is either signed, the signature, or bound to what is signed."""
+    raw = good_chip().leaf
+    outer = raw.rindex(b"\xa2\x03\x02\x01\x30")  # the salt length behind the signed part
+    for changed in (raw[: outer + 4] + b"\x20" + raw[outer + 5 :], raw[:outer] + b"\xa3" + raw[outer + 1 :]):
+        with pytest.raises(VerificationFailed) as caught:
+            load_certificate(changed)
+        assert caught.value.code == "snp-certificate-malformed"
 
 
 def test_kind_and_issuer_belong_together() -> None:
