@@ -116,12 +116,11 @@ def check_revocation(
             answer = _answer(certificate, issuer, responses, chain)
             _check_signed(answer.response, issuer, chain, at)
             _check_nonce(answer.response, nonce)
+            if _on_hold(answer.single, certificate, allow_hold=allow_hold):
+                verdict = Revocation("revoked", HOLD.value)
             _check_time(answer.single, certificate, at)
         except (NotStapled, Expired) as error:
-            postponed = postponed or error  # another certificate's revocation weighs more
-            continue
-        if _on_hold(answer.single, certificate, allow_hold=allow_hold):
-            verdict = Revocation("revoked", HOLD.value)
+            postponed = postponed or error  # a revocation, also an old one, weighs more
     if postponed is not None:
         raise postponed
     return verdict

@@ -189,6 +189,15 @@ def test_answers_of_another_time(since: datetime, until: datetime) -> None:
     assert judged(answers("ocsp", until=None)) == (CheckStatus.FAIL, "gpu-ocsp-malformed")
 
 
+def test_a_revocation_does_not_grow_old() -> None:
+    """What is stale may be left out, but not what was revoked once."""
+    old: dict[str, Any] = {"since": NOW - timedelta(days=9), "until": NOW - timedelta(days=8)}
+    revoked = answers("ocsp", status=ocsp.OCSPCertStatus.REVOKED, **old)
+    assert FACTORY.refusal(stapled=revoked) == "gpu-ocsp-revoked"
+    renewed = [*revoked, *answers("ocsp")]  # a later answer of the same issuer says otherwise
+    assert FACTORY.refusal(stapled=renewed) == "accepted"
+
+
 @pytest.mark.parametrize("name", list(CHAINS))
 def test_revoked_unknown_and_hold(name: str) -> None:
     revoked = answers(name, status=ocsp.OCSPCertStatus.REVOKED, reason=x509.ReasonFlags.key_compromise)
