@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,7 +27,7 @@ from shared.claims.manifest import EvidencePolicy
 from shared.crypto.command_channel import CommandChannel
 from shared.crypto.schedule import draw_epoch, resume_proof, root_key
 from shared.crypto.secret import Secret
-from shared.errors import BadRequest, GputError, ProtocolViolation, VerificationFailed
+from shared.errors import BadRequest, Conflict, GputError, ProtocolViolation, Unavailable, VerificationFailed
 from shared.service.clock import Clock, Entropy
 from shared.wire.base import Wire
 from shared.wire.codec import decode_all, encode_all
@@ -105,13 +106,15 @@ class GpuLife:
         """Run a batch.
 
         Raises:
-            CommandRefused: the GPU refused one of them. Unavailable: no answer (the life is over). VerificationFailed.
+            CommandRefused: the GPU refused one of them. VerificationFailed: it answered something else.
+            Unavailable, Conflict: no answer of the GPU's; the life is over, another may stand.
         """
         async with self.turn:
             n, ciphertext, records = self._channel.seal(encode_all(list(commands)), bulk)
             frame = CommandFrame(life=self.number, n=n, ct=ciphertext, bulk=records)
-            answer = await self.link.commands(frame)
-            payload, plain = self._channel.open(answer.life, answer.n, answer.ct, answer.bulk)
+            with _only_sealed_words_count():
+                answer = await self.link.commands(frame)
+                payload, plain = self._channel.open(answer.life, answer.n, answer.ct, answer.bulk)
         answers = decode_all(ANSWERS, payload)
         last = answers[-1] if answers else None
         if isinstance(last, Failure):
@@ -137,14 +140,17 @@ class GpuLife:
     async def evidence(self, challenge: bytes, signing_key: bytes, epoch: int) -> GpuEvidence:
         """Fresh measurements inside the SPDM session, over a nonce that names challenge, session, epoch and signing key."""
         nonce = gpu_nonce(challenge, self._spdm.th2, epoch, signing_key)
-        async with self.turn:
-            answer = await self.link.spdm(self._spdm.request_measurements(nonce))
-            report = self._spdm.parse_measurements(answer)
+        report = await self._report(nonce)
         return GpuEvidence(
             report=b64encode(report).decode(), chain=self._spdm.chain_pem, challenge=challenge.hex(),
             th2=self._spdm.th2.hex(), epoch=epoch, statement_key=b64encode(self._certificate).decode(),
             ocsp=tuple(b64encode(response).decode() for response in self._room.trust.ocsp_responses()),
         )  # fmt: skip
+
+    async def _report(self, nonce: bytes) -> bytes:
+        async with self.turn:
+            with _only_sealed_words_count():
+                return self._spdm.parse_measurements(await self.link.spdm(self._spdm.request_measurements(nonce)))
 
     async def attest(self, signing_key: bytes, epoch: int, device: str | None) -> VerifiedGpu:
         """Ask for evidence of our own and believe it only after verification.
@@ -157,8 +163,7 @@ class GpuLife:
         """
         challenge = self._entropy(32)
         nonce = gpu_nonce(challenge, self._spdm.th2, epoch, signing_key)
-        async with self.turn:
-            report = self._spdm.parse_measurements(await self.link.spdm(self._spdm.request_measurements(nonce)))
+        report = await self._report(nonce)
         policy = GpuPolicy.of(self._policy, allow_emulated=self._room.allow_emulated, device=device)
         self.verified = await asyncio.to_thread(
             verify_gpu_evidence, report, self._spdm.chain_pem, nonce=nonce, trust=self._room.trust, policy=policy,
@@ -183,6 +188,22 @@ class GpuLife:
             )  # fmt: skip
         self._channel.set_masks(opened.h2d_iv_mask, opened.d2h_iv_mask)
         return opened
+
+
+@contextmanager
+def _only_sealed_words_count() -> Iterator[None]:
+    """What the GPU says comes sealed. A refusal in clear, and an answer that does not open, were made on the way: by who may break a
+    life, as by cutting the line, but not a session.
+
+    Raises:
+        Conflict: code `channel-broken`.
+    """
+    try:
+        yield
+    except (Unavailable, Conflict):
+        raise
+    except GputError as error:
+        raise Conflict(f"The channel to the GPU broke: {error.detail}", code="channel-broken") from error
 
 
 async def open_spdm(link: AgentLink, opening: Opening, signing_key: bytes, entropy: Entropy) -> SpdmSession:

@@ -122,6 +122,18 @@ class SessionRunner:
         if not self.book.state.ended:
             fact = new_fact(SessionFact.FAILED, code=error.code, detail=error.detail, remedy=error.remedy)
             await self.book.record(fact)
+        await self._empty_gpu()
+
+    async def _empty_gpu(self) -> None:
+        """Neither model nor anybody's records stay in the GPU for nothing; should it not hear us, whoever opens it next wipes it."""
+        run = self.run
+        if run is None:
+            return
+        try:
+            await run.bring_home()
+            await run.life.batch([EndSession()])
+        except GputError as error:
+            _log.warning("the GPU of a failed session was not wiped", session=self.book.state.id, code=error.code)
 
     # ------------------------------------------------------------ one life
 

@@ -14,6 +14,7 @@ from tests.laws.memory import Place, content
 from tests.laws.witness import Copied, LifeBegan, Ran, Shown, Wiped
 from tests.world.world_recorder import Opened
 
+COMPUTED = (RegionKind.MODEL, RegionKind.OPTIMISER, RegionKind.GRADIENTS)
 RETURN = ("fence", "drain", "upload", "verify", "train")
 
 
@@ -31,7 +32,7 @@ def law_1_one_writer_per_region_and_the_epoch_fences(case: Case) -> Checks:
                 )
             case Wiped():
                 now = _Writers()
-            case LifeBegan(life):
+            case LifeBegan(life=life):
                 now = _Writers(life, now.highest)
             case Ran(refused=None):
                 now.command(check, event)
@@ -48,11 +49,14 @@ class _Writers:
         self.open: set[int] = set()
         self.grants: dict[int, Grant] = {}
         self.used: set[int] = set()
+        self.computing = False
 
     def command(self, check: Checks, event: Ran) -> None:
         command = event.command
         if not isinstance(command, gpu.EndSession):  # it has ended the life under which it came
             check(event.life == self.life, f"{command.op} ran under keys of life {event.life} in life {self.life}")
+        if isinstance(command, gpu.Train | gpu.Commit | gpu.RollBack | gpu.Scrub):
+            self.computing = isinstance(command, gpu.Train)
         match command:
             case gpu.OpenEpoch():
                 check(command.epoch > self.highest, f"epoch {command.epoch} was opened after {self.highest}")
@@ -78,6 +82,8 @@ class _Writers:
         grant = self.grants.get(header.epoch) if header is not None else None
         own = grant is not None and header is not None and (grant.port, grant.region) == (event.port, header.region)
         pages = {p for place in event.places if own and grant and place.handle == grant.region for p in place.pages()}
+        if self.computing:  # training writes these while copies go on
+            pages |= {p for place in event.places if place.kind in COMPUTED for p in place.pages()}
         check(event.wrote <= pages, f"a record on port {event.port} wrote beyond what it was granted ({header})")
         check(
             own or event.refused is not None, f"a record on port {event.port} was accepted without a grant ({header})"

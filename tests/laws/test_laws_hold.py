@@ -51,7 +51,16 @@ def test_every_monitor_has_something_to_watch(undisturbed: Case) -> None:
 @example(
     acts=[Crash("orchestrator", "commit", 2, "after"), Disturb("copy", 3, "late"), At("train", 2, "before", OldKey(0))]
 )
-@example(acts=[Tamper(RegionKind.MODEL, 2), Disturb("fence", 1, "lose"), Replay("copy", 1), Visits(2), Stranger()])
+@example(
+    acts=[
+        Tamper(RegionKind.MODEL, 2),
+        Disturb("fence", 1, "lose"),
+        Disturb("commit", 2, "corrupt"),
+        Replay("copy", 1),
+        Visits(2),
+        Stranger(),
+    ]
+)
 @settings(SETTINGS, max_examples=3, derandomize=True)
 @given(acts=schedules(*FAULTS, *ATTACKS, longest=4))
 def test_laws_hold(acts: list[Act], theatre: Theatre, tmp_path: Path, undisturbed: Case) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -52,7 +53,7 @@ async def test_a_model_changed_while_away_is_rolled_back(world: World, unit: Gpu
 
 
 async def test_a_broken_committed_copy_fails_the_session(world: World, unit: GpuUnit) -> None:
-    """With both copies wrong there is nothing to go back to: the session stops, and no model is released."""
+    """With both copies wrong there is nothing to go back to: the session stops, no model is released, and the GPU is wiped."""
 
     done = _tamper(world, unit, RegionKind.MODEL) + _tamper(world, unit, RegionKind.COMMITTED)
     session = await world.submit()
@@ -60,6 +61,11 @@ async def test_a_broken_committed_copy_fails_the_session(world: World, unit: Gpu
     assert view["phase"] == "FAILED", done
     assert view["model"] is None
     assert view["failure"]["code"] == "committed-copy-changed"
+    for _ in range(1000):  # the fact is told before the act
+        if not unit.device._hbm.allocated():
+            break
+        await asyncio.sleep(0.01)
+    assert unit.device._hbm.allocated() == []
 
 
 async def test_a_record_out_of_range_is_refused_in_the_gpu(
