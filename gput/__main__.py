@@ -19,10 +19,10 @@ from importlib import metadata
 # noun -> (module, summary). Further nouns come from entry points of the group `gput.commands`.
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("gput.commands.demo", "Train one model on three private corpora on this machine, for real"),
-    "session": ("gput.commands.session", "Submit, watch, pause, resume, cancel sessions; export the model"),
+    "session": ("gput.commands.session", "Draft, submit, watch, pause, resume, cancel sessions; export the model"),
     "party": ("gput.commands.party", "Keys, enrolment; a holder's approvals and vetoes"),
     "program": ("gput.commands.program", "Build and inspect training programs"),
-    "data": ("gput.commands.data", "Check whether a dataset fits a program"),
+    "data": ("gput.commands.data", "Check whether a dataset fits a program; make held-out records"),
     "receipts": ("gput.commands.receipts", "Verify and show the receipts of visits"),
     "bench": ("gput.commands.bench", "Measure this machine: visit cost, training against plain PyTorch"),
     "doctor": ("gput.commands.doctor", "Test each hop of an installation and name the failing one"),
@@ -43,7 +43,8 @@ Examples:
   gput demo                              everything at once, in about a minute
   gput program build mymodel:program -o mymodel.gput
   gput data inspect records.csv --program mymodel.gput
-  gput session submit manifest.json --wait
+  gput session draft mymodel.gput > manifest.json
+  gput session submit manifest.json --upload mymodel.gput --wait
   gput receipts verify runs/latest/receipts"""
 
 

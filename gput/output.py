@@ -33,11 +33,24 @@ def emit(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], fmt: Format)
 
 
 def show(record: Mapping[str, Any], fmt: Format) -> None:
-    """Print one record: a table shows a line per field."""
+    """Print one record: a table shows a line per field, a record inside it as `field.name`, a list of records as a table below."""
     if fmt is Format.TABLE:
-        _table([{"field": key, "value": value} for key, value in record.items()], ("field", "value"))
+        fields: dict[str, Any] = {}
+        for key, value in record.items():
+            inside = value if isinstance(value, dict) else {}
+            fields |= {f"{key}.{name}": inner for name, inner in inside.items()} or {key: value}
+        lists = {key: value for key, value in fields.items() if _is_list_of_records(value)}
+        rows = [{"field": key, "value": value} for key, value in fields.items() if key not in lists]
+        _table(rows, ("field", "value"))
+        for key, value in lists.items():
+            print(f"\n{key}")
+            _table(value, tuple(dict.fromkeys(name for row in value for name in row)))
     else:
         print(json.dumps(record, indent=2 if fmt is Format.JSON else None, default=str))
+
+
+def _is_list_of_records(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(row, Mapping) for row in value)
 
 
 def say(text: str) -> None:
@@ -46,23 +59,31 @@ def say(text: str) -> None:
 
 
 def explain(error: GputError) -> str:
-    """One line for people: what, which fields, what was expected, what to do, and the stable code."""
-    fields = [
-        ": ".join(filter(None, (entry.get("field"), entry.get("reason") or entry.get("message"))))
-        for entry in error.errors or ()
-    ]
+    """One line for people: what, what was expected, what to do, and the stable code; then a line for each of several wrong fields."""
+    fields = [entry for entry in error.errors or () if entry.get("field")]
     parts = [_sentence(f"{error.title.lower()}: {error.detail}")]
-    parts += [_sentence("; ".join(fields))] if fields else []
+    if len(fields) == 1 and _what(fields[0]) not in error.detail:
+        parts.append(_sentence(_what(fields[0])))
     parts += [f"Expected {error.expected}, got {error.got}."] if error.expected and error.got else []
-    parts += [_sentence(error.remedy)] if error.remedy else []
-    return " ".join([*parts, f"[{error.code}]"])
+    # The remedy of the first field stands beside it.
+    own = [entry.get("remedy") for entry in fields] if len(fields) > 1 else []
+    parts += [_sentence(error.remedy)] if error.remedy and error.remedy not in own else []
+    lines = [" ".join([*parts, f"[{error.code}]"])]
+    for entry in fields if len(fields) > 1 else ():
+        lines.append("  " + " ".join(_sentence(text) for text in (_what(entry), entry.get("remedy")) if text))
+    return "\n".join(lines)
+
+
+def _what(entry: Mapping[str, str]) -> str:
+    """A wrong field and what is wrong with it."""
+    return ": ".join(filter(None, (entry.get("field"), entry.get("reason") or entry.get("message"))))
 
 
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?", "\n")) else text + "."
 
 
-def _table(rows: list[Mapping[str, Any]], columns: Sequence[str]) -> None:
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from gput.commands.connection import place_for
+from gput.held_out import SEED
+from gput.held_out import pack as draw
 from gput.output import Format, emit, say, show
+from shared.canonical import sha256
 
 if TYPE_CHECKING:
     from data_holder.datasets import DatasetOptions, InspectionReport
@@ -15,28 +19,31 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
-    help="Check private data before anything runs. Reads locally, sends nothing.",
+    help="Check private data before anything runs, and make held-out records. Reads locally, sends nothing.",
     no_args_is_help=True,
 )
 
 
-@app.callback()
-def _data() -> None:
-    """Keeps `inspect` a word of its own while it is the only command."""
+PathArgument = Annotated[Path, typer.Argument(help="File or folder of data", show_default=False)]
+Program = Annotated[Path, typer.Option(help="Program archive, or its manifest as JSON", show_default=False)]
+Reader = Annotated[str, typer.Option(help="How to read PATH: auto, text, llmc, nanogpt, npy, npz, safetensors, csv")]
+Suffix = Annotated[list[str] | None, typer.Option(help="Only files of a folder that end so (repeatable)")]
+Separator = Annotated[int, typer.Option(min=0, max=255, help="Byte between the files of a text folder")]
+Label = Annotated[str, typer.Option(help="CSV: column of the label")]
+Column = Annotated[list[str] | None, typer.Option(help="CSV: FIELD=COLUMN,COLUMN,… (repeatable)")]
+Delimiter = Annotated[str, typer.Option(help="CSV: cell separator; default by suffix")]
 
 
 @app.command()
 def inspect(
-    path: Annotated[Path, typer.Argument(help="File or folder of data", show_default=False)],
-    program: Annotated[Path, typer.Option(help="Program archive, or its manifest as JSON", show_default=False)],
-    reader: Annotated[
-        str, typer.Option(help="How to read PATH: auto, text, llmc, nanogpt, npy, npz, safetensors, csv")
-    ] = "auto",
-    suffix: Annotated[list[str] | None, typer.Option(help="Only files of a folder that end so (repeatable)")] = None,
-    separator: Annotated[int, typer.Option(min=0, max=255, help="Byte between the files of a text folder")] = 0,
-    label: Annotated[str, typer.Option(help="CSV: column of the label")] = "label",
-    column: Annotated[list[str] | None, typer.Option(help="CSV: FIELD=COLUMN,COLUMN,… (repeatable)")] = None,
-    delimiter: Annotated[str, typer.Option(help="CSV: cell separator; default by suffix")] = "",
+    path: PathArgument,
+    program: Program,
+    reader: Reader = "auto",
+    suffix: Suffix = None,
+    separator: Separator = 0,
+    label: Label = "label",
+    column: Column = None,
+    delimiter: Delimiter = "",
     limit: Annotated[int, typer.Option(min=1, help="Findings to show at most")] = 20,
     output: Annotated[Format, typer.Option("--format", help="How to print the report")] = Format.TABLE,
 ) -> None:
@@ -52,6 +59,40 @@ def inspect(
     report = inspect_dataset(path, _manifest(program), options=options, limit=limit)
     _print(report, output)
     raise typer.Exit(0 if report.fits else 2)
+
+
+@app.command()
+def pack(
+    path: PathArgument,
+    program: Program,
+    output: Annotated[Path, typer.Option("-o", "--output", help="file to write")],
+    count: Annotated[int, typer.Option(min=1, help="records at most")] = 256,
+    seed: Annotated[int, typer.Option(min=0, help="which ones: the same seed draws the same")] = SEED,
+    reader: Reader = "auto",
+    suffix: Suffix = None,
+    separator: Separator = 0,
+    label: Label = "label",
+    column: Column = None,
+    delimiter: Delimiter = "",
+    fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
+) -> None:
+    """Draw held-out records from PATH into a file, and print what a manifest says of it under `validation`.
+
+    Example: gput data pack held-out.csv --program classifier.gput -o held-out.records
+    """
+    from data_holder.datasets import inspect_dataset
+
+    options = _options(reader, tuple(suffix or ()), separator, label, column or [], delimiter)
+    manifest = _manifest(program)
+    report = inspect_dataset(path, manifest, options=options)
+    if not report.fits:
+        _print(report, fmt)
+        raise typer.Exit(2)
+    place_for(output)
+    records, drawn = draw(path, manifest, count, seed=seed, options=options)
+    output.write_bytes(records)
+    say(f"wrote {output}")
+    show({"dataset": sha256(records).hex(), "records": drawn}, fmt)
 
 
 def _options(

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from gput.client import AsyncClient
 from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect, place_for, writable
+from gput.draft import draft as manifest_for
 from gput.output import Format, emit, say, show
-from shared.claims.manifest import parse_manifest
-from shared.errors import BadRequest, InvalidManifest, JobFailed, TimedOut
+from shared.canonical import sha256
+from shared.claims.archive import open_archive
+from shared.claims.faults import judged
+from shared.claims.manifest import Manifest
+from shared.errors import BadRequest, InvalidProgram, JobFailed, NotFound, TimedOut
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -36,21 +40,56 @@ def submit(
     wait: Annotated[bool, typer.Option(help="wait for the end; exit code 1 unless it completes")] = False,
     timeout: TimeoutOption = None,
     idempotency_key: Annotated[str | None, typer.Option(help="say the same key again to submit once only")] = None,
+    upload: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="a file that the manifest names: program, weights, held-out records; first of all (repeatable)"
+        ),
+    ] = None,
     fmt: FormatOption = Format.TABLE,
 ) -> None:
-    """Submit a manifest, signed with your key.
+    """Submit a manifest, signed with your key. `gput session draft` writes one to begin with.
 
-    Example:  gput session submit manifest.json --wait
+    Example:  gput session submit manifest.json --upload mymodel.gput --wait
     """
+    agreed = _manifest(manifest)
 
     async def run(client: AsyncClient) -> Any:
-        view = await client.submit(_manifest(manifest), idempotency_key=idempotency_key)
+        await _upload(client, agreed, upload or ())
+        view = await client.submit(agreed, idempotency_key=idempotency_key)
         if wait:
             say(f"submitted {view['id']}; waiting for {', '.join(view['waiting_for']) or 'its end'}")
             view = await _end(client, view["id"], timeout)
         return view
 
     _finish(connect(url, key, run), fmt, wait)
+
+
+@app.command()
+def draft(
+    program: Annotated[Path, typer.Argument(help="program archive")],
+    url: UrlOption,
+    key: KeyOption,
+    holder: Annotated[
+        list[str] | None, typer.Option(help="only these holders (repeatable); all that are enrolled")
+    ] = None,
+    emulated: Annotated[bool, typer.Option(help="accept emulated hardware, which gives no confidentiality")] = False,
+) -> None:
+    """Print a manifest to begin with: the program's digest and defaults, the enrolled holders with their keys, a buffer that fits.
+
+    Example:  gput session draft mymodel.gput > manifest.json
+    """
+    archive = open_archive(_content(program, "no-program"))
+    enrolled = connect(url, key, lambda client: client.items("parties"))
+    keys = {party["name"]: party["key"] for party in enrolled if party["role"] == "holder"}
+    chosen = holder or sorted(keys)
+    unknown = sorted(set(chosen) - keys.keys())
+    if unknown or not chosen:
+        what = f"not enrolled as holders: {', '.join(unknown)}" if unknown else "no holder is enrolled"
+        remedy = "Enrol a holder's public key: `gput party enrol NAME KEY.pub`."
+        raise BadRequest(what, code="party-not-enrolled", remedy=remedy)
+    made = manifest_for(archive, {name: keys[name] for name in chosen}, emulated=emulated)
+    print(json.dumps(made.model_dump(mode="json"), indent=2))
 
 
 async def _end(client: AsyncClient, session: str, seconds: float | None) -> Any:
@@ -61,15 +100,65 @@ async def _end(client: AsyncClient, session: str, seconds: float | None) -> Any:
         raise TimedOut(f"session {session} has not ended within {seconds:g} s", remedy=remedy) from None
 
 
-def _manifest(path: Path) -> Any:
+def _manifest(path: Path) -> Manifest:
+    return judged(_content(path, "no-manifest"), f"{path}: ")
+
+
+def _content(path: Path, code: str) -> bytes:
     try:
-        return parse_manifest(path.read_bytes())
+        return path.read_bytes()
     except OSError as error:
-        raise BadRequest(f"cannot read {path}: {error.strerror}", code="no-manifest") from None
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "manifest"
-        raise InvalidManifest(f"{path}: {field}: {first['msg']}", remedy="See docs/manifest.md.") from None
+        raise BadRequest(f"cannot read {path}: {error.strerror}", code=code) from None
+
+
+async def _upload(client: AsyncClient, manifest: Manifest, paths: Sequence[Path]) -> None:
+    """Upload files as what the manifest names by their digest: program, weights or held-out records. Programs go first.
+
+    Raises:
+        BadRequest: a file that the manifest does not name (code `not-named`); nothing was sent of it.
+    """
+    rest = []
+    for path in paths:
+        content = await asyncio.to_thread(_content, path, "no-file")
+        if _program_in(content) == manifest.program:
+            await client.upload_program(content)
+            say(f"uploaded {path}: the program")
+        else:
+            rest.append((path, content))
+    weights = {manifest.initial_weights, await _programs_weights(client, manifest.program)} if rest else set()
+    for path, content in rest:
+        digest = sha256(content).hex()
+        if manifest.validation is not None and digest == manifest.validation.dataset:
+            await client.upload_validation(content)
+            say(f"uploaded {path}: held-out records")
+        elif digest in weights:
+            await client.upload_weights(content)
+            say(f"uploaded {path}: weights to start from")
+        else:
+            raise BadRequest(
+                f"{path} is not what the manifest names ({_named_as(content, digest)})", code="not-named",
+                remedy="Put this digest into the manifest as program, initial_weights or validation.dataset.",
+            )  # fmt: skip
+
+
+def _program_in(content: bytes) -> str | None:
+    try:
+        return open_archive(content).digest.hex()
+    except InvalidProgram:
+        return None
+
+
+def _named_as(content: bytes, digest: str) -> str:
+    program = _program_in(content)
+    return f"SHA-256 {digest}" if program is None else f"program {program}"
+
+
+async def _programs_weights(client: AsyncClient, program: str) -> str | None:
+    """SHA-256 of the weights that a stored program starts from, if it names any."""
+    try:
+        return str((await client.get(f"programs/{program}"))["initial_weights"].get("sha256"))
+    except NotFound:
+        return None
 
 
 def _finish(view: Any, fmt: Format, must_complete: bool) -> None:

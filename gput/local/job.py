@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gput.client import AsyncClient
+from gput.held_out import pack
 from shared.canonical import sha256
 from shared.claims.archive import Archive, open_archive
 from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry, Validation
@@ -85,15 +86,8 @@ class Job:
         return archive
 
     def _write_held_out(self, folder: Path, archive: Archive) -> None:
-        from data_holder.datasets import open_dataset
-        from shared.claims.visit import CursorRange
-
-        manifest = archive.manifest
-        with open_dataset(folder, manifest.records, manifest.tokenizer) as dataset:
-            count = min(self.plan.validation_records, dataset.records)
-            out = bytearray(count * dataset.record_bytes)
-            dataset.read_into(CursorRange(start=0, count=count, order="shuffled", seed=7), memoryview(out))
-        _write(self.held_out, bytes(out))
+        records, _ = pack(folder, archive.manifest, self.plan.validation_records)
+        _write(self.held_out, records)
 
     def manifest(self, archive: Archive) -> Manifest:
         """What the holders are asked to approve."""

@@ -9,36 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from orchestrator.weights import WeightsMap, map_weights
+from shared.claims.faults import Finding, ManifestRefused, judged
 from shared.claims.layout import plan_memory
-from shared.claims.manifest import EvidencePolicy, Manifest, parse_manifest
+from shared.claims.manifest import EvidencePolicy, Manifest
 from shared.claims.program import ProgramManifest, WeightsFile
-from shared.errors import BadRequest, GputError, InvalidManifest
+from shared.errors import GputError
 
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing wrong with a manifest."""
-
-    field: str
-    reason: str
-    remedy: str
-    code: str = "invalid-manifest"
-
-
-class ManifestRefused(InvalidManifest):
-    """A manifest with findings; the first one's code stands for all of them."""
-
-    def __init__(self, findings: list[Finding]) -> None:
-        first = findings[0]
-        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-        super().__init__(f"{first.field}: {first.reason}{more}", code=first.code, remedy=first.remedy)
-        self.errors = [
-            {"field": f.field, "message": f.reason, "reason": f.reason, "remedy": f.remedy, "code": f.code}
-            for f in findings
-        ]
+UPLOAD = "`gput session submit … --upload FILE`"
 
 
 @dataclass(frozen=True)
@@ -62,32 +40,13 @@ def read_manifest(document: bytes) -> Manifest:
     Raises:
         ManifestRefused: not a manifest, an unknown field or feature, or not canonical.
     """
-    try:
-        manifest = parse_manifest(document)
-    except ValidationError as error:
-        raise ManifestRefused([_translate(item) for item in error.errors(include_url=False)]) from None
-    except BadRequest as error:
-        raise ManifestRefused([Finding("document", error.detail, "Send the manifest as JSON.")]) from None
+    manifest = judged(document)
     if manifest.canonical() != document:
         raise ManifestRefused([
             Finding("document", "the manifest is not in canonical form, or leaves a field unstated",
                     "Sign and send the bytes that Manifest.canonical() gives.", "not-canonical"),
         ])  # fmt: skip
     return manifest
-
-
-def _translate(item: object) -> Finding:
-    fault: dict[str, object] = dict(item)  # type: ignore[call-overload]  # pydantic's ErrorDetails is a TypedDict
-    where = fault.get("loc")
-    path = ".".join(str(part) for part in where) if isinstance(where, tuple) else ""
-    reason = str(fault.get("msg"))
-    if fault.get("type") == "extra_forbidden":
-        return Finding(path, "no such field or feature exists", "Remove the field.", "unsupported-feature")
-    if fault.get("type") == "literal_error":
-        return Finding(
-            path, f"{fault.get('input')!r} is not supported: {reason}", "Use a supported value.", "unsupported-feature"
-        )
-    return Finding(path or "manifest", reason, "Correct the value.")
 
 
 def check_manifest(manifest: Manifest, gpu: str, known: Known) -> None:
@@ -105,7 +64,7 @@ def _check_program(manifest: Manifest, known: Known) -> Iterator[Finding]:
     program = known.programs.get(manifest.program)
     if program is None:
         yield Finding("program", f"no program with digest {manifest.program[:16]}… is stored here",
-                      "Upload the archive first: gput program upload.", "unknown-program")  # fmt: skip
+                      f"Upload the archive first: {UPLOAD}.", "unknown-program")  # fmt: skip
         return
     yield from _check_weights(manifest, program, known)
     yield from _check_buffer(manifest, program)
@@ -118,7 +77,7 @@ def _check_weights(manifest: Manifest, program: ProgramManifest, known: Known) -
         return
     if digest not in known.weights:
         yield Finding("initial_weights", f"no weights with digest {digest[:16]}… are stored here",
-                      "Upload the safetensors file first.", "unknown-weights")  # fmt: skip
+                      f"Upload the safetensors file first: {UPLOAD}.", "unknown-weights")  # fmt: skip
         return
     try:
         _given_weights(digest, manifest, program, known).check_finite()
@@ -167,7 +126,7 @@ def _check_validation(manifest: Manifest, program: ProgramManifest, known: Known
     size = known.validation.get(validation.dataset)
     if size is None:
         yield Finding("validation.dataset", f"no validation dataset with digest {validation.dataset[:16]}… is stored here",
-                      "Upload it first.", "unknown-validation-dataset")  # fmt: skip
+                      f"Upload it first: {UPLOAD}.", "unknown-validation-dataset")  # fmt: skip
     elif size != validation.records * program.records.record_bytes:
         yield Finding("validation.records", f"{validation.records} records of {program.records.record_bytes} bytes are not {size} bytes",
                       f"State {size // program.records.record_bytes} records, or upload the matching file.",
@@ -179,7 +138,7 @@ def _check_roster(manifest: Manifest, known: Known) -> Iterator[Finding]:
         fingerprint = known.parties.get(entry.holder)
         if fingerprint is None:
             yield Finding(f"roster.{number}.holder", f"{entry.holder} is not an enrolled holder",
-                          "Enrol its public key first: gput party add.", "party-not-enrolled")  # fmt: skip
+                          f"Enrol its public key first: `gput party enrol {entry.holder} KEY.pub`.", "party-not-enrolled")  # fmt: skip
         elif fingerprint != entry.key:
             yield Finding(f"roster.{number}.key", f"{entry.holder} is enrolled with another key ({fingerprint[:16]}…)",
                           "Put the enrolled key's fingerprint into the roster.", "key-mismatch")  # fmt: skip

@@ -56,6 +56,19 @@ def test_one_record_as_a_table_has_a_line_per_field(capsys: pytest.CaptureFixtur
     ]  # fmt: skip
 
 
+def test_records_inside_a_record_are_no_json(capsys: pytest.CaptureFixture[str]) -> None:
+    holders = [{"holder": "north", "last_seen": 0.0, "decision": None}, {"holder": "city", "records_done": 7}]
+    show({"id": "s_1", "bytes": {"sent": 3, "deep": {"x": 1}}, "none": {}, "holders": holders, "who": []}, Format.TABLE)
+    text = capsys.readouterr().out
+    fields, below = text.split("\nholders\n")
+    assert [line.split() for line in fields.splitlines()[1:]] == [
+        ["id", "s_1"], ["bytes.sent", "3"], ["bytes.deep", '{"x":', "1}"], ["none", "-"], ["who", "-"],
+    ]  # fmt: skip
+    assert [line.split() for line in below.splitlines()] == [
+        ["holder", "last_seen", "decision", "records_done"], ["north", "1970-01-01", "00:00:00", "UTC", "-", "-"], ["city", "-", "-", "7"],
+    ]  # fmt: skip
+
+
 def test_no_colour_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
     emit(ROWS, ("id",), Format.TABLE)
     assert "\x1b" not in capsys.readouterr().out
@@ -82,8 +95,22 @@ def test_a_services_wrong_fields_reach_the_reader() -> None:
         "errors": [{"field": "rounds", "reason": "is 0", "remedy": "x"}, {"field": "seed", "message": "missing"}, 7],
     }  # fmt: skip
     error = error_of(422, json.dumps(body).encode(), "orchestrator")
-    assert "rounds: is 0; seed: missing." in explain(error)
+    assert explain(error).splitlines() == [
+        "invalid manifest: orchestrator: wrong fields. [invalid-manifest]", "  rounds: is 0. x.", "  seed: missing.",
+    ]  # fmt: skip
     assert error.exit_code == 2
+
+
+def test_one_wrong_field_is_said_once() -> None:
+    body = {
+        "title": "Invalid manifest", "status": 422, "code": "c", "detail": "rounds: is 0", "remedy": "Write 1",
+        "errors": [{"field": "rounds", "reason": "is 0", "remedy": "Write 1"}],
+    }  # fmt: skip
+    error = error_of(422, json.dumps(body).encode(), "orchestrator")
+    assert explain(error) == "invalid manifest: orchestrator: rounds: is 0. Write 1. [c]"
+    body |= {"detail": "wrong: body.name", "errors": [{"field": "body.name", "message": "too long"}]}
+    error = error_of(422, json.dumps(body).encode(), "orchestrator")
+    assert explain(error) == "invalid manifest: orchestrator: wrong: body.name. body.name: too long. Write 1. [c]"
 
 
 def test_errors_that_are_no_list_are_left_out() -> None:

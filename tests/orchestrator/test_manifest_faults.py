@@ -1,0 +1,87 @@
+"""A manifest written by hand, with one thing wrong: the field, what is wrong with it and what to write instead are named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from shared.canonical import json_value
+from shared.claims.faults import ManifestRefused, judged
+from tests.orchestrator.orchestrator_samples import manifest
+
+Edit = dict[str, Any]
+
+
+def written(**changes: Any) -> bytes:
+    document = {**manifest().model_dump(mode="json"), **changes}
+    return json.dumps({name: value for name, value in document.items() if value != "left out"}, indent=2).encode()
+
+
+ENTRY = {"holder": "h0", "key": "5f" * 32, "evidence": {"roots": ["EMULATED"]}}
+
+WRONG: dict[str, tuple[Edit, str, str, str]] = {
+    "left out": ({"rounds": "left out"}, "rounds", "is missing", "State it"),
+    "inside": ({"validation": {"records": 3}}, "validation.dataset", "is missing", "State it"),
+    "misspelt": ({"batch_sise": 4}, "batch_sise", "no such field", "write batch_size if that is what you mean"),
+    "nothing like it": ({"zzzz": 4}, "zzzz", "no such field", "Remove the field."),
+    "no such mode": ({"travel_mode": "direct"}, "travel_mode", "'direct' is not supported", "Write 'scoped'."),
+    "no such optimiser": (
+        {"training": {"optimizer": {"kind": "lion"}}}, "training.optimizer", "'lion' is not supported", "Write one of 'adamw', 'sgd'.",
+    ),
+    "no kind": ({"training": {"optimizer": {"lr": 0.1}}}, "training.optimizer", "does not say its kind", '"kind": "adamw"'),
+    "digest cut short": ({"program": "ab12"}, "program", "not 96 lower-case hexadecimal digits (it has 4", "gput program inspect"),
+    "digest in capitals": ({"program": "AB" * 48}, "program", "not 96 lower-case hexadecimal digits", "gput program inspect"),
+    "holder's key": (
+        {"roster": [{**ENTRY, "key": "SHA256:xyz"}]}, "roster.0.key", "not 64 lower-case hexadecimal digits", "gput party list",
+    ),
+    "holder's name": ({"roster": [{**ENTRY, "holder": "North!"}]}, "roster.0.holder", "does not have the form", "Correct"),
+    "twice": ({"roster": [ENTRY, {**ENTRY, "key": "6e" * 32}]}, "manifest", "a holder is named twice", "Correct"),
+    "text for a number": ({"rounds": "many"}, "rounds", "must be a valid integer", "Correct"),
+    "too few": ({"rounds": 0}, "rounds", "must be greater than or equal to 1", "Correct"),
+    "nobody": ({"roster": []}, "roster", "has 0 entries", "Write at least 1."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_field_reason_and_remedy(name: str) -> None:
+    changes, field, reason, remedy = WRONG[name]
+    with pytest.raises(ManifestRefused) as refused:
+        judged(written(**changes), "my.json: ")
+    [entry] = refused.value.errors or []
+    assert entry["field"] == field
+    assert reason in entry["reason"]
+    assert remedy in entry["remedy"] == refused.value.remedy
+    assert refused.value.detail == f"my.json: {field}: {entry['reason']}"
+
+
+def test_every_fault_comes_at_once() -> None:
+    with pytest.raises(ManifestRefused) as refused:
+        judged(written(rounds=0, programme="x", program="left out"))
+    assert {entry["field"] for entry in refused.value.errors or []} == {"rounds", "programme", "program"}
+    assert "(and 2 more)" in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b'{"rounds": 1,}', "line 1 column"),
+        (b"{'rounds': 1}", "line 1 column 2"),
+        (b"\xff", "not strict JSON"),
+        (b"[]", "manifest: "),
+    ],
+)
+def test_what_is_no_json_object_says_where_it_ends(text: bytes, says: str) -> None:
+    with pytest.raises(ManifestRefused) as refused:
+        judged(text)
+    assert says in refused.value.detail
+    assert refused.value.remedy
+
+
+def test_a_sound_one_passes_and_may_leave_out_what_has_a_default() -> None:
+    assert judged(written()) == manifest()
+    shorter = {
+        name: value for name, value in json_value(written()).items() if name not in ("quorum", "lease_s", "gpus")
+    }
+    assert judged(json.dumps(shorter).encode()) == manifest()
