@@ -24,7 +24,7 @@ from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy
-from shared.service.evidence import EvidenceProvider, provider
+from shared.service.evidence import EvidenceProvider, provider, read_token
 from shared.service.http import Peers
 from shared.service.signatures import KnownKey, SignedAuth
 from shared.service.store import Store
@@ -77,7 +77,7 @@ def lay_foundation(
         operator_keys(settings.operator_keys),
         policy,
         verifier or load_anchors(settings.trust_dir, allow_emulated=settings.allow_emulated),
-        evidence or provider(settings.evidence, _evidence_token(settings)),
+        evidence or provider(settings.evidence, read_token(settings.evidence_token_file)),
     )
 
 
@@ -145,13 +145,3 @@ class LinkCollector(Collector):
         connected = GaugeMetricFamily("gput_holder_connected", "Whether the last inbox call was answered")
         connected.add_metric([], float(self._holder.runner.connected))
         return [body, data, refused, connected]
-
-
-def _evidence_token(settings: HolderSettings) -> str:
-    try:
-        return settings.evidence_token_file.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"evidence_token_file {settings.evidence_token_file} cannot be read: {type(error).__name__}",
-            remedy="Point it at this CVM's token file",
-        ) from error

@@ -34,8 +34,8 @@ from shared.errors import ConfigurationError, Unavailable
 from shared.names import Role
 from shared.service.app import create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
-from shared.service.disk import DataDir
-from shared.service.evidence import EvidenceProvider, provider
+from shared.service.data_dir import check_room
+from shared.service.evidence import EvidenceProvider, provider, read_token
 from shared.service.http import Peers
 from shared.service.idempotency import Replies
 from shared.service.journal import Journal
@@ -68,7 +68,7 @@ def create_app(
     """
     # Everything on disk that must be right is read first: a wrong path is said at once, not after waiting for a peer.
     trust, bearer = _trust(settings), _bearer(settings.reader_tokens)
-    quoting = evidence or provider(settings.evidence, _token(settings.evidence_token_file))
+    quoting = evidence or provider(settings.evidence, read_token(settings.evidence_token_file))
     upgrade(settings.store_url, "orchestrator")
     sweep(settings.data_dir)
     store = Store(settings.store_url)
@@ -97,7 +97,7 @@ def create_app(
     app = create_service_app(
         "orchestrator", VERSION, settings=settings, store=store, lifespan=lifespan, keys=keys.resolve, replay=replay,
         bearer=bearer, base_url=base_url, clock=clock, entropy=entropy,
-        checks={"data_dir": DataDir(settings.data_dir).check, "sessions": lambda: parts_of(app).supervisor.check()},
+        checks={"data_dir": lambda: check_room(settings.data_dir), "sessions": lambda: parts_of(app).supervisor.check()},
     )  # fmt: skip
     for room in (parties, library_routes, sessions, visits, log, events, model, holders):
         app.include_router(room.router)
@@ -135,14 +135,6 @@ async def _derived(quoting: EvidenceProvider, label: str) -> Secret:
                 raise
             _log.info("waiting for the quoting enclave", detail=error.detail)
             await asyncio.sleep(0.2)
-
-
-def _token(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise ConfigurationError(f"The evidence token {path} cannot be read: {error.strerror}",
-                                 remedy="Point evidence_token_file at the CVM's token.") from error  # fmt: skip
 
 
 def _trust(settings: OrchestratorSettings) -> tuple[CpuRoom, GpuRoom]:

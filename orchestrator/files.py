@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shared.errors import NotFound, VerificationFailed
-from shared.service.disk import unwritable
+from shared.service.data_dir import unwritable
 
 PIECE = 1024 * 1024
 

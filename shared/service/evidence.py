@@ -12,6 +12,7 @@ import binascii
 import re
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import httpx2
@@ -26,6 +27,8 @@ from shared.wire.visit import Evidence
 REPORT_DATA_BYTES = 64
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 256 * 1024
+MIN_TOKEN = 32
+"""Characters: nobody must be able to guess one."""
 _EMULATED = re.compile(r"(http://[^/?#]+)/cvms/([a-z0-9][a-z0-9-]{0,62})")
 
 
@@ -73,6 +76,25 @@ def provider(uri: str, token: str) -> EvidenceProvider:
             remedy="name a backend that this installation has; there is no default",
         )
     return factory(rest, token)
+
+
+def read_token(path: Path) -> str:
+    """The token that stands for a CVM's private path to its quoting enclave. Raises: ConfigurationError."""
+    remedy = "Point evidence_token_file at the token that the installation made for this CVM."
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ConfigurationError(
+            f"the evidence token {path} cannot be read: {why}", code="evidence-token", remedy=remedy
+        ) from None
+    if len(token) < MIN_TOKEN:
+        raise ConfigurationError(
+            f"the evidence token {path} is {'empty' if not token else 'too short'}",
+            code="evidence-token",
+            remedy=remedy,
+        )
+    return token
 
 
 class EmulatedProvider:
