@@ -48,13 +48,18 @@ _log = get_logger("gpu")
 
 
 class GpuView(Claim):
-    """Public facts of one GPU. `statement_certificate`: COSE_Sign1 by the device's leaf over this boot's statement key, hex."""
+    """Public facts of one GPU.
+
+    `memory_bytes`: what a session may allocate in all; `statement_certificate`: COSE_Sign1 by the device's leaf over this boot's statement
+    key, hex.
+    """
 
     gpu: str
     backend: str
     port: str | None
     switches: int
     boot_counter: int
+    memory_bytes: int
     statement_certificate: str
 
 
@@ -100,6 +105,7 @@ class GpuUnit:
             port=self.mux.bound,
             switches=self.mux.switches,
             boot_counter=self.device.boot_counter,
+            memory_bytes=self.device.memory_bytes,
             statement_certificate=self.device.statement_certificate().hex(),
         )
 

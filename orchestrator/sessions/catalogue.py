@@ -54,6 +54,7 @@ class Catalogue:
         act: str,
         gpu: str,
         gpus: tuple[str, ...],
+        gpu_memory: int | None,
         allow_emulated: bool,
     ) -> Book:
         """Check a signed manifest whole and create its session; the same `act` answers the same session.
@@ -67,7 +68,7 @@ class Catalogue:
         manifest = read_manifest(document)
         if await self._exists(session):
             return await self.open(session)
-        check_manifest(manifest, gpu, await self._library.known_for(manifest, gpus, allow_emulated))
+        check_manifest(manifest, gpu, await self._library.known_for(manifest, gpus, allow_emulated, gpu_memory))
         await self._create(session, manifest, document, signature, owner, owner_key, gpu)
         return await self.open(session)
 

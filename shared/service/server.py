@@ -25,6 +25,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from shared.errors import ConfigurationError, GputError
+from shared.service.connection import guarded
 from shared.service.data_dir import held
 from shared.service.logging import configure_logging, get_logger
 from shared.service.settings import ServiceSettings
@@ -87,6 +88,7 @@ def serve(factory: Factory[S], settings: S, *, ready: Ready | None = None) -> in
         app = factory(settings, base_url)
         config = uvicorn.Config(
             app,
+            http=guarded(),
             lifespan="off",  # run below, so that its errors keep their type
             log_config=None,
             access_log=False,
