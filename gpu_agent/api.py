@@ -87,6 +87,7 @@ class GpuUnit:
             port=self.mux.bound,
             switches=self.mux.switches,
             boot_counter=self.device.boot_counter,
+            memory_bytes=self.device.memory_bytes,
             statement_certificate=self.device.statement_certificate().hex(),
         )
 

@@ -7,14 +7,18 @@ from shared.errors import NotFound
 
 
 class GpuView(Claim):
-    """Public facts of one GPU. `statement_certificate`: COSE_Sign1 by the device's leaf over this boot's statement key, hex; "" and no
-    boot counter where the GPU's firmware has none: such a GPU can be attested, and cannot travel."""
+    """Public facts of one GPU.
+
+    `memory_bytes`: what a session may allocate in all. `statement_certificate`: COSE_Sign1 by the device's leaf over this boot's statement
+    key, hex; "" and no boot counter where the GPU's firmware has none: such a GPU can be attested, and cannot travel.
+    """
 
     gpu: str
     backend: str
     port: str | None
     switches: int
     boot_counter: int | None
+    memory_bytes: int | None
     statement_certificate: str
 
 

@@ -40,7 +40,7 @@ from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.collateral_source import PccsSource
 from shared.service.configuration import configuration
 from shared.service.cursors import Cursors
-from shared.service.disk import DataDir
+from shared.service.data_dir import check_room
 from shared.service.evidence import EvidenceProvider, open_provider
 from shared.service.guest import Guest
 from shared.service.http import Peers
@@ -105,7 +105,7 @@ def create_app(
     app = create_service_app(
         "orchestrator", VERSION, settings=settings, store=store, lifespan=lifespan, keys=keys.resolve, replay=replay,
         bearer=bearer, base_url=base_url, clock=clock, entropy=entropy,
-        checks={"data_dir": DataDir(settings.data_dir).check, "sessions": lambda: parts_of(app).supervisor.check()},
+        checks={"data_dir": lambda: check_room(settings.data_dir), "sessions": lambda: parts_of(app).supervisor.check()},
     )  # fmt: skip
     for room in ROOMS:
         app.include_router(room.router)

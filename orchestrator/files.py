@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from shared.errors import NotFound, VerificationFailed
-from shared.service.disk import unwritable
+from shared.service.data_dir import unwritable
 
 PIECE = 1024 * 1024
 

@@ -127,11 +127,14 @@ class Library:
 
     # ------------------------------------------------------------ what a submission is judged by
 
-    async def known_for(self, manifest: Manifest, gpus: tuple[str, ...], allow_emulated: bool) -> Known:
+    async def known_for(
+        self, manifest: Manifest, gpus: tuple[str, ...], allow_emulated: bool, gpu_memory: int | None = None
+    ) -> Known:
         """What is known about the things that this manifest names."""
-        programs = {}
+        programs, archive_bytes = {}, 0
         with suppress(NotFound):  # the check reports it with its field
             programs[manifest.program] = (await self.program(manifest.program)).manifest
+            archive_bytes = len(await self.archive_bytes(manifest.program))
         wanted = [weights_digest(manifest, program) for program in programs.values()]
         weights, validation = await self._store.read(lambda c: (_sizes(c, "weights"), _sizes(c, "validation")))
         return Known(
@@ -141,6 +144,8 @@ class Library:
             parties=await self._store.read(_holders),
             gpus=gpus,
             allow_emulated=allow_emulated,
+            archive_bytes=archive_bytes,
+            gpu_memory=gpu_memory,
         )
 
     async def page(self, table: Table, key: str, after: str | None, limit: int, **where: str) -> list[dict[str, Any]]:

@@ -64,7 +64,13 @@ class AttestedUnit:
         """Public facts."""
         backend = self._source.backend.value
         return GpuView(
-            gpu=self.gpu, backend=backend, port=None, switches=0, boot_counter=None, statement_certificate=""
+            gpu=self.gpu,
+            backend=backend,
+            port=None,
+            switches=0,
+            boot_counter=None,
+            memory_bytes=None,
+            statement_certificate="",
         )
 
     async def evidence(self, nonce: bytes) -> GpuEvidenceView:

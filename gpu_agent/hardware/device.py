@@ -94,6 +94,11 @@ class Device:
         """Power-ons and wipes so far; public."""
         return self._state.boot_counter
 
+    @property
+    def memory_bytes(self) -> int:
+        """What a session may allocate in all; public."""
+        return self._hbm.backing
+
     def statement_certificate(self) -> bytes:
         """COSE_Sign1 by the leaf key over the statement key; public."""
         return self._root.statement_certificate

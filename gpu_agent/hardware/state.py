@@ -18,7 +18,7 @@ from gpu_agent.hardware.model_memory import ModelFact, ModelMemory, ModelPhase
 from gpu_agent.hardware.regions import Region, RegionFact, RegionTable
 from shared.canonical import cbor_bytes
 from shared.claims.archive import Archive
-from shared.claims.layout import plan_memory
+from shared.claims.layout import plan_memory, region_lengths
 from shared.crypto.schedule import resume_secret, root_key
 from shared.crypto.secret import Secret
 from shared.errors import ProtocolViolation
@@ -192,14 +192,9 @@ class GpuState:
             OutOfMemory: nothing stays allocated.
         """
         plan = plan_memory(self.archive.manifest, command.options)
-        wanted = [
-            (RegionKind.MODEL, plan.model.length),
-            (RegionKind.OPTIMISER, plan.optimiser.length),
-            (RegionKind.COMMITTED, plan.model.length + plan.optimiser.length),
-            (RegionKind.GRADIENTS, plan.gradients.length),
-            (RegionKind.VALIDATION, command.validation_bytes),
-            *[(RegionKind.DATASET, command.buffer_bytes)] * command.buffers,
-        ]
+        wanted = region_lengths(
+            plan, buffer_bytes=command.buffer_bytes, buffers=command.buffers, validation_bytes=command.validation_bytes
+        )
         extents = self._allocate([length for _, length in wanted])
         self.session.config = command
         for (kind, _), extent in zip(wanted, extents, strict=True):

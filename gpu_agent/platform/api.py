@@ -39,6 +39,7 @@ from shared.names import Role
 from shared.service.app import create_service_app
 from shared.service.callers import require
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
+from shared.service.evidence import MIN_TOKEN
 from shared.service.http import Peers
 from shared.service.migrations import upgrade
 from shared.service.replay import ReplayWindow
@@ -176,7 +177,7 @@ def create_platform_app(
     """
     place = settings.installation
     enclave = load_enclave(place, settings.cvms, settings.quote_version)
-    tokens = {name: read_private(place.token(name), "the token").decode() for name in enclave.cvms.names}
+    tokens = {name: _token(place.token(name)) for name in enclave.cvms.names}
     key, orchestrator = PartyKey.load(place.mux_key), _orchestrator_key(settings.orchestrator_key)
     upgrade(settings.store_url, "gpu_agent.platform")
     store = Store(settings.store_url)
@@ -206,6 +207,17 @@ def create_platform_app(
     app.include_router(mux_routes(MuxControl(place.gpus(), bind)))
     app.include_router(cvm_routes(enclave, tokens))
     return app
+
+
+def _token(path: FilePath) -> str:
+    token = read_private(path, "the token").decode("ascii", "replace").strip()
+    if len(token) < MIN_TOKEN:  # an empty one would let anybody in
+        raise ConfigurationError(
+            f"the token {path} is {'empty' if not token else 'too short'}",
+            code="installation-file",
+            remedy="delete it and run `python -m gpu_agent.platform manufacture` again; then give the new one to its CVM",
+        )
+    return token
 
 
 def _orchestrator_key(path: FilePath) -> bytes:

@@ -54,10 +54,13 @@ async def submit(
     if known is None:
         raise NotPermitted("Your key is not known any more", code="key-unknown")
 
+    wanted = gpu or settings.gpus[0]
+
     async def act(key: str) -> Response:
+        memory = await parts.house.link(wanted).memory_bytes() if wanted in settings.gpus else None
         book = await parts.catalogue.submit(
-            body, owner=caller.name, owner_key=known.public_key, act=key, gpu=gpu or settings.gpus[0],
-            gpus=settings.gpus, allow_emulated=settings.allow_emulated,
+            body, owner=caller.name, owner_key=known.public_key, act=key, gpu=wanted, gpus=settings.gpus,
+            gpu_memory=memory, allow_emulated=settings.allow_emulated,
         )  # fmt: skip
         state = book.durable
         document = signed_manifest(await parts.catalogue.row(state.id)).document

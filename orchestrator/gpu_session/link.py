@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.errors import Unavailable
+from shared.errors import GputError, Unavailable
 from shared.names import ORCHESTRATOR_PORT
 from shared.service.http import PeerClient
 from shared.wire.codec import decode, encode
@@ -12,6 +12,7 @@ from shared.wire.gpu import CommandFrame
 
 SPDM_TIMEOUT_S = 20.0
 COMMAND_TIMEOUT_S = 60.0
+HINT_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,13 @@ class AgentLink:
             return PublicFacts(int(body["boot_counter"]), bytes.fromhex(body["statement_certificate"]))
         except (KeyError, TypeError, ValueError) as error:
             raise Unavailable("The GPU agent's answer makes no sense", code="peer-malformed") from error
+
+    async def memory_bytes(self) -> int | None:
+        """What the agent says a session may allocate on the GPU, where it answers at once: a hint for who submits; the GPU decides."""
+        try:
+            return int((await self._agent.get_json(self._base, attempts=1, timeout_s=HINT_TIMEOUT_S))["memory_bytes"])
+        except (GputError, KeyError, TypeError, ValueError):
+            return None
 
     async def spdm(self, message: bytes) -> bytes:
         """One SPDM message and its answer. Never repeated: SPDM has state. Raises: Unavailable."""

@@ -60,6 +60,7 @@ class Catalogue:
         act: str,
         gpu: str,
         gpus: tuple[str, ...],
+        gpu_memory: int | None,
         allow_emulated: bool,
     ) -> Book:
         """Check a signed manifest whole and create its session; the same `act` answers the same session.
@@ -73,7 +74,7 @@ class Catalogue:
         manifest = read_manifest(document)
         if await self._exists(session):
             return await self.open(session)
-        known = await self._library.known_for(manifest, gpus, allow_emulated)
+        known = await self._library.known_for(manifest, gpus, allow_emulated, gpu_memory)
         await asyncio.to_thread(
             check_manifest, manifest, gpu, known
         )  # may read gigabytes of weights: off the event loop

@@ -11,10 +11,14 @@ from pathlib import Path
 
 from orchestrator.weights import WeightsMap, map_weights
 from shared.claims.faults import Finding, ManifestRefused, judged
-from shared.claims.layout import plan_memory
+from shared.claims.layout import plan_memory, region_lengths
 from shared.claims.manifest import EvidencePolicy, Manifest
 from shared.claims.program import ProgramManifest, WeightsFile
 from shared.errors import GputError
+from shared.names import RegionKind
+
+GPU_PAGE = 4096
+"""Bytes: the GPU allocates whole pages."""
 
 UPLOAD = "`gput session submit … --upload FILE`"
 
@@ -23,7 +27,8 @@ UPLOAD = "`gput session submit … --upload FILE`"
 class Known:
     """What the orchestrator knows at this moment: digests it stores, who is enrolled, what it runs on.
 
-    `parties` maps names of enrolled holders to key fingerprints; `weights` answers the path of a weights file, which is not verified yet.
+    `parties` maps names of enrolled holders to key fingerprints; `weights` answers the path of a weights file, which is not verified yet;
+    `archive_bytes` is the length of the program's archive, `gpu_memory` what the GPU may allocate, None while its agent does not answer.
     """
 
     programs: Mapping[str, ProgramManifest]
@@ -32,6 +37,8 @@ class Known:
     parties: Mapping[str, str]
     gpus: tuple[str, ...]
     allow_emulated: bool
+    archive_bytes: int = 0
+    gpu_memory: int | None = None
 
 
 def read_manifest(document: bytes) -> Manifest:
@@ -69,6 +76,7 @@ def _check_program(manifest: Manifest, known: Known) -> Iterator[Finding]:
     yield from _check_weights(manifest, program, known)
     yield from _check_buffer(manifest, program)
     yield from _check_validation(manifest, program, known)
+    yield from _check_memory(manifest, program, known)
 
 
 def _check_weights(manifest: Manifest, program: ProgramManifest, known: Known) -> Iterator[Finding]:
@@ -131,6 +139,22 @@ def _check_validation(manifest: Manifest, program: ProgramManifest, known: Known
         yield Finding("validation.records", f"{validation.records} records of {program.records.record_bytes} bytes are not {size} bytes",
                       f"State {size // program.records.record_bytes} records, or upload the matching file.",
                       "validation-size-mismatch")  # fmt: skip
+
+
+def _check_memory(manifest: Manifest, program: ProgramManifest, known: Known) -> Iterator[Finding]:
+    if known.gpu_memory is None:
+        return  # the GPU will say it itself
+    validation = manifest.validation.records * program.records.record_bytes if manifest.validation is not None else 0
+    plan = plan_memory(program, manifest.training)
+    lengths = region_lengths(plan, buffer_bytes=manifest.buffer_bytes, validation_bytes=validation)
+    parts = [("program", known.archive_bytes), *((kind.value, length) for kind, length in lengths if length)]
+    need = sum(-(-length // GPU_PAGE) * GPU_PAGE for _, length in parts)
+    if need > known.gpu_memory:
+        largest = max(parts, key=lambda part: part[1])[0]
+        yield Finding("buffer_bytes" if largest == RegionKind.DATASET.value else "program",
+                      f"the session needs {need} bytes of GPU memory, and the GPU has {known.gpu_memory}: "
+                      + ", ".join(f"{name} {length}" for name, length in parts),
+                      f"Make the largest part, {largest}, smaller, or use a GPU with more memory.", "gpu-out-of-memory")  # fmt: skip
 
 
 def _check_roster(manifest: Manifest, known: Known) -> Iterator[Finding]:

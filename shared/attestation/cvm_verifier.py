@@ -7,11 +7,12 @@ The sender's `kind` only chooses the verifier: evidence of one kind under the ot
 
 from __future__ import annotations
 
-from shared.attestation.cpu_trust import CpuTrust, CvmRole
+from shared.attestation.cpu_trust import CpuTrust
 from shared.attestation.cpu_verifier import VerifiedCvm, verify_cpu_evidence
 from shared.attestation.snp_trust import ROOTS_FILE
 from shared.attestation.snp_verifier import VerifiedSnp, verify_snp_evidence
 from shared.errors import VerificationFailed
+from shared.names import CvmRole
 from shared.wire.visit import Evidence
 
 Cvm = VerifiedCvm | VerifiedSnp

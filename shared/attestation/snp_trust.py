@@ -16,13 +16,14 @@ from typing import Annotated, Literal
 from cryptography.x509 import CertificateRevocationList
 from pydantic import Field, TypeAdapter, ValidationError
 
-from shared.attestation.cpu_trust import EMULATED_MARK, RESTORE_TRUST, CvmRole, in_file, read_trust_file
+from shared.attestation.cpu_trust import EMULATED_MARK, RESTORE_TRUST, in_file, read_trust_file
 from shared.attestation.snp_certificates import AmdCertificate, load_certificate, load_crl, pem_certificates
 from shared.attestation.snp_report import PRODUCTS, Product, SnpReport, Tcb
 from shared.canonical import json_value
 from shared.claims import Claim
 from shared.claims.program import HexSha256, HexSha384
 from shared.errors import BadRequest, ConfigurationError, VerificationFailed
+from shared.names import CvmRole
 
 SnpRootSet = Literal["EMULATED", "AMD"]
 AMD_ROOTS: Mapping[str, Product] = MappingProxyType(

@@ -10,7 +10,7 @@ import base64
 import binascii
 from dataclasses import InitVar, dataclass
 
-from shared.attestation.cpu_trust import CpuPolicy, CvmRole
+from shared.attestation.cpu_trust import CpuPolicy
 from shared.attestation.results import CheckStatus
 from shared.attestation.snp_appraisal import Expectation, machine_of
 from shared.attestation.snp_examination import (
@@ -23,7 +23,7 @@ from shared.attestation.snp_examination import (
 from shared.attestation.snp_report import Product
 from shared.attestation.snp_trust import SnpPolicy, SnpProfile, SnpRoots, SnpRootSet, SnpTrust
 from shared.errors import BadRequest, VerificationFailed
-from shared.names import Backend
+from shared.names import Backend, CvmRole
 from shared.wire.snp_certificates import parse_certificate_table
 from shared.wire.visit import Evidence
 

@@ -16,6 +16,7 @@ from shared.canonical import cbor_bytes
 from shared.claims.program import ProgramManifest, TensorSpec
 from shared.claims.records import ITEM_BYTES
 from shared.claims.training import SGD, TrainingOptions
+from shared.names import RegionKind
 
 ALIGN = 64
 
@@ -65,6 +66,20 @@ def plan_memory(manifest: ProgramManifest, options: TrainingOptions) -> MemoryPl
         gradients=_place(manifest.parameters),
         optimiser=_place(moments),
     )
+
+
+def region_lengths(
+    plan: MemoryPlan, *, buffer_bytes: int, buffers: int = 1, validation_bytes: int = 0
+) -> list[tuple[RegionKind, int]]:
+    """What is allocated for a session beside its code, in order: kind and length in bytes, 0 for a region that is not needed."""
+    return [
+        (RegionKind.MODEL, plan.model.length),
+        (RegionKind.OPTIMISER, plan.optimiser.length),
+        (RegionKind.COMMITTED, plan.model.length + plan.optimiser.length),
+        (RegionKind.GRADIENTS, plan.gradients.length),
+        (RegionKind.VALIDATION, validation_bytes),
+        *[(RegionKind.DATASET, buffer_bytes)] * buffers,
+    ]
 
 
 def tensor_bytes(spec: TensorSpec) -> int:

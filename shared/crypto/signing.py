@@ -89,10 +89,24 @@ class PartyKey:
 
     @classmethod
     def load_or_generate(cls, path: Path) -> PartyKey:
-        """The key in `path`; made and saved there on first use. Raises: ConfigurationError."""
+        """The key in `path`, its public half beside it (`.pub`); made and saved there on first use.
+
+        Raises:
+            ConfigurationError: as `load`; also when only the public half is left: a key that was enrolled is not replaced unasked.
+        """
+        public = path.with_suffix(".pub")
         if not path.exists():
+            if public.exists():
+                raise ConfigurationError(
+                    f"key file {path} is gone, and {public.name} beside it says that there was one",
+                    code="key-file",
+                    remedy=f"Restore it from a backup; or delete {public} to have a new key made, which must be enrolled anew.",
+                )
             cls.generate().save(path)
-        return cls.load(path)
+        key = cls.load(path)
+        if not public.exists() or public.read_bytes() != key.public_pem:
+            public.write_bytes(key.public_pem)
+        return key
 
     @property
     def fingerprint(self) -> str:

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from shared.errors import BadRequest, ConfigurationError, NotAuthenticated, NotPermitted
 from shared.names import Role
-from shared.service.disk import unwritable
+from shared.service.data_dir import unwritable
 from shared.service.signatures import Caller, RequestParts, check_digest, signed_digest, verify_request
 from shared.service.state import ServiceState, service_state
 

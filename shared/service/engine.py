@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any, Literal
@@ -124,7 +125,7 @@ def place(url: URL) -> str:
 
 def translate(error: DBAPIError, url: URL) -> GputError | None:
     """What a failure of the database means for the caller, or None when it is the statement's own fault."""
-    if _is_disk_full(error):
+    if _is_disk_full(error, url):
         return Unavailable(
             f"no space left for {place(url)}",
             code="disk-full",
@@ -160,11 +161,20 @@ def touch(connection: sa.Connection) -> None:
         connection.exec_driver_sql("SELECT pg_current_xact_id()")
 
 
-def _is_disk_full(error: DBAPIError) -> bool:
+def _is_disk_full(error: DBAPIError, url: URL) -> bool:
     origin = error.orig
     if isinstance(origin, sqlite3.Error):
-        return _sqlite_code(origin) == sqlite3.SQLITE_FULL
+        # Where SQLite extends its shared-memory index, a full volume is an I/O error like any other.
+        code = _sqlite_code(origin)
+        return code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and not _has_room(url))
     return getattr(origin, "sqlstate", None) in _DISK_FULL
+
+
+def _has_room(url: URL) -> bool:
+    try:
+        return os.statvfs(Path(url.database or "").parent).f_bavail > 0
+    except OSError:
+        return True
 
 
 def _is_unreachable(error: DBAPIError) -> bool:

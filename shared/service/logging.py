@@ -35,13 +35,26 @@ _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 class _StandardError(io.TextIOBase):
-    """Today's sys.stderr, looked up at each write: whoever replaces and closes it must not make every request fail."""
+    """Today's sys.stderr, looked up at each write. Whoever replaces it, closes it, or lets its volume run full, must not make every
+    request fail: lines that cannot be written are counted, and the count is said once there is room again."""
+
+    def __init__(self) -> None:
+        self._lost = 0
 
     def write(self, text: str) -> int:
-        return sys.stderr.write(text)
+        try:
+            if self._lost:
+                sys.stderr.write(f'{{"event": "log lines were lost", "lines": {self._lost}}}\n')
+                sys.stderr.flush()
+                self._lost = 0
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except (OSError, ValueError):  # ValueError: it is closed
+            self._lost += 1
+        return len(text)
 
     def flush(self) -> None:
-        sys.stderr.flush()
+        """Every write is flushed."""
 
     def isatty(self) -> bool:
         return sys.stderr.isatty()

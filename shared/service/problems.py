@@ -73,17 +73,22 @@ _FRAMEWORK_CODES = {
 
 def problem(status: int, code: str, title: str, detail: str, request: Request, **extra: Any) -> dict[str, Any]:
     """One problem document; absent (None) members are left out."""
-    document = {
+    more = {"instance": request.url.path, "request_id": request_id(request), **extra}
+    return bare_problem(status, code, title, detail) | {
+        name: value for name, value in more.items() if value is not None
+    }
+
+
+def bare_problem(status: int, code: str, title: str, detail: str) -> dict[str, Any]:
+    """The problem of what never became a request."""
+    return {
         "type": TYPE_PREFIX + code,
         "title": title,
         "status": status,
         "detail": detail,
-        "instance": request.url.path,
         "code": code,
-        "request_id": request_id(request),
-        **extra,
+        "request_id": "none",
     }
-    return {name: value for name, value in document.items() if value is not None}
 
 
 def request_id(request: Request) -> str:

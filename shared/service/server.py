@@ -25,6 +25,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from shared.errors import ConfigurationError, GputError
+from shared.service.connection import guarded
+from shared.service.data_dir import held
 from shared.service.logging import configure_logging, get_logger
 from shared.service.settings import ServiceSettings
 from shared.service.state import service_state
@@ -81,11 +83,12 @@ def serve(factory: Factory[S], settings: S, *, ready: Ready | None = None) -> in
     """
     if settings.die_with_parent:
         die_with_parent()
-    with bind(settings.host, settings.port) as listener:
+    with bind(settings.host, settings.port) as listener, held(settings.data_dir):
         base_url = _address(listener)
         app = factory(settings, base_url)
         config = uvicorn.Config(
             app,
+            http=guarded(),
             lifespan="off",  # run below, so that its errors keep their type
             log_config=None,
             access_log=False,

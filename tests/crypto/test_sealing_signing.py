@@ -76,6 +76,7 @@ def test_key_file_is_private_and_never_overwritten(tmp_path: Path) -> None:
     key = PartyKey.load_or_generate(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert PartyKey.load(path).public == key.public == PartyKey.load_or_generate(path).public
+    assert path.with_suffix(".pub").read_bytes() == key.public_pem
     before = path.read_bytes()
     with pytest.raises(Conflict):
         PartyKey.generate().save(path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from shared.service.evidence.configfs_tsm import ConfigfsTsmProvider
 from shared.service.evidence.emulated import EmulatedProvider
 from shared.service.evidence.registry import (
+    MIN_TOKEN,
     EvidenceProvider,
     GuestSecrets,
     open_provider,
@@ -19,6 +20,7 @@ from shared.service.evidence.registry import (
 )
 
 __all__ = [
+    "MIN_TOKEN",
     "ConfigfsTsmProvider",
     "EmulatedProvider",
     "EvidenceProvider",

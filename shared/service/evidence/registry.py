@@ -17,6 +17,8 @@ from shared.errors import ConfigurationError
 from shared.wire.visit import Evidence
 
 REPORT_DATA_BYTES = 64
+MIN_TOKEN = 32
+"""Characters: nobody must be able to guess one."""
 
 
 class EvidenceProvider(Protocol):
@@ -127,15 +129,21 @@ def _named(uri: str) -> tuple[_Backend, str]:
 
 
 def _read_token(path: Path) -> str:
+    remedy = "Point evidence_token_file at the token that the installation made for this CVM."
     try:
-        return path.read_text(encoding="ascii").strip()
+        token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigurationError(
-            f"evidence_token_file {path} cannot be read: {why}",
-            code="evidence-token",
-            remedy="Point evidence_token_file at this CVM's token file.",
+            f"evidence_token_file {path} cannot be read: {why}", code="evidence-token", remedy=remedy
         ) from None
+    if len(token) < MIN_TOKEN:
+        raise ConfigurationError(
+            f"evidence_token_file {path} is {'empty' if not token else 'too short'}",
+            code="evidence-token",
+            remedy=remedy,
+        )
+    return token
 
 
 def _read_sealing_key(path: Path) -> Secret:
