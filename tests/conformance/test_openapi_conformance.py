@@ -11,8 +11,6 @@ import pytest
 from tests.conformance.fuzzing import fuzz, operations
 from tests.conformance.stage import GPU, HOLDER, Credentials, Stage, bearer, nobody, signed
 
-pytestmark = pytest.mark.xdist_group("conformance")
-
 
 def known(stage: Stage) -> dict[str, Sequence[Any]]:
     """Path parameters that exist in this world."""

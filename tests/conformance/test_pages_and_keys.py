@@ -12,7 +12,6 @@ from shared.crypto.signing import PartyKey
 from shared.protocol.merkle import leaf_hash, verify_inclusion
 from tests.conformance.stage import HOLDER, Credentials, Stage, bearer, signed
 
-pytestmark = pytest.mark.xdist_group("conformance")
 SERVICES = ("orchestrator", f"holder-{HOLDER}", "agent", "platform")
 HOLDERS_SERVICE = f"holder-{HOLDER}"
 LISTS = {
