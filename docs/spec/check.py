@@ -1,4 +1,4 @@
-"""Checks the specification with spin: laws within bounds in every travel mode, progress, and that each defence is needed. Knows no product code.
+"""Checks the specification with spin: the laws within bounds in every mode, progress, and that each defence is needed. Knows no product.
 
     python -m docs.spec.check            everything (minutes)
     python -m docs.spec.check --quick    one small configuration per mode, and two of the defences
