@@ -12,7 +12,7 @@ TORCH := torch==2.13.0
 STAMP := $(VENV)/.set-up
 WORKERS ?= 2
 
-.PHONY: help setup demo test test-full lint types contracts docs clean
+.PHONY: help setup demo test test-full spec lint types contracts docs clean
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ test: lint types contracts ## Lint, types, import contracts and every quick test
 
 test-full: lint types contracts ## The same and the long tiers
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+spec: setup ## Model-check the protocol with spin (needs Debian's spin and gcc; minutes)
+	$(BIN)/python -m docs.spec.tables --check
+	$(BIN)/python -m docs.spec.check
 
 lint: setup ## Style and common mistakes
 	$(BIN)/ruff check .
