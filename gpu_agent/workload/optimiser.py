@@ -6,7 +6,6 @@ to survive between visits.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,23 +13,7 @@ import torch
 from torch import Tensor
 
 from shared.claims.layout import moment_slots
-from shared.claims.training import SGD, Schedule, TrainingOptions
-
-
-def learning_rate_factor(schedule: Schedule, global_step: int, total_steps: int) -> float:
-    """The factor on the learning rate for one step (from 0): linear warm-up, then constant, or decay to `final_factor`.
-
-    The last warm-up step has factor 1; decay starts at 1 and reaches `final_factor` at `schedule.total_steps`
-    (default: `total_steps` of the session), where it stays.
-    """
-    if global_step < schedule.warmup_steps:
-        return (global_step + 1) / schedule.warmup_steps
-    if schedule.kind == "constant":
-        return 1.0
-    span = (schedule.total_steps or total_steps) - schedule.warmup_steps
-    progress = min(1.0, (global_step - schedule.warmup_steps) / span) if span > 0 else 1.0
-    shape = 1.0 - progress if schedule.kind == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
-    return schedule.final_factor + (1.0 - schedule.final_factor) * shape
+from shared.claims.training import SGD, TrainingOptions, learning_rate_factor
 
 
 class Optimiser:

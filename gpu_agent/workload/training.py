@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gpu_agent.workload.loader import LoadedProgram
-from gpu_agent.workload.optimiser import Optimiser, learning_rate_factor
+from gpu_agent.workload.optimiser import Optimiser
 from gpu_agent.workload.records import check_records, decode_batch
 from shared.canonical import cbor_bytes, sha256
 from shared.claims.training import TrainingOptions
@@ -153,4 +153,4 @@ class Trainer:
         return total / count, count
 
 
-__all__ = ["Trainer", "VisitLosses", "learning_rate_factor", "pin_determinism", "step_seed"]
+__all__ = ["Trainer", "VisitLosses", "pin_determinism", "step_seed"]

@@ -12,6 +12,7 @@ from typing import Any
 
 from orchestrator.itinerary import Itinerary, PlannedVisit
 from orchestrator.ledger.tree import MerkleTree
+from orchestrator.sessions.acceptance import REMEMBERED
 from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, ModelState, Placement
 from orchestrator.sessions.visit_state import VisitState
 from shared.claims.manifest import Manifest
@@ -54,6 +55,11 @@ class SessionState:
     visits_planned: int = 0
     visits_closed: int = 0
     records_done: dict[str, int] = field(default_factory=dict)
+    updates: dict[int, float] = field(default_factory=dict)  # size of the newest accepted updates, by index
+    rejected: dict[str, int] = field(
+        default_factory=dict
+    )  # visits of a holder that were rejected, or broke the GPU's integrity to the end
+    quarantined: list[str] = field(default_factory=list)  # holders that are visited no more
     traffic: dict[str, int] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     tree: MerkleTree = field(default_factory=MerkleTree)
@@ -87,8 +93,9 @@ class SessionState:
 
     @property
     def active(self) -> tuple[str, ...]:
-        """Holders that approved and did not veto, in roster order."""
-        return tuple(e.holder for e in self.manifest.roster if self.decisions.get(e.holder) == "approve")
+        """Holders that approved, did not veto and are not quarantined, in roster order."""
+        said_yes = (e.holder for e in self.manifest.roster if self.decisions.get(e.holder) == "approve")
+        return tuple(holder for holder in said_yes if holder not in self.quarantined)
 
     def may_skip(self, holder: str) -> bool:
         """Whether enough others remain for the manifest's quorum when this holder's visit is left out."""
@@ -174,6 +181,7 @@ def _placed(state: SessionState, body: dict[str, Any]) -> None:
 def _restored(state: SessionState, body: dict[str, Any]) -> None:
     state.committed = ModelState(**body["model"])
     state.position, state.attempts, state.blamed = body["position"], 0, 0
+    state.updates = {index: size for index, size in state.updates.items() if index <= state.position}
 
 
 def _checkpointed(state: SessionState, body: dict[str, Any]) -> None:
@@ -194,6 +202,7 @@ def _fenced(state: SessionState, body: dict[str, Any]) -> None:
 
 
 def _abandoned(state: SessionState, body: dict[str, Any]) -> None:
+    _quarantine(state, body)
     state.current = None
     if body.get("blame"):
         state.blamed, state.setback = state.blamed + 1, body["reason"]
@@ -209,6 +218,9 @@ def _closed(state: SessionState, body: dict[str, Any]) -> None:
     state.committed = ModelState(**body["model"])
     state.visits_closed += 1
     state.records_done[visit.holder] = state.records_done.get(visit.holder, 0) + visit.records
+    if visit.details.get("update_size") is not None:
+        state.updates[visit.index] = visit.details["update_size"]
+        state.updates = dict(sorted(state.updates.items())[-REMEMBERED:])
     state.current = None
     state._advance()
 
@@ -217,7 +229,15 @@ def _link_bytes(state: SessionState, body: dict[str, Any]) -> None:
     state._count(orchestrator_to_gpu=body.get("bytes_to_gpu", 0), gpu_to_orchestrator=body.get("bytes_from_gpu", 0))
 
 
+def _quarantine(state: SessionState, body: dict[str, Any]) -> None:
+    if state.current is not None and body.get("quarantine"):
+        state.quarantined.append(state.current.holder)
+
+
 def _rejected(state: SessionState, body: dict[str, Any]) -> None:
+    if state.current is not None:
+        state.rejected[state.current.holder] = state.rejected.get(state.current.holder, 0) + 1
+    _quarantine(state, body)
     state.current = None
     state.visits_closed += 1
     state._advance()

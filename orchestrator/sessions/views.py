@@ -69,7 +69,8 @@ def summary(state: SessionState) -> dict[str, Any]:
 def _holder(name: str, state: SessionState) -> dict[str, Any]:
     return {
         "holder": name, "decision": state.decisions.get(name), "channel": False, "last_seen": None,
-        "records_done": state.records_done.get(name, 0),
+        "records_done": state.records_done.get(name, 0), "rejected": state.rejected.get(name, 0),
+        "quarantined": name in state.quarantined,
     }  # fmt: skip
 
 

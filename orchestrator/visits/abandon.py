@@ -21,14 +21,16 @@ from shared.wire.gpu_answers import EpochOpened, Measured, Scrubbed
 _BEFORE_FENCE = (VisitPhase.GRANTED, VisitPhase.AWAY, VisitPhase.RETURNED)
 
 
-def abandoned(run: Run, fact: TableFact, reason: str, *, blame: bool, again: bool) -> None:
-    """Stage the fact with its leaf."""
+def abandoned(run: Run, fact: TableFact, reason: str, *, blame: bool, again: bool, quarantine: bool = False) -> None:
+    """Stage the fact with its leaf. `quarantine`: the holder is visited no more."""
     visit, state = run.visit, run.state
-    details = {"visit": visit.id, "index": visit.index, "attempt": visit.attempt, "reason": reason, "again": again}
+    details = {"visit": visit.id, "index": visit.index, "attempt": visit.attempt, "reason": reason, "again": again,
+               **({"quarantine": True} if quarantine else {})}  # fmt: skip
     leaf = event_leaf(state.tree, state.id, fact.value, details)
     run.book.stage(
         new_fact(
-            fact, visit=visit.id, reason=reason, blame=blame, again=again, leaf=leaf.fact, durations=run.watch.reading()
+            fact, visit=visit.id, reason=reason, blame=blame, again=again, quarantine=quarantine, leaf=leaf.fact,
+            durations=run.watch.reading()
         ),
         leaf.row,
     )  # fmt: skip
@@ -70,7 +72,8 @@ def _again(run: Run, why: Recall) -> bool:
 
 
 async def quarantine(run: Run, error: GputError) -> None:
-    """Something is not what was committed: roll back, scrub, and insist that everything is whole again.
+    """Something is not what was committed: roll back, scrub, and insist that everything is whole again. A holder at whose visits that
+    happens again and again is visited no more, where the others are a quorum.
 
     Raises:
         VerificationFailed: it is not (the session fails).
@@ -80,11 +83,12 @@ async def quarantine(run: Run, error: GputError) -> None:
     check_rolled_back(run, batch)
     check_scrub(run, batch.answer(1, Scrubbed))
     check_measured(run, batch.answer(2, Measured), nonce)
-    if run.state.attempts >= run.visit_attempts:
+    last = run.state.attempts >= run.visit_attempts
+    if last and not run.state.may_skip(visit.holder):
         raise VerificationFailed(
             f"The GPU's integrity broke {run.state.attempts} times at the same visit: {error.detail}",
             code="integrity-broken",
         )
     fact = VisitFact.QUARANTINED if visit.training is None else TrainingFact.QUARANTINED
-    abandoned(run, fact, error.detail, blame=False, again=True)
+    abandoned(run, fact, error.detail, blame=False, again=not last, quarantine=last)
     await run.commit()

@@ -11,6 +11,7 @@ from orchestrator.gpu_session.life import Batch
 from orchestrator.gpu_session.placement import model_state
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.remembered import ModelState
+from orchestrator.sessions.state import SessionState
 from orchestrator.visits.receipts import check_statement, make_receipt
 from orchestrator.visits.run import Run
 from orchestrator.visits.training import Verdict
@@ -94,9 +95,16 @@ async def reject(run: Run, verdict: Verdict) -> None:
             new_fact(
                 TrainingFact.REJECTED, visit=visit.id, reason=verdict.reason, leaf=leaf.fact,
                 validation_before=verdict.before, validation_after=verdict.after, durations=run.watch.reading(),
+                quarantine=worn_out(run.state, visit.holder),
             ),
             leaf.row,
         )  # fmt: skip
+
+
+def worn_out(state: SessionState, holder: str) -> bool:
+    """Whether one more rejected visit makes this holder one that is visited no more: only where the others are a quorum."""
+    limit = state.manifest.acceptance.quarantine_after
+    return limit is not None and state.rejected.get(holder, 0) + 1 >= limit and state.may_skip(holder)
 
 
 def check_rolled_back(run: Run, batch: Batch, index: int = 0) -> ModelState:

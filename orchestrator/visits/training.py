@@ -5,14 +5,17 @@ Losses come from the GPU rounded and under the privacy floor already; here they 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, insert
 
+from orchestrator.sessions.acceptance import unusual, update_size
 from orchestrator.sessions.book import Row
 from orchestrator.sessions.facts import new_fact
 from orchestrator.tables import LOSSES
 from orchestrator.visits.run import Run
+from shared.claims.training import learning
 from shared.errors import GputError
 from shared.protocol.training import TrainingFact
 from shared.wire.base import Wire
@@ -82,14 +85,23 @@ async def train(run: Run) -> WorkState:
     state, losses = await _work(run, command, key, follow=True)
     if state.state == "failed":
         raise WorkFailed(state.detail or "the work failed", code=state.code)
+    size = _size(run, state)
     run.book.stage(
         new_fact(
             TrainingFact.TRAINED, visit=visit.id, seconds=state.seconds, mean_loss=state.loss, finite=state.finite,
-            update_norm=state.update_norm, steps_done=state.steps_done, losses_released=bool(losses),
+            update_norm=state.update_norm, update_size=size if math.isfinite(size) else None,
+            steps_done=state.steps_done, losses_released=bool(losses),
         ),
         *([_losses_row(run, losses)] if losses else []),
     )  # fmt: skip
     return state
+
+
+def _size(run: Run, trained: WorkState) -> float:
+    """As `update_size`; what is no number counts as without bound."""
+    visit, manifest = run.visit, run.state.manifest
+    spent = learning(manifest.training, visit.first_step, visit.steps, run.state.itinerary.total_steps)
+    return update_size(trained.update_norm if trained.update_norm is not None else math.inf, spent)
 
 
 def _losses_row(run: Run, losses: list[tuple[int, float]]) -> Row:
@@ -106,7 +118,7 @@ def _losses_row(run: Run, losses: list[tuple[int, float]]) -> Row:
 
 
 async def validate(run: Run, trained: WorkState) -> Verdict:
-    """Loss finite, then the held-out check at the manifest's cadence.
+    """Loss finite, the update of a usual size, then the held-out check at the manifest's cadence.
 
     Raises:
         Unavailable: the GPU is gone.
@@ -114,6 +126,9 @@ async def validate(run: Run, trained: WorkState) -> Verdict:
     before = run.committed.validation
     if not trained.finite or trained.steps_done != run.visit.steps:
         return Verdict(False, "the training loss is not finite", before, None)
+    strange = unusual(_size(run, trained), run.state.updates.values(), run.state.manifest.acceptance)
+    if strange:
+        return Verdict(False, strange, before, None)
     rule = run.state.manifest.validation
     if rule is None or not _due(run):
         return Verdict(True, "", before, None)

@@ -74,6 +74,23 @@ class Validation(Claim):
     max_loss_increase: float | None = Field(default=None, gt=0)
 
 
+class Acceptance(Claim):
+    """When a visit's result becomes part of the model, besides finite losses and the held-out check; what is not accepted is rolled back
+    bit for bit. The size of an update is the norm of all parameter changes over the sum of the visit's learning rates."""
+
+    max_update_ratio: float | None = Field(
+        default=10.0,
+        gt=1,
+        le=1e6,
+        description="times the median of the session's accepted updates that one may have; no limit if null",
+    )
+    history: int = Field(default=5, ge=1, le=1000, description="accepted updates from which on their size is compared")
+    quarantine_after: int | None = Field(
+        default=1, ge=1, le=1_000_000,
+        description="rejected visits of a holder after which it is visited no more, where the others are a quorum; never if null",
+    )  # fmt: skip
+
+
 class OutputPolicy(Claim):
     """Who may fetch the finished model: roles by name, or holders by name."""
 
@@ -110,6 +127,7 @@ class Manifest(Claim):
     )
     loss_decimals: int = Field(default=4, ge=0, le=6, description="released losses are rounded to this")
     validation: Validation | None = Field(default=None, description="held-out check; none if absent")
+    acceptance: Acceptance = Field(default=Acceptance(), description="what becomes part of the model")
     quorum: int | None = Field(default=None, ge=1, description="approvals needed; all of the roster if absent")
     lease_s: int = Field(default=60, ge=1, le=86_400, description="how long a holder may keep the GPU")
     output: OutputPolicy = Field(default=OutputPolicy(), description="who may fetch the finished model")

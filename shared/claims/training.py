@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -53,3 +54,25 @@ class TrainingOptions(Claim):
     batch_size: int = Field(default=8, ge=1, le=65536)
     seed: int = Field(default=0, ge=0, lt=2**53)
     threads: int = Field(default=1, ge=1, le=256)
+
+
+def learning_rate_factor(schedule: Schedule, global_step: int, total_steps: int) -> float:
+    """The factor on the learning rate for one step (from 0): linear warm-up, then constant, or decay to `final_factor`.
+
+    The last warm-up step has factor 1; decay starts at 1 and reaches `final_factor` at `schedule.total_steps`
+    (default: `total_steps` of the session), where it stays.
+    """
+    if global_step < schedule.warmup_steps:
+        return (global_step + 1) / schedule.warmup_steps
+    if schedule.kind == "constant":
+        return 1.0
+    span = (schedule.total_steps or total_steps) - schedule.warmup_steps
+    progress = min(1.0, (global_step - schedule.warmup_steps) / span) if span > 0 else 1.0
+    shape = 1.0 - progress if schedule.kind == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+    return schedule.final_factor + (1.0 - schedule.final_factor) * shape
+
+
+def learning(options: TrainingOptions, first_step: int, steps: int, total_steps: int) -> float:
+    """Sum of the learning rates of `steps` steps from global step `first_step`: what the size of an update is measured against."""
+    factors = (learning_rate_factor(options.schedule, first_step + n, total_steps) for n in range(steps))
+    return options.optimizer.lr * sum(factors)

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from gpu_agent.workload.loader import load_program
-from gpu_agent.workload.optimiser import learning_rate_factor
 from gpu_agent.workload.programs.classifier import Classifier, label_losses
 from gpu_agent.workload.programs.gpt2 import GPT2, GPT2Config, sample_text, token_losses
 from gpu_agent.workload.tensors import initial_tensors, update_norm
 from shared.claims.layout import plan_memory, region_digest
-from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
+from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions, learning_rate_factor
 from shared.errors import InvalidData, InvalidProgram
 from tests.workload.plain_pytorch import train_plain
 from tests.workload.workload_helpers import Built, Placed, bytes_tensor, place

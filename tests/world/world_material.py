@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -93,20 +93,20 @@ def record(features: np.ndarray[Any, Any], label: np.ndarray[Any, Any], at: int)
     return features[at].tobytes() + label[at : at + 1].tobytes()
 
 
-def make_material(folder: Path) -> Material:
+def make_material(folder: Path, holders: Sequence[str] = HOLDERS) -> Material:
     """Manufacture, build, write everybody's data."""
     archive, weights = _program()
-    installation = Installation(folder, [HolderSpec(name, {}) for name in HOLDERS])
+    installation = Installation(folder, [HolderSpec(name, {}) for name in holders])
     installation.prepare()
-    keys = {name: installation.holder_key(name) for name in HOLDERS}
+    keys = {name: installation.holder_key(name) for name in holders}
     keys["owner"] = PartyKey.load(installation.owner_key)
     canaries = {}
-    for number, name in enumerate(HOLDERS):
+    for number, name in enumerate(holders):
         features, label = rows(RECORDS, number)
         np.savez(folder / f"holder-{name}" / "ehr.npz", features=features, label=label)
         canaries[name] = features[5].tobytes()
     policy = POLICY.format(program=open_archive(archive).digest.hex())
-    for name in HOLDERS:
+    for name in holders:
         (folder / f"holder-{name}" / "policy.toml").write_text(_known_groups(policy))
     features, label = rows(16, 99)
     validation = b"".join(record(features, label, at) for at in range(16))
