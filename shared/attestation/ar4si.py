@@ -35,6 +35,8 @@ _HARDWARE, _CODE, _SETTINGS, _INSTANCE, _MEMORY = (
     "hardware", "executables", "configuration", "instance-identity", "runtime-opaque",
 )  # fmt: skip
 _GOOD: Final = {_HARDWARE: AFFIRMED, _CODE: APPROVED_BOOT, _SETTINGS: AFFIRMED, _INSTANCE: AFFIRMED}
+_ESSENTIAL: Final = {_CODE: "measurements"}
+"""Without this check the claim's others affirm nothing: a log that replays says what ran, not that it is known."""
 _RIM_CHECKS: Final = {
     "rim": (_CODE, UNRECOGNISED_CODE), "rim-version": (_CODE, UNRECOGNISED_CODE), "rim-chain": (_CODE, BROKEN),
     "rim-signature": (_CODE, BROKEN), "rim-time": (_CODE, CONTRAINDICATED), "rim-ocsp": (_CODE, CONTRAINDICATED),
@@ -121,8 +123,11 @@ def _claim(claim: str, examination: Examination, tolerated: Tolerated) -> int:
     bad = [value for value in values if value is not None and tier_of(value) is not Tier.AFFIRMING]
     if any(value != NO_CLAIM for value in bad):
         return max(bad)
-    passed = any(value is not None and value != NO_CLAIM for value in values)
-    return _GOOD[claim] if passed and NO_CLAIM not in bad else NO_CLAIM
+    passed = {
+        c.name for c in examination if c.status is not CheckStatus.NOT_CHECKED and PLACES.get(c.name, ("",))[0] == claim
+    }
+    needed = {_ESSENTIAL[claim]} if claim in _ESSENTIAL else set()
+    return _GOOD[claim] if passed and needed <= passed and NO_CLAIM not in bad else NO_CLAIM
 
 
 def _value(check: Check, tolerated: Tolerated) -> int | None:
