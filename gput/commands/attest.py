@@ -10,10 +10,12 @@ from datetime import datetime
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gput.commands.connection import KeyOption as OwnKeyOption
+from gput.commands.connection import UrlOption, connect
 from gput.output import Format, emit, show
 from shared.errors import BadRequest, VerificationFailed
 from shared.names import CvmRole
@@ -143,6 +145,42 @@ def inspect(
             show(record, fmt)
     else:
         emit(found, (), fmt)
+
+
+@app.command()
+def session(
+    session: Annotated[str, typer.Argument(help="session id (s_…)")], url: UrlOption, key: OwnKeyOption,
+    fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
+) -> None:  # fmt: skip
+    """Show the attestation results that the orchestrator relied on in a session: the GPU's and every holder's, check by check.
+
+    Each must be signed by the session signing key that it names; `gput receipts verify` is what judges that key's own evidence.
+
+    Example:  gput attest session s_… --url http://localhost:7000 --key owner.pem
+    """
+    items = connect(url, key, lambda client: client.items(f"sessions/{session}/attestations"))
+    show_session(session, items, fmt)
+
+
+def show_session(session: str, items: list[dict[str, Any]], fmt: Format) -> None:
+    """Print results as the API gives them, each after its signature held and it is about this session. Raises: VerificationFailed."""
+    from gput.attest.table import print_checks
+    from shared.attestation.ear import read_result
+
+    for item in items:
+        result = read_result(item["token"], bytes.fromhex(item["signing_key"]), at=time.time())
+        part = result.submodules.get(item["subject"])
+        if result.about.get("session") != session or part is None or part["gput.checks"] != item["checks"]:
+            raise VerificationFailed(
+                f"{session}: the orchestrator shows a result of {item['subject']} that its own signature does not bear out",
+                code="result-contradicts",
+            )
+    if fmt is not Format.TABLE:
+        emit(items, (), fmt)
+        return
+    for item in items:
+        title = f"{item['subject']}: {item['kind']}, root set {item['root_set']}, life {item['life']}"
+        print_checks(title, item["checks"], f"{item['verdict']}, trust {item['status']}")
 
 
 def _wish(
