@@ -83,7 +83,8 @@ def load_trust(folder: Path | None, pieces: Sequence[Piece], wish: Wish) -> Trus
         )
     pinned = pinned_roots(certificates(pieces))
     cpu_roots = CpuRoots.load(file) if (file := _file(folder, "cpu-roots.pem")) else pinned.cpu
-    store = CollateralStore.load(folder / "collateral", cpu_roots.certificates) if folder else None
+    kept = cpu_roots.certificates
+    store = CollateralStore.load(folder / "collateral", kept) if folder else CollateralStore(kept)
     reference = CpuReference.load(file) if (file := _file(folder, "reference.json")) else CpuReference({})
     own = SnpTrust.load(folder) if folder is not None else None
     snp = own or SnpTrust(pinned.snp, {})

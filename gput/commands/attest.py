@@ -192,7 +192,7 @@ def _wish(
 
     named: CvmRole | None = None if role is None else "orchestrator" if role is Role.ORCHESTRATOR else "data_holder"
     return Wish(
-        at=time.time() if at is None else _moment(at),
+        at=time.time() if at is None else moment(at),
         nonce=_octets(nonce, 32, "--nonce"),
         report_data=_octets(report_data, 64, "--report-data"),
         role=named,
@@ -248,7 +248,8 @@ def _token(judged: list[Judged], wish: Wish, key: Path | None) -> str:
     return sign_result(claims, PartyKey.load(key))
 
 
-def _moment(text: str) -> float:
+def moment(text: str) -> float:
+    """A time from its RFC 3339 text, seconds since 1970. Raises: BadRequest `bad-time`."""
     try:
         found = datetime.fromisoformat(text)
         if found.tzinfo is None:

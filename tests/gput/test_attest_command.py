@@ -47,9 +47,9 @@ def gput(files: Files, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_time_is_the_worlds() -> None:
-    from gput.commands.attest import _moment
+    from gput.commands.attest import moment
 
-    assert _moment(TIME) == AT
+    assert moment(TIME) == AT
 
 
 GPU, CVM = ("--nonce", NONCE.hex()), ("--report-data", DATA.hex(), "--role", "orchestrator")
@@ -254,6 +254,18 @@ def test_wrong_options(files: Files, capsys: Capture, options: tuple[str, ...]) 
 def test_standard_input(gput: Any, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((files.folder / "cvm.json").read_bytes())))
     assert gput("verify", "-", *CVM)[0] == 0
+
+
+def test_bench_times_each_piece_of_evidence(files: Files, capsys: Capture) -> None:
+    names = [files.path(name) for name in ("quote.bin", "report.bin", "chain.pem", "snp.bin", "vcek.der", "ask.pem")]
+    words = ["bench", "attest", *names, "--trust", str(files.trust), "--at", TIME, "--runs", "2", "--format", "json"]
+    assert main(words) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["evidence"], row["verdict"]) for row in rows] == [
+        (n, "accepted") for n in ("quote.bin", "report.bin", "snp.bin")
+    ]
+    assert all(row["warm_ms"] > 0 and row["cold_ms"] > 0 and row["checks"] >= 20 for row in rows)
+    assert main(["bench", "attest", files.path("chain.pem")]) == 2
 
 
 def test_no_service_and_no_framework_is_imported(files: Files) -> None:
