@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gput.__main__ import main
 from gput.commands import attest
 from gput.output import Format
 from shared.attestation.ear import read_result
@@ -86,3 +88,35 @@ def test_it_shows_nothing_that_the_signature_does_not_bear_out(stage: Stage) -> 
             attest.show_session(session, lie, Format.TABLE)
     with pytest.raises(GputError):
         attest.show_session(stage.sessions["waiting"], found, Format.TABLE)
+
+
+def test_the_attested_keys_are_verified_from_a_file(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = f"/v1/sessions/{stage.sessions['done']}/keys"
+    page = stage.request("orchestrator", "GET", path, signed(stage.keys["owner"])).content
+    (tmp_path / "page.json").write_bytes(page)
+    lines = [json.dumps(item) for item in json.loads(page)["items"]]
+    (tmp_path / "keys.jsonl").write_text("\n".join(lines))
+    for name in ("page.json", "keys.jsonl"):
+        words = [
+            "attest",
+            "verify",
+            str(tmp_path / name),
+            "--trust",
+            str(stage.world.folder / "trust"),
+            "--format",
+            "json",
+        ]
+        assert main([*words, "--allow-emulated"]) == 0, capsys.readouterr().err
+        found = json.loads(capsys.readouterr().out)
+        assert [one["verdict"] for one in found] == ["accepted"] * 3 * len(lines)  # the key, its VM, its GPU
+        assert main(words) == 4
+        assert "EMULATED" in capsys.readouterr().err
+    item = json.loads(lines[0])
+    item["gpu_evidence"] |= {"epoch": 99}
+    (tmp_path / "forged.json").write_text(json.dumps(item))
+    assert main(["attest", "verify", str(tmp_path / "forged.json"), *words[3:5], "--allow-emulated"]) == 4
+    told = capsys.readouterr()
+    assert "gpu-evidence-mismatch" in told.err
+    assert "answers another challenge" in told.out
