@@ -31,10 +31,10 @@ demo: setup ## Train one model on three private corpora by sending the GPU round
 	$(BIN)/gput demo
 
 test: lint types contracts ## Lint, types, import contracts and every quick test (under 12 minutes on 2 cores)
-	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS)
 
 test-full: lint types contracts ## The same and the long tiers
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS)
 
 lint: setup ## Style and common mistakes
 	$(BIN)/ruff check .

@@ -86,7 +86,7 @@ def _rules(folder: Path, session: dict[str, Any]) -> _Rules:
         orchestrator = EvidencePolicy.model_validate(policies["orchestrator_evidence"])
         device = EvidencePolicy.model_validate(policies["gpu_evidence"])
     roots, reference = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
-    collateral = CollateralStore.load(folder / "collateral", roots.certificates)
+    collateral = CollateralStore.load(folder / "collateral", roots.certificates, archive=True)
     policy = CpuPolicy.of(orchestrator, allow_emulated=True)
     cpu = CpuTrust(roots, reference, policy, collateral, SnpTrust.load(folder))
     gpu_policy = GpuPolicy.of(device, allow_emulated=True)

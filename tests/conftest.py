@@ -1,4 +1,4 @@
-"""Fixtures that every area may use: real databases."""
+"""Fixtures that every area may use: real databases. And who runs what when several workers share a run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -13,6 +14,31 @@ import sqlalchemy as sa
 from shared.service.logging import configure_logging
 
 DATABASE = "under_test"
+TOGETHER = ("tests/processes/", "tests/conformance/")
+"""Folders whose tests share what is dear to set up; elsewhere a file is what a worker takes."""
+LONGEST_FIRST = (
+    "tests/processes/", "tests/gput/test_gput_demo_process.py", "tests/conformance/", "tests/laws/", "tests/world/test_world_crashes.py",
+    "tests/failures/", "tests/world/",
+)  # fmt: skip
+"""So that no worker ends a run alone, with the longest of all."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long work goes first; otherwise the order stays."""
+    items.sort(key=lambda item: next((n for n, path in enumerate(LONGEST_FIRST) if item.nodeid.startswith(path)), 99))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Several workers: a file or folder is one piece of work, so that its fixtures are made once, and the order above is kept."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

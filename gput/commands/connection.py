@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -47,35 +46,3 @@ def confirm(question: str, yes: bool) -> None:
     say(f"{question} [y/N] ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise BadRequest("nothing was done", code="not-confirmed")
-
-
-def place_for(file: Path, mode: int = 0o777) -> None:
-    """See that a file can be written: its folder is made where it is missing (with `mode`), and that is said.
-
-    Raises:
-        BadRequest: the folder cannot be made or written to, or the name is a folder's.
-    """
-    folder = file.absolute().parent
-    if file.is_dir():
-        raise BadRequest(
-            f"{file} is a folder", code="cannot-write", remedy=f"Name a file in it, for instance {file / 'NAME'}."
-        )
-    missing = not folder.exists()
-    writable(folder, mode)
-    if missing:
-        say(f"made the folder {file.parent}")
-
-
-def writable(folder: Path, mode: int = 0o777) -> Path:
-    """The folder, made if it is not there.
-
-    Raises:
-        BadRequest: it cannot be made or written to.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=mode)
-    except OSError as error:
-        raise BadRequest(f"cannot write to {folder}: {error.strerror}", code="cannot-write") from None
-    if not os.access(folder, os.W_OK):
-        raise BadRequest(f"cannot write to {folder}: permission denied", code="cannot-write")
-    return folder

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from gput.commands.connection import place_for
+from gput.files import place_for
 from gput.held_out import SEED
 from gput.held_out import pack as draw
 from gput.output import Format, emit, say, show

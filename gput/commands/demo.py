@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from gput.commands.connection import writable
+from gput.files import writable
 from gput.local.demo import HOLDERS, Demo
 from gput.local.job import Plan
 from gput.local.report import page, short

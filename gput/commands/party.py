@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import httpx2
 import typer
 
-from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect, place_for
+from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect
+from gput.files import place_for
 from gput.output import Format, emit, say, show
 from shared.crypto.signing import PartyKey, load_public
 from shared.errors import BadRequest, Conflict

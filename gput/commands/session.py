@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from gput.client import AsyncClient
-from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect, place_for, writable
+from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect
 from gput.draft import draft as manifest_for
+from gput.files import place_for, writable
 from gput.output import Format, emit, say, show
 from shared.canonical import sha256
 from shared.claims.archive import open_archive

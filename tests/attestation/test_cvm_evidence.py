@@ -16,9 +16,7 @@ from shared.attestation.snp_verifier import VerifiedSnp
 from shared.errors import BadRequest, VerificationFailed
 from shared.names import Backend
 from shared.wire.visit import ChannelProof, Evidence
-from tests.attestation.cpu_world import AT, Machine
-from tests.attestation.snp_world import CHIP, REPORT_DATA, body, good_chip, platform, signed
-from tests.attestation.test_cpu_channel import (
+from tests.attestation.channel_world import (
     CHANNEL,
     ENROLLED_HOLDER,
     LIFETIME,
@@ -28,6 +26,8 @@ from tests.attestation.test_cpu_channel import (
     holder_checks,
     orchestrator_runtime,
 )
+from tests.attestation.cpu_world import AT, Machine
+from tests.attestation.snp_world import CHIP, REPORT_DATA, body, good_chip, platform, signed
 
 
 def snp_evidence(covered: bytes = REPORT_DATA, **changes: Any) -> Evidence:
@@ -43,7 +43,7 @@ def verified(evidence: Evidence, trust: CpuTrust | None = None) -> Cvm:
 
 
 def test_the_kind_chooses_the_verifier() -> None:
-    tdx = verified(MACHINE.enclave.quote("holder-north", REPORT_DATA))
+    tdx = verified(MACHINE.evidence("holder-north", REPORT_DATA))
     snp = verified(snp_evidence())
     assert isinstance(tdx, VerifiedCvm)
     assert isinstance(snp, VerifiedSnp)
@@ -57,7 +57,7 @@ def test_the_kind_chooses_the_verifier() -> None:
 
 
 def test_evidence_under_the_other_kinds_name_is_refused() -> None:
-    quote, report = MACHINE.enclave.quote("holder-north", REPORT_DATA), snp_evidence()
+    quote, report = MACHINE.evidence("holder-north", REPORT_DATA), snp_evidence()
     with pytest.raises((BadRequest, VerificationFailed)):
         verified(quote.model_copy(update={"kind": "snp-report"}))
     with pytest.raises((BadRequest, VerificationFailed)):
@@ -107,4 +107,4 @@ def test_another_installations_platform_does_not_count() -> None:
     foreign = Machine("other").trust(snp=platform().trust())
     verified(snp_evidence(), foreign)
     with pytest.raises(VerificationFailed):
-        verified(MACHINE.enclave.quote("holder-north", REPORT_DATA), foreign)
+        verified(MACHINE.evidence("holder-north", REPORT_DATA), foreign)

@@ -11,8 +11,6 @@ import pytest
 from tests.conformance.fuzzing import fuzz, operations
 from tests.conformance.stage import GPU, HOLDER, Credentials, Stage, bearer, nobody, signed
 
-pytestmark = pytest.mark.xdist_group("conformance")
-
 
 def known(stage: Stage) -> dict[str, Sequence[Any]]:
     """Path parameters that exist in this world."""
@@ -68,7 +66,9 @@ NEVER_2XX = {
     "POST /v1/sessions/{session}/pause", "POST /v1/sessions/{session}/resume",
     "POST /v1/requests/{session}/approve", "POST /v1/requests/{session}/refuse", "POST /v1/requests/{session}/veto",
     "POST /v1/gpus/{gpu}/ports/{port}/commands", "POST /v1/gpus/{gpu}/ports/{port}/copy",
-    "POST /v1/visits/{visit}/refusal", "POST /cvms/{name}/derived-key",
+    "POST /v1/visits/{visit}/refusal",
+    # Only whoever launched a CVM knows the launch's number.
+    "POST /cvms/{name}/derived-key", "POST /cvms/{name}/quote", "POST /cvms/{name}/extend",
     # The emulated GPU's evidence is asked inside its SPDM session.
     "POST /v1/gpus/{gpu}/evidence",
 }  # fmt: skip

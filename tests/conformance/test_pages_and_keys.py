@@ -12,7 +12,6 @@ from shared.crypto.signing import PartyKey
 from shared.protocol.merkle import leaf_hash, verify_inclusion
 from tests.conformance.stage import HOLDER, Credentials, Stage, bearer, signed
 
-pytestmark = pytest.mark.xdist_group("conformance")
 SERVICES = ("orchestrator", f"holder-{HOLDER}", "agent", "platform")
 HOLDERS_SERVICE = f"holder-{HOLDER}"
 PARTS = ("visits", "losses", "receipts", "approvals", "keys", "attestations", "log/leaves")
@@ -131,6 +130,8 @@ NEEDS_NO_KEY = {
     "/v1/sessions/{session}/heads",
     # These ask, and change nothing.
     "/v1/datasets/{name}/inspect", "/v1/policy/check", "/cvms/{name}/quote", "/cvms/{name}/derived-key",
+    # A launch clears what was there; an extension names the value that it extends, so that it happens once.
+    "/cvms/{name}/launch", "/cvms/{name}/extend",
     # These carry counters of their own, under keys that no HTTP header could stand for.
     *(f"/v1/gpus/{{gpu}}/ports/{{port}}/{kind}" for kind in ("spdm", "commands", "copy")),
     # A fresh report over the caller's own nonce.

@@ -22,7 +22,6 @@ from tests.conformance.stage import (
     signed,
 )
 
-pytestmark = pytest.mark.xdist_group("conformance")
 SERVICES = ("orchestrator", f"holder-{HOLDER}", "agent", "platform")
 each_service = pytest.mark.parametrize("service", SERVICES)
 METHODS = ("get", "put", "post", "delete", "patch")

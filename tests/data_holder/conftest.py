@@ -18,16 +18,16 @@ from data_holder.api import create_app
 from data_holder.assembly import Holder
 from data_holder.settings import HolderSettings
 from shared.service.http import Peers
+from tests.data_holder.holder_gpu import Gpu
+from tests.data_holder.holder_orchestrator import Orchestrator
 from tests.data_holder.holder_world import (
     AGENT,
     NAME,
     ORCHESTRATOR,
     SESSION,
     FakeClock,
-    Gpu,
     LocalEvidence,
     Machine,
-    Orchestrator,
     Verifier,
     make_manifest,
     write_dataset,

@@ -41,7 +41,7 @@ async def on_disk(running: Running) -> RememberedHead | None:
     await store.open()
     try:
         ledger = Ledger(store, running.clock)
-        await ledger.open(await running.holder.foundation.evidence.derived_key(JOURNAL_LABEL))
+        await ledger.open(await running.holder.foundation.guest.derived_key(JOURNAL_LABEL))
         return ledger.state(SESSION).head
     finally:
         await store.close()

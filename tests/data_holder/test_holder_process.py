@@ -57,7 +57,7 @@ async def test_a_record_streams_from_the_callers_buffer() -> None:
 
 
 def environment(tmp_path: Path, **more: str) -> dict[str, str]:
-    (tmp_path / "token").write_text("t")
+    (tmp_path / "token").write_text("t" * 32)
     base = {
         "GPUT_HOLDER_NAME": NAME, "GPUT_HOLDER_DATA_DIR": str(tmp_path / "state"),
         "GPUT_HOLDER_ORCHESTRATOR_URL": "http://127.0.0.1:9", "GPUT_HOLDER_EVIDENCE": "emulated:http://127.0.0.1:9/cvms/holder-north",

@@ -6,10 +6,11 @@ import asyncio
 import errno
 from typing import Any
 
+import pytest
 from sqlalchemy import Connection
 
 from orchestrator import files
-from shared.errors import Unavailable
+from shared.errors import InvalidManifest, Unavailable
 from shared.service.app import service_state
 from tests.world.world import World
 from tests.world.world_service import Service
@@ -99,11 +100,11 @@ async def test_gpu_without_room_for_the_session(new_world: Any) -> None:
     async with new_world(own_gpu=True, settings={"agent": {"backing_bytes": 1 << 20}}) as world:
         manifest = world.material.manifest(buffer_bytes=64 << 20)
         await world.enrol()
-        session = (await world.owner.submit(manifest))["id"]
-        ended = await world.finish(session)
-        assert ended["phase"] == "FAILED"
-        assert ended["failure"]["code"] == "gpu-out-of-memory"
-        assert "bytes" in ended["failure"]["detail"]
+        with pytest.raises(InvalidManifest) as refused:
+            await world.owner.submit(manifest)
+        assert refused.value.code == "gpu-out-of-memory"
+        assert f"dataset {64 << 20}" in refused.value.detail
+        assert await world.owner.items("sessions") == []
         small = (await world.owner.submit(world.material.manifest(name="fits", rounds=1)))["id"]
         assert (await world.completed(small))["phase"] == "COMPLETED"
 

@@ -225,7 +225,7 @@ async def agent(library: FakeNvml, tmp_path: Path) -> AsyncIterator[httpx2.Async
 async def test_the_agent_serves_evidence_and_says_what_it_is(agent: httpx2.AsyncClient, library: FakeNvml) -> None:
     (view,) = (await agent.get("/v1/gpus")).json()["items"]
     assert view == {"gpu": GPU, "backend": "HARDWARE", "port": None, "switches": 0, "boot_counter": None,
-                    "statement_certificate": ""}  # fmt: skip
+                    "memory_bytes": None, "statement_certificate": ""}  # fmt: skip
     answer = await agent.post(f"/v1/gpus/{GPU}/evidence", json={"nonce": NONCE.hex()})
     body = answer.json()
     assert parse_report(base64.b64decode(body["report"])).nonce == NONCE

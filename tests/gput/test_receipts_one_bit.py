@@ -19,7 +19,8 @@ from shared.errors import VerificationFailed
 from tests.gput.gput_samples import Bundle, Saved
 
 FILES = (SESSION, KEYS, LEAVES, SUMS, *TRUST)
-RIMS = 2
+CACHED = 3
+"""Two reference integrity manifests and one collateral bundle."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def folder(saved: Saved, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(saved.folder, target)
     found = sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
     assert found == sorted((*FILES, *(name for name in trust_files(target) if name not in TRUST)))
-    assert len(found) == len(FILES) + RIMS
+    assert len(found) == len(FILES) + CACHED
     return target
 
 
@@ -59,7 +60,7 @@ def place(folder: Path, name: str, offset: int) -> str:
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_one_bit_anywhere(folder: Path, data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from((*FILES, *trust_files(folder)[-RIMS:])))
+    name = data.draw(st.sampled_from((*FILES, *trust_files(folder)[-CACHED:])))
     offset = data.draw(st.integers(0, (folder / name).stat().st_size - 1))
     said = told(folder, name, offset, data.draw(st.integers(0, 7)))
     assert re.match(place(folder, name, offset), said), said
@@ -120,7 +121,7 @@ def test_checksums_that_leave_a_file_out(bundle: Bundle) -> None:
 def test_the_usual_tool_reads_the_checksums(bundle: Bundle) -> None:
     tool = ["sha256sum", "--check", "--strict", SUMS]
     done = subprocess.run(tool, cwd=bundle.folder, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.count(": OK")) == (0, len(FILES) + RIMS - 1), done.stderr
+    assert (done.returncode, done.stdout.count(": OK")) == (0, len(FILES) + CACHED - 1), done.stderr
     (bundle.folder / LEAVES).write_bytes(b"")
     done = subprocess.run(tool, cwd=bundle.folder, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.count("FAILED")) == (1, 1)

@@ -21,12 +21,10 @@ from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
 from shared.service.app import service_state
 from shared.service.store import Store
-from tests.orchestrator import test_orchestrator_api as rest
+from tests.orchestrator import orchestrator_world as rest
 from tests.orchestrator.orchestrator_samples import MODEL, PLACEMENT, SESSION, approval, key, manifest, planned
 from tests.orchestrator.test_session_storage import Room
 
-installation = rest.installation
-world = rest.world
 CANCELLED = new_fact(SessionFact.CANCELLED, Role.OWNER)
 
 

@@ -14,9 +14,8 @@ from gpu_agent.platform.measurement import installed_package
 from shared.attestation.quote import parse_quote
 from shared.claims.event_log import ZERO, Event, extended
 from shared.errors import ConfigurationError, Conflict, NotFound, VerificationFailed
-from tests.platform.test_platform_api import DATA, World, world
+from tests.platform.platform_world import DATA, World
 
-__all__ = ["world"]
 A, B = b"\xaa" * 48, b"\xbb" * 48
 
 

@@ -14,7 +14,7 @@ from tests.gpu.test_gpu_scrub import windows as sparse_windows
 from tests.processes.stage import Stage, staged
 from tests.world.world_material import HOLDERS, Material, make_material
 
-pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
+pytestmark = pytest.mark.processes
 Act = Callable[[Stage], Awaitable[None]]
 
 

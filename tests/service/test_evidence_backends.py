@@ -33,7 +33,7 @@ def refusal(uri: str, token: Path | None = None, key: Path | None = None) -> Con
 
 async def test_an_emulated_cvm_needs_its_token_and_no_sealing_key(tmp_path: Path) -> None:
     token = tmp_path / "token"
-    token.write_text("secret\n")
+    token.write_text("s" * 32 + "\n")
     with pytest.warns(EmulationWarning):
         opened = open_provider(EMULATED, token_file=token, sealing_key_file=None)
     assert isinstance(opened, EmulatedProvider)
@@ -50,7 +50,7 @@ def test_real_hardware_needs_a_sealing_key_and_no_token(tmp_path: Path) -> None:
         "configfs-tsm" in refusal(uri, key=sealing_key(tmp_path)).detail
     )  # the key is good, the folder is no kernel's
     token = tmp_path / "token"
-    token.write_text("secret")
+    token.write_text("s" * 32)
     assert refusal(uri, token, sealing_key(tmp_path)).remedy == "unset evidence_token_file"
 
 

@@ -95,8 +95,17 @@ async def test_a_record_out_of_range_is_refused_in_the_gpu(
 
 
 async def test_gpu_memory_that_is_too_small_is_a_clear_failure(new_world: NewWorld) -> None:
+    """Where the agent says that there is more than there is, the GPU itself has the last word."""
     small = {"agent": {"hbm_bytes": 1 << 20}}
+
+    async def boast(call: Call, deliver: Deliver) -> httpx2.Response:
+        answer = await deliver(call)
+        if call.link == ("orchestrator", "agent") and "memory_bytes" in answer.text:
+            return httpx2.Response(200, json={**answer.json(), "memory_bytes": 1 << 40})
+        return answer
+
     async with new_world(own_gpu=True, settings=small, holders=("city",)) as world:
+        world.wire.hooks.append(boast)
         session = await world.submit(buffer_bytes=1 << 24)
         view = await world.finish(session, 60)
         assert view["phase"] == "FAILED"

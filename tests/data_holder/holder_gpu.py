@@ -1,0 +1,96 @@
+"""A GPU's port as a holder sees it: real records opened with the visit's key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+from blake3 import blake3
+
+from shared.crypto.aead import OpeningChannel
+from shared.crypto.visit_key import VisitKey
+from shared.protocol.membership import check_membership
+from shared.wire.codec import decode, encode
+from shared.wire.copy import CLOSING, PROOF, Closing, CopyAck, copy_context, parse_record
+from shared.wire.visit import (
+    OfferDocument,
+)
+from tests.data_holder.holder_world import problem
+
+
+@dataclass
+class Gpu(httpx2.AsyncBaseTransport):
+    """The GPU's copy port with one grant. Faults: `unbound` answers first, `cut_before`/`cut_after` record indexes once each."""
+
+    unbound: int = 0
+    cut_before: set[int] = field(default_factory=set)
+    cut_after: set[int] = field(default_factory=set)
+    transcript: list[bytes] = field(default_factory=list)
+    calls: int = 0
+    published: bool = False
+    refuse_with: str | None = None
+    hook: Callable[[int], Any] | None = None
+
+    def install(self, document: OfferDocument, key: VisitKey) -> None:
+        self.grant = document.grant
+        self.opening = OpeningChannel(key.key, label="test", iv_mask=key.iv_mask, channel_counter=key.channel_counter)
+        self.plain, self.proof, self.published = bytearray(), bytearray(), False
+        self.accepted: dict[int, bytes] = {}
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        body = await request.aread()
+        self.calls += 1
+        assert request.url.path == f"/v1/gpus/gpu-0/ports/{self.grant.port}/copy"
+        if self.unbound:
+            self.unbound -= 1
+            return problem(409, "Conflict", "port-not-bound")
+        if self.refuse_with:
+            return problem(409, "Protocol violation", self.refuse_with)
+        header, _, _ = parse_record(body)
+        if header.index in self.cut_before:
+            self.cut_before.discard(header.index)
+            raise httpx2.WriteError("cut")
+        self.transcript.append(bytes(body))
+        if self.hook is not None:
+            await self.hook(header.index)
+        ack = self._take(body)
+        if header.index in self.cut_after:
+            self.cut_after.discard(header.index)
+            raise httpx2.ReadError("cut")
+        return httpx2.Response(200, content=encode(ack))
+
+    def _take(self, body: bytes) -> CopyAck:
+        header, raw, sealed = parse_record(body)
+        known = self.accepted.get(header.index)
+        if known is not None:
+            assert known == bytes(body), "another record at a used counter"
+        else:
+            plain = self.opening.open(sealed, raw + copy_context(self.grant))
+            self.accepted[header.index] = bytes(body)
+            if header.kind == CLOSING:
+                self._close(decode(Closing, plain))
+            elif header.kind == PROOF:
+                self.proof += plain
+            else:
+                self.plain += plain
+        return CopyAck(index=header.index, received=len(self.plain), published=self.published)
+
+    def _close(self, closing: Closing) -> None:
+        assert closing.length == len(self.plain) == self.grant.length
+        assert blake3(bytes(self.plain), key=closing.salt).hexdigest() == closing.commitment
+        self.proof += closing.proof
+        assert len(self.proof) <= self.grant.proof_budget
+        check_membership(
+            memoryview(self.plain), bytes(self.proof), bytes.fromhex(self.grant.dataset_root), salt=closing.dataset_salt,
+            cursor=self.grant.cursor, records=self.grant.dataset_records,
+        )  # fmt: skip
+        self.published = True
+
+    def one_ciphertext_per_counter(self) -> None:
+        """Law L4 over the whole transcript: one record index, one byte string."""
+        seen: dict[tuple[int, int], bytes] = {}
+        for body in self.transcript:
+            header, _, _ = parse_record(body)
+            assert seen.setdefault((header.epoch, header.index), body) == body

@@ -1,0 +1,63 @@
+"""Papers that the orchestrator of these tests signs: offers that no honest sealer makes, and receipts with any field changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.canonical import cbor_bytes, json_bytes, sha256
+from shared.claims.receipt import DeviceStatement, Receipt
+from shared.claims.visit import VisitTimers
+from shared.crypto.cose import p384_point, sign1
+from shared.crypto.signing import PartyKey
+from shared.crypto.visit_key import VisitKey
+from shared.wire.visit import (
+    OfferDocument,
+    VisitOffer,
+    VisitReport,
+)
+from tests.data_holder.holder_world import (
+    DEVICE,
+    NAME,
+    PROGRAM,
+    SESSION,
+    STATEMENT_KEY,
+    b64,
+)
+
+
+def forced_offer(made: OfferDocument, key: VisitKey, to: Any, signer: PartyKey) -> VisitOffer:
+    """What an honest sealer would not seal, sealed and signed."""
+    from shared.attestation import offers
+    from shared.crypto.hpke import seal
+
+    raw = json_bytes(made.model_dump(mode="json"))
+    sealed = seal(to.public, key.to_bytes(), offers._seal_info(raw))
+    signature = signer.sign(offers.LABEL, offers._transcript(to.document, raw, sealed))
+    return VisitOffer(document=b64(raw), sealed=b64(sealed), signature=b64(signature))
+
+
+def signed_receipt(document: OfferDocument, report: VisitReport, signer: PartyKey, changes: dict[str, Any]) -> bytes:
+    """The receipt of a closed visit, signed by device and orchestrator; `changes` fall on statement and receipt by name."""
+    grant = document.grant
+    statement_fields: dict[str, Any] = {
+        "device": DEVICE, "backend": "EMULATED", "boot_counter": 1, "life": 1, "session": SESSION, "visit": grant.visit,
+        "epoch": grant.epoch, "holder": NAME, "records": report.records, "length": report.length,
+        "commitment": report.commitment, "dataset_root": grant.dataset_root,
+        "dataset_records": grant.dataset_records, "program": PROGRAM, "model_before": "11" * 32, "model_after": "22" * 32,
+        "first_step": 0, "steps": 5, "scrubbed_bytes": 1 << 16, "scrub_digest": "33" * 32,
+    }  # fmt: skip
+    key = changes.pop("device_key", STATEMENT_KEY)
+    for name in list(changes):
+        if name in statement_fields:
+            statement_fields[name] = changes.pop(name)
+    statement = cbor_bytes(DeviceStatement(**statement_fields).model_dump())
+    fields: dict[str, Any] = {
+        "session": SESSION, "visit": grant.visit, "index": document.index, "round": document.round, "attempt": 1,
+        "holder": NAME, "manifest": document.manifest, "dataset_root": grant.dataset_root,
+        "epoch": grant.epoch, "fence_epoch": grant.epoch + 1,
+        "outcome": "closed", "losses_released": True,
+        "timers": VisitTimers(grab_gpu=0, import_key=0, buffer_read=0, gpu_write=0, export_key=0),
+        "statement": sign1(statement, key, kid=sha256(p384_point(key.public_key()))),
+    }  # fmt: skip
+    receipt = Receipt(**{**fields, **changes})
+    return sign1(cbor_bytes(receipt.model_dump(mode="python")), signer, kid=bytes.fromhex(signer.fingerprint))

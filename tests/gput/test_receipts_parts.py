@@ -1,0 +1,144 @@
+"""Receipts with whole parts exchanged, cut or missing: the manifest, the trust, the session, a file, a member."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import pytest
+
+from gput.__main__ import main
+from gput.receipt_folder import KEYS, LEAVES, SESSION, SUMS, TRUST
+from gput.receipts import verify
+from shared.canonical import cbor_bytes, cbor_value
+from shared.errors import BadRequest, GputError
+from tests.gput.gput_samples import Bundle
+from tests.gput.receipts_world import flipped_hex, receipt_leaves, refused
+from tests.world.world_material import Material, make_material
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    """Another installation, with roots of its own."""
+    return make_material(tmp_path_factory.mktemp("strangers") / "installation")
+
+
+@pytest.mark.parametrize("name", ["gpu-roots.pem", "rim-roots.pem", "cpu-roots.pem"])
+def test_other_trust_roots(bundle: Bundle, strangers: Material, name: str) -> None:
+    (bundle.folder / name).write_bytes((strangers.folder / "trust" / name).read_bytes())
+    refused(bundle.folder, f"{name} was altered")
+    refused(bundle.write(), "keys.jsonl: key 0: ")
+
+
+def test_other_reference_values(bundle: Bundle) -> None:
+    path = bundle.folder / "reference.json"
+    path.write_text(re.sub(r'"([0-9a-f]{96})"', lambda found: f'"{flipped_hex(found[1])}"', path.read_text()))
+    refused(bundle.folder, "reference.json was altered")
+    refused(bundle.write(), "keys.jsonl: key 0: ")
+
+
+@pytest.mark.parametrize("kind", ["DRIVER", "VBIOS"])
+def test_other_gpu_reference_values(bundle: Bundle, kind: str) -> None:
+    (path,) = bundle.folder.glob(f"rim/NV_GPU_{kind}_*.xml")
+    path.write_bytes(path.read_bytes().replace(b'active="False"', b'active="True"', 1))
+    assert refused(bundle.write(), "key 0").code == "gpu-rim-signature"
+    path.unlink()
+    assert refused(bundle.write(), "key 0").code == "gpu-rim-missing"
+
+
+def test_another_manifest(bundle: Bundle) -> None:
+    manifest = json.loads(base64.b64decode(bundle.value["manifest"]["document"]))
+    manifest["rounds"] += 1
+    bundle.value["manifest"]["document"] = base64.b64encode(json.dumps(manifest).encode()).decode()
+    assert refused(bundle.write(), "approvals").code == "approval-mismatch"
+    bundle.value["approvals"] = []
+    refused(bundle.write(), "leaf")
+
+
+def test_another_session(bundle: Bundle) -> None:
+    bundle.value["session"] = "s_aaaaaaaaaaaaaaaa"
+    refused(bundle.write(), "log head")
+
+
+def test_the_statement_of_another_visit(bundle: Bundle) -> None:
+    """The device's signature holds, and it speaks of another visit: the orchestrator's signature does not cover that."""
+    ours, theirs = (cbor_value(base64.b64decode(leaf["leaf"])) for leaf in receipt_leaves(bundle)[:2])
+    receipt, other = cbor_value(ours.value[2]), cbor_value(theirs.value[2])
+    receipt["statement"] = other["statement"]
+    protected, unprotected, _, signature = ours.value
+    message = cbor2.CBORTag(ours.tag, [protected, unprotected, cbor_bytes(receipt), signature])
+    leaf = receipt_leaves(bundle)[0]
+    leaf["leaf"] = base64.b64encode(cbor_bytes(message)).decode()
+    refused(bundle.write(), f"leaf {leaf['index']}: the signature")
+
+
+FILES = (SESSION, KEYS, LEAVES, SUMS, *TRUST)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+@pytest.mark.parametrize("name", FILES)
+def test_a_truncated_file(bundle: Bundle, name: str, share: float) -> None:
+    path = bundle.folder / name
+    raw = path.read_bytes()
+    path.write_bytes(raw[: int(len(raw) * share)])
+    refused(bundle.folder, name)
+
+
+@pytest.mark.parametrize("part", ["session", "head", "manifest"])
+def test_a_missing_part(bundle: Bundle, part: str) -> None:
+    bundle.value[part] = None
+    with pytest.raises(BadRequest, match="incomplete"):
+        verify(bundle.write())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file(bundle: Bundle, name: str) -> None:
+    (bundle.folder / name).unlink()
+    with pytest.raises(BadRequest, match=f"holds no {name}") as found:
+        verify(bundle.folder)
+    assert found.value.code == "no-receipts"
+
+
+WRONG: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
+    ("leaf a number", lambda b: b["leaves"].__setitem__(0, 7)),
+    ("leaf no base64", lambda b: b["leaves"][0].__setitem__("leaf", "?!")),
+    ("leaf nothing", lambda b: b["leaves"][0].__setitem__("leaf", None)),
+    ("key a list", lambda b: b["keys"].__setitem__(0, [])),
+    ("evidence absent", lambda b: b["keys"][0].pop("evidence")),
+    ("head without root", lambda b: b["head"].pop("root")),
+    ("head size a text", lambda b: b["head"].__setitem__("size", "many")),
+    ("manifest a number", lambda b: b["manifest"].__setitem__("document", 5)),
+    ("manifest no JSON", lambda b: b["manifest"].__setitem__("document", "AAAA")),
+    ("manifest without policy", lambda b: b["manifest"].__setitem__("document", base64.b64encode(b"{}").decode())),
+    ("manifest a list", lambda b: b["manifest"].__setitem__("document", base64.b64encode(b"[]").decode())),
+]
+
+
+@pytest.mark.parametrize("alter", [alter for _, alter in WRONG], ids=[name for name, _ in WRONG])
+def test_nonsense_is_an_error_of_the_family(bundle: Bundle, alter: Callable[[dict[str, Any]], Any]) -> None:
+    alter(bundle.value)
+    with pytest.raises(GputError) as found:
+        verify(bundle.write())
+    assert found.value.exit_code in (2, 4)
+
+
+def test_exit_codes_of_the_command(bundle: Bundle, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["receipts", "verify", str(bundle.folder), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["result"] == "all hold"
+    assert main(["receipts", "show", str(bundle.folder), "--format", "jsonl"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == len(receipt_leaves(bundle))
+    assert all(row["holder"] and row["scrubbed_bytes"] for row in rows)
+    del bundle.value["leaves"][0]
+    assert main(["receipts", "verify", str(bundle.write())]) == 4
+    told = capsys.readouterr()
+    assert not told.out
+    assert len(told.err.splitlines()) == 1
+    for verb in ("verify", "show"):
+        assert main(["receipts", verb, str(tmp_path / "nothing")]) == 2
+        assert "gput session receipts" in capsys.readouterr().err

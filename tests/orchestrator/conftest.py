@@ -1,0 +1,7 @@
+"""The fixtures that several files of this folder take."""
+
+from __future__ import annotations
+
+from tests.orchestrator.orchestrator_world import installation, world
+
+__all__ = ["installation", "world"]

@@ -1,0 +1,71 @@
+"""What the orchestrator refuses over REST, and that events can be followed from any point."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.canonical import sha256
+from shared.crypto.signing import PartyKey
+from tests.orchestrator.orchestrator_samples import key
+from tests.orchestrator.orchestrator_world import OWNER, World, prepared, put, submit
+
+
+@pytest.mark.parametrize(
+    ("who", "method", "path", "status", "code"),
+    [
+        (key(50), "GET", "/v1/sessions", 401, "signature-key-unknown"),
+        (key(1), "POST", "/v1/parties", 403, "role-missing"),
+        (OWNER, "GET", "/v1/inbox", 403, "role-missing"),
+        (OWNER, "GET", "/v1/sessions/s_nothingnothing2", 404, "unknown-session"),
+        (OWNER, "GET", "/v1/visits/v_nothingnothing2", 404, "unknown-visit"),
+        (OWNER, "GET", "/v1/gpus/gpu-9", 404, "unknown-gpu"),
+        (OWNER, "GET", "/v1/sessions?after=AAAA", 400, "invalid-cursor"),
+    ],
+)
+async def test_refusals_name_their_code(
+    world: World, who: PartyKey, method: str, path: str, status: int, code: str
+) -> None:
+    await prepared(world)
+    body = {"name": "x", "role": "holder", "public_key": "0" * 64} if method == "POST" else None
+    answer = await world.client(who).request(method, path, json=body)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+async def test_an_unfinished_model_and_anothers_model_are_not_given(world: World) -> None:
+    owner = await prepared(world)
+    session = (await submit(owner)).json()["id"]
+    assert (await owner.get(f"/v1/sessions/{session}/model")).json()["code"] == "model-not-ready"
+    assert (await world.client(key(1)).get(f"/v1/sessions/{session}/model")).json()["code"] == "output-policy"
+
+
+async def test_uploads_are_stored_under_their_own_digest_only(world: World) -> None:
+    owner, data = await prepared(world), b"records"
+    assert (await put(owner, f"/v1/validation-datasets/{sha256(data).hex()}", data)).status_code == 201
+    assert (await put(owner, f"/v1/validation-datasets/{sha256(data).hex()}", data)).status_code == 200
+    refused = await put(owner, f"/v1/weights/{'0' * 64}", data)
+    assert (refused.status_code, refused.json()["code"]) == (403, "digest-mismatch")
+    assert (await owner.get("/v1/weights")).json()["items"] == []
+    assert list((world.folder / "data" / "uploads").iterdir()) == []
+
+
+async def test_events_are_replayed_from_any_point_and_end_with_the_session(world: World) -> None:
+    owner = await prepared(world)
+    session = (await submit(owner)).json()["id"]
+    await owner.post(f"/v1/sessions/{session}/cancel")
+    text = (await owner.get(f"/v1/sessions/{session}/events")).text
+    assert [line for line in text.splitlines() if line.startswith("event:")] == ["event: session"] * 2
+    assert '"phase":"CANCELLED"' in text.replace(" ", "")
+    later = (await owner.get(f"/v1/sessions/{session}/events", headers={"last-event-id": "1000000"})).text
+    assert later.count("event:") == 1
+
+
+async def test_every_operation_has_an_example(world: World) -> None:
+    schema = world.app.openapi()
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            if not path.startswith("/v1/"):
+                continue
+            done = [answer for status, answer in operation["responses"].items() if str(status).startswith("2")]
+            assert done, (method, path)
+            for answer in done:
+                assert all("example" in content for content in answer["content"].values()), (method, path)
