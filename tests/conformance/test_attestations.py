@@ -18,8 +18,6 @@ from shared.errors import GputError
 from shared.service.clock import system_clock
 from tests.conformance.stage import HOLDER, Stage, signed
 
-pytestmark = pytest.mark.xdist_group("conformance")
-
 
 def items(stage: Stage) -> list[dict[str, Any]]:
     path = f"/v1/sessions/{stage.sessions['done']}/attestations"
