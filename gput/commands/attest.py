@@ -6,7 +6,7 @@ Without a trust folder only the makers' roots count, by fingerprints that are in
 from __future__ import annotations
 
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
@@ -243,7 +243,7 @@ def _token(judged: list[Judged], wish: Wish, key: Path | None) -> str:
         replace(one, label=f"{one.label}:{number}" if labels.count(one.label) > 1 else one.label)
         for number, one in enumerate(found)
     ]
-    about = {"verified-at": datetime.fromtimestamp(wish.at).astimezone().isoformat()}
+    about = {"verified-at": datetime.fromtimestamp(wish.at, UTC).isoformat()}
     claims = claims_set(named, build=f"gput {metadata.version('gpu-travelling')}", at=int(time.time()), about=about)
     return sign_result(claims, PartyKey.load(key))
 
