@@ -25,11 +25,16 @@ from shared.attestation.nonces import gpu_nonce
 from shared.attestation.offered import of_kind
 from shared.attestation.p384_chain import Chain, anchored, check_links, check_validity
 from shared.attestation.results import Absent, CheckStatus, Recipe
-from shared.errors import VerificationFailed
+from shared.errors import BadRequest, VerificationFailed
 from shared.wire.visit import Evidence
 
 NO_OCSP: Tolerated = (("ocsp", CheckStatus.NOT_CHECKED), ("ocsp", CheckStatus.EXPIRED))
 
+COMPANIONS = (
+    FileKind.CERTIFICATES, FileKind.CRL, FileKind.OCSP, FileKind.DRIVER_RIM, FileKind.VBIOS_RIM, FileKind.COLLATERAL, FileKind.SNP_TABLE,
+    FileKind.EVENT_LOG, FileKind.BOOT_LOG,
+)  # fmt: skip
+"""What belongs to evidence, and is none."""
 LEADING = (FileKind.DRIVER_RIM, FileKind.VBIOS_RIM, FileKind.COLLATERAL)
 
 
@@ -37,16 +42,25 @@ def judge(pieces: Sequence[Piece], trust: Trust, wish: Wish) -> list[Judged]:
     """Every piece of evidence, in the files' order; documents only where there is no evidence that they belong to.
 
     Raises:
-        BadRequest: evidence that cannot be taken apart at all.
+        BadRequest: `malformed-…`: evidence, or what was named beside it, that cannot be taken apart at all.
     """
     subjects, documents = Judge(pieces, trust, wish), _Documents(pieces, trust, wish)
     evidence = [judged for piece in pieces for judged in _subject(subjects, documents, piece)]
     results = [documents.result(piece) for piece in pieces if piece.kind is FileKind.RESULT]
     if evidence or results:
+        _require_sound_companions(pieces)
         return [*evidence, *results]
     # Lists and single certificates are there for the manifests' and the collateral's sake, if there are any.
     leading = [piece for piece in pieces if piece.kind in LEADING]
     return [documents.document(piece) for piece in leading or pieces]
+
+
+def _require_sound_companions(pieces: Sequence[Piece]) -> None:
+    """Nothing that a person named is passed over in silence, though the evidence may do without it."""
+    for piece in pieces:
+        if piece.fault and piece.kind in COMPANIONS:
+            raise BadRequest(f"{piece.name}: {piece.kind.value}: {piece.fault}", code="malformed-evidence",
+                             remedy="Leave the file out, or give a sound one.")  # fmt: skip
 
 
 def _subject(judge: Judge, documents: _Documents, piece: Piece) -> list[Judged]:

@@ -15,7 +15,6 @@ from gput.attest.trust import Trust, Wish
 from shared.attestation.appraisal import Appraisal, check_list
 from shared.attestation.appraisals import appraise_gpu, appraise_snp, appraise_tdx
 from shared.attestation.ar4si import Tolerated
-from shared.attestation.azure_hcl import parse_hcl
 from shared.attestation.cpu_verifier import examine_cpu_evidence
 from shared.attestation.evidence_files import FileKind, GpuParts, Piece, decoded_base64
 from shared.attestation.gpu_examination import examine_gpu_evidence
@@ -23,7 +22,7 @@ from shared.attestation.offered import amd_intermediates, amd_leaves, chains, of
 from shared.attestation.results import CheckStatus, Examination
 from shared.attestation.snp_appraisal import Expectation
 from shared.attestation.snp_examination import SnpEndorsements, examine_snp_evidence
-from shared.errors import BadRequest, VerificationFailed
+from shared.errors import VerificationFailed
 from shared.names import CvmRole
 from shared.wire.snp_certificates import parse_certificate_table
 from shared.wire.visit import Evidence
@@ -131,9 +130,12 @@ class Judge:
         return _judged(piece, FileKind.TDX_QUOTE, _best(bundles or [""], examine))
 
     def _assembled(self, piece: Piece) -> Evidence:
-        logs = [*of_kind(self._pieces, FileKind.EVENT_LOG), *of_kind(self._pieces, FileKind.BOOT_LOG)]
-        beside = {("event_log", "boot_log")[log.kind is FileKind.BOOT_LOG]: _b64(log.data) for log in logs}
-        return Evidence(quote=_b64(piece.data), **beside)  # type: ignore[arg-type]
+        events, boot = (of_kind(self._pieces, kind) for kind in (FileKind.EVENT_LOG, FileKind.BOOT_LOG))
+        return Evidence(
+            quote=_b64(piece.data),
+            event_log=_b64(events[0].data) if events else "",
+            boot_log=_b64(boot[0].data) if boot else "",
+        )
 
     def snp(
         self,
@@ -173,17 +175,6 @@ class Judge:
         table = decoded_base64(evidence.endorsements)
         own = SnpEndorsements.of(parse_certificate_table(table)) if table else None
         return self.snp(piece, decoded_base64(evidence.quote), own, data, role)
-
-    def hcl(self, piece: Piece) -> Judged:
-        """The SEV-SNP report inside an Azure blob. Raises: BadRequest: malformed, or it holds what nobody signed."""
-        blob = parse_hcl(piece.data)
-        if blob.kind != "snp":
-            raise BadRequest(
-                f"{piece.name} holds a TDREPORT, which is not signed",
-                code="not-verifiable",
-                remedy="Give the quote made from it.",
-            )
-        return self.snp(piece, blob.report)
 
 
 def _judged(piece: Piece, kind: FileKind, appraisal: Appraisal) -> Judged:

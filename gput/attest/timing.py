@@ -12,15 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gput.attest.documents import judge
+from gput.attest.documents import COMPANIONS, judge
 from gput.attest.trust import Wish, load_trust
-from shared.attestation.evidence_files import FileKind, Piece
+from shared.attestation.evidence_files import Piece
 from shared.attestation.offered import of_kind
-
-COMPANIONS = (
-    FileKind.CERTIFICATES, FileKind.CRL, FileKind.OCSP, FileKind.DRIVER_RIM, FileKind.VBIOS_RIM, FileKind.COLLATERAL, FileKind.SNP_TABLE,
-    FileKind.EVENT_LOG, FileKind.BOOT_LOG,
-)  # fmt: skip
 
 
 def times(pieces: Sequence[Piece], folder: Path | None, wish: Wish, runs: int) -> list[dict[str, Any]]:

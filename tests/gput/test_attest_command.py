@@ -242,6 +242,19 @@ def test_cut_short_evidence_says_where_it_ends(gput: Any, files: Files, tmp_path
         assert gput("inspect", str(tmp_path / name))[0] == 2
 
 
+def test_nothing_that_was_named_is_passed_over(gput: Any, files: Files, tmp_path: Path) -> None:
+    """The trust folder has collateral of its own, so the quote could do without the file; whoever named it should know."""
+    document = json.loads((files.folder / "collateral.json").read_bytes())
+    for name, content in (("chain.pem", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"),
+                          ("collateral.json", json.dumps({**document, "pck_crl": "zz"}).encode())):  # fmt: skip
+        (tmp_path / name).write_bytes(content)
+        code, out, err = gput("verify", f"quote.bin {tmp_path / name}", *CVM)
+        assert (code, out, "[malformed-evidence]" in err) == (2, "", True)
+    forged = {**document, "tcb_info_signature": "00" * 64}
+    (tmp_path / "forged.json").write_text(json.dumps(forged))
+    assert gput("verify", f"quote.bin {tmp_path / 'forged.json'}", *CVM)[0] == 4
+
+
 @pytest.mark.parametrize("options", [
     ("--nonce", "xyz"), ("--nonce", "00"), ("--report-data", "00" * 63), ("--at", "yesterday"), ("--at", "2026-01-01"),
     ("--trust", "/absent"), ("--verifier-key", "/absent"), ("--role", "owner"),
