@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "program": ("gput.commands.program", "Build and inspect training programs"),
     "data": ("gput.commands.data", "Check whether a dataset fits a program; make held-out records"),
     "receipts": ("gput.commands.receipts", "Verify and show the receipts of visits"),
+    "attest": ("gput.commands.attest", "Verify, explain, inspect evidence of GPUs and confidential VMs"),
     "bench": ("gput.commands.bench", "Measure this machine: visit cost, training against plain PyTorch"),
     "doctor": ("gput.commands.doctor", "Test each hop of an installation and name the failing one"),
 }
@@ -45,7 +46,8 @@ Examples:
   gput data inspect records.csv --program mymodel.gput
   gput session draft mymodel.gput > manifest.json
   gput session submit manifest.json --upload mymodel.gput --wait
-  gput receipts verify runs/latest/receipts"""
+  gput receipts verify runs/latest/receipts
+  gput attest verify report.txt chain.pem driver_rim.xml vbios_rim.xml --nonce HEX"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

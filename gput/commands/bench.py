@@ -1,4 +1,4 @@
-"""`gput bench`: figures of this machine from one run: visit cost per step, memory per service, training against plain PyTorch.
+"""`gput bench`: figures of this machine: visit cost per step, memory, training against plain PyTorch, verification of evidence.
 
 Knows the API's views only. Ratios are against limits measured in the same run; nothing here asserts a wall time.
 """
@@ -9,6 +9,7 @@ import asyncio
 import json
 import statistics
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from gput.local.demo import Demo
 from gput.local.job import Plan, run_module
 from gput.local.report import DATA_OR_COMPUTE
 from gput.output import Format, emit, say
+from shared.errors import BadRequest
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -54,6 +56,30 @@ def training(
     """Time of a training step through the measured graph ÷ plain PyTorch on the same batches, taken in turn."""
     found = json.loads(asyncio.run(run_module("gput.local.training_bench", str(steps), str(batch))))
     emit([{"batch": batch, **found}], ("batch", "ours_s", "plain_s", "ratio"), fmt)
+
+
+@app.command()
+def attest(
+    files: Annotated[list[Path], typer.Argument(help="evidence and what belongs to it, as for `gput attest verify`")],
+    trust: Annotated[Path | None, typer.Option("--trust", help="trust folder; default: the makers' roots")] = None,
+    at: Annotated[str | None, typer.Option("--at", help="judge as of this time, RFC 3339; default: now")] = None,
+    runs: Annotated[int, typer.Option(min=1, max=10_000, help="how often each")] = 30,
+    fmt: FormatOption = Format.TABLE,
+) -> None:
+    """Time of verifying evidence (ms, median): warm, as peers that meet again; cold, with nothing verified before.
+
+    Example:  gput bench attest quote.bin collateral.json --at 2025-07-04T10:16:00Z
+    """
+    from gput.attest.reading import read
+    from gput.attest.timing import times
+    from gput.attest.trust import Wish
+    from gput.commands.attest import moment
+
+    wish = Wish(at=time.time() if at is None else moment(at), allow_emulated=trust is not None, genuine_only=True)
+    found = times(read(files), trust, wish, runs)
+    if not found:
+        raise BadRequest("there is no evidence among these files", code="no-evidence")
+    emit(found, ("evidence", "kind", "verdict", "checks", "warm_ms", "cold_ms"), fmt)
 
 
 async def _visits(folder: Path, visits: int) -> dict[str, Any]:

@@ -6,13 +6,15 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from gput.client import AsyncClient
 from gput.output import say
 from shared.errors import BadRequest
+
+if TYPE_CHECKING:
+    from gput.client import AsyncClient
 
 T = TypeVar("T")
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
@@ -22,6 +24,7 @@ KeyOption = Annotated[Path, typer.Option("--key", envvar="GPUT_KEY", help="your 
 
 def connect(url: str, key: Path, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
     """Run `work` with a client of its own."""
+    from gput.client import AsyncClient  # only now: a command that connects to nobody need not know how
 
     async def run() -> T:
         async with AsyncClient(url, key) as client:

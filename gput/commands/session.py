@@ -17,8 +17,9 @@ from gput.files import place_for, writable
 from gput.output import Format, emit, say, show
 from shared.canonical import sha256
 from shared.claims.archive import open_archive
-from shared.claims.faults import judged
+from shared.claims.faults import ManifestRefused, judged
 from shared.claims.manifest import Manifest
+from shared.claims.policy_lint import lint_manifest
 from shared.errors import BadRequest, InvalidProgram, JobFailed, NotFound, TimedOut
 
 app = typer.Typer(
@@ -102,7 +103,14 @@ async def _end(client: AsyncClient, session: str, seconds: float | None) -> Any:
 
 
 def _manifest(path: Path) -> Manifest:
-    return judged(_content(path, "no-manifest"), f"{path}: ")
+    """The manifest in a file; what its policies say in vain is refused before anything is sent, what is doubtful is said."""
+    manifest = judged(_content(path, "no-manifest"), f"{path}: ")
+    lint = lint_manifest(manifest)
+    if lint.errors:
+        raise ManifestRefused(list(lint.errors), f"{path}: ")
+    for finding in lint.warnings:
+        say(f"warning: {finding.field}: {finding.reason}. {finding.remedy} [{finding.code}]")
+    return manifest
 
 
 def _content(path: Path, code: str) -> bytes:

@@ -59,6 +59,11 @@ KEYS: dict[str, Any] = {
     "life": 1, "boot_counter": 3, "signing_key": H64, "holder": "hospital-a", "runtime_data": B64, "evidence": {"kind": "tdx-quote"},
     "gpu_evidence": {"epoch": 0},
 }  # fmt: skip
+ATTESTATION: dict[str, Any] = {
+    "subject": "cvm:hospital-a", "life": 1, "at": 1796, "verdict": "accepted", "status": "warning", "root_set": "EMULATED",
+    "backend": "EMULATED", "kind": "tdx-quote", "signing_key": H64, "token": "eyJhbGciOiJFZERTQSJ9.eyJpYXQiOjE3OTZ9.c2lnbmF0dXJl",
+    "checks": [{"name": "layout", "status": "pass", "code": "", "reason": "", "expected": "", "got": "", "remedy": "", "indices": []}],
+}  # fmt: skip
 GPU: dict[str, Any] = {"id": "gpu-0", "backend": "EMULATED", "agent_url": "http://127.0.0.1:7001", "leased_to": S}
 EVENT = (
     'id: 3000000\nevent: session\ndata: {"seq":3,"kind":"session","fact":"agreed","session":"s_mfrggzdfmztwq2lk"}\n\n'

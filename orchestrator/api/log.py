@@ -1,4 +1,4 @@
-"""Routes of receipts and of the transparency log: leaves, heads, proofs, and whose keys signed what. Knows no GPU."""
+"""Routes of receipts and of the transparency log: leaves, heads, proofs, whose keys signed what, and what they rest on. Knows no GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from sqlalchemy import select
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts, visible
 from orchestrator.ledger.log import read_head
-from orchestrator.tables import CHANNELS, LEAVES
+from orchestrator.sessions.attested import attestation_view
+from orchestrator.tables import ATTESTATIONS, CHANNELS, LEAVES
 from shared.canonical import cbor_value
 from shared.errors import BadRequest, NotFound
 from shared.service.pagination import Paging
@@ -151,3 +152,15 @@ async def keys(session: str, caller: Anybody, parts: Parts, paging: Paging) -> d
     found = await parts.library.page(CHANNELS, "channel", listing.after, listing.ask, session=session)
     names = ("life", "boot_counter", "signing_key", "holder", "runtime_data", "evidence", "gpu_evidence")
     return listing.page([{n: row[n] for n in names} for row in listing.cut(found, lambda row: row["channel"])])
+
+
+@router.get(
+    "/v1/sessions/{session}/attestations",
+    summary="Attestation results that were relied on: the GPU's and every holder's, check by check",
+    responses=ex.shows(ex.listed(ex.ATTESTATION)),
+)
+async def attestations(session: str, caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
+    await visible(parts, caller, session)
+    listing = paging.of(f"attestations/{session}")
+    found = await parts.library.page(ATTESTATIONS, "number", listing.after, listing.ask, session=session)
+    return listing.page([attestation_view(row) for row in listing.cut(found, lambda row: row["number"])])

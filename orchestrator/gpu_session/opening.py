@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from orchestrator.gpu_session.life import GpuLife, GpuRoom, Opening, open_spdm, refused_resume
 from orchestrator.gpu_session.link import AgentLink, PublicFacts
 from orchestrator.gpu_session.sealed import SealedSecrets, SessionSecrets
+from orchestrator.sessions.attested import attestation_row
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import claim, new_fact
 from shared.crypto.schedule import resume_secret
@@ -109,6 +110,7 @@ class Opener:
             new_fact(
                 SessionFact.LIFE_OPENED, life=life.number, boot_counter=life.boot_counter, device=verified.device,
                 backend=verified.backend.value, signing_key=self._signing_key.public.hex(), resumed=resumed,
-            )
+            ),
+            attestation_row(state, "gpu", verified.appraisal, self._signing_key, life=life.number, at=self._clock()),
         )  # fmt: skip
         return OpenedLife(life, opened, secrets, resumed)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, insert
 
 from orchestrator.ids import new_channel_id
+from orchestrator.sessions.attested import attestation_row
 from orchestrator.sessions.book import Book, Row
 from orchestrator.tables import CHANNELS
 from shared.attestation.channel import (
@@ -180,6 +181,8 @@ class Channels:
         del self._pending[channel]
         not_after = min(pending.not_after, verified.runtime.not_after)
         self._book.row(self._row(channel, pending, verified))
+        state, appraisal = self._book.state, verified.cvm.appraisal
+        self._book.row(attestation_row(state, f"cvm:{holder}", appraisal, self.signing_key, life=state.life, at=at))
         await self._book.commit()
         self._open[holder] = Channel(
             channel, verified, sha256(pending.runtime_data).hex(), sha256(verified.runtime_data).hex(),

@@ -13,6 +13,7 @@ from orchestrator.weights import WeightsMap, map_weights
 from shared.claims.faults import Finding, ManifestRefused, judged
 from shared.claims.layout import plan_memory, region_lengths
 from shared.claims.manifest import EvidencePolicy, Manifest
+from shared.claims.policy_lint import lint_manifest
 from shared.claims.program import ProgramManifest, WeightsFile
 from shared.errors import GputError
 from shared.names import RegionKind
@@ -62,7 +63,10 @@ def check_manifest(manifest: Manifest, gpu: str, known: Known) -> None:
     Raises:
         ManifestRefused: with every finding.
     """
-    findings = [*_check_program(manifest, known), *_check_roster(manifest, known), *_check_place(manifest, gpu, known)]
+    findings = [
+        *_check_program(manifest, known), *_check_roster(manifest, known), *_check_place(manifest, gpu, known),
+        *lint_manifest(manifest).errors,
+    ]  # fmt: skip
     if findings:
         raise ManifestRefused(findings)
 

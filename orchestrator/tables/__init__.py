@@ -122,6 +122,16 @@ CHANNELS = Table(
     Column("emulated", Boolean, nullable=False),
 )  # fmt: skip
 
+ATTESTATIONS = Table(
+    "attestations", METADATA,
+    Column("number", Integer, primary_key=True, autoincrement=True),  # the listing's cursor
+    Column("session", String(18), nullable=False, index=True),
+    Column("subject", String(80), nullable=False),  # gpu | cvm:HOLDER
+    Column("life", Integer, nullable=False),
+    Column("signing_key", String(64), nullable=False),
+    Column("token", Text, nullable=False),
+)  # fmt: skip
+
 HEADS = Table(
     "tree_heads", METADATA,
     Column("session", String(18), primary_key=True),

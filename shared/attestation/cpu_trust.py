@@ -59,7 +59,8 @@ class CpuRoots:
 def _root_set(fingerprint: str, root: x509.Certificate) -> RootSet:
     if fingerprint == INTEL_SGX_ROOT:
         return "INTEL"
-    if EMULATED_MARK in root.subject.rfc4514_string():
+    # In any case of letters, as for SEV-SNP: to take more for emulated than calls itself so exactly errs on the safe side (law L10).
+    if EMULATED_MARK in root.subject.rfc4514_string().upper():
         return "EMULATED"
     raise ConfigurationError(
         f"root {fingerprint} is neither Intel's nor named {EMULATED_MARK}",

@@ -6,8 +6,11 @@ is examining and then insisting on every check, and only it makes a `VerifiedCvm
 
 from __future__ import annotations
 
+from base64 import b64decode
 from dataclasses import dataclass
 
+from shared.attestation.appraisal import Appraisal
+from shared.attestation.appraisals import appraise_tdx, tdx_tolerated
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots, CpuTrust, RootSet
 from shared.attestation.results import CheckStatus
@@ -37,7 +40,7 @@ class VerifiedCvm:
 
     `root_set` and `backend` say whose root it stands on; measurements and ids are hex; `tcb_status` and `advisories` are the
     collateral's verdict, `evaluation` the collateral's number; `events` are what the guest measured and showed; `checks` names the
-    passed steps in order.
+    passed steps in order; `appraisal` holds them all.
     """
 
     role: CvmRole
@@ -54,6 +57,7 @@ class VerifiedCvm:
     evaluation: int
     events: tuple[Event, ...]
     checks: tuple[str, ...]
+    appraisal: Appraisal
     _mint: object = None
 
     def __post_init__(self) -> None:
@@ -107,20 +111,11 @@ def verify_cpu_evidence(
         evidence, report_data=report_data, role=role, roots=roots, reference=reference, policy=policy, at=at,
         collateral=collateral,
     )  # fmt: skip
-    found.checks.require(_tolerated(found, policy))
-    return _mint(found, role, roots)
+    found.checks.require(tdx_tolerated(found, policy))
+    return _mint(found, role, roots, evidence, policy)
 
 
-def _tolerated(found: TdxExamination, policy: CpuPolicy) -> list[tuple[str, CheckStatus]]:
-    """A quote without its event log says less, not something false; whoever needs an event asks for it. A service TD that the policy
-    names cannot be put to the second verifier, which refuses them all."""
-    tolerated = [("event-log", CheckStatus.NOT_CHECKED)]
-    if found.quote is not None and found.quote.body.mr_servicetd.hex() in policy.tdx.service_tds:
-        tolerated.append(("engine", CheckStatus.NOT_CHECKED))
-    return tolerated
-
-
-def _mint(found: TdxExamination, role: CvmRole, roots: CpuRoots) -> VerifiedCvm:
+def _mint(found: TdxExamination, role: CvmRole, roots: CpuRoots, evidence: Evidence, policy: CpuPolicy) -> VerifiedCvm:
     quote, pck, collateral, tcb = found.quote, found.pck, found.collateral, found.tcb
     if quote is None or pck is None or collateral is None or tcb is None:
         raise VerificationFailed("the evidence was examined only in part", code="nothing-checked")
@@ -140,5 +135,6 @@ def _mint(found: TdxExamination, role: CvmRole, roots: CpuRoots) -> VerifiedCvm:
         evaluation=collateral.evaluation,
         events=found.log.events if found.log is not None else (),
         checks=tuple(check.name for check in found.checks if check.status is CheckStatus.PASS),
+        appraisal=appraise_tdx(found, b64decode(evidence.quote), policy),
         _mint=_MINT,
     )

@@ -12,12 +12,13 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from shared.attestation.appraisal import Appraisal
+from shared.attestation.appraisals import appraise_gpu
 from shared.attestation.gpu_chain import chain_digest, public_key
 from shared.attestation.gpu_examination import GpuFindings, examine_gpu_evidence
 from shared.attestation.gpu_policy import GpuPolicy, GpuTrust
 from shared.attestation.gpu_report import STATEMENT_KEY_PROFILE
 from shared.attestation.gpu_trust import GpuRoots, GpuRootSet
-from shared.attestation.results import Examination
 from shared.canonical import cbor_value, sha256
 from shared.crypto.cose import load_p384_public, p384_point, verify1
 from shared.errors import BadRequest, VerificationFailed
@@ -40,8 +41,8 @@ class VerifiedGpu:
     """A GPU whose evidence was verified. Only `verify_gpu_evidence` makes it.
 
     `root_set` ("EMULATED" or "NVIDIA") and `backend` say whose root it stands on; `device` is the permanent identity (PDI, hex);
-    `leaf` signed the report; digests are SHA-256 (chain, report) and SHA-384 (all measurement values), hex; `examination` is every check
-    by which it came to be believed.
+    `leaf` signed the report; digests are SHA-256 (chain, report) and SHA-384 (all measurement values), hex; `appraisal` holds every
+    check by which it came to be believed.
     """
 
     root_set: GpuRootSet
@@ -53,7 +54,7 @@ class VerifiedGpu:
     measurements_digest: str
     driver_version: str
     vbios_version: str
-    examination: Examination
+    appraisal: Appraisal
     _mint: InitVar[object] = None  # kept nowhere, so that `replace` cannot carry it into a changed copy
 
     def __post_init__(self, _mint: object) -> None:
@@ -85,10 +86,10 @@ def verify_gpu_evidence(
     """
     found = examine_gpu_evidence(report, chain_pem, nonce=nonce, trust=trust, policy=policy, at=at, stapled=stapled)
     found.examination.require(policy.tolerated())
-    return _verified(found, report)
+    return _verified(found, report, policy)
 
 
-def _verified(found: GpuFindings, report: bytes) -> VerifiedGpu:
+def _verified(found: GpuFindings, report: bytes, policy: GpuPolicy) -> VerifiedGpu:
     if found.report is None or found.chain is None or found.device is None or found.root_set is None:
         raise VerificationFailed("nothing was checked", code="nothing-checked")  # unreachable after `require`
     return VerifiedGpu(
@@ -101,7 +102,7 @@ def _verified(found: GpuFindings, report: bytes) -> VerifiedGpu:
         measurements_digest=found.report.measurements_digest,
         driver_version=found.report.driver_version,
         vbios_version=found.report.vbios_version,
-        examination=found.examination,
+        appraisal=appraise_gpu(found, report, policy),
         _mint=_MINT,
     )
 

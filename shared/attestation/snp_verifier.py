@@ -10,6 +10,8 @@ import base64
 import binascii
 from dataclasses import InitVar, dataclass
 
+from shared.attestation.appraisal import Appraisal
+from shared.attestation.appraisals import appraise_snp
 from shared.attestation.cpu_trust import CpuPolicy
 from shared.attestation.results import CheckStatus
 from shared.attestation.snp_appraisal import Expectation, machine_of
@@ -49,7 +51,7 @@ class VerifiedSnp:
     """A confidential VM whose SEV-SNP evidence was verified. Only `verify_snp_evidence` makes it.
 
     `root_set` ("AMD" or "EMULATED") and `backend` say whose root it stands on; `platform_id` is the chip's, "" where a VLEK hides
-    it; `csp_id` the cloud of a VLEK. Measurements and ids are hex; `checks` names the passed checks in order.
+    it; `csp_id` the cloud of a VLEK. Measurements and ids are hex; `checks` names the passed checks in order; `appraisal` holds them all.
     """
 
     role: CvmRole
@@ -64,6 +66,7 @@ class VerifiedSnp:
     guest_svn: int
     report_data: bytes
     checks: tuple[str, ...]
+    appraisal: Appraisal
     _mint: InitVar[object] = None  # kept nowhere, so that `replace` cannot carry it into a changed copy
 
     def __post_init__(self, _mint: object) -> None:
@@ -91,10 +94,10 @@ def verify_snp_evidence(
     wanted = Expectation(report_data, trust.accepted(role, policy.measurements), policy.platforms)
     found = examine_snp_evidence(raw, SnpEndorsements.of(table), trust=trust, agreed=policy, expected=wanted, at=at)
     found.examination.require(() if trust.policy.require_crl else (NO_CRL,))
-    return _minted(found, role)
+    return _minted(found, role, appraise_snp(found, raw, policy, trust.policy))
 
 
-def _minted(found: ExaminedSnp, role: CvmRole) -> VerifiedSnp:
+def _minted(found: ExaminedSnp, role: CvmRole, appraisal: Appraisal) -> VerifiedSnp:
     report, chain, root_set = found.report, found.chain, found.root_set
     if report is None or chain is None or root_set is None:
         raise VerificationFailed("the examination is incomplete", code="nothing-checked")
@@ -111,6 +114,7 @@ def _minted(found: ExaminedSnp, role: CvmRole) -> VerifiedSnp:
         guest_svn=report.guest_svn,
         report_data=report.report_data,
         checks=tuple(check.name for check in found.examination if check.status is CheckStatus.PASS),
+        appraisal=appraisal,
         _mint=_MINT,
     )
 

@@ -13,12 +13,22 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from shared.claims.manifest import EvidencePolicy, Manifest, OutputPolicy, RosterEntry, Validation, parse_manifest
+from shared.canonical import json_value
+from shared.claims.manifest import (
+    EvidencePolicy,
+    GpuRules,
+    Manifest,
+    OutputPolicy,
+    RosterEntry,
+    Validation,
+    parse_manifest,
+)
+from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
 from shared.errors import BadRequest, InvalidManifest
 
 _MODELS: tuple[type[BaseModel], ...] = (
-    Manifest, RosterEntry, EvidencePolicy, Validation, OutputPolicy, TrainingOptions, AdamW, SGD, Schedule,
+    Manifest, RosterEntry, EvidencePolicy, GpuRules, TdxPolicy, Validation, OutputPolicy, TrainingOptions, AdamW, SGD, Schedule,
 )  # fmt: skip
 _HEX = re.compile(r"\^\[0-9a-f\]\{(\d+)\}\$")
 _FOUND_BY = {
@@ -67,6 +77,16 @@ def judged(data: bytes, where: str = "") -> Manifest:
         raise ManifestRefused(list(_findings(error)), where) from None
     except BadRequest as error:
         raise ManifestRefused([Finding("document", error.detail, "Write the manifest as JSON.")], where) from None
+
+
+def judged_policy(data: bytes, where: str = "") -> EvidencePolicy:
+    """The evidence policy in these bytes, as it stands in a manifest. Raises: ManifestRefused: with every finding."""
+    try:
+        return EvidencePolicy.model_validate(json_value(data))
+    except ValidationError as error:
+        raise ManifestRefused(list(_findings(error)), where) from None
+    except BadRequest as error:
+        raise ManifestRefused([Finding("document", error.detail, "Write the policy as JSON.")], where) from None
 
 
 def _findings(error: ValidationError) -> Iterator[Finding]:

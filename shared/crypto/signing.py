@@ -1,7 +1,8 @@
 """Ed25519 party keys: make, keep in a file, sign with a label, verify. Knows no party, no HTTP and no document.
 
-Three kinds of message are signed and cannot be taken for one another, because their first byte differs: labelled data begins
-with a lower-case letter, an RFC 9421 signature base with `"`, a COSE Sig_structure (RFC 9052 4.4) with 0x84.
+Four kinds of message are signed and cannot be taken for one another: labelled data begins with a lower-case letter and has a zero
+byte behind its label, a JWS signing input (RFC 7515 5.1) has letters, digits, `-`, `_` and one `.` only, an RFC 9421 signature base
+begins with `"`, a COSE Sig_structure (RFC 9052 4.4) with 0x84.
 Public keys are raw 32 bytes (RFC 8032) everywhere; their fingerprint is SHA-256 of those, hex.
 """
 
@@ -25,6 +26,7 @@ PUBLIC_BYTES = 32
 SIGNATURE_BYTES = 64
 COSE_PREFIX = b"\x84\x6aSignature1"
 _LABEL = re.compile(r"[a-z][a-z0-9/._-]{0,63}")
+_JWS_INPUT = re.compile(rb"eyJ[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*")
 
 
 class PartyKey:
@@ -130,6 +132,10 @@ class PartyKey:
         """64-byte signature over a COSE Sig_structure (RFC 9052 4.4)."""
         return self._private.sign(_begins(structure, COSE_PREFIX, "COSE Sig_structure"))
 
+    def sign_jws(self, signing_input: bytes) -> bytes:
+        """64-byte signature over a JWS signing input, `header.payload` in base64url (RFC 7515 5.1)."""
+        return self._private.sign(_jws_input(signing_input))
+
     def __repr__(self) -> str:
         return f"PartyKey({self.fingerprint[:16]}…)"
 
@@ -155,6 +161,11 @@ def verify_http(public: bytes, base: bytes, signature: bytes) -> None:
 def verify_cose(public: bytes, structure: bytes, signature: bytes) -> None:
     """Check `signature` over a COSE Sig_structure. Raises: VerificationFailed `bad-signature`."""
     _verify(public, _begins(structure, COSE_PREFIX, "COSE Sig_structure"), signature, "COSE_Sign1")
+
+
+def verify_jws(public: bytes, signing_input: bytes, signature: bytes) -> None:
+    """Check `signature` over a JWS signing input. Raises: VerificationFailed `bad-signature`."""
+    _verify(public, _jws_input(signing_input), signature, "JWS")
 
 
 def load_public(pem: bytes) -> bytes:
@@ -198,4 +209,10 @@ def _labelled(label: str, data: bytes) -> bytes:
 def _begins(data: bytes, prefix: bytes, what: str) -> bytes:
     if not data.startswith(prefix):
         raise BadRequest(f"not a {what}", code="bad-signature-input")
+    return data
+
+
+def _jws_input(data: bytes) -> bytes:
+    if not _JWS_INPUT.fullmatch(data):
+        raise BadRequest("not a JWS signing input", code="bad-signature-input")
     return data

@@ -45,12 +45,12 @@ def refusal(world: GpuWorld, **arguments: Any) -> str:
 def test_a_genuine_device(world: GpuWorld) -> None:
     gpu = world.verify()
     assert (gpu.root_set, gpu.backend, gpu.device) == ("EMULATED", Backend.EMULATED, world.rot.device)
-    assert [check.name for check in gpu.examination] == RECIPE
-    assert {check.name for check in gpu.examination if check.status is not CheckStatus.PASS} == {
+    assert [check.name for check in gpu.appraisal.examination] == RECIPE
+    assert {check.name for check in gpu.appraisal.examination if check.status is not CheckStatus.PASS} == {
         "ocsp", "driver-rim-ocsp", "vbios-rim-ocsp",
     }  # fmt: skip
-    assert gpu.examination.find("measurements").reason == "32 blocks compared with driver and vbios RIM"
-    assert gpu.examination.find("root").reason == "root set EMULATED"
+    assert gpu.appraisal.examination.find("measurements").reason == "32 blocks compared with driver and vbios RIM"
+    assert gpu.appraisal.examination.find("root").reason == "root set EMULATED"
     assert gpu.report_digest != gpu.chain_digest
     assert len(world.report()) == 4130
     agreed = dataclasses.replace(EMULATED, measurements=(gpu.measurements_digest,))

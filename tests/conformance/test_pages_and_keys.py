@@ -14,10 +14,11 @@ from tests.conformance.stage import HOLDER, Credentials, Stage, bearer, signed
 
 SERVICES = ("orchestrator", f"holder-{HOLDER}", "agent", "platform")
 HOLDERS_SERVICE = f"holder-{HOLDER}"
+PARTS = ("visits", "losses", "receipts", "approvals", "keys", "attestations", "log/leaves")
 LISTS = {
     "orchestrator": {
         "/v1/parties", "/v1/programs", "/v1/weights", "/v1/validation-datasets", "/v1/sessions",
-        *(f"/v1/sessions/{{session}}/{part}" for part in ("visits", "losses", "receipts", "approvals", "keys", "log/leaves")),
+        *(f"/v1/sessions/{{session}}/{part}" for part in PARTS),
     },
     HOLDERS_SERVICE: {"/v1/datasets", "/v1/requests", "/v1/visits", "/v1/receipts"},
     # The GPUs of one machine: never a second page.
@@ -41,7 +42,9 @@ def _walk(stage: Stage, service: str, path: str, credentials: Credentials) -> li
         assert url == f"{path}?limit=1&after={page['next']}"
 
 
-@pytest.mark.parametrize("collection", ["visits", "losses", "receipts", "approvals", "keys", "log/leaves"])
+@pytest.mark.parametrize(
+    "collection", ["visits", "losses", "receipts", "approvals", "keys", "attestations", "log/leaves"]
+)
 def test_the_orchestrators_lists_are_read_page_by_page(stage: Stage, collection: str) -> None:
     path, owner = f"/v1/sessions/{stage.sessions['done']}/{collection}", signed(stage.keys["owner"])
     whole = stage.request("orchestrator", "GET", path, owner, params={"limit": 200}).json()

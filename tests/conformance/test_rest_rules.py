@@ -203,6 +203,7 @@ MAY = {
     f"GET {SESSION}/model": READERS, f"GET {SESSION}/receipts": READERS, f"GET {SESSION}/receipts/{{index}}": READERS,
     f"GET {SESSION}/receipts/{{index}}/cose": READERS, f"GET {SESSION}/log/head": READERS, f"GET {SESSION}/log/leaves": READERS,
     f"GET {SESSION}/log/inclusion": READERS, f"GET {SESSION}/log/consistency": READERS, f"GET {SESSION}/keys": READERS,
+    f"GET {SESSION}/attestations": READERS,
     f"GET {SESSION}/events": READERS, "GET /v1/gpus": READERS, "GET /v1/gpus/{gpu}": READERS,
     f"POST {SESSION}/heads": HOLDERS_ONLY,
     "GET /v1/inbox": HOLDERS_ONLY, f"POST {SESSION}/channels": HOLDERS_ONLY, f"PUT {SESSION}/channels/{{channel}}": HOLDERS_ONLY,
@@ -252,7 +253,7 @@ def test_a_holder_sees_its_own_sessions_only(stage: Stage) -> None:
     absent = signed(stage.keys[ABSENT])
     listed = stage.request("orchestrator", "GET", "/v1/sessions", absent).json()["items"]
     assert [item["id"] for item in listed] == [stage.sessions["waiting"]]
-    for path in ("", "/visits", "/receipts", "/manifest", "/events", "/model", "/log/head"):
+    for path in ("", "/visits", "/receipts", "/manifest", "/events", "/model", "/log/head", "/attestations"):
         answer = stage.request("orchestrator", "GET", f"/v1/sessions/{stage.sessions['done']}{path}", absent)
         assert (answer.status_code, answer.json()["code"]) == (403, "not-in-roster"), path
 

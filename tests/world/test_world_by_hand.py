@@ -60,7 +60,7 @@ async def hand(
     monkeypatch.setenv("GPUT_URL", url(ORCH))
     monkeypatch.setenv("GPUT_KEY", str(tmp_path / "owner.pem"))
     monkeypatch.setattr(
-        "gput.commands.connection.AsyncClient",
+        "gput.client.AsyncClient",
         lambda at, key: AsyncClient(at, key, peers=Peers(transports={at: across})),
     )
     return Hand(world, tmp_path, capsys)
@@ -114,6 +114,8 @@ async def test_from_a_draft_to_a_finished_model(hand: Hand) -> None:
     assert [line.rsplit(": ", 1)[1] for line in said.splitlines() if line.startswith("uploaded")] == [
         "the program", "weights to start from", "held-out records",
     ]  # fmt: skip
+    code, shown, said = await hand("attest", "session", json.loads(out)["id"])
+    assert (code, shown.count("accepted, trust warning")) == (0, 1 + len(world.holders)), said
 
 
 async def test_several_wrong_fields_get_a_line_each(hand: Hand) -> None:

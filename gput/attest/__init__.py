@@ -1,0 +1,1 @@
+"""Evidence, for people: files read, judged and shown. Knows the verifiers of `shared`, no service."""

@@ -1,0 +1,231 @@
+"""Everything that the files hold, judged: evidence of machines first; where there is none, the documents about machines by themselves.
+
+A document (manifest, collateral, chain, result) says nothing of any machine's state; it is genuine or not. What nobody could judge is
+not accepted. Knows no output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from gput.attest.judging import Judge, Judged
+from gput.attest.trust import Trust, Wish
+from shared.attestation.ar4si import Tolerated
+from shared.attestation.azure_hcl import parse_hcl
+from shared.attestation.channel import gpu_evidence_digest, report_data
+from shared.attestation.collateral import Collateral
+from shared.attestation.collateral_store import CollateralStore
+from shared.attestation.ear import AttestationResult, read_result
+from shared.attestation.evidence_files import FileKind, Piece, SignerParts, gpu_parts
+from shared.attestation.gpu_chain import certified_firmware, identity_of, parse_chain
+from shared.attestation.gpu_ocsp import check_revocation, parse_responses
+from shared.attestation.gpu_rim import Rim, check_signature, parse_rim
+from shared.attestation.nonces import gpu_nonce
+from shared.attestation.offered import of_kind
+from shared.attestation.p384_chain import Chain, anchored, check_links, check_validity
+from shared.attestation.results import Absent, CheckStatus, Recipe
+from shared.errors import BadRequest, VerificationFailed
+from shared.wire.visit import Evidence
+
+NO_OCSP: Tolerated = (("ocsp", CheckStatus.NOT_CHECKED), ("ocsp", CheckStatus.EXPIRED))
+
+COMPANIONS = (
+    FileKind.CERTIFICATES, FileKind.CRL, FileKind.OCSP, FileKind.DRIVER_RIM, FileKind.VBIOS_RIM, FileKind.COLLATERAL, FileKind.SNP_TABLE,
+    FileKind.EVENT_LOG, FileKind.BOOT_LOG,
+)  # fmt: skip
+"""What belongs to evidence, and is none."""
+LEADING = (FileKind.DRIVER_RIM, FileKind.VBIOS_RIM, FileKind.COLLATERAL)
+
+
+def judge(pieces: Sequence[Piece], trust: Trust, wish: Wish) -> list[Judged]:
+    """Every piece of evidence, in the files' order; documents only where there is no evidence that they belong to.
+
+    Raises:
+        BadRequest: `malformed-…`: evidence, or what was named beside it, that cannot be taken apart at all.
+    """
+    subjects, documents = Judge(pieces, trust, wish), _Documents(pieces, trust, wish)
+    evidence = [judged for piece in pieces for judged in _subject(subjects, documents, piece)]
+    results = [documents.result(piece) for piece in pieces if piece.kind is FileKind.RESULT]
+    if evidence or results:
+        _require_sound_companions(pieces)
+        return [*evidence, *results]
+    # Lists and single certificates are there for the manifests' and the collateral's sake, if there are any.
+    leading = [piece for piece in pieces if piece.kind in LEADING]
+    return [documents.document(piece) for piece in leading or pieces]
+
+
+def _require_sound_companions(pieces: Sequence[Piece]) -> None:
+    """Nothing that a person named is passed over in silence, though the evidence may do without it."""
+    for piece in pieces:
+        if piece.fault and piece.kind in COMPANIONS:
+            raise BadRequest(f"{piece.name}: {piece.kind.value}: {piece.fault}", code="malformed-evidence",
+                             remedy="Leave the file out, or give a sound one.")  # fmt: skip
+
+
+def _subject(judge: Judge, documents: _Documents, piece: Piece) -> list[Judged]:
+    match piece.kind:
+        case FileKind.GPU_REPORT | FileKind.GPU_EVIDENCE:
+            return [judge.gpu(piece)]
+        case FileKind.TDX_QUOTE:
+            return [judge.tdx(piece)]
+        case FileKind.SNP_REPORT:
+            return [judge.snp(piece, piece.data)]
+        case FileKind.HCL:
+            return [documents.hcl(piece), *([judge.snp(piece, report)] if (report := _snp_inside(piece)) else [])]
+        case _:
+            pass
+    match piece.parts:
+        case Evidence() as evidence:
+            return [judge.cvm(piece, evidence)]
+        case SignerParts() as signer:
+            return _signer(judge, documents, piece, signer)
+        case _:
+            return []
+
+
+def _snp_inside(piece: Piece) -> bytes | None:
+    blob = None if piece.fault else parse_hcl(piece.data)
+    return blob.report if blob is not None and blob.kind == "snp" else None
+
+
+def _signer(judge: Judge, documents: _Documents, piece: Piece, signer: SignerParts) -> list[Judged]:
+    """An orchestrator's attested key: what its quote and its GPU's nonce must cover follows from its runtime data."""
+    runtime, recipe = signer.runtime, Recipe()
+    recipe.judge("gpu-evidence", lambda: _same(str(runtime.gpu_evidence), gpu_evidence_digest(signer.gpu)))
+    challenge, th2 = bytes.fromhex(signer.gpu.challenge), bytes.fromhex(signer.gpu.th2)
+    nonce = gpu_nonce(challenge, th2, signer.gpu.epoch, bytes.fromhex(runtime.signing_key))
+    return [
+        Judged(piece.name, piece.kind.value, recipe.done()),
+        judge.cvm(piece, signer.evidence, report_data("orchestrator", signer.runtime_data), "orchestrator"),
+        judge.gpu(piece, gpu_parts(signer.gpu), nonce),
+    ]
+
+
+def _same(expected: str, got: str) -> None:
+    if expected != got:
+        raise VerificationFailed(
+            "the quote speaks for other GPU evidence", code="gpu-evidence-mismatch", expected=expected, got=got
+        )
+
+
+@dataclass(frozen=True)
+class _Documents:
+    """Judges what is no evidence of a machine."""
+
+    pieces: Sequence[Piece]
+    trust: Trust
+    wish: Wish
+
+    def document(self, piece: Piece) -> Judged:
+        """By its kind."""
+        known: dict[FileKind, Callable[[Piece], Judged]] = {
+            FileKind.DRIVER_RIM: self.rim, FileKind.VBIOS_RIM: self.rim, FileKind.COLLATERAL: self.collateral,
+            FileKind.CERTIFICATES: self.chain,
+        }  # fmt: skip
+        return known.get(piece.kind, self.unjudged)(piece)
+
+    def result(self, piece: Piece) -> Judged:
+        """An attestation result: by whose key, and what it says."""
+        recipe, key = Recipe(), self.wish.verifier
+        found = recipe.judge("signature", self._read, piece) if key else None
+        if key is None:
+            recipe.not_checked(
+                "signature",
+                "no-verifier-key",
+                "nobody said whose attestation results count",
+                "give --verifier-key PUB.pem",
+            )
+        recipe.judge("verdict", _accepted, found)
+        recipe.judge("root-set", self._hardware, found)
+        return Judged(piece.name, piece.kind.value, recipe.done())
+
+    def _read(self, piece: Piece) -> AttestationResult:
+        return read_result(piece.data.decode("ascii"), self.wish.verifier or b"", at=self.wish.at)
+
+    def _hardware(self, found: AttestationResult) -> None:
+        if found.emulated and not self.wish.allow_emulated:
+            raise VerificationFailed(
+                "the result is about EMULATED evidence, and that was not allowed here", code="result-emulated",
+                expected="hardware", got="EMULATED", remedy="say --allow-emulated only where nothing real is at stake",
+            )  # fmt: skip
+
+    def hcl(self, piece: Piece) -> Judged:
+        """Azure's blob: its report covers the variable data; a TDREPORT is signed by nobody."""
+        recipe = Recipe()
+        blob = recipe.judge("layout", parse_hcl, piece.data)
+        recipe.judge("variable-data", lambda read: read.check_variable_data(), blob)
+        if blob is not None and blob.kind == "tdx":
+            recipe.not_checked("report", "not-verifiable", "a TDREPORT is not signed", "give the quote made from it")
+        return Judged(piece.name, piece.kind.value, recipe.done())
+
+    def rim(self, piece: Piece) -> Judged:
+        """A manifest: whose, and whether it is as it was signed."""
+        recipe, kind = Recipe(), piece.rim_kind
+        rim = recipe.judge(
+            "rim", lambda: parse_rim(kind, piece.data), says=lambda read: f"{read.product} {read.version}"
+        )
+        chain = recipe.judge("rim-chain", self._rim_chain, rim)
+        recipe.judge("rim-signature", lambda read: check_signature(kind, read), rim)
+        recipe.judge("rim-time", lambda read: check_validity(read, self.wish.at), chain)
+        recipe.judge("ocsp", lambda read: self._ocsp(read, 0), chain)
+        return Judged(piece.name, piece.kind.value, recipe.done(), NO_OCSP)
+
+    def _rim_chain(self, rim: Rim) -> Chain:
+        chain, _ = anchored(rim.chain, self.trust.gpu.rim_roots.certificates, root_may_be_absent=True)
+        check_links(chain)
+        return chain
+
+    def _ocsp(self, chain: Chain, first: int) -> None:
+        ders = [piece.data for piece in of_kind(self.pieces, FileKind.OCSP)]
+        check_revocation(
+            chain, parse_responses([*ders, *self.trust.gpu.ocsp_responses()]), at=self.wish.at, first=first
+        )
+
+    def collateral(self, piece: Piece) -> Judged:
+        """A bundle: signed throughout up to a pinned root, and current."""
+        recipe, store = Recipe(), CollateralStore(self.trust.cpu.roots.certificates)
+        parsed = recipe.judge("layout", Collateral.parse, piece.data)
+        bundle = recipe.judge("collateral", store.learn, parsed, says=lambda read: f"FMSPC {read.tcb_info.fmspc.hex()}")
+        recipe.judge("collateral-time", lambda read: read.check_time(self.wish.at), bundle)
+        return Judged(piece.name, piece.kind.value, recipe.done())
+
+    def chain(self, piece: Piece) -> Judged:
+        """A GPU's chain; other certificates vouch for nothing by themselves."""
+        recipe = Recipe()
+        chain = recipe.judge("certificates", parse_chain, piece.data.decode("utf-8", "replace"))
+        recipe.judge("root", lambda read: anchored(read, self.trust.gpu.roots.certificates), chain)
+        recipe.judge("links", check_links, chain)
+        recipe.judge("device-id", certified_firmware, chain)
+        recipe.judge("device-type", identity_of, chain, says=lambda read: f"{read.product} {read.pdi}")
+        recipe.judge("certificate-time", lambda read: check_validity(read, self.wish.at), chain)
+        recipe.judge("ocsp", lambda read: self._ocsp(read, 1), chain)
+        found = recipe.done()
+        if chain is None and not piece.fault:
+            reason = "these are not a GPU's chain: what they vouch for is not among the files"
+            found = replace(found, checks=(replace(found.checks[0], status=CheckStatus.NOT_CHECKED, reason=reason),))
+        return Judged(piece.name, piece.kind.value, found, NO_OCSP)
+
+    def unjudged(self, piece: Piece) -> Judged:
+        """What says something only together with evidence."""
+        recipe = Recipe()
+        recipe.not_checked(
+            "evidence",
+            "no-evidence",
+            f"a {piece.kind.value} says nothing by itself",
+            "name the evidence that it belongs to as well",
+        )
+        return Judged(piece.name, piece.kind.value, recipe.done())
+
+
+def _accepted(found: AttestationResult) -> None:
+    if not found.accepted:
+        refused = [name for name, part in found.submodules.items() if part["gput.verdict"] != "accepted"]
+        raise VerificationFailed(
+            "its verifier refused this evidence",
+            code="result-refused",
+            expected="accepted",
+            got=", ".join(refused) or "nothing",
+        )
+    if not found.submodules:
+        raise Absent("it is about nothing", code="nothing-checked")

@@ -1,0 +1,190 @@
+"""Judges what the files hold: which piece is evidence, what beside it belongs to it, and what each check says. Knows no output.
+
+A piece that comes in several candidate companies (two chains, two leaves) is judged in each, and the company in which most checks pass
+is shown: companions cannot make evidence genuine, they can only fail to show that it is.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from gput.attest.trust import Trust, Wish
+from shared.attestation.appraisal import Appraisal, check_list
+from shared.attestation.appraisals import appraise_gpu, appraise_snp, appraise_tdx
+from shared.attestation.ar4si import Tolerated
+from shared.attestation.cpu_verifier import examine_cpu_evidence
+from shared.attestation.evidence_files import FileKind, GpuParts, Piece, decoded_base64
+from shared.attestation.gpu_examination import examine_gpu_evidence
+from shared.attestation.offered import amd_intermediates, amd_leaves, chains, of_kind
+from shared.attestation.results import CheckStatus, Examination
+from shared.attestation.snp_appraisal import Expectation
+from shared.attestation.snp_examination import SnpEndorsements, examine_snp_evidence
+from shared.errors import VerificationFailed
+from shared.names import CvmRole
+from shared.wire.snp_certificates import parse_certificate_table
+from shared.wire.visit import Evidence
+
+T = TypeVar("T")
+COMPARE = "Say what to compare with (--report-data, --nonce, --role with --trust, --policy), or --genuine-only to leave that open."
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One piece and what is to be said of it. `appraisal`: where it is evidence of a machine, and not a document about one."""
+
+    name: str
+    kind: str
+    examination: Examination
+    tolerated: Tolerated = ()
+    appraisal: Appraisal | None = None
+
+    @property
+    def refusal(self) -> VerificationFailed | None:
+        """What stands against it: the first check that is neither passed nor tolerated."""
+        try:
+            self.examination.require(self.tolerated)
+        except VerificationFailed as error:
+            if not error.remedy and self._open(error.code):
+                error.remedy = COMPARE
+            return error
+        if self.appraisal is not None and self.appraisal.verdict == "refused":
+            return VerificationFailed("it stands on no root that is known", code="no-root")
+        return None
+
+    def _open(self, code: str) -> bool:
+        return any(check.code == code and check.status is CheckStatus.NOT_CHECKED for check in self.examination)
+
+    @property
+    def unreadable(self) -> str:
+        """Why not even its layout could be read; "" where it could."""
+        return next((c.reason for c in self.examination if c.name == "layout" and c.status is CheckStatus.FAIL), "")
+
+    @property
+    def title(self) -> str:
+        """What it is, on whose root."""
+        root = f", root set {self.appraisal.root_set}" if self.appraisal and self.appraisal.root_set else ""
+        return f"{self.name}: {self.kind}{root}"
+
+    @property
+    def words(self) -> str:
+        """The verdict in one sentence."""
+        if (why := self.refusal) is not None:
+            return f"refused: {why.detail} [{why.code}]"
+        left = [check.name for check in self.examination if check.status is not CheckStatus.PASS]
+        trust = f", trust {self.appraisal.status.value}" if self.appraisal else ""
+        return f"accepted{trust}" + (f"; left open by the policy: {', '.join(left)}" if left else "")
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Everything, for programs."""
+        verdict = "refused" if self.refusal is not None else "accepted"
+        record = {"name": self.name, "kind": self.kind, "verdict": verdict, "checks": check_list(self.examination)}
+        return record if self.appraisal is None else {**self.appraisal.submodule(), **record}
+
+
+class Judge:
+    """Judges evidence of machines, with everything that lies beside it."""
+
+    def __init__(self, pieces: Sequence[Piece], trust: Trust, wish: Wish) -> None:
+        self._pieces, self._trust, self._wish = pieces, trust, wish
+
+    def gpu(self, piece: Piece, parts: GpuParts | None = None, nonce: bytes | None = None) -> Judged:
+        """A GPU's report: with its own chain, or with one of the files'."""
+        wish, policy = self._wish, self._wish.gpu
+        parts = parts or (piece.parts if isinstance(piece.parts, GpuParts) else None)
+        report = parts.report if parts else piece.data
+        beside = tuple(other.data for other in of_kind(self._pieces, FileKind.OCSP))
+
+        def examine(chain: str) -> Appraisal:
+            found = examine_gpu_evidence(
+                report, chain, nonce=nonce or wish.nonce, trust=self._trust.gpu, policy=policy, at=wish.at,
+                stapled=(*(parts.ocsp if parts else ()), *beside),
+            )  # fmt: skip
+            return appraise_gpu(found, report, policy, genuine_only=wish.genuine_only)
+
+        best = _best([parts.chain] if parts else chains(self._pieces) or [""], examine)
+        return _judged(piece, FileKind.GPU_REPORT, best)
+
+    def tdx(
+        self, piece: Piece, evidence: Evidence | None = None, data: bytes | None = None, role: CvmRole | None = None
+    ) -> Judged:
+        """A TDX quote: with what came along, or with the files' collateral and logs."""
+        wish, given = self._wish, evidence or self._assembled(piece)
+        quote = decoded_base64(given.quote)
+        trust, policy = self._trust.cpu, self._wish.cpu
+        # Agreed measurements need no role; they are what counts then.
+        counts = role or wish.role or ("orchestrator" if policy.measurements else None)
+
+        def examine(offered: str) -> Appraisal:
+            asked = given.model_copy(update={"endorsements": given.endorsements or offered})
+            found = examine_cpu_evidence(
+                asked, report_data=data or wish.report_data, role=counts, roots=trust.roots, reference=trust.reference,
+                policy=policy, at=wish.at, collateral=trust.collateral,
+            )  # fmt: skip
+            return appraise_tdx(found, quote, policy, genuine_only=wish.genuine_only)
+
+        bundles = [] if given.endorsements else [_b64(p.data) for p in of_kind(self._pieces, FileKind.COLLATERAL)]
+        return _judged(piece, FileKind.TDX_QUOTE, _best(bundles or [""], examine))
+
+    def _assembled(self, piece: Piece) -> Evidence:
+        events, boot = (of_kind(self._pieces, kind) for kind in (FileKind.EVENT_LOG, FileKind.BOOT_LOG))
+        return Evidence(
+            quote=_b64(piece.data),
+            event_log=_b64(events[0].data) if events else "",
+            boot_log=_b64(boot[0].data) if boot else "",
+        )
+
+    def snp(
+        self,
+        piece: Piece,
+        report: bytes,
+        own: SnpEndorsements | None = None,
+        data: bytes | None = None,
+        role: CvmRole | None = None,
+    ) -> Judged:
+        """An SEV-SNP report: with its own certificate table, or with one of the files' leaves."""
+        wish, trust, policy = self._wish, self._trust.snp, self._wish.cpu
+        counts = role or wish.role or ("orchestrator" if policy.measurements else None)
+        profiles = trust.accepted(counts, policy.measurements) if counts else None
+        expected = Expectation(data or wish.report_data, profiles, policy.platforms)
+
+        def examine(endorsements: SnpEndorsements) -> Appraisal:
+            found = examine_snp_evidence(
+                report, endorsements, trust=trust, agreed=policy, expected=expected, at=wish.at
+            )
+            return appraise_snp(found, report, policy, trust.policy, genuine_only=wish.genuine_only)
+
+        return _judged(piece, FileKind.SNP_REPORT, _best([own] if own else self._endorsements(), examine))
+
+    def _endorsements(self) -> list[SnpEndorsements]:
+        tables = [
+            SnpEndorsements.of(parse_certificate_table(p.data)) for p in of_kind(self._pieces, FileKind.SNP_TABLE)
+        ]
+        others = amd_intermediates(self._pieces)
+        crls = tuple(piece.data for piece in of_kind(self._pieces, FileKind.CRL))
+        leaves = [SnpEndorsements((leaf,), others, crls) for leaf in amd_leaves(self._pieces)]
+        return [*tables, *leaves] or [SnpEndorsements((), others, crls)]
+
+    def cvm(self, piece: Piece, evidence: Evidence, data: bytes | None = None, role: CvmRole | None = None) -> Judged:
+        """CVM evidence as it travels. Raises: BadRequest: its parts are not base64, or its table is malformed."""
+        if evidence.kind == "tdx-quote":
+            return self.tdx(piece, evidence, data, role)
+        table = decoded_base64(evidence.endorsements)
+        own = SnpEndorsements.of(parse_certificate_table(table)) if table else None
+        return self.snp(piece, decoded_base64(evidence.quote), own, data, role)
+
+
+def _judged(piece: Piece, kind: FileKind, appraisal: Appraisal) -> Judged:
+    return Judged(piece.name, kind.value, appraisal.examination, appraisal.tolerated, appraisal)
+
+
+def _best(candidates: Iterable[T], examine: Callable[[T], Appraisal]) -> Appraisal:
+    found = [examine(candidate) for candidate in candidates]
+    return max(found, key=lambda one: sum(check.status is CheckStatus.PASS for check in one.examination))
+
+
+def _b64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
