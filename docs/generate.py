@@ -22,7 +22,7 @@ from gpu_agent.platform.settings import PlatformSettings
 from gpu_agent.settings import AgentSettings
 from orchestrator.settings import OrchestratorSettings
 from shared import errors
-from shared.claims.manifest import EvidencePolicy, GpuRules, Manifest, OutputPolicy, RosterEntry, Validation
+from shared.claims.manifest import Acceptance, EvidencePolicy, GpuRules, Manifest, OutputPolicy, RosterEntry, Validation
 from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
 from shared.protocol.machine import Machine
@@ -112,6 +112,7 @@ MADE: dict[str, Callable[[], str]] = {
         GpuRules,
         TdxPolicy,
         Validation,
+        Acceptance,
         OutputPolicy,
         TrainingOptions,
         AdamW,

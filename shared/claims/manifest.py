@@ -68,10 +68,14 @@ class Validation(Claim):
     `max_loss_increase`: a visit whose held-out loss rises by more than this (in the program's unit) is rolled back.
     """
 
-    dataset: HexSha256
-    records: int = Field(ge=1)
-    every_visits: int = Field(default=1, ge=1)
-    max_loss_increase: float | None = Field(default=None, gt=0)
+    dataset: HexSha256 = Field(description="SHA-256 of the uploaded records")
+    records: int = Field(ge=1, description="how many they are")
+    every_visits: int = Field(
+        default=1, ge=1, description="visits from one check to the next; the last is always checked"
+    )
+    max_loss_increase: float | None = Field(
+        default=None, gt=0, description="a visit that raises the held-out loss by more is rolled back; no limit if null"
+    )
 
 
 class Acceptance(Claim):
