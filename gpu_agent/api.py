@@ -239,9 +239,13 @@ def _ports(units: Mapping[str, GpuUnit]) -> APIRouter:
 
     @router.post("/commands", response_class=Response)
     async def commands(gpu: str, port: PortName, body: Annotated[bytes, Depends(_body(MAX_FRAME_BYTES))]) -> Response:
-        """One command frame (CBOR)."""
-        unit = _orchestrators(units, gpu, port)
-        return _bytes(await unit.act("commands", port, lambda: unit.device.commands(body)), "application/cbor")
+        """One command frame (CBOR). On a holder's port: a command of stock firmware, in travel mode `paper` only."""
+        unit = _unit(units, gpu)
+        if port == ORCHESTRATOR_PORT:
+            answer = await unit.act("commands", port, lambda: unit.device.commands(body))
+        else:
+            answer = await unit.act("copy", port, lambda: unit.device.stock(port, body))
+        return _bytes(answer, "application/cbor")
 
     @router.post("/copy", response_class=Response)
     async def copy(gpu: str, port: PortName, body: Annotated[bytes, Depends(_body(COPY_LIMIT))]) -> Response:
@@ -257,7 +261,7 @@ def _ports(units: Mapping[str, GpuUnit]) -> APIRouter:
 
 def _orchestrators(units: Mapping[str, GpuUnit], gpu: str, port: str) -> GpuUnit:
     if port != ORCHESTRATOR_PORT:
-        raise NotPermitted("SPDM and commands come on the orchestrator's port only", code="wrong-port")
+        raise NotPermitted("SPDM comes on the orchestrator's port only", code="wrong-port")
     return _unit(units, gpu)
 
 

@@ -11,6 +11,7 @@ from shared.canonical import cbor_bytes
 from shared.claims.receipt import DeviceStatement
 from shared.errors import ProtocolViolation
 from shared.names import Role
+from shared.protocol.travel import TRAVEL
 from shared.wire.gpu import CloseVisit, Drain, InstallGrant, OpenEpoch, Scrub, Train
 from shared.wire.gpu_answers import Drained, EpochOpened, GrantInstalled, Scrubbed, Statement
 
@@ -21,6 +22,8 @@ def open_epoch(state: GpuState, command: OpenEpoch, bulk: Bulk) -> EpochOpened:
     unknown = [epoch for epoch in command.kills if epoch > state.epochs.highest]
     if unknown:
         raise ProtocolViolation(f"epoch {unknown[0]} was never opened", code="unknown-epoch")
+    if any(live.stock is not None and live.grant.epoch in command.kills for live in state.copies.grants.all()):
+        state.take_news(state.compute.destroy())  # whatever the holder launched would go on writing
     fenced = state.copies.fence(command.kills)
     for content in fenced:
         visit = state.ledger.visit_in(content.region)
@@ -35,9 +38,15 @@ def install_grant(state: GpuState, command: InstallGrant, bulk: Bulk) -> GrantIn
     """Let a visit key write into a region that is CLEAN by the GPU's own proof (law L2)."""
     grant = command.grant
     state.epochs.require_alive(grant.epoch)
-    scope = GrantScope(state.session.session, state.life, state.archive.manifest.records.record_bytes, state.clock())
+    scope = GrantScope(
+        state.session.session, state.life, state.archive.manifest.records.record_bytes, state.clock(), state.config.travel_mode
+    )  # fmt: skip
     check_grant(grant, scope, state.regions, state.copies.grants)
+    whole = TRAVEL[grant.mode].whole_gpu
+    if whole and state.ledger.running is not None:
+        raise ProtocolViolation("a work is running in memory that the grant would open", code="work-running")
     state.ledger.enter(Visit(grant))
+    state.unswept = state.unswept or whole
     return state.copies.install(grant)
 
 
@@ -86,6 +95,7 @@ def _statement(state: GpuState, visit: Visit) -> DeviceStatement:
         visit=grant.visit,
         epoch=grant.epoch,
         holder=grant.holder,
+        travel_mode=grant.mode,
         records=content.records,
         length=content.length,
         commitment=content.commitment,

@@ -14,9 +14,11 @@ from shared.canonical import keyed_blake3
 from shared.claims.visit import Grant
 from shared.crypto.aead import OpeningChannel
 from shared.crypto.schedule import VisitContext, visit_iv_mask, visit_key
+from shared.crypto.stock_channel import StockChannel
 from shared.errors import BadRequest, GputError, Refused, VerificationFailed
 from shared.names import RegionPhase, Role
 from shared.protocol.membership import NOT_APPROVED, check_membership
+from shared.protocol.travel import TRAVEL
 from shared.wire.codec import decode
 from shared.wire.copy import CLOSING, DATA, MAX_CLOSING_BYTES, PROOF, Closing, CopyAck, CopyHeader, parse_record
 from shared.wire.gpu_answers import GrantInstalled, RegionContent
@@ -44,7 +46,8 @@ class CopyEngine:
         key = visit_key(secret, context)
         channel = OpeningChannel(key, label=label, iv_mask=mask, channel_counter=channel_counter)
         self._regions.move(grant.region, RegionFact.GRANTED, Role.ORCHESTRATOR)
-        self.grants.install(grant, channel)
+        stock = StockChannel(key, grant, "gpu") if TRAVEL[grant.mode].whole_gpu else None
+        self.grants.install(grant, channel, stock)
         return GrantInstalled(engine=engine, channel_counter=channel_counter, iv_mask=mask)
 
     def copy(self, port: str, record: bytes | memoryview, now: float) -> CopyAck:
@@ -135,7 +138,7 @@ class CopyEngine:
             records=grant.dataset_records,
         )  # fmt: skip
         self._regions.move(region.handle, RegionFact.CLOSED, Role.HOLDER)
-        live.consumed, live.commitment = True, found
+        live.consumed, live.commitment, live.salt = True, found, closing.salt
 
     def _kill(self, live: LiveGrant, header: CopyHeader, fault: GputError) -> None:
         region = self._regions.get(live.grant.region)
@@ -148,7 +151,7 @@ class CopyEngine:
         if fault.code == NOT_APPROVED:
             live.code = NOT_APPROVED
         live.proof.clear()
-        live.channel.erase()
+        live.channel.erase()  # the command path of stock firmware does not care: it ends with the fence
 
     def fence(self, epochs: list[int]) -> list[RegionContent]:
         """Kill epochs and their grants; what each left in its region, published or not. After this no old key writes."""
@@ -158,8 +161,15 @@ class CopyEngine:
             if live is None:
                 continue
             region = self._regions.move(live.grant.region, RegionFact.FENCED, Role.ORCHESTRATOR)
+            if live.stock is not None and live.consumed and not self._still_there(live):
+                live.consumed, live.dead = False, "the buffer changed after its closing record"
             left.append(_content(live, region.phase))
         return left
+
+    def _still_there(self, live: LiveGrant) -> bool:
+        """Whether the buffer holds what was published: a key to the whole GPU could write there again (attack H14)."""
+        data = self._hbm.view(self._regions.get(live.grant.region).address, live.received)
+        return keyed_blake3(live.salt, data).hex() == live.commitment
 
 
 def _kind_due(live: LiveGrant, total: int) -> int:

@@ -17,6 +17,7 @@ from gpu_agent.hardware.hbm import HBM
 from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.hardware.spdm import SpdmResponder
 from gpu_agent.hardware.state import Doors, GpuState
+from gpu_agent.hardware.stock_firmware import StockFirmware
 from shared.canonical import sha256
 from shared.crypto import cose
 from shared.crypto.schedule import resume_proof
@@ -55,6 +56,7 @@ class Device:
         self._state = GpuState(doors, hbm, compute)
         self._state.wait = self._wait
         self._processor = CommandProcessor(self._state, report)
+        self._stock = StockFirmware(hbm, compute, self._state.copies.grants)
         self._responder = SpdmResponder(root, entropy=entropy, hooks=self)
         self._orders, self._lock = threading.Lock(), threading.Lock()
         self._pressing = threading.Event()
@@ -88,6 +90,15 @@ class Device:
         """
         with self._lock:
             return self._state.copies.copy(port, record, self._clock())
+
+    def stock(self, port: str, frame: bytes) -> bytes:
+        """One command frame (CBOR) from a holder's port; its answer frame. Only a visit key of travel mode `paper` opens this door.
+
+        Raises:
+            NotPermitted `wrong-port`, `no-grant`; Refused: the grant expired; and as `commands`. Nothing changed.
+        """
+        with self._lock:
+            return self._stock.frame(port, frame, self._clock())
 
     @property
     def boot_counter(self) -> int:

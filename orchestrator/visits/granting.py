@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from orchestrator.holders.channels import Channel
 from orchestrator.sessions.facts import new_fact
 from orchestrator.visits.run import Run
+from orchestrator.visits.ways import travel
 from shared.attestation.offers import seal_offer
 from shared.attestation.one_time_keys import VerifiedOneTimeKey
 from shared.claims.visit import MAX_CHUNK_BYTES, CursorRange, Grant
@@ -66,13 +67,15 @@ async def grant(run: Run, channel: Channel) -> Granted:
 
 def _grant(run: Run, one_time_key: VerifiedOneTimeKey) -> Grant:
     visit, record_bytes, dataset = run.visit, run.program.manifest.records.record_bytes, run.dataset
+    mode = travel(run)
     cursor = CursorRange.model_validate(visit.cursor)
     return Grant(
         session=run.state.id, visit=visit.id, life=run.life.number, epoch=visit.epoch, holder=visit.holder,
         port=holder_port(visit.holder), region=visit.region, cursor=cursor, record_bytes=record_bytes,
         byte_budget=cursor.count * record_bytes + proof_limit(cursor, dataset.records), dataset_root=dataset.root,
         dataset_records=dataset.records, chunk_bytes=MAX_CHUNK_BYTES, recipient=one_time_key.digest,
-        expires_at=int(run.clock()) + run.state.manifest.lease_s + 1,
+        expires_at=int(run.clock()) + run.state.manifest.lease_s + 1, mode=run.state.manifest.travel_mode, rights=mode.rights,
+        address=run.placement.dataset_address if mode.told else None,
     )  # fmt: skip
 
 

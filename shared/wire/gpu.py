@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 from shared.claims.program import HexSha256
 from shared.claims.training import TrainingOptions
 from shared.claims.visit import Grant, SessionId, VisitId
+from shared.names import TravelMode
 from shared.wire.base import Bytes32, Wire, WorkKey
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -68,6 +69,7 @@ class Configure(Wire):
     validation_bytes: int = Field(default=0, ge=0)
     loss_decimals: int = Field(ge=0, le=6)
     privacy_floor: int = Field(ge=1)
+    travel_mode: TravelMode = TravelMode.SCOPED
 
 
 class Upload(Wire):
@@ -116,6 +118,15 @@ class Drain(Wire):
     """Wait until no copy or compute work of a killed epoch is outstanding. Answer: Drained."""
 
     op: Literal["drain"] = "drain"
+
+
+class Sweep(Wire):
+    """Destroy whatever lies in memory and is not the session's, and read back what `measure` does not. Answer: Swept.
+
+    Due once at set-up and after each visit whose key commanded the whole GPU: nothing is granted, trained or exported before.
+    """
+
+    op: Literal["sweep"] = "sweep"
 
 
 class Measure(Wire):
@@ -235,7 +246,7 @@ class EndSession(Wire):
 
 
 Command = Annotated[
-    OpenLife | InitSession | UploadProgram | Configure | Upload | InitModel | SetReady | OpenEpoch | InstallGrant | Drain | Measure
+    OpenLife | InitSession | UploadProgram | Configure | Upload | InitModel | SetReady | OpenEpoch | InstallGrant | Drain | Sweep | Measure
     | Train | Evaluate | Poll | Commit | RollBack | Scrub | CloseVisit | Checkpoint | Restore | Export | Status | EndSession,
     Field(discriminator="op"),
 ]  # fmt: skip

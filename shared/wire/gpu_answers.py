@@ -103,6 +103,16 @@ class Measured(Wire):
     device: str
 
 
+class Swept(Wire):
+    """`strays`: bytes outside of every region, zeros now. Digests (BLAKE3): committed model and optimiser, held-out records."""
+
+    is_: Literal["swept"] = Field(default="swept", alias="is")
+    strays: int
+    model: HexSha256
+    optimiser: HexSha256
+    validation: HexSha256
+
+
 class WorkState(Wire):
     """`losses`: (global step, mean loss rounded by the manifest's rule) after the asked step; none under the privacy floor."""
 
@@ -177,7 +187,7 @@ class Failure(Wire):
 
 
 Answer = Annotated[
-    Done | LifeOpened | ProgramLoaded | Configured | EpochOpened | GrantInstalled | Drained | Measured | WorkState | Committed
+    Done | LifeOpened | ProgramLoaded | Configured | EpochOpened | GrantInstalled | Drained | Swept | Measured | WorkState | Committed
     | Scrubbed | Statement | CheckpointPart | DeviceStatus | Failure,
     Field(discriminator="is_"),
 ]  # fmt: skip
