@@ -9,11 +9,12 @@ from gpu_agent.hardware.regions import RegionFact
 from gpu_agent.hardware.state import GpuState
 from shared.canonical import cbor_bytes
 from shared.claims.receipt import DeviceStatement
+from shared.claims.share import ShareStatement
 from shared.errors import ProtocolViolation
 from shared.names import Role
 from shared.protocol.travel import TRAVEL
-from shared.wire.gpu import CloseVisit, Drain, InstallGrant, OpenEpoch, Scrub, Train
-from shared.wire.gpu_answers import Drained, EpochOpened, GrantInstalled, Scrubbed, Statement
+from shared.wire.gpu import CloseVisit, Drain, DrawShare, Fetch, InstallGrant, OpenEpoch, Scrub, Train
+from shared.wire.gpu_answers import Drained, EpochOpened, Fetched, GrantInstalled, Scrubbed, Statement
 
 
 def open_epoch(state: GpuState, command: OpenEpoch, bulk: Bulk) -> EpochOpened:
@@ -45,9 +46,28 @@ def install_grant(state: GpuState, command: InstallGrant, bulk: Bulk) -> GrantIn
     whole = TRAVEL[grant.mode].whole_gpu
     if whole and state.ledger.running is not None:
         raise ProtocolViolation("a work is running in memory that the grant would open", code="work-running")
+    state.ledger.require_new(grant)
+    installed = state.copies.install(grant)
     state.ledger.enter(Visit(grant))
     state.unswept = state.unswept or whole
-    return state.copies.install(grant)
+    return installed
+
+
+def draw_share(state: GpuState, command: DrawShare, bulk: Bulk) -> Statement:
+    """The GPU's half of what a holder and it agree on; signed, so that the holder knows whose it is."""
+    state.epochs.require_alive(command.epoch)
+    share = state.copies.shares.draw(command.epoch, command.holder, state.entropy)
+    claims = ShareStatement(
+        device=state.device, boot_counter=state.boot_counter, life=state.life, session=state.session.session,
+        epoch=command.epoch, holder=command.holder, share=share.hex(),
+    )  # fmt: skip
+    return Statement(statement=state.sign_statement(cbor_bytes(claims.model_dump(mode="python"))))
+
+
+def fetch(state: GpuState, command: Fetch, bulk: Bulk) -> Fetched:
+    """Have the copy engine fetch what a holder left in staging."""
+    state.epochs.require_alive(command.epoch)
+    return state.copies.fetch(command.epoch)
 
 
 def drain(state: GpuState, command: Drain, bulk: Bulk) -> Drained:

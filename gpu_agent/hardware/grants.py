@@ -41,6 +41,7 @@ class LiveGrant:
     code: str = "copy-refused"
     commitment: str | None = None
     salt: bytes = b""
+    fetched: bool = False
 
     def erase(self) -> None:
         """Forget every key."""
@@ -129,6 +130,11 @@ def check_grant(grant: Grant, scope: GrantScope, regions: RegionTable, table: Gr
             "wrong-rights",
             grant.rights == travel.rights,
             f"gives rights {grant.rights!r}, its mode gives {travel.rights!r}",
+        ),
+        (
+            "wrong-shares",
+            (grant.shares is not None) == travel.agreed,
+            "names shares where its mode has none, or none where it has",
         ),
         ("wrong-address", grant.address == (region.address if travel.told else None), "names another address"),
         ("wrong-session", grant.session == scope.session, "names another session"),

@@ -12,7 +12,7 @@ from orchestrator.sessions.facts import TableFact, new_fact
 from orchestrator.visits.epilogue import check_rolled_back, check_scrub
 from orchestrator.visits.returning import check_measured, refused_by_gpu
 from orchestrator.visits.run import Run
-from orchestrator.visits.ways import travel, way
+from orchestrator.visits.ways import way
 from shared.errors import Conflict, GputError, VerificationFailed
 from shared.names import VisitPhase
 from shared.protocol.training import TrainingFact
@@ -60,7 +60,7 @@ async def recall(run: Run, why: Recall) -> None:
         reason = "; ".join(filter(None, (told, reason)))
     elif visit.phase is VisitPhase.FENCED:
         check_scrub(run, (await run.life.batch([Scrub(region=visit.region)])).answer(0, Scrubbed))
-    if travel(run).whole_gpu and visit.phase is not VisitPhase.PLANNED:
+    if run.travel.whole_gpu and visit.phase is not VisitPhase.PLANNED:
         await _upload_again(run)
         await go_back(run)  # whatever the key was used for besides
     abandoned(run, VisitFact.RECALLED, reason, blame=why.blame, again=_again(run, why))
@@ -86,7 +86,7 @@ async def quarantine(run: Run, error: GputError) -> None:
     """
     visit, state = run.visit, run.state
     await go_back(run)
-    blame, worn_out = travel(run).whole_gpu, state.attempts >= run.visit_attempts
+    blame, worn_out = run.travel.whole_gpu, state.attempts >= run.visit_attempts
     if worn_out and not (blame and state.may_skip(visit.holder)):
         raise VerificationFailed(
             f"The GPU's integrity broke {state.attempts} times at the same visit: {error.detail}",
@@ -129,7 +129,7 @@ async def empty_if_broken(run: Run, error: GputError) -> None:
     Raises:
         Conflict: code `gpu-emptied`: this life is over.
     """
-    if not travel(run).whole_gpu or error.code not in BROKEN:
+    if not run.travel.whole_gpu or error.code not in BROKEN:
         return
     await run.life.batch([EndSession()])
     raise Conflict(

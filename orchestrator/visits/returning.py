@@ -66,12 +66,13 @@ async def report(run: Run, said: VisitReport) -> None:
 
 
 async def fence(run: Run) -> Returned:
-    """MUX back; one batch: a new epoch that kills the visit's, drain, upload the program again, read everything back."""
+    """MUX back; one batch: fetch what was staged, a new epoch that kills the visit's, drain, upload again, read everything back."""
     visit = run.visit
     await run.bring_home()
     ours, nonce = run.entropy(32), run.entropy(32)
     batch = await run.life.batch(
         [
+            *way(run).before_fence(visit),
             OpenEpoch(epoch=visit.fence_epoch, entropy=ours, kills=[visit.epoch]),
             Drain(),
             *way(run).after_fence,

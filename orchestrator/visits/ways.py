@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from orchestrator.gpu_session.life import Batch
+from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.run import Run
 from shared.errors import VerificationFailed
 from shared.names import TravelMode
-from shared.protocol.travel import TRAVEL, Travel
 from shared.wire.base import Wire
-from shared.wire.gpu import Sweep
+from shared.wire.gpu import Fetch, Sweep
 from shared.wire.gpu_answers import Swept
 
 
@@ -23,9 +23,11 @@ from shared.wire.gpu_answers import Swept
 class Way:
     """One mode's part in the visit.
 
-    `after_fence`: commands between drain and read-back. `check`: holds their answers to what was committed; raises VerificationFailed.
+    `before_fence`: commands while the visit's epoch is still alive. `after_fence`: between drain and read-back. `check`: holds their
+    answers to what was committed; raises VerificationFailed.
     """
 
+    before_fence: Callable[[VisitState], list[Wire]]
     after_fence: tuple[Wire, ...]
     check: Callable[[Run, Batch], None]
 
@@ -48,14 +50,25 @@ def check_swept(run: Run, batch: Batch) -> None:
                                      expected=expected, got=got)  # fmt: skip
 
 
-def _nothing(run: Run, batch: Batch) -> None:
-    """The GPU let this mode's keys reach nothing but the buffer."""
+def _only_the_buffer(run: Run, batch: Batch) -> None:
+    """The GPU let this mode's keys reach nothing else."""
+
+
+def _nothing(visit: VisitState) -> list[Wire]:
+    """The holder has written by itself."""
+    return []
+
+
+def _fetch(visit: VisitState) -> list[Wire]:
+    """The GPU gets the records out of staging; what it found there the fence tells."""
+    return [Fetch(epoch=visit.epoch)]
 
 
 WAYS: Mapping[TravelMode, Way] = MappingProxyType(
     {
-        TravelMode.PAPER: Way(after_fence=(Sweep(),), check=check_swept),
-        TravelMode.SCOPED: Way(after_fence=(), check=_nothing),
+        TravelMode.PAPER: Way(before_fence=_nothing, after_fence=(Sweep(),), check=check_swept),
+        TravelMode.SCOPED: Way(before_fence=_nothing, after_fence=(), check=_only_the_buffer),
+        TravelMode.DIRECT: Way(before_fence=_fetch, after_fence=(), check=_only_the_buffer),
     }
 )
 
@@ -63,8 +76,3 @@ WAYS: Mapping[TravelMode, Way] = MappingProxyType(
 def way(run: Run) -> Way:
     """The session's."""
     return WAYS[run.state.manifest.travel_mode]
-
-
-def travel(run: Run) -> Travel:
-    """What the session's mode gives its holders."""
-    return TRAVEL[run.state.manifest.travel_mode]

@@ -103,8 +103,9 @@ class Manifest(Claim):
         default="sequential", description="order in which a holder's records are drawn"
     )
     buffer_bytes: int = Field(ge=4096, le=1 << 36, description="length of the dataset buffer in GPU memory")
-    travel_mode: Literal[TravelMode.PAPER, TravelMode.SCOPED] = Field(
-        default=TravelMode.SCOPED, description="what a holder gets of the GPU: a key to its buffer, or to all of it"
+    travel_mode: TravelMode = Field(
+        default=TravelMode.SCOPED,
+        description="what a holder gets of the GPU: a key to all of it, a key to its buffer, or no way to command it at all",
     )
     collect: Literal["visit"] = Field(default="visit", description="train after each visit")
     verification: Literal["strict"] = Field(default="strict", description="all of code, model and control structures")

@@ -29,6 +29,13 @@ class CursorRange(Claim):
     seed: int = Field(default=0, ge=0, lt=2**53)
 
 
+class Shares(Claim):
+    """Both sides' X25519 shares (32 bytes, hex) of a visit's key; named by the grant, so that neither can be swapped (attack V25)."""
+
+    holder: HexSha256
+    gpu: HexSha256
+
+
 class Grant(Claim):
     """What a visit key may do; installed in the GPU, shown to the holder (design 2, 4.4 `scoped`).
 
@@ -49,6 +56,7 @@ class Grant(Claim):
     mode: TravelMode = TravelMode.SCOPED
     rights: Literal["w", "rwx"] = "w"
     address: int | None = Field(default=None, ge=0)
+    shares: Shares | None = Field(default=None, description="in travel mode `direct`")
     byte_budget: int = Field(
         ge=1, description="for the records, and above their length for the proof that they are the right ones"
     )

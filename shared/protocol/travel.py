@@ -14,11 +14,15 @@ from shared.names import TravelMode
 class Travel:
     """What one mode gives a holder.
 
-    `rights`: as the grant states them; "rwx" is everything, everywhere. `told`: the holder learns the buffer's address.
+    `rights`: as the grant states them; "rwx" is everything, everywhere. `told`: the holder learns the buffer's address. `away`: the GPU
+    goes to the holder's port. `agreed`: holder and GPU agree the traffic key, records are left in staging, and the GPU fetches them
+    by the orchestrator's command.
     """
 
     rights: Literal["w", "rwx"]
     told: bool
+    away: bool
+    agreed: bool
 
     @property
     def whole_gpu(self) -> bool:
@@ -28,7 +32,8 @@ class Travel:
 
 TRAVEL: Mapping[TravelMode, Travel] = MappingProxyType(
     {
-        TravelMode.PAPER: Travel(rights="rwx", told=True),
-        TravelMode.SCOPED: Travel(rights="w", told=False),
+        TravelMode.PAPER: Travel(rights="rwx", told=True, away=True, agreed=False),
+        TravelMode.SCOPED: Travel(rights="w", told=False, away=True, agreed=False),
+        TravelMode.DIRECT: Travel(rights="w", told=False, away=False, agreed=True),
     }
 )

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from shared.claims.manifest import PartyName
 from shared.claims.program import HexSha256
 from shared.claims.training import TrainingOptions
 from shared.claims.visit import Grant, SessionId, VisitId
@@ -105,6 +106,21 @@ class OpenEpoch(Wire):
     epoch: int = Field(ge=1, lt=2**31)
     entropy: Bytes32
     kills: list[int] = Field(default_factory=list, max_length=1024)
+
+
+class DrawShare(Wire):
+    """Draw the GPU's X25519 share of an epoch's traffic key, for one holder (travel mode `direct`). Answer: Statement, over it."""
+
+    op: Literal["draw_share"] = "draw_share"
+    epoch: int = Field(ge=1, lt=2**31)
+    holder: PartyName
+
+
+class Fetch(Wire):
+    """Fetch a visit's records from staging, decrypt, check and publish them, all or nothing. Once per grant. Answer: Fetched."""
+
+    op: Literal["fetch"] = "fetch"
+    epoch: int = Field(ge=1, lt=2**31)
 
 
 class InstallGrant(Wire):
@@ -246,8 +262,9 @@ class EndSession(Wire):
 
 
 Command = Annotated[
-    OpenLife | InitSession | UploadProgram | Configure | Upload | InitModel | SetReady | OpenEpoch | InstallGrant | Drain | Sweep | Measure
-    | Train | Evaluate | Poll | Commit | RollBack | Scrub | CloseVisit | Checkpoint | Restore | Export | Status | EndSession,
+    OpenLife | InitSession | UploadProgram | Configure | Upload | InitModel | SetReady | OpenEpoch | DrawShare | InstallGrant | Fetch
+    | Drain | Sweep | Measure | Train | Evaluate | Poll | Commit | RollBack | Scrub | CloseVisit | Checkpoint | Restore | Export | Status
+    | EndSession,
     Field(discriminator="op"),
 ]  # fmt: skip
 

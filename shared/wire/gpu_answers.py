@@ -83,6 +83,15 @@ class GrantInstalled(Wire):
     iv_mask: bytes
 
 
+class Fetched(Wire):
+    """What came of a fetch; the fence tells the whole of it. `refusal`: why the records were not published."""
+
+    is_: Literal["fetched"] = Field(default="fetched", alias="is")
+    published: bool
+    records: int
+    refusal: str | None = None
+
+
 class Drained(Wire):
     is_: Literal["drained"] = Field(default="drained", alias="is")
     outstanding: int
@@ -187,8 +196,8 @@ class Failure(Wire):
 
 
 Answer = Annotated[
-    Done | LifeOpened | ProgramLoaded | Configured | EpochOpened | GrantInstalled | Drained | Swept | Measured | WorkState | Committed
-    | Scrubbed | Statement | CheckpointPart | DeviceStatus | Failure,
+    Done | LifeOpened | ProgramLoaded | Configured | EpochOpened | GrantInstalled | Fetched | Drained | Swept | Measured | WorkState
+    | Committed | Scrubbed | Statement | CheckpointPart | DeviceStatus | Failure,
     Field(discriminator="is_"),
 ]  # fmt: skip
 

@@ -16,7 +16,7 @@ from tests.world.world_recorder import recording
 from tests.world.world_recording import Recording
 from tests.world.world_search import disguises, leaks
 
-OTHERS = [TravelMode.PAPER]
+OTHERS = [mode for mode in TravelMode if mode is not TravelMode.SCOPED]
 
 
 @pytest.mark.parametrize("mode", OTHERS)
@@ -36,6 +36,19 @@ async def test_the_same_session_gives_the_same_model(
             for canary in material.canaries.values():
                 assert leaks([*world.wire.bodies(), *world.files()], disguises(canary)) == []
     assert recorder.reused == []
+
+
+async def test_in_direct_the_gpu_never_goes_to_a_holder(new_world: NewWorld, recorded: Recording) -> None:
+    """No MUX is switched and no record comes on a port: ciphertext is left in staging, and the orchestrator's command fetches it."""
+    async with new_world() as world:
+        session = await world.submit(travel_mode=TravelMode.DIRECT)
+        view = await world.completed(session)
+        assert view["bytes"]["holder_to_gpu_records"] == recorded.view["bytes"]["holder_to_gpu_records"]
+        switches = [e for e in world.wire.calls(ORCH, "platform", "/mux") if b'"holder-' in e.call.body]
+        assert switches == []
+        for holder in HOLDERS:
+            assert world.wire.calls(f"holder-{holder}", A, "/copy") == []
+            assert len(world.wire.calls(f"holder-{holder}", A, "/staging")) == 2 * ROUNDS
 
 
 def test_receipts_of_the_usual_session_name_its_mode(recorded: Recording) -> None:

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 import data_holder.visits
-from gpu_agent.api import GpuUnit
+from gpu_agent.unit import GpuUnit
 from shared.claims.visit import Grant
 from shared.crypto.stock_channel import StockChannel
 from shared.crypto.visit_key import VisitKey
