@@ -28,8 +28,10 @@ from shared.attestation.session_events import SESSION_EVENT, session_event
 from shared.canonical import json_value, sha256
 from shared.claims.manifest import Manifest
 from shared.crypto.hpke import OneTimeKey
+from shared.crypto.shares import Share
 from shared.crypto.signing import PartyKey
 from shared.errors import ProtocolViolation, Refused
+from shared.protocol.travel import TRAVEL
 from shared.service.clock import Clock, Entropy
 from shared.service.guest import Guest
 from shared.service.logging import get_logger
@@ -49,6 +51,15 @@ class Verifier(Protocol):
     ) -> VerifiedOrchestrator[AttestedGpu]: ...
 
 
+@dataclass(frozen=True)
+class Offered:
+    """A one-time key as it was offered: private halves in memory only, and the signed document of the public ones."""
+
+    key: OneTimeKey = field(repr=False)
+    share: Share | None = field(repr=False)
+    signed: Signed
+
+
 @dataclass
 class OpenChannel:
     """One channel's secrets, in memory only: no repr of keys, never stored."""
@@ -57,33 +68,42 @@ class OpenChannel:
     holder: str
     orchestrator: VerifiedOrchestrator[AttestedGpu]
     not_after: int
+    agrees: bool  # the session's travel mode has traffic keys agreed with the GPU
     signing: PartyKey = field(repr=False)
     entropy: Entropy = field(repr=False)
-    _keys: OrderedDict[str, tuple[OneTimeKey, Signed]] = field(default_factory=OrderedDict, repr=False)
+    _keys: OrderedDict[str, Offered] = field(default_factory=OrderedDict, repr=False)
 
     def new_key(self) -> Signed:
-        """A fresh one-time HPKE key, signed by the session signing key. The oldest unused one is forgotten beyond a few."""
-        key = OneTimeKey.generate()
+        """A fresh one-time HPKE key, and a share where one is agreed, signed by the session signing key.
+
+        The oldest unused one is forgotten beyond a few.
+        """
+        key, share = OneTimeKey.generate(), Share(self.entropy) if self.agrees else None
         signed = sign_one_time_key(
             self.signing, session=self.session, holder=self.holder, channel=self.orchestrator.channel,
-            nonce=self.entropy(32).hex(), public=key.public,
+            nonce=self.entropy(32).hex(), public=key.public, share=None if share is None else share.public,
         )  # fmt: skip
-        self._keys[sha256(key.public).hex()] = (key, signed)
+        self._keys[sha256(key.public).hex()] = Offered(key, share, signed)
         while len(self._keys) > MAX_UNUSED_KEYS:
             self._keys.popitem(last=False)
         return signed
 
     def signed_key(self, digest: str) -> Signed:
         """The signed document of an unused one-time key. Raises: ProtocolViolation `one-time-key-unknown`."""
-        return self._entry(digest)[1]
+        return self._entry(digest).signed
 
-    def take(self, digest: str) -> OneTimeKey:
-        """Give the one-time key out and forget it. Raises: ProtocolViolation."""
-        key, _ = self._entry(digest)
+    def share(self, digest: str) -> bytes | None:
+        """The public share (32 bytes) that went with a one-time key. Raises: ProtocolViolation."""
+        share = self._entry(digest).share
+        return None if share is None else share.public
+
+    def take(self, digest: str) -> Offered:
+        """Give the one-time key and its share out and forget them. Raises: ProtocolViolation."""
+        offered = self._entry(digest)
         del self._keys[digest]
-        return key
+        return offered
 
-    def _entry(self, digest: str) -> tuple[OneTimeKey, Signed]:
+    def _entry(self, digest: str) -> Offered:
         if digest not in self._keys:
             raise ProtocolViolation(
                 "the offer is sealed to a one-time key that this holder does not have", code="one-time-key-unknown",
@@ -137,14 +157,10 @@ class Channels:
         await self._verifier.prepare(offer, at=now)
         # A verifier may have to ask a RIM service; the operator's API goes on meanwhile.
         orchestrator = await asyncio.to_thread(self._verifier.verify_orchestrator, offer, expected, manifest, at=now)
-        entry = next(entry for entry in manifest.roster if entry.holder == self._name)
-        not_after = min(int(now) + entry.evidence.max_age_s, orchestrator.runtime.not_after)
-        channel = OpenChannel(
-            session, self._name, orchestrator, not_after, PartyKey.generate(self._entropy), self._entropy
-        )
+        channel = self._fresh(session, orchestrator, manifest, int(now))
         runtime = build_holder_runtime(
             orchestrator, nonce=self._entropy(32).hex(), signing_key=channel.signing.public,
-            enrolled_key=self._key.public, not_after=not_after,
+            enrolled_key=self._key.public, not_after=channel.not_after,
         )  # fmt: skip
         await self._guest.record(SESSION_EVENT, session_event(RuntimeData.model_validate(json_value(runtime))))
         proof = ChannelProof(
@@ -159,6 +175,17 @@ class Channels:
         self._open[session] = channel
         _log.info("channel open", session=session, channel=offer.channel, backend=orchestrator.cvm.backend.value)
         return channel
+
+    def _fresh(
+        self, session: str, orchestrator: VerifiedOrchestrator[AttestedGpu], manifest: Manifest, now: int
+    ) -> OpenChannel:
+        """A channel with a signing key of its own; it ends with the younger of the two proofs."""
+        entry = next(entry for entry in manifest.roster if entry.holder == self._name)
+        return OpenChannel(
+            session, self._name, orchestrator,
+            min(now + entry.evidence.max_age_s, orchestrator.runtime.not_after), TRAVEL[manifest.travel_mode].agreed,
+            PartyKey.generate(self._entropy), self._entropy,
+        )  # fmt: skip
 
     def _known_key(self, session: str) -> bytes | None:
         """The orchestrator's enrolled key as attested before in this session: it must not change under way."""

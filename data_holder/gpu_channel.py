@@ -1,4 +1,4 @@
-"""Provisioning: a visit's sealed records onto the GPU's port, in order, the same bytes until acknowledged. Knows no orchestrator.
+"""Provisioning: a visit's sealed records onto the GPU's port or into its staging, the same bytes until acknowledged. Knows no orchestrator.
 
 Chunks are sealed ahead (bounded) while the GPU is still on its way and while earlier ones travel. A record is sealed once; on a lost
 connection the very same buffer is sent again, and the GPU acknowledges a byte-identical repeat without effect (laws L4, L5).
@@ -16,14 +16,48 @@ from data_holder.links import GpuLink
 from data_holder.sealing import RecordSealer, SealedRecord
 from shared.claims.visit import Grant
 from shared.errors import Conflict, ProtocolViolation, Refused, Unavailable
+from shared.names import TravelMode
 from shared.service.clock import Clock
 from shared.wire.codec import decode
-from shared.wire.copy import CopyAck
+from shared.wire.copy import CopyAck, StagedAck
 
 INLINE_BYTES = 128 * 1024  # below this a thread hop costs more than reading and sealing
 FIRST_RETRY_S, LAST_RETRY_S = 0.002, 0.25
 CALL_TIMEOUT_S = 30.0
 Sleep = Callable[[float], Awaitable[None]]
+
+
+def _copied(answer: bytes, record: SealedRecord) -> None:
+    """The copy engine has taken the record, and published all of them with the closing one."""
+    ack = decode(CopyAck, answer)
+    _same(f"index {record.index}, published {record.closing}", f"index {ack.index}, published {ack.published}")
+
+
+def _staged(answer: bytes, record: SealedRecord) -> None:
+    """The record lies in staging; whether it opens the GPU finds out when it fetches it."""
+    _same(f"index {record.index}", f"index {decode(StagedAck, answer).index}")
+
+
+def _same(expected: str, got: str) -> None:
+    if expected != got:
+        raise ProtocolViolation(
+            "the GPU acknowledged something else than what was sent",
+            code="wrong-acknowledgement",
+            expected=expected,
+            got=got,
+        )
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where a travel mode's records go on the holder's port; `check` holds the acknowledgement to the record."""
+
+    name: str
+    check: Callable[[bytes, SealedRecord], None]
+
+
+_COPY, _STAGING = Door("copy", _copied), Door("staging", _staged)
+DOORS = {TravelMode.PAPER: _COPY, TravelMode.SCOPED: _COPY, TravelMode.DIRECT: _STAGING}
 
 
 @dataclass(frozen=True)
@@ -100,25 +134,21 @@ class Provisioner:
             try:
                 self._sent += len(record.data)
                 timeout = min(left, CALL_TIMEOUT_S)
-                answer = await self._link.copy(gpu, grant.port, record.data, timeout_s=timeout)
+                door = DOORS[grant.mode]
+                answer = await self._link.leave(door.name, gpu, grant.port, record.data, timeout_s=timeout)
             except Unavailable:
                 pass  # nobody knows whether it arrived: the same bytes again
             except Conflict as error:
                 if error.code != "port-not-bound":
                     raise
             else:
-                self._acknowledged(answer, record, started)
+                door.check(answer, record)
+                self._acknowledged(record, started)
                 return
             await self._sleep(min(pause, left))
             pause = min(pause * 2, LAST_RETRY_S)
 
-    def _acknowledged(self, answer: bytes, record: SealedRecord, started: float) -> None:
-        ack = decode(CopyAck, answer)
-        if ack.index != record.index or ack.published != record.closing:
-            raise ProtocolViolation(
-                "the GPU acknowledged something else than what was sent", code="wrong-acknowledgement",
-                expected=f"index {record.index}, published {record.closing}", got=f"index {ack.index}, {ack.published}",
-            )  # fmt: skip
+    def _acknowledged(self, record: SealedRecord, started: float) -> None:
         now = time.perf_counter()
         self._write_s += now - started
         self._link.delivered(record.plaintext_bytes, record.proof_bytes)

@@ -64,8 +64,8 @@ class GpuLink:
         self._peer = peer
         self.counters = counters
 
-    async def copy(self, gpu: str, port: str, record: memoryview, *, timeout_s: float) -> bytes:
-        """POST one copy record once; the acknowledgement's CBOR. No retry here: the caller owns the bytes and decides.
+    async def leave(self, door: str, gpu: str, port: str, record: memoryview, *, timeout_s: float) -> bytes:
+        """POST one copy record once to a port's `copy` or `staging`; the acknowledgement's CBOR. No retry: the caller owns the bytes.
 
         Raises:
             ProtocolViolation/Conflict: as the GPU answered (`port-not-bound`, `copy-refused`…). Unavailable: no answer.
@@ -73,7 +73,7 @@ class GpuLink:
         self.counters.requests += 1
         self.counters.sent += len(record)
         response = await self._peer.request(
-            "POST", f"/v1/gpus/{gpu}/ports/{port}/copy", content=_whole(record), attempts=1, timeout_s=timeout_s,
+            "POST", f"/v1/gpus/{gpu}/ports/{port}/{door}", content=_whole(record), attempts=1, timeout_s=timeout_s,
             headers={"content-type": "application/octet-stream", "content-length": str(len(record))},
         )  # fmt: skip
         self.counters.received += len(response.content)

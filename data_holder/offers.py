@@ -16,6 +16,7 @@ from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.log_reader import LogReader
 from data_holder.protocol.offer import Agreement, check_offer
+from data_holder.protocol.shares import check_shares
 from data_holder.protocol.state import RememberedHead, SessionState
 from data_holder.requests import Approved, verify_manifest
 from shared.attestation.channel import VerifiedOffer, verify_offer
@@ -91,6 +92,7 @@ class Admission:
         head = check_offer(
             document, agreement, state, signing_key=channel.orchestrator.signing_key, proof=proof, at=self._clock()
         )
+        check_shares(document, channel.share(document.one_time_key), channel.orchestrator.gpu)
         return Admitted(verified, approved, channel, head)
 
     async def _consistency(self, document: OfferDocument, state: SessionState) -> list[bytes]:

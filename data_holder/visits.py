@@ -23,6 +23,8 @@ from data_holder.sealing import RecordSealer
 from data_holder.visit_facts import VisitFacts
 from shared.attestation.channel import open_offer
 from shared.claims.visit import VisitTimers
+from shared.crypto.shares import agreed_visit_key
+from shared.crypto.visit_key import VisitKey
 from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
 from shared.protocol.membership import NOT_APPROVED
 from shared.service.clock import Clock, Entropy
@@ -154,7 +156,7 @@ class Visits:
         committed = await self._committed(session, admitted)
         membership = await committed.membership(grant.cursor)
         started = time.perf_counter()
-        key = open_offer(admitted.offer, admitted.channel.take(document_.one_time_key))
+        key = self._visit_key(admitted)
         import_s = time.perf_counter() - started
         sealer = RecordSealer(grant, key, committed.dataset, membership, self._entropy(32))
         del key
@@ -171,6 +173,12 @@ class Visits:
             raise
         report = _report(admitted, done, import_s, admitted.channel)
         await self._facts.provisioned(session, grant.epoch, report)
+
+    def _visit_key(self, admitted: Admitted) -> VisitKey:
+        """What this visit's records are sealed under: the key in the offer, or the one agreed with the GPU that it salts."""
+        grant, offered = admitted.document.grant, admitted.channel.take(admitted.document.one_time_key)
+        key = open_offer(admitted.offer, offered.key)
+        return key if offered.share is None else agreed_visit_key(key, offered.share, grant)
 
     async def _committed(self, session: str, admitted: Admitted) -> Committed:
         """The dataset, open, if it is the approved one byte for byte.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -89,6 +90,8 @@ def _kind(annotation: Any) -> str:
         return _kind(parts[0])
     if origin in (Union, UnionType):
         return " \\| ".join(_kind(part) for part in parts)
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return " \\| ".join(f"`{value}`" for value in annotation)
     name = getattr(annotation, "__name__", str(annotation))
     inner = ", ".join("…" if part is Ellipsis else _kind(part) for part in parts)
     return f"{name}[{inner}]" if inner else name.replace("NoneType", "None")

@@ -1,19 +1,14 @@
-"""HTTP surface of the GPU agent: the MUX's ports and the platform's switch. Knows no key and looks into no body.
-
-Ports authenticate by SPDM records and visit-key AEAD, never by HTTP. Every GPU has three threads of its own: one for SPDM, one for
-command frames (a poll may wait there), one for copies; none of them holds up the event loop.
-"""
+"""HTTP surface of the GPU agent: public facts and the platform's switch, beside the MUX's ports. Powers the GPU on; knows no key."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path as FilePath
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
+from fastapi import APIRouter, Depends, FastAPI
 from pydantic import Field
 
 from gpu_agent.boot_counter import BootCounter
@@ -24,12 +19,14 @@ from gpu_agent.hardware.device import Device
 from gpu_agent.hardware.hbm import HBM
 from gpu_agent.hardware.mux import Mux
 from gpu_agent.hardware.root_of_trust import RootOfTrust
+from gpu_agent.ports import ports
 from gpu_agent.settings import AgentSettings
+from gpu_agent.unit import GpuUnit, unit_of
 from gpu_agent.views import GpuList, GpuView, not_available
 from shared.claims import Claim
 from shared.crypto.signing import fingerprint, load_public
-from shared.errors import BadRequest, ConfigurationError, NotFound, NotPermitted
-from shared.names import ORCHESTRATOR_PORT, Role
+from shared.errors import BadRequest, ConfigurationError
+from shared.names import Role
 from shared.service.app import create_service_app
 from shared.service.callers import require
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
@@ -38,15 +35,8 @@ from shared.service.migrations import upgrade
 from shared.service.replay import ReplayWindow
 from shared.service.signatures import KeyResolver, KnownKey
 from shared.service.store import Store
-from shared.wire.codec import encode
-from shared.wire.copy import HEADER_BYTES, TAG_BYTES
-from shared.wire.gpu import MAX_BULK_RECORD, MAX_FRAME_BYTES
 
 TITLE, VERSION = "GPU Travelling agent (EMULATED)", "1"
-SPDM_LIMIT = 0x1200  # the transport's shared surface (reference h100.md 4.1)
-COPY_LIMIT = MAX_BULK_RECORD + HEADER_BYTES + TAG_BYTES
-T = TypeVar("T")
-PortName = Annotated[str, Path(pattern=r"^(orchestrator|holder-[a-z0-9][a-z0-9-]{0,62})$")]
 
 _log = get_logger("gpu")
 
@@ -57,46 +47,6 @@ class MuxRequest(Claim):
     port: Annotated[str, Field(pattern=r"^(orchestrator|holder-[a-z0-9][a-z0-9-]{0,62})$")] | None = Field(
         examples=["orchestrator", "holder-hospital-a", None]
     )
-
-
-class GpuUnit:
-    """One GPU with its MUX and its threads."""
-
-    def __init__(self, device: Device, compute: ComputeProcess, mux: Mux) -> None:
-        self.device, self.compute, self.mux = device, compute, mux
-        self._threads = {kind: ThreadPoolExecutor(1, f"gpu-{kind}") for kind in ("spdm", "commands", "copy")}
-
-    async def act(self, kind: str, port: str, act: Callable[[], T]) -> T:
-        """Run on the thread of this kind, if `port` is bound then.
-
-        Raises:
-            Conflict: `port-not-bound`; and what the device raises.
-        """
-
-        def bound() -> T:
-            self.mux.require(port)
-            return act()
-
-        return await asyncio.get_running_loop().run_in_executor(self._threads[kind], bound)
-
-    def view(self) -> GpuView:
-        """Public facts."""
-        return GpuView(
-            gpu=self.device.gpu_id,
-            backend=self.device.backend.value,
-            port=self.mux.bound,
-            switches=self.mux.switches,
-            boot_counter=self.device.boot_counter,
-            memory_bytes=self.device.memory_bytes,
-            statement_certificate=self.device.statement_certificate().hex(),
-        )
-
-    def power_off(self) -> None:
-        """End compute and wipe; a poll that waits is let go first."""
-        self.compute.wake()
-        self.device.close()
-        for threads in self._threads.values():
-            threads.shutdown(wait=True)
 
 
 def build_gpu(settings: AgentSettings, clock: Clock = system_clock, entropy: Entropy = system_entropy) -> GpuUnit:
@@ -160,7 +110,7 @@ def create_app(
         replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy,
     )  # fmt: skip
     app.include_router(_public(units))
-    app.include_router(_ports(units))
+    app.include_router(ports(units))
     app.include_router(_platform(units))
     return app
 
@@ -200,12 +150,6 @@ def _only(platform: bytes) -> KeyResolver:
     return resolve
 
 
-def _unit(units: Mapping[str, GpuUnit], gpu: str) -> GpuUnit:
-    if gpu not in units:
-        raise NotFound(f"this agent has no GPU {gpu!r}", code="unknown-gpu")
-    return units[gpu]
-
-
 def _public(units: Mapping[str, GpuUnit]) -> APIRouter:
     router = APIRouter(prefix="/v1/gpus", tags=["gpus"])
 
@@ -217,62 +161,15 @@ def _public(units: Mapping[str, GpuUnit]) -> APIRouter:
     @router.get("/{gpu}")
     async def get_gpu(gpu: str) -> GpuView:
         """Public facts of one GPU."""
-        return _unit(units, gpu).view()
+        return unit_of(units, gpu).view()
 
     @router.post("/{gpu}/evidence")
     async def evidence(gpu: str) -> None:
         """Not here: an emulated GPU has no driver that would ask it for others; see port `orchestrator`."""
-        _unit(units, gpu)
+        unit_of(units, gpu)
         raise not_available(gpu, "evidence outside a session", "it reports inside its SPDM session only")
 
     return router
-
-
-def _ports(units: Mapping[str, GpuUnit]) -> APIRouter:
-    router = APIRouter(prefix="/v1/gpus/{gpu}/ports/{port}", tags=["ports"])
-
-    @router.post("/spdm", response_class=Response)
-    async def spdm(gpu: str, port: PortName, body: Annotated[bytes, Depends(_body(SPDM_LIMIT))]) -> Response:
-        """One SPDM message or secured record."""
-        unit = _orchestrators(units, gpu, port)
-        return _bytes(await unit.act("spdm", port, lambda: unit.device.spdm(body)), "application/octet-stream")
-
-    @router.post("/commands", response_class=Response)
-    async def commands(gpu: str, port: PortName, body: Annotated[bytes, Depends(_body(MAX_FRAME_BYTES))]) -> Response:
-        """One command frame (CBOR)."""
-        unit = _orchestrators(units, gpu, port)
-        return _bytes(await unit.act("commands", port, lambda: unit.device.commands(body)), "application/cbor")
-
-    @router.post("/copy", response_class=Response)
-    async def copy(gpu: str, port: PortName, body: Annotated[bytes, Depends(_body(COPY_LIMIT))]) -> Response:
-        """One copy record."""
-        unit = _unit(units, gpu)
-        if port == ORCHESTRATOR_PORT:
-            raise NotPermitted("copy records come on holders' ports only", code="wrong-port")
-        ack = await unit.act("copy", port, lambda: unit.device.copy(port, body))
-        return _bytes(encode(ack), "application/cbor")
-
-    return router
-
-
-def _orchestrators(units: Mapping[str, GpuUnit], gpu: str, port: str) -> GpuUnit:
-    if port != ORCHESTRATOR_PORT:
-        raise NotPermitted("SPDM and commands come on the orchestrator's port only", code="wrong-port")
-    return _unit(units, gpu)
-
-
-def _body(limit: int) -> Callable[[Request], Any]:
-    """A dependency: the body, at most `limit` bytes."""
-
-    async def read(request: Request) -> bytes:
-        request.scope["gput.body_limit"].bytes = limit
-        return await request.body()
-
-    return read
-
-
-def _bytes(content: bytes, media_type: str) -> Response:
-    return Response(content, media_type=media_type)
 
 
 def _platform(units: Mapping[str, GpuUnit]) -> APIRouter:
@@ -281,7 +178,7 @@ def _platform(units: Mapping[str, GpuUnit]) -> APIRouter:
     @router.put("/{gpu}/mux")
     async def switch(gpu: str, wanted: MuxRequest) -> GpuView:
         """Bind one GPU to one port; in force when answered."""
-        unit = _unit(units, gpu)
+        unit = unit_of(units, gpu)
         unit.mux.bind(wanted.port)
         return unit.view()
 

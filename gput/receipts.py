@@ -31,6 +31,7 @@ from shared.claims.receipt import DeviceStatement, Receipt
 from shared.crypto.cose import peek_kid, verify1
 from shared.crypto.tree_head import TreeHead, verify_tree_head
 from shared.errors import VerificationFailed
+from shared.names import TravelMode
 from shared.protocol.merkle import leaf_hash, verify_inclusion
 from shared.wire.visit import Approval
 
@@ -60,6 +61,7 @@ class Verified:
     leaves: int
     receipts: int
     backends: tuple[str, ...]
+    travel_mode: TravelMode
     holders: dict[str, int]
     datasets: dict[str, str]
     records: int
@@ -122,6 +124,7 @@ def _summed_up(
         leaves=leaves,
         receipts=len(receipts),
         backends=tuple(sorted({statement.backend for _, statement in receipts})),
+        travel_mode=book.manifest.travel_mode,
         holders=holders,
         datasets={name: str(said.dataset_root) for name, said in book.approved.items()},
         records=sum(statement.records for _, statement in receipts),
@@ -202,6 +205,7 @@ def _check_receipt(
         "dataset root": (said.dataset_root, receipt.dataset_root, statement.dataset_root),
         "dataset records": (said.records, statement.dataset_records),
         "visit": (receipt.visit, statement.visit),
+        "travel mode": (book.manifest.travel_mode, statement.travel_mode),
         "epoch": (receipt.epoch, statement.epoch),
         "holder": (receipt.holder, statement.holder),
         "gpu evidence": (signer.gpu_evidence, receipt.gpu_evidence),

@@ -21,7 +21,7 @@ class Role(StrEnum):
 
 
 class TravelMode(StrEnum):
-    """What a holder gets of the GPU (design 4.4). Only `scoped` exists so far; others are refused at submission."""
+    """What a holder gets of the GPU (design 4.4); `shared.protocol.travel` says what each means."""
 
     PAPER = "paper"
     SCOPED = "scoped"

@@ -17,6 +17,7 @@ from shared.errors import Refused
 from shared.names import holder_port
 from shared.protocol.membership import proof_limit
 from shared.protocol.merkle import verify_consistency
+from shared.protocol.travel import TRAVEL
 from shared.wire.visit import OfferDocument
 
 CLOCK_SLACK_S = 300
@@ -72,7 +73,9 @@ def _same_agreement(document: OfferDocument, agreement: Agreement) -> None:
 
 
 def _grant_within(document: OfferDocument, agreement: Agreement, at: float) -> None:
-    grant, manifest = document.grant, agreement.manifest
+    grant, manifest, travel = document.grant, agreement.manifest, TRAVEL[agreement.manifest.travel_mode]
+    _equal("mode-not-approved", "travel mode", manifest.travel_mode, grant.mode)
+    _equal("mode-not-approved", "rights of the visit key", travel.rights, grant.rights)
     planned = manifest.steps_for(agreement.holder) * manifest.training.batch_size
     _equal("records-not-planned", "records of the grant", planned, grant.records)
     _equal("record-size", "record bytes", agreement.record_bytes, grant.record_bytes)

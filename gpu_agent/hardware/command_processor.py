@@ -16,6 +16,7 @@ from gpu_agent.hardware import commands_work as work
 from gpu_agent.hardware.bulk import Bulk
 from gpu_agent.hardware.key_store import KeyStore
 from gpu_agent.hardware.state import GpuState, Need
+from gpu_agent.hardware.sweep import sweep
 from shared.canonical import sha256
 from shared.crypto.command_channel import CommandChannel
 from shared.errors import BadRequest, GputError, LimitExceeded, ProtocolViolation
@@ -143,7 +144,7 @@ _LIFE = frozenset({N.LIFE})
 _BOUND = _LIFE | {N.SESSION}
 _CONFIGURED = _BOUND | {N.CONFIGURED}
 _MODEL = _CONFIGURED | {N.MODEL}
-_READY = _MODEL | {N.READY, N.PROGRAM}
+_READY = _MODEL | {N.READY, N.PROGRAM, N.SWEPT}
 
 COMMANDS: dict[type[Any], Entry] = {
     gpu.OpenLife: Entry(_never, frozenset(), frozenset({N.LIFE})),
@@ -154,19 +155,22 @@ COMMANDS: dict[type[Any], Entry] = {
     gpu.InitModel: Entry(setup.init_model, _CONFIGURED | {N.PROGRAM}, frozenset({N.MODEL, N.RUNNING})),
     gpu.SetReady: Entry(setup.set_ready, _MODEL),
     gpu.OpenEpoch: Entry(visit.open_epoch, _CONFIGURED),
+    gpu.DrawShare: Entry(visit.draw_share, _READY),
     gpu.InstallGrant: Entry(visit.install_grant, _READY),
+    gpu.Fetch: Entry(visit.fetch, _READY),
     gpu.Drain: Entry(visit.drain, _BOUND),
+    gpu.Sweep: Entry(sweep, _MODEL, frozenset({N.RUNNING})),
     gpu.Measure: Entry(setup.measure, _CONFIGURED | {N.PROGRAM}, frozenset({N.RUNNING})),
     gpu.Train: Entry(work.train, _READY),
     gpu.Evaluate: Entry(work.evaluate, _READY),
     gpu.Poll: Entry(work.poll, _BOUND),
-    gpu.Commit: Entry(work.commit, _MODEL),
+    gpu.Commit: Entry(work.commit, _MODEL | {N.SWEPT}),
     gpu.RollBack: Entry(work.roll_back, _MODEL),
     gpu.Scrub: Entry(visit.scrub, _CONFIGURED, frozenset({N.RUNNING})),
     gpu.CloseVisit: Entry(visit.close_visit, _CONFIGURED | {N.PROGRAM}),
-    gpu.Checkpoint: Entry(transfer.checkpoint, _MODEL),
+    gpu.Checkpoint: Entry(transfer.checkpoint, _MODEL | {N.SWEPT}),
     gpu.Restore: Entry(transfer.restore, _CONFIGURED, frozenset({N.RUNNING})),
-    gpu.Export: Entry(transfer.export, _MODEL),
+    gpu.Export: Entry(transfer.export, _MODEL | {N.SWEPT}),
     gpu.Status: Entry(setup.status, _LIFE),
     gpu.EndSession: Entry(setup.end_session, _LIFE),
 }

@@ -9,10 +9,12 @@ from gpu_agent.hardware.regions import RegionFact
 from gpu_agent.hardware.state import GpuState
 from shared.canonical import cbor_bytes
 from shared.claims.receipt import DeviceStatement
+from shared.claims.share import ShareStatement
 from shared.errors import ProtocolViolation
 from shared.names import Role
-from shared.wire.gpu import CloseVisit, Drain, InstallGrant, OpenEpoch, Scrub, Train
-from shared.wire.gpu_answers import Drained, EpochOpened, GrantInstalled, Scrubbed, Statement
+from shared.protocol.travel import TRAVEL
+from shared.wire.gpu import CloseVisit, Drain, DrawShare, Fetch, InstallGrant, OpenEpoch, Scrub, Train
+from shared.wire.gpu_answers import Drained, EpochOpened, Fetched, GrantInstalled, Scrubbed, Statement
 
 
 def open_epoch(state: GpuState, command: OpenEpoch, bulk: Bulk) -> EpochOpened:
@@ -21,6 +23,8 @@ def open_epoch(state: GpuState, command: OpenEpoch, bulk: Bulk) -> EpochOpened:
     unknown = [epoch for epoch in command.kills if epoch > state.epochs.highest]
     if unknown:
         raise ProtocolViolation(f"epoch {unknown[0]} was never opened", code="unknown-epoch")
+    if any(live.stock is not None and live.grant.epoch in command.kills for live in state.copies.grants.all()):
+        state.take_news(state.compute.destroy())  # whatever the holder launched would go on writing
     fenced = state.copies.fence(command.kills)
     for content in fenced:
         visit = state.ledger.visit_in(content.region)
@@ -35,10 +39,35 @@ def install_grant(state: GpuState, command: InstallGrant, bulk: Bulk) -> GrantIn
     """Let a visit key write into a region that is CLEAN by the GPU's own proof (law L2)."""
     grant = command.grant
     state.epochs.require_alive(grant.epoch)
-    scope = GrantScope(state.session.session, state.life, state.archive.manifest.records.record_bytes, state.clock())
+    scope = GrantScope(
+        state.session.session, state.life, state.archive.manifest.records.record_bytes, state.clock(), state.config.travel_mode
+    )  # fmt: skip
     check_grant(grant, scope, state.regions, state.copies.grants)
+    whole = TRAVEL[grant.mode].whole_gpu
+    if whole and state.ledger.running is not None:
+        raise ProtocolViolation("a work is running in memory that the grant would open", code="work-running")
+    state.ledger.require_new(grant)
+    installed = state.copies.install(grant)
     state.ledger.enter(Visit(grant))
-    return state.copies.install(grant)
+    state.unswept = state.unswept or whole
+    return installed
+
+
+def draw_share(state: GpuState, command: DrawShare, bulk: Bulk) -> Statement:
+    """The GPU's half of what a holder and it agree on; signed, so that the holder knows whose it is."""
+    state.epochs.require_alive(command.epoch)
+    share = state.copies.shares.draw(command.epoch, command.holder, state.entropy)
+    claims = ShareStatement(
+        device=state.device, boot_counter=state.boot_counter, life=state.life, session=state.session.session,
+        epoch=command.epoch, holder=command.holder, share=share.hex(),
+    )  # fmt: skip
+    return Statement(statement=state.sign_statement(cbor_bytes(claims.model_dump(mode="python"))))
+
+
+def fetch(state: GpuState, command: Fetch, bulk: Bulk) -> Fetched:
+    """Have the copy engine fetch what a holder left in staging."""
+    state.epochs.require_alive(command.epoch)
+    return state.copies.fetch(command.epoch)
 
 
 def drain(state: GpuState, command: Drain, bulk: Bulk) -> Drained:
@@ -86,6 +115,7 @@ def _statement(state: GpuState, visit: Visit) -> DeviceStatement:
         visit=grant.visit,
         epoch=grant.epoch,
         holder=grant.holder,
+        travel_mode=grant.mode,
         records=content.records,
         length=content.length,
         commitment=content.commitment,

@@ -9,17 +9,30 @@ from __future__ import annotations
 from gpu_agent.hardware.epochs import Epochs
 from gpu_agent.hardware.grants import GrantTable, LiveGrant
 from gpu_agent.hardware.hbm import HBM
+from gpu_agent.hardware.record_rules import kind_due, lengths_due, most_bytes, most_records
 from gpu_agent.hardware.regions import RegionFact, RegionTable
+from gpu_agent.hardware.shares import Shares
+from gpu_agent.hardware.staging import Staging
 from shared.canonical import keyed_blake3
 from shared.claims.visit import Grant
 from shared.crypto.aead import OpeningChannel
 from shared.crypto.schedule import VisitContext, visit_iv_mask, visit_key
-from shared.errors import BadRequest, GputError, Refused, VerificationFailed
+from shared.crypto.stock_channel import StockChannel
+from shared.errors import BadRequest, GputError, NotPermitted, ProtocolViolation, Refused, VerificationFailed
 from shared.names import RegionPhase, Role
 from shared.protocol.membership import NOT_APPROVED, check_membership
+from shared.protocol.travel import TRAVEL
 from shared.wire.codec import decode
-from shared.wire.copy import CLOSING, DATA, MAX_CLOSING_BYTES, PROOF, Closing, CopyAck, CopyHeader, parse_record
-from shared.wire.gpu_answers import GrantInstalled, RegionContent
+from shared.wire.copy import (
+    DATA,
+    PROOF,
+    Closing,
+    CopyAck,
+    CopyHeader,
+    StagedAck,
+    parse_record,
+)
+from shared.wire.gpu_answers import Fetched, GrantInstalled, RegionContent
 
 
 class CopyEngine:
@@ -27,13 +40,13 @@ class CopyEngine:
 
     def __init__(self, hbm: HBM, regions: RegionTable, epochs: Epochs) -> None:
         self._hbm, self._regions, self._epochs = hbm, regions, epochs
-        self.grants = GrantTable()
+        self.grants, self.shares, self.staging = GrantTable(), Shares(), Staging()
 
     def install(self, grant: Grant) -> GrantInstalled:
-        """Derive the visit key of a checked grant and let it write (design 4.5).
+        """Derive the visit key of a checked grant and let it write (design 4.5); where shares are agreed, make room in staging.
 
         Raises:
-            ProtocolViolation: its epoch is not open.
+            ProtocolViolation: its epoch is not open, or its shares are others. VerificationFailed `bad-share`. Nothing changed.
         """
         secret = self._epochs.require_alive(grant.epoch).reveal()
         recipient = bytes.fromhex(grant.recipient)
@@ -42,9 +55,13 @@ class CopyEngine:
         mask = visit_iv_mask(secret, context)
         label = f"visit/{grant.epoch}/h2d"
         key = visit_key(secret, context)
+        stock = StockChannel(key, grant, "gpu") if TRAVEL[grant.mode].whole_gpu else None
+        if TRAVEL[grant.mode].agreed:
+            key = self.shares.agree(grant, key)
+            self.staging.open(grant.epoch, most_records(grant), most_bytes(grant))
         channel = OpeningChannel(key, label=label, iv_mask=mask, channel_counter=channel_counter)
         self._regions.move(grant.region, RegionFact.GRANTED, Role.ORCHESTRATOR)
-        self.grants.install(grant, channel)
+        self.grants.install(grant, channel, stock)
         return GrantInstalled(engine=engine, channel_counter=channel_counter, iv_mask=mask)
 
     def copy(self, port: str, record: bytes | memoryview, now: float) -> CopyAck:
@@ -56,20 +73,70 @@ class CopyEngine:
         """
         header, raw, sealed = parse_record(record)
         live = self.grants.require(port, header.epoch, header.region)
+        if TRAVEL[live.grant.mode].agreed:
+            raise NotPermitted("this grant has no command path: its records go to staging", code="no-command-path")
         if live.dead is not None:
             raise _refusal(live, live.dead)
         if header.index < live.accepted and self._is_repeat(live, header, raw, sealed):
             return _ack(live, header)
         if live.consumed:
             raise _refusal(live, "the closing record has consumed the grant")
+        if not self._take(live, header, raw, sealed, now):
+            raise _refusal(live, live.dead or "")
+        return _ack(live, header)
+
+    def stage(self, port: str, record: bytes, now: float) -> StagedAck:
+        """Leave a copy record for a later fetch. Nobody is asked for a key here, and nothing is believed.
+
+        Raises:
+            BadRequest: no copy record at all. ProtocolViolation `no-grant`. NotPermitted `no-staging`. Refused `grant-expired`.
+            LimitExceeded `staging-full`. None changes anything.
+        """
+        header, _, _ = parse_record(record)
+        live = self.grants.require(port, header.epoch, header.region)
+        if not TRAVEL[live.grant.mode].agreed:
+            raise NotPermitted("this grant's records go to the copy engine, not to staging", code="no-staging")
+        if now >= live.grant.expires_at:
+            raise Refused("the grant has expired", code="grant-expired")
+        received = self.staging.put(header.epoch, header.index, bytes(record))
+        return StagedAck(index=header.index, received=received)
+
+    def fetch(self, epoch: int) -> Fetched:
+        """Fetch, decrypt, check and publish what lies in staging for a grant: all of it, or nothing.
+
+        Whoever left it had until the grant's expiry; fetching it is the orchestrator's command, whenever that comes.
+
+        Raises:
+            ProtocolViolation `no-grant`, `already-fetched`. Nothing changed.
+        """
+        live = self.grants.of_epoch(epoch)
+        if live is None or not TRAVEL[live.grant.mode].agreed:
+            raise ProtocolViolation(f"epoch {epoch} has no grant whose records are fetched", code="no-grant")
+        if live.fetched:
+            raise ProtocolViolation(f"the records of epoch {epoch} were fetched", code="already-fetched")
+        live.fetched = True
+        for record in self.staging.take(epoch):
+            try:
+                header, raw, sealed = parse_record(record)
+            except BadRequest as error:
+                self._kill(live, 0, error)
+                break
+            # What lies behind the closing record is nobody's: anybody could have left it there.
+            if not self._take(live, header, raw, sealed, None) or live.consumed:
+                break
+        refusal = live.dead or (None if live.consumed else "staging does not hold the whole visit")
+        return Fetched(published=live.consumed, records=live.accepted, refusal=refusal)
+
+    def _take(self, live: LiveGrant, header: CopyHeader, raw: bytes, sealed: memoryview, now: float | None) -> bool:
+        """Accept the record that is due; False: it was not, and the grant is dead. `now` None: it came in time, to staging."""
         try:
             self._check(live, header, now)
             self._accept(live, header, raw, sealed)
         except GputError as error:
-            self._kill(live, header, error)
-            raise _refusal(live, error.detail) from error
+            self._kill(live, header.length if header.kind == DATA else 0, error)
+            return False
         live.accepted += 1
-        return _ack(live, header)
+        return True
 
     def _is_repeat(self, live: LiveGrant, header: CopyHeader, raw: bytes, sealed: memoryview) -> bool:
         """Whether these are the very bytes accepted at this index. Costs one pass of the cipher, and only repeats pay it."""
@@ -79,17 +146,17 @@ class CopyEngine:
             return False
         return True
 
-    def _check(self, live: LiveGrant, header: CopyHeader, now: float) -> None:
+    def _check(self, live: LiveGrant, header: CopyHeader, now: float | None) -> None:
         grant = live.grant
         total = header.total if live.total is None else live.total
         proofs = -(-grant.proof_budget // grant.chunk_bytes)
         rules = (
-            (now < grant.expires_at, "the grant has expired"),
+            (now is None or now < grant.expires_at, "the grant has expired"),
             (header.index == live.accepted, f"record {header.index} came where {live.accepted} was due"),
             (header.total == total, f"the total is {header.total}, and was {total} before"),
             (0 <= total - grant.chunks <= proofs, f"the total is {total}, the grant has {grant.chunks} chunks"),
-            (header.kind == _kind_due(live, total), "a data, proof or closing record came where another was due"),
-            (header.length in _lengths_due(live, total), f"record {header.index} has {header.length} bytes"),
+            (header.kind == kind_due(live, total), "a data, proof or closing record came where another was due"),
+            (header.length in lengths_due(live, total), f"record {header.index} has {header.length} bytes"),
         )
         for holds, fault in rules:
             if not holds:
@@ -135,12 +202,12 @@ class CopyEngine:
             records=grant.dataset_records,
         )  # fmt: skip
         self._regions.move(region.handle, RegionFact.CLOSED, Role.HOLDER)
-        live.consumed, live.commitment = True, found
+        live.consumed, live.commitment, live.salt = True, found, closing.salt
 
-    def _kill(self, live: LiveGrant, header: CopyHeader, fault: GputError) -> None:
+    def _kill(self, live: LiveGrant, writing: int, fault: GputError) -> None:
         region = self._regions.get(live.grant.region)
         # A failed open may have left unauthenticated plaintext behind the last accepted chunk.
-        written = min(region.length, live.received + (header.length if header.kind == DATA else 0))
+        written = min(region.length, live.received + writing)
         if written:
             self._hbm.erase(region.address, written)
         self._regions.move(region.handle, RegionFact.FAULT, Role.GPU)
@@ -148,38 +215,27 @@ class CopyEngine:
         if fault.code == NOT_APPROVED:
             live.code = NOT_APPROVED
         live.proof.clear()
-        live.channel.erase()
+        live.channel.erase()  # the command path of stock firmware does not care: it ends with the fence
 
     def fence(self, epochs: list[int]) -> list[RegionContent]:
         """Kill epochs and their grants; what each left in its region, published or not. After this no old key writes."""
         left = []
+        self.shares.forget(epochs)
         for epoch in self._epochs.kill(epochs):
+            self.staging.discard(epoch)
             live = self.grants.end(epoch)
             if live is None:
                 continue
             region = self._regions.move(live.grant.region, RegionFact.FENCED, Role.ORCHESTRATOR)
+            if live.stock is not None and live.consumed and not self._still_there(live):
+                live.consumed, live.dead = False, "the buffer changed after its closing record"
             left.append(_content(live, region.phase))
         return left
 
-
-def _kind_due(live: LiveGrant, total: int) -> int:
-    """Data, then what there is of the proof, then the closing record."""
-    if live.accepted < live.grant.chunks:
-        return DATA
-    return PROOF if live.accepted < total else CLOSING
-
-
-def _lengths_due(live: LiveGrant, total: int) -> range:
-    """Plaintext lengths that the next record may have: only a proof's last piece and the closing record leave a choice."""
-    grant, chunk = live.grant, live.grant.chunk_bytes
-    if live.accepted == total:
-        return range(1, MAX_CLOSING_BYTES + 1)
-    if live.accepted >= grant.chunks:
-        left = grant.proof_budget - len(live.proof)
-        last = live.accepted == total - 1
-        return range(1 if last else chunk, min(chunk, left) + 1)
-    due = min(chunk, grant.length - live.received)
-    return range(due, due + 1)
+    def _still_there(self, live: LiveGrant) -> bool:
+        """Whether the buffer holds what was published: a key to the whole GPU could write there again (attack H14)."""
+        data = self._hbm.view(self._regions.get(live.grant.region).address, live.received)
+        return keyed_blake3(live.salt, data).hex() == live.commitment
 
 
 def _content(live: LiveGrant, phase: RegionPhase) -> RegionContent:

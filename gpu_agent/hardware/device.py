@@ -1,7 +1,7 @@
 """The GPU: what lies behind the MUX. Puts its engines together under one lock; trusts neither port nor platform. Knows no HTTP.
 
-Three doors: SPDM messages and command frames on the orchestrator's port, copy records on holders' ports. Which port a record
-came from is the platform's word; the keys decide.
+Doors: SPDM messages and command frames on the orchestrator's port; on holders' ports copy records, or staging for them, or stock firmware's
+commands, as the travel mode has it. Which port a record came from is the platform's word; the keys decide.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from gpu_agent.hardware.hbm import HBM
 from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.hardware.spdm import SpdmResponder
 from gpu_agent.hardware.state import Doors, GpuState
+from gpu_agent.hardware.stock_firmware import StockFirmware
 from shared.canonical import sha256
 from shared.crypto import cose
 from shared.crypto.schedule import resume_proof
 from shared.errors import VerificationFailed
-from shared.wire.copy import CopyAck
+from shared.wire.copy import CopyAck, StagedAck
 from shared.wire.spdm import VendorElement
 
 
@@ -55,6 +56,7 @@ class Device:
         self._state = GpuState(doors, hbm, compute)
         self._state.wait = self._wait
         self._processor = CommandProcessor(self._state, report)
+        self._stock = StockFirmware(hbm, compute, self._state.copies.grants)
         self._responder = SpdmResponder(root, entropy=entropy, hooks=self)
         self._orders, self._lock = threading.Lock(), threading.Lock()
         self._pressing = threading.Event()
@@ -88,6 +90,24 @@ class Device:
         """
         with self._lock:
             return self._state.copies.copy(port, record, self._clock())
+
+    def stage(self, port: str, record: bytes) -> StagedAck:
+        """One copy record for staging, from the holder of `port` or whoever says so; no MUX has to be switched for it.
+
+        Raises:
+            BadRequest, ProtocolViolation, NotPermitted, Refused, LimitExceeded: nothing changed.
+        """
+        with self._lock:
+            return self._state.copies.stage(port, record, self._clock())
+
+    def stock(self, port: str, frame: bytes) -> bytes:
+        """One command frame (CBOR) from a holder's port; its answer frame. Only a visit key of travel mode `paper` opens this door.
+
+        Raises:
+            NotPermitted `wrong-port`, `no-grant`; Refused: the grant expired; and as `commands`. Nothing changed.
+        """
+        with self._lock:
+            return self._stock.frame(port, frame, self._clock())
 
     @property
     def boot_counter(self) -> int:

@@ -8,9 +8,11 @@ from typing import Final
 from gpu_agent.hardware.regions import RegionTable
 from shared.claims.visit import Grant
 from shared.crypto.aead import OpeningChannel
+from shared.crypto.stock_channel import StockChannel
 from shared.errors import ProtocolViolation
-from shared.names import holder_port
+from shared.names import TravelMode, holder_port
 from shared.protocol.membership import proof_limit
+from shared.protocol.travel import TRAVEL
 from shared.wire.copy import copy_context
 
 FIRST_ENGINE: Final = 1
@@ -22,12 +24,14 @@ ENGINES: Final = 7
 class LiveGrant:
     """An installed grant until its epoch is killed. `accepted` counts copy records, `received` the bytes of records among them.
 
-    `total` is the first copy record's, which all others repeat; `proof` gathers the membership proof; `dead` says why it ended.
+    `total` is the first copy record's, which all others repeat; `proof` gathers the membership proof; `dead` says why it ended. `stock` is
+    the command path of a key to the whole GPU; `salt` keys the commitment of what was published.
     """
 
     grant: Grant
     channel: OpeningChannel
     context: bytes
+    stock: StockChannel | None = None
     received: int = 0
     accepted: int = 0
     total: int | None = None
@@ -36,6 +40,14 @@ class LiveGrant:
     dead: str | None = None
     code: str = "copy-refused"
     commitment: str | None = None
+    salt: bytes = b""
+    fetched: bool = False
+
+    def erase(self) -> None:
+        """Forget every key."""
+        self.channel.erase()
+        if self.stock is not None:
+            self.stock.erase()
 
 
 class GrantTable:
@@ -49,10 +61,10 @@ class GrantTable:
         """Copy engine and channel counter for the next grant; a pair is never used twice."""
         return FIRST_ENGINE + self._installed % ENGINES, self._installed + 1
 
-    def install(self, grant: Grant, channel: OpeningChannel) -> LiveGrant:
+    def install(self, grant: Grant, channel: OpeningChannel, stock: StockChannel | None) -> LiveGrant:
         """Enter a grant that `check_grant` passed."""
         self._installed += 1
-        live = LiveGrant(grant, channel, copy_context(grant))
+        live = LiveGrant(grant, channel, copy_context(grant), stock)
         self._by_epoch[grant.epoch] = live
         return live
 
@@ -78,8 +90,16 @@ class GrantTable:
         """Remove an epoch's grant and erase its key."""
         live = self._by_epoch.pop(epoch, None)
         if live is not None:
-            live.channel.erase()
+            live.erase()
         return live
+
+    def all(self) -> list[LiveGrant]:
+        """Every installed grant."""
+        return list(self._by_epoch.values())
+
+    def whole_gpu(self) -> bool:
+        """Whether a key that commands all of the GPU is installed."""
+        return any(live.stock is not None for live in self._by_epoch.values())
 
     def alive(self) -> list[int]:
         """Epochs that have a grant."""
@@ -88,12 +108,13 @@ class GrantTable:
 
 @dataclass(frozen=True)
 class GrantScope:
-    """What a grant must fit into: this session, this life, this program's records, this moment (seconds since 1970)."""
+    """What a grant must fit into: this session and its travel mode, this life, this program's records, this moment (seconds since 1970)."""
 
     session: str
     life: int
     record_bytes: int
     now: float
+    mode: TravelMode = TravelMode.SCOPED
 
 
 def check_grant(grant: Grant, scope: GrantScope, regions: RegionTable, table: GrantTable) -> None:
@@ -102,8 +123,20 @@ def check_grant(grant: Grant, scope: GrantScope, regions: RegionTable, table: Gr
     Raises:
         NotFound, ProtocolViolation: one sentence naming the field. Nothing changed.
     """
-    region = regions.require_grantable(grant.region)
+    region, travel = regions.require_grantable(grant.region), TRAVEL[scope.mode]
     rules = (
+        ("wrong-mode", grant.mode is scope.mode, f"is for travel mode {grant.mode}, the session's is {scope.mode}"),
+        (
+            "wrong-rights",
+            grant.rights == travel.rights,
+            f"gives rights {grant.rights!r}, its mode gives {travel.rights!r}",
+        ),
+        (
+            "wrong-shares",
+            (grant.shares is not None) == travel.agreed,
+            "names shares where its mode has none, or none where it has",
+        ),
+        ("wrong-address", grant.address == (region.address if travel.told else None), "names another address"),
         ("wrong-session", grant.session == scope.session, "names another session"),
         ("wrong-life", grant.life == scope.life, f"is of life {grant.life}, the GPU is in life {scope.life}"),
         ("epoch-used", table.of_epoch(grant.epoch) is None, f"reuses epoch {grant.epoch}, which has its grant"),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -126,6 +127,64 @@ class HBM:
             raise OutOfMemory(f"extent of {length} bytes lies outside of what is allocated", code="bad-address")
         return self._view[address : address + length]
 
+    # ------------------------------------------------------------ without allocation: what stock firmware lets a channel key command
+
+    def require_backed(self, address: int, length: int) -> None:
+        """Raises: OutOfMemory: `bad-address`: beyond the address space; or there is no memory behind that much more of it."""
+        self._require_address(address, length)
+        there = sum(
+            min(end, address + length) - max(start, address)
+            for start, end in _resident(self.fd, address, address + length)
+        )
+        if os.fstat(self.fd).st_blocks * 512 + length - there > self.backing:
+            raise OutOfMemory(f"no memory is left behind {length} more bytes of addresses")
+
+    def peek(self, address: int, length: int) -> bytes:
+        """A copy of any bytes; those behind which there is no memory read as zeros. Raises: OutOfMemory `bad-address`."""
+        self._require_address(address, length)
+        return os.pread(self.fd, length, address)
+
+    def _require_address(self, address: int, length: int) -> None:
+        if address + length > self.size:
+            raise OutOfMemory(f"extent of {length} bytes lies beyond the address space", code="bad-address")
+
+    def poke(self, address: int, data: bytes) -> None:
+        """Write anywhere. Raises: OutOfMemory: as `require_backed`."""
+        self.require_backed(address, len(data))
+        self._view[address : address + len(data)] = data
+
+    def clear_strays(self) -> int:
+        """Give back all memory outside of allocations; bytes that had been there.
+
+        Raises:
+            VerificationFailed: some is still there.
+        """
+        strays = list(self._strays())
+        for stray in strays:
+            self._clear(stray.address, stray.length)
+            self._map.madvise(mmap.MADV_REMOVE, stray.address, stray.length)
+        if any(self._strays()):
+            raise VerificationFailed("memory outside of allocations is not empty after its scrub", code="scrub-failed")
+        return sum(stray.length for stray in strays)
+
+    def _strays(self) -> Iterator[Extent]:
+        """Pages with memory behind them that no allocation covers: the kernel knows them all."""
+        for start, end in _resident(self.fd, 0, self.size):
+            at = start
+            first = max(bisect.bisect_right(self._starts, start) - 1, 0)
+            for begin in self._starts[first : bisect.bisect_left(self._starts, end)]:
+                if at < min(begin, end):
+                    yield Extent(at, begin - at)
+                at = max(at, begin + self._lengths[begin])
+            if at < end:
+                yield Extent(at, end - at)
+
+    def scrub_slack(self, used: Extent) -> None:
+        """Zero the end of the last page behind what is used of an allocation, with read-back. Raises: VerificationFailed."""
+        end = used.address + used.length
+        if used.length and (slack := _pages(used.length) - used.length):
+            self.scrub(end, slack)
+
     def copy(self, target: int, source: int, length: int) -> None:
         """Device-to-device copy between two allocated extents."""
         self.view(target, length)[:] = self.view(source, length)
@@ -162,9 +221,10 @@ class HBM:
         del self._lengths[address]
 
     def wipe(self) -> None:
-        """Scrub and free everything."""
+        """Scrub and free everything, and what lies outside of allocations with it."""
         for address in list(self._starts):
             self.free(address)
+        self.clear_strays()
 
     def allocated(self) -> list[tuple[int, int]]:
         """(address, length) of every allocation, ascending; for tests that search all memory in use."""
@@ -194,6 +254,20 @@ def zeros_digest(length: int) -> bytes:
 
 
 _ZERO_DIGESTS: Final[dict[int, bytes]] = {}
+
+
+def _resident(fd: int, at: int, until: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of every run of pages that has memory behind it and begins before `until`; the first one from `at` on."""
+    while at < until:
+        try:
+            start = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # no data from here on
+                raise
+            return
+        at = os.lseek(fd, start, os.SEEK_HOLE)
+        if start < until:
+            yield start, at
 
 
 def _pages(length: int) -> int:

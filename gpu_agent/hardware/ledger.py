@@ -118,17 +118,16 @@ class Ledger:
             raise NotFound(f"the GPU knows no work {key!r}", code="unknown-work")
         return self.works[key]
 
-    def enter(self, visit: Visit) -> None:
-        """A grant was installed for this visit.
-
-        Raises:
-            Conflict: the visit had one before.
-        """
-        name = visit.grant.visit
-        if name in self.visits:
+    def require_new(self, grant: Grant) -> None:
+        """Raises: Conflict: the grant's visit had one before."""
+        if grant.visit in self.visits:
             raise Conflict(
-                f"visit {name!r} had its grant", code="visit-reused", remedy="Plan the attempt as a new visit."
+                f"visit {grant.visit!r} had its grant", code="visit-reused", remedy="Plan the attempt as a new visit."
             )
+
+    def enter(self, visit: Visit) -> None:
+        """A grant was installed for this visit."""
+        name = visit.grant.visit
         self.visits[name] = self._latest[visit.grant.region] = visit
         if len(self.visits) > REMEMBERED:
             del self.visits[next(iter(self.visits))]

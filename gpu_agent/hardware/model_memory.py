@@ -79,6 +79,10 @@ class ModelMemory:
         """Of the working copy."""
         return self._digests(self.model.address, self.optimiser.address, self.step)
 
+    def committed_copy_digests(self) -> Digests:
+        """Of the committed copy, as it lies in memory now."""
+        return self._committed_digests(self.step)
+
     def require_committed(self) -> Digests:
         """Raises: ProtocolViolation: nothing was committed yet."""
         if self.committed is None:

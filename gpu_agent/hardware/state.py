@@ -36,6 +36,7 @@ class Need(StrEnum):
     MODEL = "a model was committed"
     READY = "the GPU was set ready in this life"
     RUNNING = "a work is running"
+    SWEPT = "memory was swept since a key to the whole GPU was alive"
 
 
 @dataclass
@@ -86,6 +87,7 @@ class GpuState:
         self.boot_counter = self._next_boot()
         self.life = 0
         self.life_open = self.ready = self.program_loaded = False
+        self.unswept = False  # a key that commanded all of memory was granted, and memory was not looked at since
         self.bound: Session | None = None
         self.resume: Secret | None = None
         self._first_export: Secret | None = None
@@ -132,6 +134,7 @@ class GpuState:
         self.ledger = Ledger()
         self.bound = self.resume = self._first_export = None
         self.life, self.life_open, self.ready, self.program_loaded = 0, False, False, False
+        self.unswept = False
         self.boot_counter = self._next_boot()
 
     # ------------------------------------------------------------ facts
@@ -147,6 +150,7 @@ class GpuState:
             Need.MODEL: bound is not None and bound.model is not None and bound.model.phase is not ModelPhase.EMPTY,
             Need.READY: self.ready,
             Need.RUNNING: self.ledger.running is not None,
+            Need.SWEPT: not self.unswept,
         }
         return frozenset(need for need, value in holds.items() if value)
 

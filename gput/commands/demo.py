@@ -18,6 +18,7 @@ from gput.local.report import page, short
 from gput.local.view import watch
 from gput.output import say
 from shared.errors import BadRequest, Conflict, JobFailed
+from shared.names import TravelMode
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 LATEST = "latest"
@@ -29,16 +30,17 @@ def demo(
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --dir (default: the latest)")] = False,
     rounds: Annotated[int, typer.Option(min=1, help="passes over the holders")] = Plan.rounds,
     steps: Annotated[int, typer.Option(min=1, help="training steps per visit")] = Plan.steps,
+    mode: Annotated[TravelMode, typer.Option("--mode", help="what a holder gets of the GPU")] = Plan.mode,
     layers: Annotated[int, typer.Option(min=1, hidden=True)] = Plan.layers,
     width: Annotated[int, typer.Option(min=4, hidden=True)] = Plan.width,
     batch: Annotated[int, typer.Option(min=1, hidden=True)] = Plan.batch,
 ) -> None:
     """Train one byte-level GPT-2 on three private corpora by sending the GPU round.
 
-    Examples:  gput demo   |   gput demo --rounds 20   |   gput demo --resume
+    Examples:  gput demo   |   gput demo --rounds 20   |   gput demo --mode direct   |   gput demo --resume
     """
     where = _folder(folder, resume)
-    plan = Plan(rounds=rounds, steps=steps, layers=layers, width=width, batch=batch)
+    plan = Plan(rounds=rounds, steps=steps, layers=layers, width=width, batch=batch, mode=mode)
     code = asyncio.run(_demo(Demo(where, plan, say)))
     raise typer.Exit(code)
 

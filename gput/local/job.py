@@ -21,6 +21,7 @@ from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry, Valida
 from shared.claims.training import AdamW, Schedule, TrainingOptions
 from shared.crypto.signing import fingerprint
 from shared.errors import Unavailable
+from shared.names import TravelMode
 
 EMULATED = EvidencePolicy(roots=("EMULATED",))
 Say = Callable[[str], None]
@@ -39,6 +40,7 @@ class Plan:
     context: int = 64
     seed: int = 1
     validation_records: int = 256
+    mode: TravelMode = TravelMode.SCOPED
 
     @property
     def program_options(self) -> dict[str, str]:
@@ -105,6 +107,7 @@ class Job:
             rounds=plan.rounds,
             steps_per_visit=plan.steps,
             record_order="shuffled",
+            travel_mode=self.plan.mode,
             buffer_bytes=max(4096, -(-visit_bytes // 4096) * 4096),
             privacy_floor=plan.batch,
             validation=Validation(

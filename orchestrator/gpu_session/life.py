@@ -67,6 +67,14 @@ class Batch:
                                      expected=kind.__name__, got=type(value).__name__)  # fmt: skip
         return value
 
+    def of(self, kind: type[W]) -> W:
+        """The first answer of `kind`. Raises: VerificationFailed: there is none."""
+        for value in self.answers:
+            if isinstance(value, kind):
+                return value
+        raise VerificationFailed("The GPU did not give an answer that was asked for", code="answer-mismatch",
+                                 expected=kind.__name__)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Opening:

@@ -5,13 +5,13 @@ Knows no holder and no visit.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.files import CheckedFile
 from orchestrator.gpu_session.bulk import batches, records_of
-from orchestrator.gpu_session.life import GpuLife
+from orchestrator.gpu_session.life import Batch, GpuLife
 from orchestrator.library import Library
 from orchestrator.sessions.remembered import ModelState, Placement
 from orchestrator.sessions.state import SessionState
@@ -21,7 +21,9 @@ from shared.claims.archive import Archive
 from shared.claims.layout import plan_memory
 from shared.errors import VerificationFailed
 from shared.names import RegionKind
+from shared.protocol.travel import TRAVEL
 from shared.service.clock import Entropy
+from shared.wire.base import Wire
 from shared.wire.gpu import (
     MAX_BULK_RECORD,
     Configure,
@@ -30,10 +32,11 @@ from shared.wire.gpu import (
     Measure,
     RollBack,
     SetReady,
+    Sweep,
     Upload,
     UploadProgram,
 )
-from shared.wire.gpu_answers import Committed, Configured, Measured, ProgramLoaded, RegionInfo
+from shared.wire.gpu_answers import Committed, Configured, Measured, ProgramLoaded, RegionInfo, Swept
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,14 @@ class Placer:
         regions = await self._configure(archive, program)
         await self._upload_validation(regions.get(RegionKind.VALIDATION))
         model = await (self._init_model(program, regions) if restore is None else restore())
-        measured = (await self._life.batch([SetReady(), Measure(nonce=self._entropy(32))])).answer(1, Measured)
+        baseline = [Sweep()] if TRAVEL[self._state.manifest.travel_mode].whole_gpu else []
+        batch = await self._life.batch([SetReady(), Measure(nonce=self._entropy(32)), *baseline])
+        measured = batch.answer(1, Measured)
         check_program(measured, self._state.manifest.program)
-        return Placed(_placement(regions, measured), model)
+        return Placed(_placement(regions, measured, batch.of(Swept).validation if baseline else ""), model)
 
-    async def refill(self) -> tuple[Committed, Measured, bytes]:
-        """After a resumed life: program and validation data again, the model rolled back; (committed, measured, its nonce).
+    async def refill(self, sweep: Sequence[Wire]) -> tuple[Batch, bytes]:
+        """After a resumed life: program and validation data again, the model rolled back, `sweep`, everything read back under the nonce.
 
         Raises:
             CommandRefused, VerificationFailed, Unavailable.
@@ -81,8 +86,7 @@ class Placer:
         if placement is not None and placement.validation_region is not None:
             await self._upload_validation_to(placement.validation_region)
         nonce = self._entropy(32)
-        batch = await self._life.batch([SetReady(), RollBack(), Measure(nonce=nonce)])
-        return batch.answer(1, Committed), batch.answer(2, Measured), nonce
+        return await self._life.batch([SetReady(), RollBack(), *sweep, Measure(nonce=nonce)]), nonce
 
     async def _configure(self, archive: bytes, program: Archive) -> dict[RegionKind, RegionInfo]:
         manifest = self._state.manifest
@@ -96,7 +100,7 @@ class Placer:
                 Configure(
                     options=manifest.training, total_steps=self._state.itinerary.total_steps,
                     buffer_bytes=manifest.buffer_bytes, validation_bytes=length, loss_decimals=manifest.loss_decimals,
-                    privacy_floor=manifest.privacy_floor,
+                    privacy_floor=manifest.privacy_floor, travel_mode=manifest.travel_mode,
                 ),
             ],
             records,
@@ -145,7 +149,7 @@ def _file_pieces(path: Path, sha256: str) -> Iterator[tuple[int, bytes]]:
             offset += len(piece)
 
 
-def _placement(regions: dict[RegionKind, RegionInfo], measured: Measured) -> Placement:
+def _placement(regions: dict[RegionKind, RegionInfo], measured: Measured, validation_digest: str) -> Placement:
     validation = regions.get(RegionKind.VALIDATION)
     dataset = regions[RegionKind.DATASET]
     return Placement(
@@ -154,7 +158,9 @@ def _placement(regions: dict[RegionKind, RegionInfo], measured: Measured) -> Pla
         model_region=regions[RegionKind.MODEL].handle,
         dataset_region=dataset.handle,
         dataset_length=dataset.length,
+        dataset_address=dataset.address,
         validation_region=None if validation is None else validation.handle,
+        validation=validation_digest,
     )
 
 

@@ -8,22 +8,24 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from orchestrator.gpu_session.checkpoints import Checkpoints
+from orchestrator.gpu_session.life import CommandRefused
 from orchestrator.gpu_session.placement import Placer, check_program
 from orchestrator.ledger.log import NewLeaf, event_leaf
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.remembered import Checkpoint, ModelState
-from orchestrator.visits.abandon import abandoned
+from orchestrator.visits.abandon import abandoned, empty_if_broken
 from orchestrator.visits.epilogue import settle_closed
 from orchestrator.visits.returning import check_measured
 from orchestrator.visits.run import Run
 from orchestrator.visits.training import Verdict, held_out_loss
+from orchestrator.visits.ways import way
 from shared.errors import VerificationFailed
 from shared.names import TrainingPhase
 from shared.protocol.session import SessionFact
 from shared.protocol.training import TrainingFact
 from shared.protocol.visit import VisitFact
 from shared.wire.gpu import CloseVisit
-from shared.wire.gpu_answers import Committed, Statement
+from shared.wire.gpu_answers import Committed, Measured, Statement
 
 
 async def first_placement(run: Run, placer: Placer) -> None:
@@ -90,8 +92,18 @@ async def resume(run: Run, placer: Placer) -> None:
 
     Raises:
         VerificationFailed: the GPU's committed model is neither the journal's nor the interrupted visit's (`unexplained-model`).
+        Conflict: code `gpu-emptied`: the same where the holder of the interrupted visit could have done it.
     """
-    committed, measured, nonce = await placer.refill()
+    try:
+        await _resume(run, placer)
+    except (CommandRefused, VerificationFailed) as error:
+        await empty_if_broken(run, error)
+        raise
+
+
+async def _resume(run: Run, placer: Placer) -> None:
+    batch, nonce = await placer.refill(way(run).after_fence)
+    committed, measured = batch.of(Committed), batch.of(Measured)
     check_program(measured, run.state.manifest.program)
     known, visit = run.committed, run.state.current
     if (committed.model, committed.optimiser, committed.step) == (known.model, known.optimiser, known.step):
@@ -108,6 +120,7 @@ async def resume(run: Run, placer: Placer) -> None:
             expected=f"{known.model} at step {known.step}", got=f"{committed.model} at step {committed.step}",
         )  # fmt: skip
     check_measured(run, measured, nonce)
+    way(run).check(run, batch)
     await run.commit()
 
 

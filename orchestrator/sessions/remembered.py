@@ -36,7 +36,10 @@ class ApprovedDataset:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where things lie in the GPU: region handles by kind, dataset regions, and the digests that must never change."""
+    """Where things lie in the GPU: region handles by kind, dataset regions, and the digests that must never change.
+
+    `validation` is the digest (BLAKE3) of the held-out records as they lie there, where the travel mode has it read back.
+    """
 
     code: str
     control: str
@@ -44,3 +47,5 @@ class Placement:
     dataset_region: int
     dataset_length: int
     validation_region: int | None
+    validation: str = ""
+    dataset_address: int | None = None

@@ -5,19 +5,23 @@ Every way out is a leaf of the log, so that no repeat can be hidden (design 4.3)
 
 from __future__ import annotations
 
+from orchestrator.gpu_session.life import CommandRefused
 from orchestrator.holders.arrivals import Recall
 from orchestrator.ledger.log import event_leaf
 from orchestrator.sessions.facts import TableFact, new_fact
 from orchestrator.visits.epilogue import check_rolled_back, check_scrub
 from orchestrator.visits.returning import check_measured, refused_by_gpu
 from orchestrator.visits.run import Run
-from shared.errors import GputError, VerificationFailed
+from orchestrator.visits.ways import way
+from shared.errors import Conflict, GputError, VerificationFailed
 from shared.names import VisitPhase
 from shared.protocol.training import TrainingFact
 from shared.protocol.visit import VisitFact
-from shared.wire.gpu import Drain, Measure, OpenEpoch, RollBack, Scrub
+from shared.wire.gpu import Drain, EndSession, Measure, OpenEpoch, RollBack, Scrub, UploadProgram
 from shared.wire.gpu_answers import EpochOpened, Measured, Scrubbed
 
+BROKEN = ("integrity-broken", "committed-copy-changed", "roll-back-failed")
+"""Codes that say that something in GPU memory is not what was put there."""
 _BEFORE_FENCE = (VisitPhase.GRANTED, VisitPhase.AWAY, VisitPhase.RETURNED)
 
 
@@ -58,6 +62,9 @@ async def recall(run: Run, why: Recall) -> None:
         reason = "; ".join(filter(None, (told, reason)))
     elif visit.phase is VisitPhase.FENCED:
         check_scrub(run, (await run.life.batch([Scrub(region=visit.region)])).answer(0, Scrubbed))
+    if run.travel.whole_gpu and visit.phase is not VisitPhase.PLANNED:
+        await _upload_again(run)
+        await go_back(run)  # whatever the key was used for besides
     abandoned(run, VisitFact.RECALLED, reason, blame=why.blame, again=_again(run, why))
     await run.commit()
 
@@ -72,23 +79,61 @@ def _again(run: Run, why: Recall) -> bool:
 
 
 async def quarantine(run: Run, error: GputError) -> None:
-    """Something is not what was committed: roll back, scrub, and insist that everything is whole again. A holder at whose visits that
-    happens again and again is visited no more, where the others are a quorum.
+    """Something is not what was committed: roll back, scrub, and insist that everything is whole again.
+
+    Where the holder's key commanded the whole GPU, the holder is to blame: in the end it is visited no more, where the quorum allows.
 
     Raises:
-        VerificationFailed: it is not (the session fails).
+        VerificationFailed: it is not (the session fails). Conflict: as `go_back`.
     """
-    visit, nonce = run.visit, run.entropy(32)
-    batch = await run.life.batch([RollBack(), Scrub(region=visit.region), Measure(nonce=nonce)])
-    check_rolled_back(run, batch)
-    check_scrub(run, batch.answer(1, Scrubbed))
-    check_measured(run, batch.answer(2, Measured), nonce)
-    last = run.state.attempts >= run.visit_attempts
-    if last and not run.state.may_skip(visit.holder):
+    visit, state = run.visit, run.state
+    await go_back(run)
+    blame, worn_out = run.travel.whole_gpu, state.attempts >= run.visit_attempts
+    if worn_out and not (blame and state.may_skip(visit.holder)):
         raise VerificationFailed(
-            f"The GPU's integrity broke {run.state.attempts} times at the same visit: {error.detail}",
+            f"The GPU's integrity broke {state.attempts} times at the same visit: {error.detail}",
             code="integrity-broken",
         )
     fact = VisitFact.QUARANTINED if visit.training is None else TrainingFact.QUARANTINED
-    abandoned(run, fact, error.detail, blame=False, again=not last, quarantine=last)
+    abandoned(run, fact, error.detail, blame=blame, again=not worn_out, quarantine=worn_out)
     await run.commit()
+
+
+async def _upload_again(run: Run) -> None:
+    upload = UploadProgram(length=len(run.archive), records=len(run.archive_records))
+    await run.life.batch([upload], run.archive_records)
+
+
+async def go_back(run: Run) -> None:
+    """Roll back to the committed model, scrub the visit's region, and have everything read back.
+
+    Raises:
+        VerificationFailed, CommandRefused: something is not what was committed even so.
+        Conflict: code `gpu-emptied`: the same where a holder could have done it.
+    """
+    nonce = run.entropy(32)
+    commands = [RollBack(), Scrub(region=run.visit.region), *way(run).after_fence, Measure(nonce=nonce)]
+    try:
+        batch = await run.life.batch(commands)
+        check_rolled_back(run, batch)
+        check_scrub(run, batch.of(Scrubbed))
+        check_measured(run, batch.of(Measured), nonce)
+        way(run).check(run, batch)
+    except (CommandRefused, VerificationFailed) as error:
+        await empty_if_broken(run, error)
+        raise
+
+
+async def empty_if_broken(run: Run, error: GputError) -> None:
+    """Where a holder's key commanded the whole GPU, and broke the committed copy or the held-out records too: wipe it. The next life
+    fills it from the newest checkpoint.
+
+    Raises:
+        Conflict: code `gpu-emptied`: this life is over.
+    """
+    if not run.travel.whole_gpu or error.code not in BROKEN:
+        return
+    await run.life.batch([EndSession()])
+    raise Conflict(
+        f"The GPU's memory was not to be trusted any more and was wiped: {error.detail}", code="gpu-emptied"
+    ) from error

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from orchestrator.holders.channels import Channel
 from orchestrator.sessions.facts import new_fact
 from orchestrator.visits.run import Run
+from orchestrator.visits.shares import NO_SHARES, DrawnShares, check_shares
 from shared.attestation.offers import seal_offer
 from shared.attestation.one_time_keys import VerifiedOneTimeKey
 from shared.claims.visit import MAX_CHUNK_BYTES, CursorRange, Grant
@@ -21,16 +22,20 @@ from shared.errors import VerificationFailed
 from shared.names import holder_port
 from shared.protocol.membership import proof_limit
 from shared.protocol.visit import VisitFact
-from shared.wire.gpu import InstallGrant, OpenEpoch
-from shared.wire.gpu_answers import EpochOpened, GrantInstalled
+from shared.wire.gpu import DrawShare, InstallGrant, OpenEpoch
+from shared.wire.gpu_answers import EpochOpened, GrantInstalled, Statement
 from shared.wire.visit import OfferDocument
 
 
 @dataclass(frozen=True)
 class Granted:
-    """A grant that the GPU installed, its key, and the one-time key that the offer is sealed to. No repr of the key."""
+    """A grant that the GPU installed, its key, and the one-time key that the offer is sealed to. No repr of the key.
+
+    `share`: the GPU's signed statement of its share, where one is agreed.
+    """
 
     grant: Grant
+    share: bytes
     key: VisitKey
     one_time_key: VerifiedOneTimeKey
 
@@ -39,14 +44,20 @@ async def grant(run: Run, channel: Channel) -> Granted:
     """Open the visit's epoch and install its grant; the fact is staged.
 
     Raises:
-        CommandRefused: the GPU refuses, for instance without the region's scrub proof. VerificationFailed: masks differ.
+        CommandRefused: the GPU refuses, for instance without the region's scrub proof. VerificationFailed: masks differ, or shares.
     """
-    one_time_key = run.channels.take_key(channel)
-    wanted = _grant(run, one_time_key)
-    ours = run.entropy(32)
-    batch = await run.life.batch([OpenEpoch(epoch=wanted.epoch, entropy=ours), InstallGrant(grant=wanted)])
-    secret = run.life.draw(wanted.epoch, ours, batch.answer(0, EpochOpened).entropy)
-    installed = batch.answer(1, GrantInstalled)
+    visit, one_time_key, ours = run.visit, run.channels.take_key(channel), run.entropy(32)
+    opening = OpenEpoch(epoch=visit.epoch, entropy=ours)
+    if run.travel.agreed:  # the grant names the GPU's share, so that is drawn first
+        opened = await run.life.batch([opening, DrawShare(epoch=visit.epoch, holder=visit.holder)])
+        drawn = check_shares(run, visit, one_time_key, opened.of(Statement).statement)
+        wanted = _grant(run, one_time_key, drawn)
+        granted = await run.life.batch([InstallGrant(grant=wanted)])
+    else:
+        drawn = NO_SHARES
+        wanted = _grant(run, one_time_key, drawn)
+        opened = granted = await run.life.batch([opening, InstallGrant(grant=wanted)])
+    secret, installed = run.life.draw(visit.epoch, ours, opened.of(EpochOpened).entropy), granted.of(GrantInstalled)
     context = VisitContext(
         wanted.session, wanted.epoch, wanted.holder, wanted.region, bytes.fromhex(one_time_key.digest)
     )
@@ -61,10 +72,10 @@ async def grant(run: Run, channel: Channel) -> Granted:
             orchestrator_runtime_data=channel.orchestrator_runtime,
         )
     )  # fmt: skip
-    return Granted(wanted, key, one_time_key)
+    return Granted(wanted, drawn.statement, key, one_time_key)
 
 
-def _grant(run: Run, one_time_key: VerifiedOneTimeKey) -> Grant:
+def _grant(run: Run, one_time_key: VerifiedOneTimeKey, drawn: DrawnShares) -> Grant:
     visit, record_bytes, dataset = run.visit, run.program.manifest.records.record_bytes, run.dataset
     cursor = CursorRange.model_validate(visit.cursor)
     return Grant(
@@ -72,7 +83,8 @@ def _grant(run: Run, one_time_key: VerifiedOneTimeKey) -> Grant:
         port=holder_port(visit.holder), region=visit.region, cursor=cursor, record_bytes=record_bytes,
         byte_budget=cursor.count * record_bytes + proof_limit(cursor, dataset.records), dataset_root=dataset.root,
         dataset_records=dataset.records, chunk_bytes=MAX_CHUNK_BYTES, recipient=one_time_key.digest,
-        expires_at=int(run.clock()) + run.state.manifest.lease_s + 1,
+        expires_at=int(run.clock()) + run.state.manifest.lease_s + 1, mode=run.state.manifest.travel_mode,
+        rights=run.travel.rights, address=run.placement.dataset_address if run.travel.told else None, shares=drawn.shares,
     )  # fmt: skip
 
 
@@ -89,7 +101,8 @@ async def offer(run: Run, channel: Channel, granted: Granted) -> None:
         channel=channel.id, manifest=state.manifest_digest, grant=granted.grant,
         gpu=run.gpu, agent_url=run.agent_url,
         one_time_key=granted.one_time_key.digest, iv_epoch=visit.epoch, round=visit.round, index=visit.index,
-        attempt=visit.attempt, log_size=head.head.size, log_root=head.head.root.hex(), log_time=head.head.time,
+        attempt=visit.attempt, gpu_share=b64encode(granted.share).decode(),
+        log_size=head.head.size, log_root=head.head.root.hex(), log_time=head.head.time,
         log_signature=b64encode(head.signature).decode(), log_from=seen,
         log_consistency=[node.hex() for node in state.tree.consistency(seen, head.head.size)],
     )  # fmt: skip

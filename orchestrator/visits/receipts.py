@@ -31,7 +31,8 @@ def check_statement(run: Run, statement: bytes, model_after: str) -> DeviceState
     visit, state = run.visit, run.state
     expected = {
         "device": state.device, "backend": state.backend, "boot_counter": run.life.boot_counter, "session": state.id,
-        "visit": visit.id, "epoch": visit.epoch, "holder": visit.holder, "program": state.manifest.program,
+        "visit": visit.id, "epoch": visit.epoch, "holder": visit.holder, "travel_mode": state.manifest.travel_mode,
+        "program": state.manifest.program,
         "model_before": run.committed.model, "model_after": model_after, "first_step": visit.first_step,
         "records": visit.records, "commitment": visit.details["commitment"], "dataset_root": run.dataset.root,
         "dataset_records": run.dataset.records,

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orchestrator.gpu_session.life import Batch
 from orchestrator.holders.arrivals import Recall
 from orchestrator.sessions.facts import new_fact
 from orchestrator.visits.run import Run
+from orchestrator.visits.ways import way
 from shared.errors import GputError, VerificationFailed
 from shared.protocol.visit import VisitFact
 from shared.service.logging import get_logger
@@ -22,10 +24,10 @@ _log = get_logger("visits")
 
 @dataclass(frozen=True)
 class Returned:
-    """What the fence found in the region, and what the read-back says."""
+    """What the fence found in the region, and the batch whose answers tell what was read back under `nonce`."""
 
     content: RegionContent | None
-    measured: Measured
+    batch: Batch
     nonce: bytes
 
 
@@ -64,22 +66,24 @@ async def report(run: Run, said: VisitReport) -> None:
 
 
 async def fence(run: Run) -> Returned:
-    """MUX back; one batch: a new epoch that kills the visit's, drain, upload the program again, read everything back."""
+    """MUX back; one batch: fetch what was staged, a new epoch that kills the visit's, drain, upload again, read everything back."""
     visit = run.visit
     await run.bring_home()
     ours, nonce = run.entropy(32), run.entropy(32)
     batch = await run.life.batch(
         [
+            *way(run).before_fence(visit),
             OpenEpoch(epoch=visit.fence_epoch, entropy=ours, kills=[visit.epoch]),
             Drain(),
+            *way(run).after_fence,
             UploadProgram(length=len(run.archive), records=len(run.archive_records)),
             Measure(nonce=nonce),
         ],
         run.archive_records,
     )
-    opened = batch.answer(0, EpochOpened)
+    opened = batch.of(EpochOpened)
     run.life.draw(visit.fence_epoch, ours, opened.entropy)
-    batch.answer(2, ProgramLoaded)
+    batch.of(ProgramLoaded)
     content = next((c for c in opened.fenced if c.epoch == visit.epoch), None)
     found = (
         {}
@@ -87,7 +91,7 @@ async def fence(run: Run) -> Returned:
         else content.model_dump(mode="json", include={"published", "records", "length", "proof", "commitment"})
     )
     run.book.stage(new_fact(VisitFact.FENCED, visit=visit.id, bytes_sent=visit.details["bytes_sent"], **found))
-    return Returned(content, batch.answer(3, Measured), nonce)
+    return Returned(content, batch, nonce)
 
 
 def check_content(run: Run, returned: Returned) -> None:
@@ -121,7 +125,8 @@ async def verify(run: Run, returned: Returned) -> None:
     Raises:
         VerificationFailed: something differs (code `integrity-broken`): roll back and quarantine.
     """
-    check_measured(run, returned.measured, returned.nonce)
+    check_measured(run, returned.batch.of(Measured), returned.nonce)
+    way(run).check(run, returned.batch)
     run.book.stage(new_fact(VisitFact.VERIFIED, visit=run.visit.id))
     await run.commit()
 

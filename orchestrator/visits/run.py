@@ -22,6 +22,7 @@ from orchestrator.sessions.visit_state import VisitState
 from shared.claims.archive import Archive
 from shared.crypto.signing import PartyKey
 from shared.errors import ProtocolViolation
+from shared.protocol.travel import TRAVEL, Travel
 from shared.service.clock import Clock, Entropy
 
 LIVE_LOSSES = 512
@@ -93,6 +94,11 @@ class Run:
         return self.state.current
 
     @property
+    def travel(self) -> Travel:
+        """What the session's mode gives its holders."""
+        return TRAVEL[self.state.manifest.travel_mode]
+
+    @property
     def dataset(self) -> ApprovedDataset:
         """What the open visit's holder committed to. Raises: ProtocolViolation: it never approved."""
         found = self.state.datasets.get(self.visit.holder)
@@ -130,13 +136,17 @@ class Run:
         return self._head
 
     async def send_away(self, holder: str) -> None:
-        """Have the GPU appear at the holder's port; until it is home, nobody else may use the orchestrator's port."""
+        """Have the GPU appear at the holder's port, if it travels; until it is home, nobody else may use the orchestrator's port."""
+        if not self.travel.away:
+            return
         await self.life.home.acquire()
         self._away = True
         await self.mux.to_holder(holder)
 
     async def bring_home(self) -> None:
-        """Have the GPU appear at our port again."""
+        """Have the GPU appear at our port again; one that does not travel is there."""
+        if not self.travel.away:
+            return
         await self.mux.home()
         if self._away:
             self._away = False

@@ -23,7 +23,7 @@ class VerifiedOneTimeKey:
     """A one-time public key that the holder's session key signed. Only `verify_one_time_key` makes it.
 
     `document` is the exact signed bytes; `public` the raw HPKE key; `digest` SHA-256 of it, hex, as in `Grant.recipient`.
-    That a nonce or key is new is for the store to say.
+    `share`: the X25519 share that came with it, raw. That a nonce or key is new is for the store to say.
     """
 
     document: bytes
@@ -33,6 +33,7 @@ class VerifiedOneTimeKey:
     session: str
     holder: str
     channel: str
+    share: bytes | None
     _mint: object = None
 
     def __post_init__(self) -> None:
@@ -40,11 +41,21 @@ class VerifiedOneTimeKey:
             raise TypeError("VerifiedOneTimeKey is made by verify_one_time_key only")
 
 
-def sign_one_time_key(key: PartyKey, *, session: str, holder: str, channel: str, nonce: str, public: bytes) -> Signed:
-    """The holder's statement: "seal the next visit's key to this". `nonce` 32 random bytes, hex."""
+def sign_one_time_key(
+    key: PartyKey, *, session: str, holder: str, channel: str, nonce: str, public: bytes, share: bytes | None = None
+) -> Signed:
+    """The holder's statement: "seal the next visit's key to this", and in travel mode `direct` "agree its traffic key with this share".
+
+    `nonce` 32 random bytes, hex.
+    """
     document = json_bytes(
         OneTimeKey(
-            session=session, holder=holder, channel=channel, nonce=nonce, key=base64.b64encode(public).decode()
+            session=session,
+            holder=holder,
+            channel=channel,
+            nonce=nonce,
+            key=base64.b64encode(public).decode(),
+            share=None if share is None else share.hex(),
         ).model_dump(mode="json")
     )
     return Signed(
@@ -81,7 +92,15 @@ def verify_one_time_key(
     if len(public) != PUBLIC_BYTES:
         raise BadRequest(f"a one-time key has {PUBLIC_BYTES} bytes", code="malformed-one-time-key")
     return VerifiedOneTimeKey(
-        document, public, sha256(public).hex(), parsed.nonce, parsed.session, parsed.holder, parsed.channel, _MINT
+        document,
+        public,
+        sha256(public).hex(),
+        parsed.nonce,
+        parsed.session,
+        parsed.holder,
+        parsed.channel,
+        None if parsed.share is None else bytes.fromhex(parsed.share),
+        _MINT,
     )
 
 

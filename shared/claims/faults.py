@@ -151,6 +151,7 @@ _WORDS: dict[str, Callable[[str, dict[str, Any], dict[str, Any]], Finding]] = {
     "too_short": _too_short,
     "extra_forbidden": _unknown,
     "literal_error": _unsupported,
+    "enum": _unsupported,
     "union_tag_invalid": _unsupported,
     "union_tag_not_found": _no_kind,
     "string_pattern_mismatch": _pattern,

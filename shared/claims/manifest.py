@@ -11,6 +11,7 @@ from shared.claims import Claim
 from shared.claims.program import HexSha256, HexSha384
 from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import TrainingOptions
+from shared.names import TravelMode
 
 PartyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 KeyFingerprint = HexSha256
@@ -123,7 +124,10 @@ class Manifest(Claim):
         default="sequential", description="order in which a holder's records are drawn"
     )
     buffer_bytes: int = Field(ge=4096, le=1 << 36, description="length of the dataset buffer in GPU memory")
-    travel_mode: Literal["scoped"] = Field(default="scoped", description="what a holder gets of the GPU")
+    travel_mode: TravelMode = Field(
+        default=TravelMode.SCOPED,
+        description="what a holder gets of the GPU: a key to all of it, a key to its buffer, or no way to command it at all",
+    )
     collect: Literal["visit"] = Field(default="visit", description="train after each visit")
     verification: Literal["strict"] = Field(default="strict", description="all of code, model and control structures")
     privacy_floor: int = Field(

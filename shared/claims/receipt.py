@@ -10,6 +10,7 @@ from shared.claims import Claim
 from shared.claims.manifest import PartyName
 from shared.claims.program import HexSha256, HexSha384
 from shared.claims.visit import SessionId, VisitId, VisitTimers
+from shared.names import TravelMode
 
 StatementBytes = Annotated[bytes, Field(max_length=16384)]
 
@@ -29,6 +30,7 @@ class DeviceStatement(Claim):
     visit: VisitId
     epoch: int
     holder: PartyName
+    travel_mode: TravelMode = TravelMode.SCOPED
     records: int
     length: int
     commitment: HexSha256

@@ -9,6 +9,7 @@ from pydantic import Field
 from shared.claims import Claim
 from shared.claims.manifest import PartyName
 from shared.claims.program import HexSha256
+from shared.names import TravelMode
 
 SessionId = Annotated[str, Field(pattern=r"^s_[0-9a-z]{16}$")]
 VisitId = Annotated[str, Field(pattern=r"^v_[0-9a-z]{16}$")]
@@ -28,10 +29,18 @@ class CursorRange(Claim):
     seed: int = Field(default=0, ge=0, lt=2**53)
 
 
+class Shares(Claim):
+    """Both sides' X25519 shares (32 bytes, hex) of a visit's key; named by the grant, so that neither can be swapped (attack V25)."""
+
+    holder: HexSha256
+    gpu: HexSha256
+
+
 class Grant(Claim):
     """What a visit key may do; installed in the GPU, shown to the holder (design 2, 4.4 `scoped`).
 
-    `region` is a handle, never an address: the holder learns nothing of where the model lies. Lengths in bytes.
+    `region` is a handle; `address` (bytes) is told in travel mode `paper` alone, where stock firmware knows no handles: elsewhere the
+    holder learns nothing of where anything lies. `rights` follow from `mode` (`shared.protocol.travel`). Lengths in bytes.
     `recipient` is SHA-256 of the holder's one-time HPKE key. `expires_at` is seconds since 1970. `dataset_root` is what the holder
     committed to when it approved, over `dataset_records` records: the GPU takes only those of them that `cursor` names.
     """
@@ -44,7 +53,10 @@ class Grant(Claim):
     port: str
     region: int = Field(ge=1, lt=2**31)
     direction: Literal["h2d"] = "h2d"
-    rights: Literal["w"] = "w"
+    mode: TravelMode = TravelMode.SCOPED
+    rights: Literal["w", "rwx"] = "w"
+    address: int | None = Field(default=None, ge=0)
+    shares: Shares | None = Field(default=None, description="in travel mode `direct`")
     byte_budget: int = Field(
         ge=1, description="for the records, and above their length for the proof that they are the right ones"
     )

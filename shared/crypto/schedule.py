@@ -132,6 +132,11 @@ def hkdf(ikm: bytes, info: bytes, length: int) -> bytes:
     return HKDF(SHA256(), length, None, info).derive(ikm)
 
 
+def salted_hkdf(salt: bytes, ikm: bytes, info: bytes, length: int) -> bytes:
+    """HKDF-SHA256 (RFC 5869)."""
+    return HKDF(SHA256(), length, salt, info).derive(ikm)
+
+
 def root_key(export_master: bytes, life: int) -> bytes:
     """RK_0 of one life of the orchestrator."""
     return hkdf(export_master, cbor_bytes(["gput/root-key", life]), KEY_BYTES)

@@ -99,6 +99,14 @@ class Closing(Wire):
     proof: Annotated[bytes, Field(max_length=MAX_INLINE_PROOF)]
 
 
+class StagedAck(Wire):
+    """Staging's answer to a copy record: it lies there, unread. `received`: bytes that lie there for this visit."""
+
+    is_: Literal["staged"] = Field(default="staged", alias="is")
+    index: int
+    received: int
+
+
 class CopyAck(Wire):
     """The GPU's answer to a copy record. `published` is true from the valid closing record on."""
 

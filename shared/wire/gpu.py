@@ -11,9 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from shared.claims.manifest import PartyName
 from shared.claims.program import HexSha256
 from shared.claims.training import TrainingOptions
 from shared.claims.visit import Grant, SessionId, VisitId
+from shared.names import TravelMode
 from shared.wire.base import Bytes32, Wire, WorkKey
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -68,6 +70,7 @@ class Configure(Wire):
     validation_bytes: int = Field(default=0, ge=0)
     loss_decimals: int = Field(ge=0, le=6)
     privacy_floor: int = Field(ge=1)
+    travel_mode: TravelMode = TravelMode.SCOPED
 
 
 class Upload(Wire):
@@ -105,6 +108,21 @@ class OpenEpoch(Wire):
     kills: list[int] = Field(default_factory=list, max_length=1024)
 
 
+class DrawShare(Wire):
+    """Draw the GPU's X25519 share of an epoch's traffic key, for one holder (travel mode `direct`). Answer: Statement, over it."""
+
+    op: Literal["draw_share"] = "draw_share"
+    epoch: int = Field(ge=1, lt=2**31)
+    holder: PartyName
+
+
+class Fetch(Wire):
+    """Fetch a visit's records from staging, decrypt, check and publish them, all or nothing. Once per grant. Answer: Fetched."""
+
+    op: Literal["fetch"] = "fetch"
+    epoch: int = Field(ge=1, lt=2**31)
+
+
 class InstallGrant(Wire):
     """Let the epoch's visit key write into a clean region. Refused without the region's scrub proof. Answer: GrantInstalled."""
 
@@ -116,6 +134,15 @@ class Drain(Wire):
     """Wait until no copy or compute work of a killed epoch is outstanding. Answer: Drained."""
 
     op: Literal["drain"] = "drain"
+
+
+class Sweep(Wire):
+    """Destroy whatever lies in memory and is not the session's, and read back what `measure` does not. Answer: Swept.
+
+    Due once at set-up and after each visit whose key commanded the whole GPU: nothing is granted, trained or exported before.
+    """
+
+    op: Literal["sweep"] = "sweep"
 
 
 class Measure(Wire):
@@ -235,8 +262,9 @@ class EndSession(Wire):
 
 
 Command = Annotated[
-    OpenLife | InitSession | UploadProgram | Configure | Upload | InitModel | SetReady | OpenEpoch | InstallGrant | Drain | Measure
-    | Train | Evaluate | Poll | Commit | RollBack | Scrub | CloseVisit | Checkpoint | Restore | Export | Status | EndSession,
+    OpenLife | InitSession | UploadProgram | Configure | Upload | InitModel | SetReady | OpenEpoch | DrawShare | InstallGrant | Fetch
+    | Drain | Sweep | Measure | Train | Evaluate | Poll | Commit | RollBack | Scrub | CloseVisit | Checkpoint | Restore | Export | Status
+    | EndSession,
     Field(discriminator="op"),
 ]  # fmt: skip
 

@@ -83,6 +83,15 @@ class GrantInstalled(Wire):
     iv_mask: bytes
 
 
+class Fetched(Wire):
+    """What came of a fetch; the fence tells the whole of it. `refusal`: why the records were not published."""
+
+    is_: Literal["fetched"] = Field(default="fetched", alias="is")
+    published: bool
+    records: int
+    refusal: str | None = None
+
+
 class Drained(Wire):
     is_: Literal["drained"] = Field(default="drained", alias="is")
     outstanding: int
@@ -101,6 +110,16 @@ class Measured(Wire):
     life: int
     boot_counter: int
     device: str
+
+
+class Swept(Wire):
+    """`strays`: bytes outside of every region, zeros now. Digests (BLAKE3): committed model and optimiser, held-out records."""
+
+    is_: Literal["swept"] = Field(default="swept", alias="is")
+    strays: int
+    model: HexSha256
+    optimiser: HexSha256
+    validation: HexSha256
 
 
 class WorkState(Wire):
@@ -177,8 +196,8 @@ class Failure(Wire):
 
 
 Answer = Annotated[
-    Done | LifeOpened | ProgramLoaded | Configured | EpochOpened | GrantInstalled | Drained | Measured | WorkState | Committed
-    | Scrubbed | Statement | CheckpointPart | DeviceStatus | Failure,
+    Done | LifeOpened | ProgramLoaded | Configured | EpochOpened | GrantInstalled | Fetched | Drained | Swept | Measured | WorkState
+    | Committed | Scrubbed | Statement | CheckpointPart | DeviceStatus | Failure,
     Field(discriminator="is_"),
 ]  # fmt: skip
 

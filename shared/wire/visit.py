@@ -99,6 +99,9 @@ class OneTimeKey(Claim):
     nonce: Nonce
     suite: Literal["MLKEM768_X25519/HKDF_SHA256/AES_256_GCM"] = "MLKEM768_X25519/HKDF_SHA256/AES_256_GCM"
     key: Base64
+    share: HexSha256 | None = Field(
+        default=None, description="the holder's X25519 share of the visit's traffic key, in travel mode `direct`"
+    )
 
 
 class Signed(Claim):
@@ -149,6 +152,9 @@ class OfferDocument(Claim):
     round: int = Field(ge=1)
     index: int = Field(ge=1)
     attempt: int = Field(ge=1)
+    gpu_share: Base64 = Field(
+        default="", description="the GPU's signed statement of its share, in travel mode `direct`"
+    )
     log_size: int = Field(ge=0)
     log_root: HexSha256
     log_time: int = Field(ge=0, description="the time inside the signed tree head")

@@ -48,7 +48,7 @@ async def test_a_record_streams_from_the_callers_buffer() -> None:
         link = GpuLink(peers.peer(f"http://127.0.0.1:{port}", "the GPU agent"), counters)
         buffer = bytearray(os.urandom(3 << 20))
         for end in (100, 2 << 20, 3 << 20):
-            answer = await link.copy("gpu-0", "holder-north", memoryview(buffer)[:end], timeout_s=5)
+            answer = await link.leave("copy", "gpu-0", "holder-north", memoryview(buffer)[:end], timeout_s=5)
             assert answer == b"ack"
             assert got.pop() == buffer[:end]
     assert counters.sent == 100 + (2 << 20) + (3 << 20)

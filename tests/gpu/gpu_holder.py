@@ -10,6 +10,7 @@ from shared.canonical import keyed_blake3
 from shared.claims.visit import Grant
 from shared.crypto import schedule
 from shared.crypto.aead import SealingChannel
+from shared.crypto.shares import Share, direct_key
 from shared.protocol.record_order import records_of
 from shared.wire import gpu_answers
 from shared.wire.codec import encode
@@ -30,7 +31,7 @@ def root_of(dataset: bytes) -> str:
 class Holder:
     """A holder's end of one grant: seals records under the visit key it derived (as if unsealed from the offer).
 
-    `dataset` is what it approved, and what its proofs are made from.
+    `dataset` is what it approved, and what its proofs are made from. `share` is its own, where the traffic key is agreed with the GPU.
     """
 
     device: Device
@@ -38,6 +39,7 @@ class Holder:
     secret: bytes
     installed: gpu_answers.GrantInstalled
     dataset: bytes = b""
+    share: Share | None = None
     sent: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -46,6 +48,8 @@ class Holder:
         context = schedule.VisitContext(grant.session, grant.epoch, grant.holder, grant.region, recipient)
         self.mask = schedule.visit_iv_mask(self.secret, context)
         self.key = schedule.visit_key(self.secret, context)
+        if self.share is not None and grant.shares is not None:
+            self.key = direct_key(self.key, self.share.agree(bytes.fromhex(grant.shares.gpu)), grant)
         self.channel = self.fresh_channel()
 
     def fresh_channel(self) -> SealingChannel:
@@ -83,6 +87,12 @@ class Holder:
 
     def copy(self, record: bytes) -> CopyAck:
         return self.device.copy(self.grant.port, record)
+
+    def leave(self, data: bytes) -> None:
+        """All copy records of a visit into staging."""
+        for record in self.seal(data):
+            self.sent.append(record)
+            self.device.stage(self.grant.port, record)
 
     def send(self, data: bytes) -> CopyAck:
         for record in self.seal(data):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_agent.api import GpuUnit
+from gpu_agent.unit import GpuUnit
 from gput.receipts import save
 from tests.gput.gput_samples import Bundle, Saved
 from tests.world.world import World, shared_unit

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from gpu_agent.api import GpuUnit
+from gpu_agent.unit import GpuUnit
 from gput.client import AsyncClient, Client
 from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest, ConfigurationError, Conflict, NotFound, Unavailable

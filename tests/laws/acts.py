@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 import httpx2
 
-from gpu_agent.api import GpuUnit
+from gpu_agent.unit import GpuUnit
 from shared.errors import GputError
 from tests.laws.witness import Witness
 from tests.world.world import ENDED, World

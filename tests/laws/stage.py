@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
-from gpu_agent.api import GpuUnit
 from gpu_agent.hardware.device import Device
 from gpu_agent.hardware.mux import Mux
+from gpu_agent.unit import GpuUnit
 from orchestrator.visits import granting
+from shared.names import TravelMode
 from shared.service.logging import configure_logging
 from tests.laws.acts import Act, Say, Stage, Veto
 from tests.laws.case import Case, Needles
@@ -80,6 +81,7 @@ class Play:
     holders: tuple[str, ...] = ("city", "harbour")
     patience_s: float = 120.0
     judging: bool = True
+    mode: TravelMode = TravelMode.SCOPED
     case: Case = field(init=False)
 
     def run(self) -> Case:
@@ -121,7 +123,7 @@ class Play:
         async with asyncio.timeout(self.patience_s), world:
             # Where a holder may leave, the others are enough; everywhere else nobody may be passed over.
             quorum = 1 if any(isinstance(act, Veto) for act in self.acts) else None
-            session = await world.submit(lease_s=2, quorum=quorum)
+            session = await world.submit(lease_s=2, quorum=quorum, travel_mode=self.mode)
             stage = Stage(world, self.theatre.unit, witness, session, move_clock)
             for act in self.acts:
                 await act.do(stage)

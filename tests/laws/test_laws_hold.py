@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 
-from shared.names import RegionKind
+from shared.names import RegionKind, TravelMode
 from tests.laws.acts import Act, Crash, Say, Visits
 from tests.laws.attacks import OldKey, Replay, Stranger, Tamper
 from tests.laws.case import Case
@@ -46,6 +46,20 @@ def test_every_monitor_has_something_to_watch(undisturbed: Case) -> None:
         findings = monitor(undisturbed)
         assert findings.breaches == [], law
         assert findings.made >= visits, f"{law} compared next to nothing"
+
+
+@pytest.mark.parametrize("mode", [TravelMode.PAPER, TravelMode.DIRECT])
+def test_laws_hold_in_every_travel_mode(mode: TravelMode, theatre: Theatre, tmp_path: Path, undisturbed: Case) -> None:
+    """The keys that a holder is shown are other keys in each mode, and the GPU is commanded in another order: the laws are the same."""
+    acts: list[Act] = [
+        Visits(1),
+        Crash("orchestrator", "train", 2, "after"),
+        Crash("holder-city", "report", 2, "before"),
+    ]
+    case = Play(theatre, tmp_path / "world", acts, mode=mode).run()
+    assert case.view["model"]["digest"] == undisturbed.view["model"]["digest"]
+    for law, monitor in LAWS.items():
+        assert monitor(case).made >= len(undisturbed.visits), f"{law} compared next to nothing"
 
 
 @example(

@@ -130,6 +130,12 @@ class Witness(Recorder):
     def note(self, event: Any) -> None:
         self.timeline.append(event)
 
+    def shown(self, visit_key: VisitKey, grant: Grant) -> None:
+        """A holder has this key now, whether it ever seals under it or only agrees another one with it."""
+        digest = hashlib.sha256(visit_key.key).digest()
+        self.keys[digest] = visit_key.key
+        self.note(Shown(digest, grant))
+
     def picture(self, hbm: HBM) -> Image:
         return image(hbm, self.pool)
 
@@ -172,6 +178,7 @@ def witnessing() -> Iterator[Witness]:
     taps: list[tuple[Any, str, Callable[[Witness, Any], Any]]] = [
         (CommandProcessor, "_run", _commands), (CopyEngine, "copy", _copies), (GpuState, "wipe", _wipes),
         (GpuState, "_begin_life", _lives), (data_holder.visits, "open_offer", _offers),
+        (data_holder.visits, "agreed_visit_key", _agreements),
         (orchestrator.gpu_session.life, "verify_gpu_evidence", _gpu_appraisals),
         (data_holder.trust, "verify_gpu_evidence", _gpu_appraisals),
         (shared.attestation.channel, "verify_cvm_evidence", _cpu_appraisals),
@@ -246,8 +253,17 @@ def _offers(witness: Witness, open_offer: Any) -> Any:
         visit_key: VisitKey = open_offer(offer, key)
         grant = offer.document.grant
         witness.kept.append((grant, visit_key))
-        witness.note(Shown(hashlib.sha256(visit_key.key).digest(), grant))
+        witness.shown(visit_key, grant)
         return visit_key
+
+    return watched
+
+
+def _agreements(witness: Witness, agree: Any) -> Any:
+    def watched(visit_key: VisitKey, share: Any, grant: Grant) -> VisitKey:
+        agreed: VisitKey = agree(visit_key, share, grant)
+        witness.shown(agreed, grant)
+        return agreed
 
     return watched
 

@@ -26,7 +26,7 @@ WRONG: dict[str, tuple[Edit, str, str, str]] = {
     "inside": ({"validation": {"records": 3}}, "validation.dataset", "is missing", "State it"),
     "misspelt": ({"batch_sise": 4}, "batch_sise", "no such field", "write batch_size if that is what you mean"),
     "nothing like it": ({"zzzz": 4}, "zzzz", "no such field", "Remove the field."),
-    "no such mode": ({"travel_mode": "direct"}, "travel_mode", "'direct' is not supported", "Write 'scoped'."),
+    "no such mode": ({"travel_mode": "courier"}, "travel_mode", "'courier' is not supported", "Write "),
     "no such optimiser": (
         {"training": {"optimizer": {"kind": "lion"}}}, "training.optimizer", "'lion' is not supported", "Write one of 'adamw', 'sgd'.",
     ),

@@ -74,7 +74,7 @@ def test_weights_that_do_not_fit_the_program_are_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("change", "field", "code"),
     [
-        ({"travel_mode": "direct"}, "travel_mode", "unsupported-feature"),
+        ({"travel_mode": "courier"}, "travel_mode", "unsupported-feature"),
         ({"collect": "tour"}, "collect", "unsupported-feature"),
         ({"differential_privacy": True}, "differential_privacy", "unsupported-feature"),
         ({"rounds": 0}, "rounds", "invalid-manifest"),

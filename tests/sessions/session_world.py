@@ -11,7 +11,7 @@ from typing import Any
 
 import cbor2
 
-from gpu_agent.api import GpuUnit
+from gpu_agent.unit import GpuUnit
 from gput.receipts import save, verify
 from shared.claims.archive import open_archive
 from tests.world.world import World

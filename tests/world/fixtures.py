@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpu_agent.api import GpuUnit
+from gpu_agent.unit import GpuUnit
 from tests.world.world import NewWorld, World, shared_unit
 from tests.world.world_material import Material, make_material
 from tests.world.world_recording import Recording, record_session

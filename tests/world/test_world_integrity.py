@@ -12,7 +12,7 @@ import pytest
 
 from data_holder.catalogue import Catalogue
 from data_holder.datasets import InspectionReport
-from gpu_agent.api import GpuUnit
+from gpu_agent.unit import GpuUnit
 from shared.names import RegionKind
 from tests.world.world import NewWorld, World
 from tests.world.world_material import RECORDS, rows

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpu_agent.api import GpuUnit
+from gpu_agent.unit import GpuUnit
 from gput.receipts import Verified, save, verify
 from tests.world.world import World
 from tests.world.world_material import Material

@@ -1,0 +1,96 @@
+"""Stock firmware's command path on a holder's port: what a visit key of travel mode `paper` opens. Knows no session and no region.
+
+It obeys as a stock GPU does: any address, either direction, any code. What holds a holder back is none of its business: random addresses,
+the fence, the sweep and the read-back after it are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpu_agent.hardware.compute import Compute, Launch
+from gpu_agent.hardware.grants import GrantTable, LiveGrant
+from gpu_agent.hardware.hbm import HBM, Extent
+from shared.canonical import blake3_256
+from shared.claims.archive import MAX_ARCHIVE_BYTES
+from shared.errors import GputError, LimitExceeded, NotPermitted, Refused
+from shared.wire.codec import decode, decode_all, encode
+from shared.wire.stock import (
+    MAX_STOCK_FRAME,
+    STOCK,
+    CopyMemory,
+    LaunchProgram,
+    ReadMemory,
+    Span,
+    StockAnswer,
+    StockFrame,
+    WriteMemory,
+)
+
+
+class StockFirmware:
+    """All of memory and compute, for whoever holds a living key to them."""
+
+    def __init__(self, hbm: HBM, compute: Compute, grants: GrantTable) -> None:
+        self._hbm, self._compute, self._grants = hbm, compute, grants
+
+    def frame(self, port: str, data: bytes, now: float) -> bytes:
+        """The answer frame to one command frame. `now`: seconds since 1970.
+
+        Raises:
+            NotPermitted `wrong-port`: this port has no command path. Refused: the grant expired.
+            BadRequest, LimitExceeded, ProtocolViolation, VerificationFailed: no frame of the living key in order. Nothing changed.
+        """
+        if len(data) > MAX_STOCK_FRAME:
+            raise LimitExceeded(f"a frame has at most {MAX_STOCK_FRAME} bytes", code="frame-too-large")
+        if not any(live.stock is not None and live.grant.port == port for live in self._grants.all()):
+            raise NotPermitted("commands come on the orchestrator's port only", code="wrong-port")
+        frame = decode(StockFrame, data)
+        live, channel = self._living(port, frame.epoch, now)
+        (command,) = decode_all(STOCK, channel.open(frame.n, frame.ct))
+        n, ct = channel.seal(encode(self._answer(command)))
+        return encode(StockFrame(epoch=live.grant.epoch, n=n, ct=ct))
+
+    def _living(self, port: str, epoch: int, now: float) -> tuple[LiveGrant, Any]:
+        live = self._grants.of_epoch(epoch)
+        if live is None or live.stock is None or live.grant.port != port:
+            raise NotPermitted(f"epoch {epoch} commands nothing on port {port!r}", code="no-grant")
+        if now >= live.grant.expires_at:
+            raise Refused("the grant has expired", code="grant-expired")
+        return live, live.stock
+
+    def _answer(self, command: Any) -> StockAnswer:
+        try:
+            return StockAnswer(data=self._obey(command))
+        except GputError as error:
+            return StockAnswer(code=error.code, detail=error.detail)
+
+    def _obey(self, command: Any) -> bytes:
+        match command:
+            case WriteMemory():
+                self._hbm.poke(command.address, command.data)
+            case ReadMemory():
+                return self._hbm.peek(command.address, command.length)
+            case CopyMemory():
+                self._hbm.poke(command.target, self._hbm.peek(command.source, command.length))
+            case LaunchProgram():
+                self._compute.start(self._launch(command))
+        return b""
+
+    def _launch(self, command: LaunchProgram) -> Launch:
+        code = self._extent(command.code)
+        if code.length > MAX_ARCHIVE_BYTES:
+            raise LimitExceeded(f"an archive has at most {MAX_ARCHIVE_BYTES} bytes", code="archive-too-large")
+        spans = (command.model, command.gradients, command.optimiser, command.committed, command.data)
+        model, gradients, optimiser, committed, records = (self._extent(span) for span in spans)
+        # The digest names the code to the compute engines; here it is of whatever lies there.
+        digest = blake3_256(self._hbm.peek(code.address, code.length)).hex()
+        return Launch(
+            kind=command.kind, code=code, code_digest=digest, model=model, gradients=gradients, optimiser=optimiser,
+            committed=committed, data=records, records=command.records, first_step=command.first_step, steps=command.steps,
+            total_steps=command.total_steps, options=command.options.model_dump(mode="json"),
+        )  # fmt: skip
+
+    def _extent(self, span: Span) -> Extent:
+        self._hbm.require_backed(span.address, span.length)
+        return Extent(span.address, span.length)

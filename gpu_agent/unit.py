@@ -1,0 +1,72 @@
+"""One GPU as the agent keeps it: device, compute, MUX, and threads of its own. Knows no HTTP and looks into no message.
+
+Every GPU has a thread for SPDM, one for command frames (a poll may wait there), one for copies, one for staging; none of them holds up the
+event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from gpu_agent.compute.process import ComputeProcess
+from gpu_agent.hardware.device import Device
+from gpu_agent.hardware.mux import Mux
+from gpu_agent.views import GpuView
+from shared.errors import NotFound
+
+KINDS: Final = ("spdm", "commands", "copy", "staging")
+T = TypeVar("T")
+
+
+class GpuUnit:
+    """One GPU with its MUX and its threads."""
+
+    def __init__(self, device: Device, compute: ComputeProcess, mux: Mux) -> None:
+        self.device, self.compute, self.mux = device, compute, mux
+        self._threads = {kind: ThreadPoolExecutor(1, f"gpu-{kind}") for kind in KINDS}
+
+    async def act(self, kind: str, port: str, act: Callable[[], T]) -> T:
+        """Run on the thread of this kind, if `port` is bound then.
+
+        Raises:
+            Conflict: `port-not-bound`; and what the device raises.
+        """
+
+        def bound() -> T:
+            self.mux.require(port)
+            return act()
+
+        return await self.stage(bound, kind)
+
+    async def stage(self, act: Callable[[], T], kind: str = "staging") -> T:
+        """Run on the thread of this kind, whichever port is bound: staging is host memory."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads[kind], act)
+
+    def view(self) -> GpuView:
+        """Public facts."""
+        return GpuView(
+            gpu=self.device.gpu_id,
+            backend=self.device.backend.value,
+            port=self.mux.bound,
+            switches=self.mux.switches,
+            boot_counter=self.device.boot_counter,
+            memory_bytes=self.device.memory_bytes,
+            statement_certificate=self.device.statement_certificate().hex(),
+        )
+
+    def power_off(self) -> None:
+        """End compute and wipe; a poll that waits is let go first."""
+        self.compute.wake()
+        self.device.close()
+        for threads in self._threads.values():
+            threads.shutdown(wait=True)
+
+
+def unit_of(units: Mapping[str, GpuUnit], gpu: str) -> GpuUnit:
+    """The GPU of this name. Raises: NotFound `unknown-gpu`."""
+    if gpu not in units:
+        raise NotFound(f"this agent has no GPU {gpu!r}", code="unknown-gpu")
+    return units[gpu]
