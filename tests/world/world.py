@@ -34,6 +34,7 @@ from shared.service.evidence import EmulatedProvider
 from shared.service.http import Peers
 from tests.world.world_material import HOLDERS, Material
 from tests.world.world_service import Incarnation, Service
+from tests.world.world_tasks import waiting
 from tests.world.world_wire import Exchange, Link, Wire
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
@@ -201,7 +202,7 @@ class World:
             if time.monotonic() > deadline or (view["phase"] in ENDED and not condition(view)):
                 visits = await self.owner.items(f"sessions/{session}/visits")
                 story = [(v["index"], v["attempt"], v["holder"], v["phase"], v["outcome"], v["reason"]) for v in visits]
-                raise AssertionError(f"it did not happen in {seconds} s: {view}\nvisits: {story}")
+                raise AssertionError(f"it did not happen in {seconds} s: {view}\nvisits: {story}\n{waiting()}")
             await asyncio.sleep(0.01)
 
     async def finish(self, session: str, seconds: float = 30.0) -> Any:
