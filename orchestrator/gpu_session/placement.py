@@ -47,6 +47,7 @@ class Placed:
     model: ModelState
 
 
+Regions = dict[RegionKind, list[RegionInfo]]
 Fill = Callable[[], Awaitable[ModelState]]
 """How the model comes in when it is not the initial one: a checkpoint's restore."""
 
@@ -66,7 +67,8 @@ class Placer:
         archive = await self._library.archive_bytes(self._state.manifest.program)
         program = await self._library.program(self._state.manifest.program)
         regions = await self._configure(archive, program)
-        await self._upload_validation(regions.get(RegionKind.VALIDATION))
+        for region in regions.get(RegionKind.VALIDATION, []):
+            await self._upload_validation_to(region.handle)
         model = await (self._init_model(program, regions) if restore is None else restore())
         baseline = [Sweep()] if TRAVEL[self._state.manifest.travel_mode].whole_gpu else []
         batch = await self._life.batch([SetReady(), Measure(nonce=self._entropy(32)), *baseline])
@@ -88,7 +90,7 @@ class Placer:
         nonce = self._entropy(32)
         return await self._life.batch([SetReady(), RollBack(), *sweep, Measure(nonce=nonce)]), nonce
 
-    async def _configure(self, archive: bytes, program: Archive) -> dict[RegionKind, RegionInfo]:
+    async def _configure(self, archive: bytes, program: Archive) -> Regions:
         manifest = self._state.manifest
         validation = manifest.validation
         length = 0 if validation is None else validation.records * program.manifest.records.record_bytes
@@ -99,8 +101,8 @@ class Placer:
                 UploadProgram(length=len(archive), records=len(records)),
                 Configure(
                     options=manifest.training, total_steps=self._state.itinerary.total_steps,
-                    buffer_bytes=manifest.buffer_bytes, validation_bytes=length, loss_decimals=manifest.loss_decimals,
-                    privacy_floor=manifest.privacy_floor, travel_mode=manifest.travel_mode,
+                    buffer_bytes=manifest.buffer_bytes, buffers=TRAVEL[manifest.travel_mode].buffers, validation_bytes=length,
+                    loss_decimals=manifest.loss_decimals, privacy_floor=manifest.privacy_floor, travel_mode=manifest.travel_mode,
                 ),
             ],
             records,
@@ -108,11 +110,10 @@ class Placer:
         if answers.answer(1, ProgramLoaded).program != manifest.program:
             raise VerificationFailed("The GPU loaded another program", code="program-mismatch",
                                      expected=manifest.program, got=answers.answer(1, ProgramLoaded).program)  # fmt: skip
-        return {region.kind: region for region in answers.answer(2, Configured).regions}
-
-    async def _upload_validation(self, region: RegionInfo | None) -> None:
-        if region is not None:
-            await self._upload_validation_to(region.handle)
+        regions: Regions = {}
+        for region in answers.answer(2, Configured).regions:
+            regions.setdefault(region.kind, []).append(region)
+        return regions
 
     async def _upload_validation_to(self, region: int) -> None:
         validation = self._state.manifest.validation
@@ -120,14 +121,14 @@ class Placer:
             pieces = _file_pieces(self._library.files["validation"].find(validation.dataset), validation.dataset)
             await self._upload(region, pieces)
 
-    async def _init_model(self, program: Archive, regions: dict[RegionKind, RegionInfo]) -> ModelState:
+    async def _init_model(self, program: Archive, regions: Regions) -> ModelState:
         manifest = self._state.manifest
         digest = weights_digest(manifest, program.manifest)
         if digest is None:
             return model_state((await self._life.batch([InitModel(source="seed")])).answer(0, Committed))
         plan = plan_memory(program.manifest, manifest.training).model
         weights = map_weights(self._library.files["weights"].find(digest), digest, plan)
-        await self._upload(regions[RegionKind.MODEL].handle, weights.region_pieces(MAX_BULK_RECORD))
+        await self._upload(regions[RegionKind.MODEL][0].handle, weights.region_pieces(MAX_BULK_RECORD))
         committed = (await self._life.batch([InitModel(source="uploaded")])).answer(0, Committed)
         if committed.model != self._state.start_model:
             raise VerificationFailed("The GPU holds other initial weights than were submitted", code="initial-weights-mismatch",
@@ -149,17 +150,17 @@ def _file_pieces(path: Path, sha256: str) -> Iterator[tuple[int, bytes]]:
             offset += len(piece)
 
 
-def _placement(regions: dict[RegionKind, RegionInfo], measured: Measured, validation_digest: str) -> Placement:
-    validation = regions.get(RegionKind.VALIDATION)
-    dataset = regions[RegionKind.DATASET]
+def _placement(regions: Regions, measured: Measured, validation_digest: str) -> Placement:
+    validation, (dataset, *more) = regions.get(RegionKind.VALIDATION, []), regions[RegionKind.DATASET]
     return Placement(
         code=measured.code,
         control=measured.control,
-        model_region=regions[RegionKind.MODEL].handle,
+        model_region=regions[RegionKind.MODEL][0].handle,
         dataset_region=dataset.handle,
         dataset_length=dataset.length,
         dataset_address=dataset.address,
-        validation_region=None if validation is None else validation.handle,
+        ahead_region=more[0].handle if more else None,
+        validation_region=validation[0].handle if validation else None,
         validation=validation_digest,
     )
 

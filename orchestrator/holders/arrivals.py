@@ -43,8 +43,12 @@ class Arrivals:
     def forget(self, visit: str) -> None:
         """The visit is over; late words are refused from now on."""
         entry = self._open.pop(visit, None)
-        if entry is not None and not entry.word.done():
+        if entry is None:
+            return
+        if not entry.word.done():
             entry.word.cancel()
+        elif not entry.word.cancelled():
+            entry.word.exception()  # a recall that nobody waited for is no fault
 
     def away(self, visit: str) -> bool:
         """Whether the holder's word is still awaited."""

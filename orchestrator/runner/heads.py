@@ -22,7 +22,7 @@ from shared.protocol.session import SessionFact
 from shared.service.clock import Entropy
 from shared.wire.visit import Signed
 
-LOOK_AGAIN_S = 3600.0
+ASK_AGAIN_S = 10.0
 
 
 class Heads:
@@ -88,7 +88,8 @@ class Heads:
             wishes.waiting_for = [f"head of holder {holder}" for holder in missing]
             self.ask(book.state, inboxes)
             if missing:
-                await book.changes.wait(seen, LOOK_AGAIN_S)
+                if await book.changes.wait(seen, ASK_AGAIN_S) == seen:
+                    self._asked -= {*missing}  # a question or an answer may have gone astray; the same answer again does no harm
             else:
                 await self._confirm(book)
         await self.check(book)

@@ -13,6 +13,7 @@ from orchestrator.gpu_session.placement import Placer, check_program
 from orchestrator.ledger.log import NewLeaf, event_leaf
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.remembered import Checkpoint, ModelState
+from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.abandon import abandoned, empty_if_broken
 from orchestrator.visits.epilogue import settle_closed
 from orchestrator.visits.returning import check_measured
@@ -50,7 +51,8 @@ async def restore(run: Run, placer: Placer, checkpoints: Checkpoints) -> None:
     Raises:
         VerificationFailed: the checkpoint was tampered with, or restored something else.
     """
-    _abandon(run, lost=True)
+    _abandon(run, run.state.ahead, lost=True)
+    _abandon(run, run.state.current, lost=True)
     kept = checkpoints.usable(run.state.checkpoints)
     if kept is None:
         placed = await placer.place()
@@ -106,8 +108,9 @@ async def _resume(run: Run, placer: Placer) -> None:
     committed, measured = batch.of(Committed), batch.of(Measured)
     check_program(measured, run.state.manifest.program)
     known, visit = run.committed, run.state.current
+    _abandon(run, run.state.ahead, lost=False)
     if (committed.model, committed.optimiser, committed.step) == (known.model, known.optimiser, known.step):
-        _abandon(run, lost=False)
+        _abandon(run, visit, lost=False)
     elif (
         visit is not None
         and visit.training is TrainingPhase.VALIDATED
@@ -133,12 +136,11 @@ async def _settle(run: Run, committed: Committed) -> None:
     settle_closed(run, committed, statement, verdict)
 
 
-def _abandon(run: Run, *, lost: bool) -> None:
-    visit = run.state.current
+def _abandon(run: Run, visit: VisitState | None, *, lost: bool) -> None:
     if visit is None:
         return
     if visit.training is None:
         fact: VisitFact | TrainingFact = VisitFact.LOST if lost else VisitFact.RECALLED
     else:
         fact = TrainingFact.LOST if lost else TrainingFact.RECALLED
-    abandoned(run, fact, "the GPU was reset" if lost else "the orchestrator restarted", blame=False, again=True)
+    abandoned(run, visit, fact, "the GPU was reset" if lost else "the orchestrator restarted", blame=False, again=True)

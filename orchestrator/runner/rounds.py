@@ -16,7 +16,7 @@ from orchestrator.runner.wishes import Wishes
 from orchestrator.sessions.approvals import check_quorum
 from orchestrator.sessions.facts import new_fact
 from orchestrator.visits.abandon import recall
-from orchestrator.visits.cycle import run_visit
+from orchestrator.visits.cycle import run_loaded, run_visit
 from orchestrator.visits.planning import plan
 from orchestrator.visits.run import Run
 from shared.claims.layout import plan_memory
@@ -46,6 +46,10 @@ class Rounds:
         run = self._run
         while not self._wishes.any:
             await self._check()
+            if run.state.current is not None:
+                await run_loaded(run)
+                await self._checkpoint_if_due()
+                continue
             stop = run.state.next_stop()
             if stop is None:
                 await run.commit()
@@ -59,6 +63,8 @@ class Rounds:
                 await run_visit(run, stop, channel)
                 await self._checkpoint_if_due()
         await run.commit()
+        if run.state.current is not None:  # loaded ahead, and its turn does not come now
+            await recall(run, Recall("the session stands still", blame=False), run.state.current)
 
     async def _check(self) -> None:
         """What may change between two visits and ends the session: too few holders, or one whose late word contradicts the log."""
@@ -100,8 +106,8 @@ class Rounds:
     async def _skip(self, stop: PlannedVisit) -> None:
         # Planned and recalled in one commit: the GPU never heard of it, and the log says why the stop was passed over.
         run = self._run
-        plan(run, stop)
-        await recall(run, Recall(f"{stop.holder} opened no channel", blame=True, skip=True))
+        visit = plan(run, stop)
+        await recall(run, Recall(f"{stop.holder} opened no channel", blame=True, skip=True), visit)
 
     async def _checkpoint_if_due(self) -> None:
         if self._run.clock() - self._checkpointed_at >= self._interval_s:

@@ -112,8 +112,8 @@ class SessionRunner:
         run, self.run, self.channels = self.run, None, None
         if run is not None:
             run.life.close()
-            if run.state.current is not None:
-                self._house.arrivals.forget(run.state.current.id)
+            for visit in run.state.open_visits:
+                self._house.arrivals.forget(visit.id)
 
     async def _fail(self, error: GputError) -> None:
         _log.error("session failed", session=self.book.state.id, code=error.code, detail=error.detail)
@@ -231,10 +231,10 @@ class SessionRunner:
         self.book.announce()
 
     def recall_current(self, reason: str, holder: str | None = None) -> None:
-        """Call back the visit that is away (of `holder`, or whosever it is)."""
-        visit = self.book.state.current
-        if visit is not None and holder in (None, visit.holder):
-            self._house.arrivals.recall(visit.id, reason, blame=False)
+        """Call back the visits that are away (of `holder`, or whosever they are)."""
+        for visit in self.book.state.open_visits:
+            if holder in (None, visit.holder):
+                self._house.arrivals.recall(visit.id, reason, blame=False)
 
     async def stop(self, task: asyncio.Task[None]) -> None:
         """The process stops: recall what is away, seal a checkpoint, and end within seconds whatever happens."""

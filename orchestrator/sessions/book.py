@@ -60,9 +60,9 @@ class Book:
             ProtocolViolation: the tables do not allow it; nothing changed.
         """
         self._refuse_if_closed()
-        before = self.state.current
+        before = self.state.open_visits
         self.state.apply(fact.kind, fact.body, self._clock())
-        self._facts.append(NewFact(fact.kind, {**fact.body, **self._seen(fact.kind, before)}))
+        self._facts.append(NewFact(fact.kind, {**fact.body, **self._seen(fact, before)}))
         self._rows.extend(rows)
         self._track(before)
 
@@ -103,10 +103,10 @@ class Book:
                 "The session's book is closed and will be opened again from its journal", code="book-closed"
             )
 
-    def _seen(self, kind: str, before: VisitState | None) -> dict[str, Any]:
+    def _seen(self, fact: NewFact, before: tuple[VisitState, ...]) -> dict[str, Any]:
         """What readers of events want beside a fact: the phase it led to, and whose visit it is. No decision reads it."""
-        machine = kind.partition(".")[0]
-        visit = self.state.current or before
+        machine = fact.kind.partition(".")[0]
+        visit = next((v for v in (*self.state.open_visits, *before) if v.id == fact.body.get("visit")), None)
         if machine not in ("visit", "training") or visit is None:
             return {"phase": self.state.phase.value}
         return {
@@ -114,11 +114,11 @@ class Book:
             "attempt": visit.attempt,
         }  # fmt: skip
 
-    def _track(self, before: VisitState | None) -> None:
-        after = self.state.current
-        for visit in {id(v): v for v in (before, after) if v is not None}.values():
+    def _track(self, before: tuple[VisitState, ...]) -> None:
+        known = {visit.id for visit in before}
+        for visit in {v.id: v for v in (*before, *self.state.open_visits)}.values():
             view = visit.view(self.state.id)
-            if visit is after and visit is not before:
+            if visit.id not in known:
                 self._new_visits[visit.id] = {"number": visit.number, **view}
             elif visit.id in self._new_visits:
                 self._new_visits[visit.id].update(view)

@@ -38,7 +38,8 @@ class ApprovedDataset:
 class Placement:
     """Where things lie in the GPU: region handles by kind, dataset regions, and the digests that must never change.
 
-    `validation` is the digest (BLAKE3) of the held-out records as they lie there, where the travel mode has it read back.
+    `ahead_region` is a second buffer of the same length, where visits are loaded ahead. `validation` is the digest (BLAKE3) of the
+    held-out records as they lie there, where the travel mode has it read back.
     """
 
     code: str
@@ -47,5 +48,6 @@ class Placement:
     dataset_region: int
     dataset_length: int
     validation_region: int | None
+    ahead_region: int | None = None
     validation: str = ""
     dataset_address: int | None = None

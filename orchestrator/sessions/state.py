@@ -52,6 +52,7 @@ class SessionState:
     setback: str = ""  # why the last of those ended so
     last_epoch: int = 0
     current: VisitState | None = None
+    ahead: VisitState | None = None  # offered while the current visit trains; becomes the current one with its close
     visits_planned: int = 0
     visits_closed: int = 0
     records_done: dict[str, int] = field(default_factory=dict)
@@ -101,9 +102,14 @@ class SessionState:
         """Whether enough others remain for the manifest's quorum when this holder's visit is left out."""
         return len([name for name in self.active if name != holder]) >= self.quorum
 
-    def next_stop(self) -> PlannedVisit | None:
-        """The next stop at an active holder; None when the itinerary lies behind us. Stops at others are passed over."""
-        for index in range(self.position + 1, self.itinerary.length + 1):
+    @property
+    def open_visits(self) -> tuple[VisitState, ...]:
+        """The current visit and the one ahead of it, as far as there are any."""
+        return tuple(visit for visit in (self.current, self.ahead) if visit is not None)
+
+    def next_stop(self, behind: int | None = None) -> PlannedVisit | None:
+        """The next stop at an active holder (after stop `behind`); None when there is none left. Stops at others are passed over."""
+        for index in range((self.position if behind is None else behind) + 1, self.itinerary.length + 1):
             stop = self.itinerary.visit(index)
             if stop.holder in self.active:
                 return stop
@@ -123,7 +129,7 @@ class SessionState:
         elif fact == "planned":
             self._planned(body, at)
         elif machine in ("visit", "training"):
-            self._open(body["visit"]).move(machine, fact, Role(body["by"]), body, at)
+            self.open_visit(body["visit"]).move(machine, fact, Role(body["by"]), body, at)
         handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(self, body)
@@ -132,18 +138,27 @@ class SessionState:
         self.seq += 1
         self.updated_at = at
 
-    def _open(self, visit: str) -> VisitState:
-        if self.current is None or self.current.id != visit:
-            raise VerificationFailed(f"{visit} is not the visit that is open", code="journal-inconsistent")
-        return self.current
+    def open_visit(self, visit: str) -> VisitState:
+        """Raises: VerificationFailed `journal-inconsistent`: it is not open."""
+        for found in self.open_visits:
+            if found.id == visit:
+                return found
+        raise VerificationFailed(f"{visit} is not a visit that is open", code="journal-inconsistent")
 
     def _planned(self, body: dict[str, Any], at: float) -> None:
-        if body["index"] - 1 != self.position:
-            self.position, self.attempts, self.blamed = body["index"] - 1, 0, 0
         self.visits_planned += 1
-        self.attempts += 1
         self.last_epoch = max(self.last_epoch, body["fence_epoch"])
-        self.current = VisitState.planned(body, self.visits_planned, at)
+        visit = VisitState.planned(body, self.visits_planned, at)
+        if body.get("ahead"):
+            self.ahead = visit
+        else:
+            self._begin(visit)
+
+    def _begin(self, visit: VisitState) -> None:
+        if visit.index - 1 != self.position:
+            self.position, self.attempts, self.blamed = visit.index - 1, 0, 0
+        self.attempts += 1
+        self.current = visit
 
     def _grow(self, leaf: dict[str, Any]) -> None:
         if leaf["index"] != self.tree.size:
@@ -190,8 +205,7 @@ def _checkpointed(state: SessionState, body: dict[str, Any]) -> None:
 
 
 def _offered(state: SessionState, body: dict[str, Any]) -> None:
-    if state.current is not None:
-        state.offered_heads[state.current.holder] = body["log_size"]
+    state.offered_heads[state.open_visit(body["visit"]).holder] = body["log_size"]
 
 
 def _fenced(state: SessionState, body: dict[str, Any]) -> None:
@@ -202,7 +216,13 @@ def _fenced(state: SessionState, body: dict[str, Any]) -> None:
 
 
 def _abandoned(state: SessionState, body: dict[str, Any]) -> None:
+<<<<<<< HEAD
     _quarantine(state, body)
+=======
+    if state.ahead is not None and body["visit"] == state.ahead.id:
+        state.ahead = None  # its stop comes when it is due, and nothing counts against it
+        return
+>>>>>>> modes
     state.current = None
     if body.get("blame"):
         state.blamed, state.setback = state.blamed + 1, body["reason"]
@@ -223,6 +243,9 @@ def _closed(state: SessionState, body: dict[str, Any]) -> None:
         state.updates = dict(sorted(state.updates.items())[-REMEMBERED:])
     state.current = None
     state._advance()
+    if state.ahead is not None:
+        state._begin(state.ahead)
+        state.ahead = None
 
 
 def _link_bytes(state: SessionState, body: dict[str, Any]) -> None:
@@ -250,7 +273,7 @@ def _exported(state: SessionState, body: dict[str, Any]) -> None:
 
 def _failed(state: SessionState, body: dict[str, Any]) -> None:
     state.failure = {name: body.get(name) for name in ("code", "detail", "remedy")}
-    state.current = None
+    state.current = state.ahead = None
 
 
 def _pause_asked(state: SessionState, body: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from shared.claims.policy_lint import lint_manifest
 from shared.claims.program import ProgramManifest, WeightsFile
 from shared.errors import GputError
 from shared.names import RegionKind
+from shared.protocol.travel import TRAVEL
 
 GPU_PAGE = 4096
 """Bytes: the GPU allocates whole pages."""
@@ -150,7 +151,8 @@ def _check_memory(manifest: Manifest, program: ProgramManifest, known: Known) ->
         return  # the GPU will say it itself
     validation = manifest.validation.records * program.records.record_bytes if manifest.validation is not None else 0
     plan = plan_memory(program, manifest.training)
-    lengths = region_lengths(plan, buffer_bytes=manifest.buffer_bytes, validation_bytes=validation)
+    buffers = TRAVEL[manifest.travel_mode].buffers
+    lengths = region_lengths(plan, buffer_bytes=manifest.buffer_bytes, buffers=buffers, validation_bytes=validation)
     parts = [("program", known.archive_bytes), *((kind.value, length) for kind, length in lengths if length)]
     need = sum(-(-length // GPU_PAGE) * GPU_PAGE for _, length in parts)
     if need > known.gpu_memory:

@@ -9,6 +9,7 @@ from orchestrator.gpu_session.life import CommandRefused
 from orchestrator.holders.arrivals import Recall
 from orchestrator.ledger.log import event_leaf
 from orchestrator.sessions.facts import TableFact, new_fact
+from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.epilogue import check_rolled_back, check_scrub
 from orchestrator.visits.returning import check_measured, refused_by_gpu
 from orchestrator.visits.run import Run
@@ -25,11 +26,18 @@ BROKEN = ("integrity-broken", "committed-copy-changed", "roll-back-failed")
 _BEFORE_FENCE = (VisitPhase.GRANTED, VisitPhase.AWAY, VisitPhase.RETURNED)
 
 
+<<<<<<< HEAD
 def abandoned(run: Run, fact: TableFact, reason: str, *, blame: bool, again: bool, quarantine: bool = False) -> None:
     """Stage the fact with its leaf. `quarantine`: the holder is visited no more."""
     visit, state = run.visit, run.state
     details = {"visit": visit.id, "index": visit.index, "attempt": visit.attempt, "reason": reason, "again": again,
                **({"quarantine": True} if quarantine else {})}  # fmt: skip
+=======
+def abandoned(run: Run, visit: VisitState, fact: TableFact, reason: str, *, blame: bool, again: bool) -> None:
+    """Stage the fact with its leaf."""
+    state = run.state
+    details = {"visit": visit.id, "index": visit.index, "attempt": visit.attempt, "reason": reason, "again": again}
+>>>>>>> modes
     leaf = event_leaf(state.tree, state.id, fact.value, details)
     run.book.stage(
         new_fact(
@@ -40,13 +48,13 @@ def abandoned(run: Run, fact: TableFact, reason: str, *, blame: bool, again: boo
     )  # fmt: skip
 
 
-async def recall(run: Run, why: Recall) -> None:
+async def recall(run: Run, why: Recall, visit: VisitState) -> None:
     """Take the GPU back from a visit that will not be trained; repeat the visit, or skip it where the quorum allows.
 
     Raises:
         VerificationFailed: the region does not read back as zeros. CommandRefused, Unavailable.
     """
-    visit, reason = run.visit, why.reason
+    reason = why.reason
     run.arrivals.forget(visit.id)
     run.inboxes.withdraw(visit.holder, run.state.id, ("offer",))
     if visit.phase in _BEFORE_FENCE:
@@ -57,21 +65,21 @@ async def recall(run: Run, why: Recall) -> None:
         )
         opened = batch.answer(0, EpochOpened)
         run.life.draw(visit.fence_epoch, ours, opened.entropy)
-        check_scrub(run, batch.answer(2, Scrubbed))
-        told = refused_by_gpu(run, next((c for c in opened.fenced if c.epoch == visit.epoch), None))
+        check_scrub(run, batch.answer(2, Scrubbed), visit.region)
+        told = refused_by_gpu(visit, next((c for c in opened.fenced if c.epoch == visit.epoch), None))
         reason = "; ".join(filter(None, (told, reason)))
     elif visit.phase is VisitPhase.FENCED:
-        check_scrub(run, (await run.life.batch([Scrub(region=visit.region)])).answer(0, Scrubbed))
+        check_scrub(run, (await run.life.batch([Scrub(region=visit.region)])).answer(0, Scrubbed), visit.region)
     if run.travel.whole_gpu and visit.phase is not VisitPhase.PLANNED:
         await _upload_again(run)
         await go_back(run)  # whatever the key was used for besides
-    abandoned(run, VisitFact.RECALLED, reason, blame=why.blame, again=_again(run, why))
+    abandoned(run, visit, VisitFact.RECALLED, reason, blame=why.blame, again=_again(run, why, visit))
     await run.commit()
 
 
-def _again(run: Run, why: Recall) -> bool:
+def _again(run: Run, why: Recall, visit: VisitState) -> bool:
     """Whether the stop is tried again: not when its holder has failed often enough and the others are a quorum."""
-    state, visit = run.state, run.visit
+    state = run.state
     if why.skip or visit.holder not in state.active:
         return False
     worn_out = why.blame and state.blamed + 1 >= run.visit_attempts
@@ -95,7 +103,11 @@ async def quarantine(run: Run, error: GputError) -> None:
             code="integrity-broken",
         )
     fact = VisitFact.QUARANTINED if visit.training is None else TrainingFact.QUARANTINED
+<<<<<<< HEAD
     abandoned(run, fact, error.detail, blame=blame, again=not worn_out, quarantine=worn_out)
+=======
+    abandoned(run, visit, fact, error.detail, blame=blame, again=not worn_out)
+>>>>>>> modes
     await run.commit()
 
 
@@ -116,7 +128,7 @@ async def go_back(run: Run) -> None:
     try:
         batch = await run.life.batch(commands)
         check_rolled_back(run, batch)
-        check_scrub(run, batch.of(Scrubbed))
+        check_scrub(run, batch.of(Scrubbed), run.visit.region)
         check_measured(run, batch.of(Measured), nonce)
         way(run).check(run, batch)
     except (CommandRefused, VerificationFailed) as error:

@@ -10,11 +10,12 @@ from orchestrator.holders.arrivals import Recall
 from orchestrator.holders.channels import Channel
 from orchestrator.itinerary import PlannedVisit
 from orchestrator.visits.abandon import quarantine, recall
+from orchestrator.visits.ahead import drop_ahead, load_ahead
 from orchestrator.visits.epilogue import close, reject
 from orchestrator.visits.granting import grant, offer
 from orchestrator.visits.planning import plan
 from orchestrator.visits.returning import Returned, check_content, fence, report, verify, word
-from orchestrator.visits.run import Run
+from orchestrator.visits.run import Run, Stopwatch
 from orchestrator.visits.training import Verdict, WorkFailed, accept, train, validate
 from shared.errors import VerificationFailed
 
@@ -25,13 +26,32 @@ async def run_visit(run: Run, stop: PlannedVisit, channel: Channel) -> None:
     Raises:
         Unavailable: GPU, platform or database are gone: the life is over. VerificationFailed: the session must fail.
     """
-    plan(run, stop)
+    visit = plan(run, stop)
     with run.watch.step("plan"):
         await run.commit()
+    with run.watch.step("grant"):
+        granted = await grant(run, channel, visit)
+    with run.watch.step("offer"):
+        await offer(run, channel, granted)
+    del granted  # the visit key is the holder's now
+    await _taken_back(run)
+
+
+async def run_loaded(run: Run) -> None:
+    """The visit that was loaded ahead, and whose turn it is now, to its close or to one of its ways out.
+
+    Raises:
+        As `run_visit`.
+    """
+    run.watch = Stopwatch(run.timer)
+    await _taken_back(run)
+
+
+async def _taken_back(run: Run) -> None:
     try:
-        returned = await _provisioned(run, channel)
+        returned = await _returned(run)
     except Recall as why:
-        await recall(run, why)
+        await recall(run, why, run.visit)
         return
     try:
         with run.watch.step("verify"):
@@ -42,14 +62,9 @@ async def run_visit(run: Run, stop: PlannedVisit, channel: Channel) -> None:
     await _trained(run)
 
 
-async def _provisioned(run: Run, channel: Channel) -> Returned:
-    """Steps 2 to 7."""
+async def _returned(run: Run) -> Returned:
+    """Steps 5 to 7."""
     watch = run.watch
-    with watch.step("grant"):
-        granted = await grant(run, channel)
-    with watch.step("offer"):
-        await offer(run, channel, granted)
-    del granted  # the visit key is the holder's now
     with watch.step("provision"):
         said = await word(run)
     with watch.step("report"):
@@ -64,6 +79,8 @@ async def _provisioned(run: Run, channel: Channel) -> Returned:
 async def _trained(run: Run) -> None:
     """Steps 9 to 12."""
     watch = run.watch
+    with watch.step("ahead"):
+        await load_ahead(run)
     try:
         with watch.step("train"):
             trained = await train(run)
@@ -76,4 +93,5 @@ async def _trained(run: Run) -> None:
             await accept(run, verdict)
         await close(run, verdict)
     else:
+        await drop_ahead(run, "the visit before it was not kept")
         await reject(run, verdict)

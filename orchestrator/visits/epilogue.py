@@ -31,10 +31,10 @@ def zeros_digest(length: int) -> str:
     return hasher.hexdigest()
 
 
-def check_scrub(run: Run, scrubbed: Scrubbed) -> None:
+def check_scrub(run: Run, scrubbed: Scrubbed, region: int) -> None:
     """The whole region reads back as zeros. Raises: VerificationFailed (code `scrub-incomplete`)."""
     placement = run.placement
-    whole = (scrubbed.region, scrubbed.length) == (placement.dataset_region, placement.dataset_length)
+    whole = (scrubbed.region, scrubbed.length) == (region, placement.dataset_length)
     if not whole or scrubbed.digest != zeros_digest(scrubbed.length):
         raise VerificationFailed("The dataset region does not read back as zeros", code="scrub-incomplete",
                                  expected=zeros_digest(placement.dataset_length), got=scrubbed.digest)  # fmt: skip
@@ -52,7 +52,7 @@ async def close(run: Run, verdict: Verdict) -> None:
             [Commit(work=f"{visit.id}/train"), Scrub(region=visit.region), CloseVisit(visit=visit.id)]
         )
     with run.watch.step("close"):
-        check_scrub(run, batch.answer(1, Scrubbed))
+        check_scrub(run, batch.answer(1, Scrubbed), visit.region)
         committed = batch.answer(0, Committed)
         if committed.step != visit.first_step + visit.steps:
             raise VerificationFailed("The GPU committed another step than it was to reach", code="step-mismatch",
@@ -87,7 +87,7 @@ async def reject(run: Run, verdict: Verdict) -> None:
         batch = await run.life.batch([RollBack(), Scrub(region=visit.region), CloseVisit(visit=visit.id)])
     with run.watch.step("close"):
         check_rolled_back(run, batch)
-        check_scrub(run, batch.answer(1, Scrubbed))
+        check_scrub(run, batch.answer(1, Scrubbed), visit.region)
         statement = batch.answer(2, Statement).statement
         check_statement(run, statement, run.committed.model)
         leaf = make_receipt(run, statement, outcome="rejected", before=verdict.before, after=verdict.after)

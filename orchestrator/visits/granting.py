@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from orchestrator.holders.channels import Channel
 from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.run import Run
 from orchestrator.visits.shares import NO_SHARES, DrawnShares, check_shares
 from shared.attestation.offers import seal_offer
@@ -34,28 +35,29 @@ class Granted:
     `share`: the GPU's signed statement of its share, where one is agreed.
     """
 
+    visit: VisitState
     grant: Grant
     share: bytes
     key: VisitKey
     one_time_key: VerifiedOneTimeKey
 
 
-async def grant(run: Run, channel: Channel) -> Granted:
+async def grant(run: Run, channel: Channel, visit: VisitState) -> Granted:
     """Open the visit's epoch and install its grant; the fact is staged.
 
     Raises:
         CommandRefused: the GPU refuses, for instance without the region's scrub proof. VerificationFailed: masks differ, or shares.
     """
-    visit, one_time_key, ours = run.visit, run.channels.take_key(channel), run.entropy(32)
+    one_time_key, ours = run.channels.take_key(channel), run.entropy(32)
     opening = OpenEpoch(epoch=visit.epoch, entropy=ours)
     if run.travel.agreed:  # the grant names the GPU's share, so that is drawn first
         opened = await run.life.batch([opening, DrawShare(epoch=visit.epoch, holder=visit.holder)])
         drawn = check_shares(run, visit, one_time_key, opened.of(Statement).statement)
-        wanted = _grant(run, one_time_key, drawn)
+        wanted = _grant(run, visit, one_time_key, drawn)
         granted = await run.life.batch([InstallGrant(grant=wanted)])
     else:
         drawn = NO_SHARES
-        wanted = _grant(run, one_time_key, drawn)
+        wanted = _grant(run, visit, one_time_key, drawn)
         opened = granted = await run.life.batch([opening, InstallGrant(grant=wanted)])
     secret, installed = run.life.draw(visit.epoch, ours, opened.of(EpochOpened).entropy), granted.of(GrantInstalled)
     context = VisitContext(
@@ -72,11 +74,11 @@ async def grant(run: Run, channel: Channel) -> Granted:
             orchestrator_runtime_data=channel.orchestrator_runtime,
         )
     )  # fmt: skip
-    return Granted(wanted, drawn.statement, key, one_time_key)
+    return Granted(visit, wanted, drawn.statement, key, one_time_key)
 
 
-def _grant(run: Run, one_time_key: VerifiedOneTimeKey, drawn: DrawnShares) -> Grant:
-    visit, record_bytes, dataset = run.visit, run.program.manifest.records.record_bytes, run.dataset
+def _grant(run: Run, visit: VisitState, one_time_key: VerifiedOneTimeKey, drawn: DrawnShares) -> Grant:
+    record_bytes, dataset = run.program.manifest.records.record_bytes, run.dataset_of(visit.holder)
     cursor = CursorRange.model_validate(visit.cursor)
     return Grant(
         session=run.state.id, visit=visit.id, life=run.life.number, epoch=visit.epoch, holder=visit.holder,
@@ -94,7 +96,7 @@ async def offer(run: Run, channel: Channel, granted: Granted) -> None:
     Raises:
         Unavailable: the platform does not answer.
     """
-    state, visit = run.state, run.visit
+    state, visit = run.state, granted.visit
     head = run.signed_head()
     seen = state.offered_heads.get(visit.holder, 0)
     document = OfferDocument(

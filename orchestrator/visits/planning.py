@@ -5,25 +5,32 @@ from __future__ import annotations
 from orchestrator.ids import new_visit_id
 from orchestrator.itinerary import PlannedVisit
 from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.run import Run, Stopwatch
 from shared.protocol.visit import VisitFact
 
 
-def plan(run: Run, stop: PlannedVisit) -> None:
-    """Stage the visit's record.
+def plan(run: Run, stop: PlannedVisit, behind: VisitState | None = None) -> VisitState:
+    """Stage the visit's record; the visit. `behind`: the visit under way, where this one is loaded ahead of its turn.
 
     Two epochs are reserved here, for the grant and for its fence: a number that the GPU might have seen is in the journal first.
-    `first_step` is the committed step, so skipped stops leave no gap in the optimiser's count.
+    `first_step` is the committed step, or the one that the visit under way will commit, so skipped stops leave no gap in the
+    optimiser's count.
     """
-    run.watch = Stopwatch(run.timer)
+    if behind is None:
+        run.watch = Stopwatch(run.timer)
     with run.watch.step("plan"):
-        state = run.state
-        again = stop.index - 1 == state.position
+        state, placement, visit = run.state, run.placement, new_visit_id(run.entropy)
+        again = behind is None and stop.index - 1 == state.position
+        taken = behind is not None and behind.region == placement.dataset_region
         run.book.stage(
             new_fact(
-                VisitFact.PLANNED, visit=new_visit_id(run.entropy), round=stop.round, index=stop.index,
+                VisitFact.PLANNED, visit=visit, round=stop.round, index=stop.index,
                 attempt=state.attempts + 1 if again else 1, holder=stop.holder, cursor=stop.cursor.model_dump(mode="json"),
-                records=stop.cursor.count, first_step=run.committed.step, steps=stop.steps,
-                epoch=state.last_epoch + 1, fence_epoch=state.last_epoch + 2, region=run.placement.dataset_region,
+                records=stop.cursor.count, steps=stop.steps, ahead=behind is not None,
+                first_step=run.committed.step if behind is None else behind.first_step + behind.steps,
+                epoch=state.last_epoch + 1, fence_epoch=state.last_epoch + 2,
+                region=placement.ahead_region if taken else placement.dataset_region,
             )
         )  # fmt: skip
+    return state.open_visit(visit)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from orchestrator.gpu_session.life import Batch
 from orchestrator.holders.arrivals import Recall
 from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.run import Run
 from orchestrator.visits.ways import way
 from shared.errors import GputError, VerificationFailed
@@ -103,19 +104,19 @@ def check_content(run: Run, returned: Returned) -> None:
     visit, content = run.visit, returned.content
     length = visit.records * run.program.manifest.records.record_bytes
     if content is None or not content.published:
-        raise Recall(refused_by_gpu(run, content) or "the buffer was not published", blame=True)
+        raise Recall(refused_by_gpu(visit, content) or "the buffer was not published", blame=True)
     if (content.records, content.length, content.commitment) != (
         visit.records, length, visit.details["reported_commitment"],
     ):  # fmt: skip
         raise Recall("the buffer does not hold what was reported", blame=True)
 
 
-def refused_by_gpu(run: Run, content: RegionContent | None) -> str:
+def refused_by_gpu(visit: VisitState, content: RegionContent | None) -> str:
     """The GPU's own word on a holder whose grant it ended; empty if it ended none. No holder can talk it away."""
     return (
         ""
         if content is None or content.refusal is None
-        else f"the GPU refused {run.visit.holder}'s data: {content.refusal}"
+        else f"the GPU refused {visit.holder}'s data: {content.refusal}"
     )
 
 

@@ -101,9 +101,13 @@ class Run:
     @property
     def dataset(self) -> ApprovedDataset:
         """What the open visit's holder committed to. Raises: ProtocolViolation: it never approved."""
-        found = self.state.datasets.get(self.visit.holder)
+        return self.dataset_of(self.visit.holder)
+
+    def dataset_of(self, holder: str) -> ApprovedDataset:
+        """What a holder committed to. Raises: ProtocolViolation: it never approved."""
+        found = self.state.datasets.get(holder)
         if found is None:
-            raise ProtocolViolation(f"{self.visit.holder} never approved this session", code="not-approved")
+            raise ProtocolViolation(f"{holder} never approved this session", code="not-approved")
         return found
 
     @property

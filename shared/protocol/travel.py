@@ -16,13 +16,19 @@ class Travel:
 
     `rights`: as the grant states them; "rwx" is everything, everywhere. `told`: the holder learns the buffer's address. `away`: the GPU
     goes to the holder's port. `agreed`: holder and GPU agree the traffic key, records are left in staging, and the GPU fetches them
-    by the orchestrator's command.
+    by the orchestrator's command. `ahead`: the next holder fills staging while the GPU trains, hence two buffers.
     """
 
     rights: Literal["w", "rwx"]
     told: bool
     away: bool
     agreed: bool
+    ahead: bool
+
+    @property
+    def buffers(self) -> int:
+        """Dataset regions that a session needs."""
+        return 2 if self.ahead else 1
 
     @property
     def whole_gpu(self) -> bool:
@@ -32,8 +38,8 @@ class Travel:
 
 TRAVEL: Mapping[TravelMode, Travel] = MappingProxyType(
     {
-        TravelMode.PAPER: Travel(rights="rwx", told=True, away=True, agreed=False),
-        TravelMode.SCOPED: Travel(rights="w", told=False, away=True, agreed=False),
-        TravelMode.DIRECT: Travel(rights="w", told=False, away=False, agreed=True),
+        TravelMode.PAPER: Travel(rights="rwx", told=True, away=True, agreed=False, ahead=False),
+        TravelMode.SCOPED: Travel(rights="w", told=False, away=True, agreed=False, ahead=False),
+        TravelMode.DIRECT: Travel(rights="w", told=False, away=False, agreed=True, ahead=True),
     }
 )

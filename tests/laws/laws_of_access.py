@@ -152,7 +152,11 @@ def _steps(events: list[Any], grant: Grant, check: Checks) -> Iterator[str]:
                 return
             case gpu.Evaluate(region=region) if _kind(event, region) is RegionKind.DATASET:
                 yield "evaluate"
-            case gpu.Scrub(region=grant.region) | gpu.RollBack() | gpu.InstallGrant():
+            case gpu.Scrub(region=grant.region) | gpu.RollBack():
+                return
+            case gpu.InstallGrant(grant=other) if (
+                other.region == grant.region
+            ):  # another region's may be loaded ahead meanwhile
                 return
 
 

@@ -65,7 +65,10 @@ POINTS = {
 }
 
 
-@pytest.mark.parametrize("point", POINTS)
+QUICK = ("orchestrator before the fence", "orchestrator in training", "holder before its report")
+
+
+@pytest.mark.parametrize("point", [p if p in QUICK else pytest.param(p, marks=pytest.mark.slow) for p in POINTS])
 @pytest.mark.parametrize("mode", OTHERS)
 async def test_killed_in_mid_visit(mode: TravelMode, point: str, new_world: NewWorld, recorded: Recording) -> None:
     victim, moment = POINTS[point]
