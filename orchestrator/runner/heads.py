@@ -89,7 +89,9 @@ class Heads:
             self.ask(book.state, inboxes)
             if missing:
                 if await book.changes.wait(seen, ASK_AGAIN_S) == seen:
-                    self._asked -= {*missing}  # a question or an answer may have gone astray; the same answer again does no harm
+                    self._asked -= {
+                        *missing
+                    }  # a question or an answer may have gone astray; the same answer again does no harm
             else:
                 await self._confirm(book)
         await self.check(book)

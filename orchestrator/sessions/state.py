@@ -6,13 +6,12 @@ Nothing here is believed from a projection row: the manifest comes verified, the
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.itinerary import Itinerary, PlannedVisit
 from orchestrator.ledger.tree import MerkleTree
-from orchestrator.sessions.acceptance import REMEMBERED
+from orchestrator.sessions.effects import HANDLERS
 from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, ModelState, Placement
 from orchestrator.sessions.visit_state import VisitState
 from shared.claims.manifest import Manifest
@@ -130,7 +129,7 @@ class SessionState:
             self._planned(body, at)
         elif machine in ("visit", "training"):
             self.open_visit(body["visit"]).move(machine, fact, Role(body["by"]), body, at)
-        handler = _HANDLERS.get(kind)
+        handler = HANDLERS.get(kind)
         if handler is not None:
             handler(self, body)
         if "leaf" in body:
@@ -165,153 +164,11 @@ class SessionState:
             raise VerificationFailed("The log's leaves are out of order in the journal", code="journal-inconsistent")
         self.tree.append(bytes.fromhex(leaf["hash"]))
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
+        """The stop lies behind us."""
         self.position, self.attempts, self.blamed = self.position + 1, 0, 0
 
-    def _count(self, **amounts: int) -> None:
+    def count(self, **amounts: int) -> None:
+        """Add to the traffic counted so far."""
         for name, amount in amounts.items():
             self.traffic[name] = self.traffic.get(name, 0) + amount
-
-
-def _approved(state: SessionState, body: dict[str, Any]) -> None:
-    state.decisions[body["holder"]] = "approve"
-    state.datasets[body["holder"]] = ApprovedDataset(body["dataset_root"], body["records"], body["public_key"])
-
-
-def _life_opened(state: SessionState, body: dict[str, Any]) -> None:
-    state.life, state.boot_counter = body["life"], body["boot_counter"]
-    state.device, state.backend, state.signing_key = body["device"], body["backend"], body["signing_key"]
-    state.claims.clear()
-
-
-def _placed(state: SessionState, body: dict[str, Any]) -> None:
-    state.placement = Placement(**body["placement"])
-    if body["model"] is not None:  # absent when `restored` follows
-        state.initial = state.committed = ModelState(**body["model"])
-        state.position = state.attempts = state.blamed = 0
-        if state.first_validation is None:
-            state.first_validation = state.committed.validation
-
-
-def _restored(state: SessionState, body: dict[str, Any]) -> None:
-    state.committed = ModelState(**body["model"])
-    state.position, state.attempts, state.blamed = body["position"], 0, 0
-    state.updates = {index: size for index, size in state.updates.items() if index <= state.position}
-
-
-def _checkpointed(state: SessionState, body: dict[str, Any]) -> None:
-    made = Checkpoint(body["name"], body["position"], body["total"], ModelState(**body["model"]))
-    state.checkpoints = [*state.checkpoints[-1:], made]
-
-
-def _offered(state: SessionState, body: dict[str, Any]) -> None:
-    state.offered_heads[state.open_visit(body["visit"]).holder] = body["log_size"]
-
-
-def _fenced(state: SessionState, body: dict[str, Any]) -> None:
-    state._count(
-        holder_to_gpu_records=body.get("length", 0), holder_to_gpu_proofs=body.get("proof", 0),
-        holder_to_gpu_sent=body.get("bytes_sent", 0),
-    )  # fmt: skip
-
-
-def _abandoned(state: SessionState, body: dict[str, Any]) -> None:
-<<<<<<< HEAD
-    _quarantine(state, body)
-=======
-    if state.ahead is not None and body["visit"] == state.ahead.id:
-        state.ahead = None  # its stop comes when it is due, and nothing counts against it
-        return
->>>>>>> modes
-    state.current = None
-    if body.get("blame"):
-        state.blamed, state.setback = state.blamed + 1, body["reason"]
-    if not body.get("again", True):
-        state._advance()
-
-
-def _closed(state: SessionState, body: dict[str, Any]) -> None:
-    visit = state.current
-    if visit is None:
-        return
-    _link_bytes(state, body)
-    state.committed = ModelState(**body["model"])
-    state.visits_closed += 1
-    state.records_done[visit.holder] = state.records_done.get(visit.holder, 0) + visit.records
-    if visit.details.get("update_size") is not None:
-        state.updates[visit.index] = visit.details["update_size"]
-        state.updates = dict(sorted(state.updates.items())[-REMEMBERED:])
-    state.current = None
-    state._advance()
-    if state.ahead is not None:
-        state._begin(state.ahead)
-        state.ahead = None
-
-
-def _link_bytes(state: SessionState, body: dict[str, Any]) -> None:
-    state._count(orchestrator_to_gpu=body.get("bytes_to_gpu", 0), gpu_to_orchestrator=body.get("bytes_from_gpu", 0))
-
-
-def _quarantine(state: SessionState, body: dict[str, Any]) -> None:
-    if state.current is not None and body.get("quarantine"):
-        state.quarantined.append(state.current.holder)
-
-
-def _rejected(state: SessionState, body: dict[str, Any]) -> None:
-    if state.current is not None:
-        state.rejected[state.current.holder] = state.rejected.get(state.current.holder, 0) + 1
-    _quarantine(state, body)
-    state.current = None
-    state.visits_closed += 1
-    state._advance()
-
-
-def _exported(state: SessionState, body: dict[str, Any]) -> None:
-    _link_bytes(state, body)
-    state.exported = {"digest": body["digest"], "sha256": body["sha256"], "size_bytes": body["size_bytes"]}
-
-
-def _failed(state: SessionState, body: dict[str, Any]) -> None:
-    state.failure = {name: body.get(name) for name in ("code", "detail", "remedy")}
-    state.current = state.ahead = None
-
-
-def _pause_asked(state: SessionState, body: dict[str, Any]) -> None:
-    state.pause_asked, state.asked_by = True, body["party"]
-
-
-def _cancel_asked(state: SessionState, body: dict[str, Any]) -> None:
-    state.cancel_asked, state.asked_by = True, body["party"]
-
-
-def _pause_settled(state: SessionState, _body: dict[str, Any]) -> None:
-    state.pause_asked = False
-
-
-_HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
-    "gpu.claimed": lambda s, b: s.claims.append((b["life"], b["boot_counter"])),
-    "session.submitted": lambda s, b: setattr(s, "start_model", b.get("start_model")),
-    "session.approved": _approved,
-    "session.refused": lambda s, b: s.decisions.update({b["holder"]: "refuse"}),
-    "session.vetoed": lambda s, b: s.decisions.update({b["holder"]: "veto"}),
-    "session.life_opened": _life_opened,
-    "session.placed": _placed,
-    "session.restored": _restored,
-    "session.checkpointed": _checkpointed,
-    "session.exported": _exported,
-    "session.failed": _failed,
-    "session.pause_asked": _pause_asked,
-    "session.paused": _pause_settled,
-    "session.resumed": _pause_settled,
-    "session.cancel_asked": _cancel_asked,
-    "visit.offered": _offered,
-    "visit.fenced": _fenced,
-    "visit.recalled": _abandoned,
-    "visit.quarantined": _abandoned,
-    "visit.lost": _abandoned,
-    "training.recalled": _abandoned,
-    "training.quarantined": _abandoned,
-    "training.lost": _abandoned,
-    "training.rejected": _rejected,
-    "training.closed": _closed,
-}

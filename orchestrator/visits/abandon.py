@@ -26,18 +26,13 @@ BROKEN = ("integrity-broken", "committed-copy-changed", "roll-back-failed")
 _BEFORE_FENCE = (VisitPhase.GRANTED, VisitPhase.AWAY, VisitPhase.RETURNED)
 
 
-<<<<<<< HEAD
-def abandoned(run: Run, fact: TableFact, reason: str, *, blame: bool, again: bool, quarantine: bool = False) -> None:
+def abandoned(
+    run: Run, visit: VisitState, fact: TableFact, reason: str, *, blame: bool, again: bool, quarantine: bool = False
+) -> None:
     """Stage the fact with its leaf. `quarantine`: the holder is visited no more."""
-    visit, state = run.visit, run.state
+    state = run.state
     details = {"visit": visit.id, "index": visit.index, "attempt": visit.attempt, "reason": reason, "again": again,
                **({"quarantine": True} if quarantine else {})}  # fmt: skip
-=======
-def abandoned(run: Run, visit: VisitState, fact: TableFact, reason: str, *, blame: bool, again: bool) -> None:
-    """Stage the fact with its leaf."""
-    state = run.state
-    details = {"visit": visit.id, "index": visit.index, "attempt": visit.attempt, "reason": reason, "again": again}
->>>>>>> modes
     leaf = event_leaf(state.tree, state.id, fact.value, details)
     run.book.stage(
         new_fact(
@@ -103,11 +98,7 @@ async def quarantine(run: Run, error: GputError) -> None:
             code="integrity-broken",
         )
     fact = VisitFact.QUARANTINED if visit.training is None else TrainingFact.QUARANTINED
-<<<<<<< HEAD
-    abandoned(run, fact, error.detail, blame=blame, again=not worn_out, quarantine=worn_out)
-=======
-    abandoned(run, visit, fact, error.detail, blame=blame, again=not worn_out)
->>>>>>> modes
+    abandoned(run, visit, fact, error.detail, blame=blame, again=not worn_out, quarantine=worn_out)
     await run.commit()
 
 

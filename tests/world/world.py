@@ -202,7 +202,9 @@ class World:
             if time.monotonic() > deadline or (view["phase"] in ENDED and not condition(view)):
                 visits = await self.owner.items(f"sessions/{session}/visits")
                 story = [(v["index"], v["attempt"], v["holder"], v["phase"], v["outcome"], v["reason"]) for v in visits]
-                raise AssertionError(f"it did not happen in {seconds} s: {view}\nvisits: {story}\n{waiting()}\n{self.wire.story()}")
+                raise AssertionError(
+                    f"it did not happen in {seconds} s: {view}\nvisits: {story}\n{waiting()}\n{self.wire.story()}"
+                )
             await asyncio.sleep(0.01)
 
     async def finish(self, session: str, seconds: float = 30.0) -> Any:

@@ -99,7 +99,9 @@ class Wire:
 
     def story(self) -> str:
         """The last exchanges, and every one that was refused or is unanswered, a line each."""
-        told = [(e, f"{e.call.client} {e.call.method} {e.call.server}{e.call.path} {e.status}") for e in self.transcript]
+        told = [
+            (e, f"{e.call.client} {e.call.method} {e.call.server}{e.call.path} {e.status}") for e in self.transcript
+        ]
         refused = [f"{line} {e.answer[:300]!r}" for e, line in told if e.status == 0 or e.status >= 400]
         return "\n".join([*refused[-40:], "...", *(line for _, line in told[-30:])])
 
