@@ -11,6 +11,7 @@ import pytest
 from orchestrator.sessions.submission import Known, ManifestRefused, check_manifest, read_manifest
 from shared.canonical import json_bytes
 from shared.claims.manifest import RosterEntry, Validation
+from shared.names import TravelMode
 from tests.orchestrator.orchestrator_samples import EMULATED, RECORD_BYTES, key, manifest, program
 
 
@@ -54,6 +55,16 @@ def test_what_is_known_to_be_wrong_is_refused_with_field_reason_and_remedy(name:
         check_manifest(manifest(**manifest_changes), "gpu-0", known(**known_changes))
     assert (refusal.value.errors[0]["field"], refusal.value.code) == (field, code)
     assert all(error["remedy"] and error["reason"] for error in refusal.value.errors)
+
+
+def test_a_direct_session_needs_room_for_a_second_buffer() -> None:
+    """What is loaded ahead lies in a buffer of its own."""
+    wanted: dict[str, Any] = {"buffer_bytes": 1 << 20}
+    room = known(gpu_memory=(1 << 20) + (1 << 19), archive_bytes=4096)
+    check_manifest(manifest(**wanted), "gpu-0", room)
+    with pytest.raises(ManifestRefused) as refusal:
+        check_manifest(manifest(**wanted, travel_mode=TravelMode.DIRECT), "gpu-0", room)
+    assert refusal.value.code == "gpu-out-of-memory"
 
 
 def test_all_findings_come_at_once() -> None:
