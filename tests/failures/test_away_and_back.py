@@ -76,7 +76,7 @@ async def test_every_holder_goes_away_and_comes_back(new_world: NewWorld, record
         await _same_end(world, session, recorded)
 
 
-@pytest.mark.parametrize("server", ["platform", "agent"])
+@pytest.mark.parametrize("server", [pytest.param("platform", marks=pytest.mark.slow), "agent"])
 async def test_a_server_is_cut_off_for_a_while(server: str, new_world: NewWorld, recorded: Recording) -> None:
     async with new_world() as world:
         session = await world.submit()
@@ -131,7 +131,9 @@ async def test_a_clock_that_is_a_little_wrong(skew: float, new_world: NewWorld, 
         await _same_end(world, await world.submit(), recorded)
 
 
-@pytest.mark.parametrize("party", ["orchestrator", "holder-city", "platform"])
+@pytest.mark.parametrize(
+    "party", ["holder-city", *(pytest.param(other, marks=pytest.mark.slow) for other in ("orchestrator", "platform"))]
+)
 async def test_one_clock_jumps_and_is_set_right(party: str, new_world: NewWorld, recorded: Recording) -> None:
     async with new_world() as world:
         session = await world.submit(

@@ -77,7 +77,13 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.parametrize("point", MOMENTS, ids=str)
+QUICK = {2, 4, 6}
+
+
+@pytest.mark.parametrize(
+    "point",
+    [pytest.param(p, id=str(p), marks=() if n in QUICK else pytest.mark.slow) for n, p in enumerate(MOMENTS)],
+)
 async def test_cancelled_at_any_moment(point: Point, new_world: Any) -> None:
     async with new_world() as world:
         session, answers = "", []

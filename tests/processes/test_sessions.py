@@ -100,8 +100,11 @@ async def _everything_dies(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "visits"), [(_orchestrator_dies, 3), (_holder_dies, 1), (_everything_dies, 4)],
-    ids=["orchestrator", "holder", "everything"],
+    ("act", "visits"),
+    [
+        pytest.param(_orchestrator_dies, 3, id="orchestrator"), pytest.param(_everything_dies, 4, id="everything"),
+        pytest.param(_holder_dies, 1, id="holder", marks=pytest.mark.slow),
+    ],
 )  # fmt: skip
 async def test_killed_in_mid_session(
     act: Act, visits: int, tmp_path: Path, material: Material, undisturbed: str

@@ -122,6 +122,7 @@ async def test_flipped_labels_cost_less_than_two_points(
     assert clean.accuracy - ended.accuracy <= 0.02
 
 
+@pytest.mark.slow
 async def test_without_the_held_out_check_they_cost_more(
     tmp_path: Path, five: Material, gpu: GpuUnit, clean: Ended
 ) -> None:
@@ -145,6 +146,7 @@ async def test_an_update_far_larger_than_the_others_is_rolled_back(
     assert "times as large as the session's others" in visit["reason"]
 
 
+@pytest.mark.slow
 async def test_where_everybody_is_needed_nobody_is_left_out(tmp_path: Path, five: Material, gpu: GpuUnit) -> None:
     """Without a quorum that allows it the holder's visits go on, and each is judged again."""
     ended = await ran(tmp_path / "run", five, gpu, manifest(five, quorum=None), poisoned=True)

@@ -131,8 +131,17 @@ class Lies:
             dataset(self._world).write_bytes(self._back)
 
 
-@pytest.mark.parametrize("lie", ["swapped", "others", "others_proven"])
-@pytest.mark.parametrize("silent", [False, True])
+QUICK = {("swapped", False), ("others_proven", True)}
+
+
+@pytest.mark.parametrize(
+    ("lie", "silent"),
+    [
+        pytest.param(lie, silent, marks=() if (lie, silent) in QUICK else pytest.mark.slow)
+        for lie in ("swapped", "others", "others_proven")
+        for silent in (False, True)
+    ],
+)
 async def test_what_the_holder_lies_about_the_gpu_refuses(
     lie: str, silent: bool, world: World, recorded: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
