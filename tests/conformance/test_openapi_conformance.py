@@ -68,6 +68,7 @@ NEVER_2XX = {
     "POST /v1/sessions/{session}/pause", "POST /v1/sessions/{session}/resume",
     "POST /v1/requests/{session}/approve", "POST /v1/requests/{session}/refuse", "POST /v1/requests/{session}/veto",
     "POST /v1/gpus/{gpu}/ports/{port}/commands", "POST /v1/gpus/{gpu}/ports/{port}/copy",
+    "POST /v1/gpus/{gpu}/ports/{port}/staging",
     "POST /v1/visits/{visit}/refusal", "POST /cvms/{name}/derived-key",
     # The emulated GPU's evidence is asked inside its SPDM session.
     "POST /v1/gpus/{gpu}/evidence",
