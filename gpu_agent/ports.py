@@ -45,16 +45,14 @@ def ports(units: Mapping[str, GpuUnit]) -> APIRouter:
     @router.post("/copy", response_class=Response)
     async def copy(gpu: str, port: PortName, body: Annotated[bytes, Depends(_body(COPY_LIMIT))]) -> Response:
         """One copy record."""
-        unit = unit_of(units, gpu)
-        if port == ORCHESTRATOR_PORT:
-            raise NotPermitted("copy records come on holders' ports only", code="wrong-port")
+        unit = _holders(units, gpu, port)
         ack = await unit.act("copy", port, lambda: unit.device.copy(port, body))
         return _bytes(encode(ack), "application/cbor")
 
     @router.post("/staging", response_class=Response)
     async def staging(gpu: str, port: PortName, body: Annotated[bytes, Depends(_body(COPY_LIMIT))]) -> Response:
         """One copy record for staging (travel mode `direct`); the MUX need not be switched."""
-        unit = unit_of(units, gpu)
+        unit = _holders(units, gpu, port)
         return _bytes(encode(await unit.stage(lambda: unit.device.stage(port, body))), "application/cbor")
 
     return router
@@ -63,6 +61,12 @@ def ports(units: Mapping[str, GpuUnit]) -> APIRouter:
 def _orchestrators(units: Mapping[str, GpuUnit], gpu: str, port: str) -> GpuUnit:
     if port != ORCHESTRATOR_PORT:
         raise NotPermitted("SPDM comes on the orchestrator's port only", code="wrong-port")
+    return unit_of(units, gpu)
+
+
+def _holders(units: Mapping[str, GpuUnit], gpu: str, port: str) -> GpuUnit:
+    if port == ORCHESTRATOR_PORT:
+        raise NotPermitted("copy records come on holders' ports only", code="wrong-port")
     return unit_of(units, gpu)
 
 

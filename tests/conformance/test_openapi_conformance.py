@@ -69,6 +69,7 @@ NEVER_2XX = {
     "POST /v1/visits/{visit}/refusal",
     # Only whoever launched a CVM knows the launch's number.
     "POST /cvms/{name}/derived-key", "POST /cvms/{name}/quote", "POST /cvms/{name}/extend",
+    "POST /v1/gpus/{gpu}/ports/{port}/staging",
     # The emulated GPU's evidence is asked inside its SPDM session.
     "POST /v1/gpus/{gpu}/evidence",
 }  # fmt: skip

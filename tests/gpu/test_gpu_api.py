@@ -81,7 +81,8 @@ async def test_each_door_is_on_its_own_ports_and_bounded(agent: Agent) -> None:
     await agent.bind("holder-north")
     for door in ("spdm", "commands"):
         assert (await agent.client.post(f"{base}/holder-north/{door}", content=b"x")).json()["code"] == "wrong-port"
-    assert (await agent.client.post(f"{base}/orchestrator/copy", content=b"x")).json()["code"] == "wrong-port"
+    for door in ("copy", "staging"):
+        assert (await agent.client.post(f"{base}/orchestrator/{door}", content=b"x")).json()["code"] == "wrong-port"
     assert (await agent.client.post(f"{base}/holder-north/copy", content=b"x")).json()[
         "code"
     ] == "malformed-copy-record"
