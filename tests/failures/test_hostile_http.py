@@ -8,7 +8,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -21,36 +23,46 @@ BIG = 5 * 1024 * 1024
 LIMIT_S = 5.0
 
 
+def serve(place: Path, module: str, settings: dict[str, Any]) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a service as a process; with its address once it serves."""
+    config = place / f"{module}.toml"
+    config.write_text(to_toml({"die_with_parent": True, **settings}))
+    with (place / f"{module}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, "--config", str(config)], stdout=subprocess.PIPE, stderr=log
+        )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, (place / f"{module}.log").read_text()
+    return process, str(json.loads(line)["ready"])
+
+
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Agent, platform and holder as processes: each serves without the others."""
+    """Every service as a process. Each serves without the others; the orchestrator alone needs its quoting enclave to start."""
     place = tmp_path_factory.mktemp("hostile") / "it"
     Installation(place, [HolderSpec("city", {})]).prepare()
-    evidence = {
-        "evidence": f"emulated:{NOWHERE}/cvms/holder-city",
-        "evidence_token_file": place / "cvms" / "holder-city.token",
-    }
-    wanted = {
-        "gpu_agent": {"data_dir": place / "agent", "device_dir": place / "devices" / GPU, "hbm_bytes": 1 << 28,
-                      "platform_key": place / "platform" / "mux.pub"},
-        "gpu_agent.platform": {"data_dir": place, "agent_url": NOWHERE,
-                               "orchestrator_key": place / "orchestrator" / "orchestrator.pub"},
-        "data_holder": {"name": "city", "data_dir": place / "holder-city", "orchestrator_url": NOWHERE,
-                        "trust_dir": place / "trust", "allow_emulated": True, **evidence},
+
+    def cvm(name: str, enclave: str) -> dict[str, Any]:
+        return {"evidence": f"emulated:{enclave}/cvms/{name}", "evidence_token_file": place / "cvms" / f"{name}.token",
+                "trust_dir": place / "trust", "allow_emulated": True}  # fmt: skip
+
+    wanted: dict[str, Callable[[], dict[str, Any]]] = {
+        "gpu_agent.platform": lambda: {"data_dir": place, "agent_url": NOWHERE,
+                                       "orchestrator_key": place / "orchestrator" / "orchestrator.pub"},
+        "gpu_agent": lambda: {"data_dir": place / "agent", "device_dir": place / "devices" / GPU, "hbm_bytes": 1 << 28,
+                              "platform_key": place / "platform" / "mux.pub"},
+        "data_holder": lambda: {"name": "city", "data_dir": place / "holder-city", "orchestrator_url": NOWHERE,
+                                **cvm("holder-city", NOWHERE)},
+        "orchestrator": lambda: {"data_dir": place / "orchestrator", "owner_keys": place / "owners", "agent_url": NOWHERE,
+                                 "platform_url": NOWHERE, **cvm("orchestrator", found["gpu_agent.platform"])},
     }  # fmt: skip
-    running, found = [], {}
-    for module, settings in wanted.items():
-        config = place / f"{module}.toml"
-        config.write_text(to_toml({"die_with_parent": True, **settings}))
-        with (place / f"{module}.log").open("wb") as log:
-            running.append(subprocess.Popen([sys.executable, "-m", module, "--config", str(config)],
-                                            stdout=subprocess.PIPE, stderr=log))  # fmt: skip
+    running: list[subprocess.Popen[bytes]] = []
+    found: dict[str, str] = {}
     try:
-        for module, process in zip(wanted, running, strict=True):
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line, (place / f"{module}.log").read_text()
-            found[module] = str(json.loads(line)["ready"])
+        for module, settings in wanted.items():
+            process, found[module] = serve(place, module, settings())
+            running.append(process)
         found["token"] = (place / "holder-city" / "operator.token").read_text().strip()
         yield found
     finally:
@@ -68,6 +80,9 @@ ROUTES = {
                            "POST /cvms/..%2f..%2fetc%2fpasswd/quote", "POST /cvms/%00/quote"],
     "data_holder": ["POST /v1/datasets", "POST /v1/requests/s_x/approve", "POST /v1/datasets/..%2f..%2fx/inspect",
                     "GET /v1/visits/..%2f..%2fstate.db", "DELETE /v1/datasets/%00", "POST /v1/policy/check"],
+    "orchestrator": ["POST /v1/sessions", "POST /v1/sessions/s_x/approvals", "PUT /v1/programs/..%2f..%2fx/archive",
+                     "PUT /v1/weights/%00", "POST /v1/parties", "POST /v1/sessions/..%2f..%2fx/channels",
+                     "POST /v1/visits/v_x/report", "GET /v1/sessions/%00/receipts"],
 }  # fmt: skip
 BODIES: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "application/json"), "not json": (b"{", "application/json"), "null": (b"null", "application/json"),
