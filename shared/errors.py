@@ -126,6 +126,10 @@ class Unavailable(GputError):
     status, default_code, title, exit_code = 503, "unavailable", "Unavailable", 6
 
 
+class TooManyRefused(Unavailable):
+    status, default_code, title = 429, "too-many-refused", "Too many refused requests"
+
+
 class JobFailed(GputError):
     status, default_code, title, exit_code = 500, "job-failed", "The job failed", 1
 

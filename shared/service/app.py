@@ -21,6 +21,7 @@ from shared.service.metrics import StoreCollector
 from shared.service.middleware import RequestMiddleware
 from shared.service.pagination import document_pages
 from shared.service.problems import MEDIA_TYPE, PROBLEM_SCHEMA, install_problems, problem, problem_response
+from shared.service.refusals import Refusals
 from shared.service.replay import ReplayWindow
 from shared.service.settings import ServiceSettings
 from shared.service.signatures import KeyResolver
@@ -78,8 +79,9 @@ def create_service_app(
 def _furnished(app: FastAPI, state: ServiceState) -> FastAPI:
     app.state.service = state
     app.add_middleware(
-        RequestMiddleware, registry=state.registry, entropy=state.entropy, max_body_bytes=state.settings.max_body_bytes
-    )
+        RequestMiddleware, registry=state.registry, entropy=state.entropy, max_body_bytes=state.settings.max_body_bytes,
+        refusals=Refusals(state.settings.refusals_per_s, state.settings.refusals_burst, state.clock),
+    )  # fmt: skip
     install_problems(app)
     app.include_router(_probes(state, app.title, app.version))
     _install_openapi(app)

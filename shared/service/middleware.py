@@ -16,9 +16,11 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
+from shared.errors import TooManyRefused
 from shared.service.clock import Entropy
 from shared.service.logging import get_logger
-from shared.service.problems import unexpected_response
+from shared.service.problems import error_response, unexpected_response
+from shared.service.refusals import Refusals
 
 QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics", "/version"})
 BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -54,11 +56,22 @@ class BodyLimit:
         return guarded
 
 
+def _unheard(wait: int) -> TooManyRefused:
+    error = TooManyRefused(
+        "too many requests from your address were refused lately",
+        remedy=f"Wait {wait} s; check key, role and address. The operator sets the limit by refusals_per_s and refusals_burst.",
+    )
+    error.retry_after_s = wait
+    return error
+
+
 class RequestMiddleware:
     """Wraps the whole application."""
 
-    def __init__(self, app: ASGIApp, *, registry: CollectorRegistry, entropy: Entropy, max_body_bytes: int) -> None:
-        self._app = app
+    def __init__(
+        self, app: ASGIApp, *, registry: CollectorRegistry, entropy: Entropy, max_body_bytes: int, refusals: Refusals
+    ) -> None:
+        self._app, self._refusals = app, refusals
         self._max_body_bytes = max_body_bytes
         self._entropy = entropy
         self._total = Counter(
@@ -80,7 +93,7 @@ class RequestMiddleware:
         request_id = f"req-{self._entropy(12).hex()}"  # hex: a tenth of the time of base32
         scope["gput.request_id"] = request_id
         limit = scope["gput.body_limit"] = BodyLimit(self._max_body_bytes)
-        status = 0
+        status, address = 0, (scope.get("client") or ("unknown", 0))[0]
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
@@ -92,7 +105,12 @@ class RequestMiddleware:
         began = time.perf_counter()  # how long, not when: no decision is taken from it
         with bound_contextvars(request_id=request_id):
             try:
-                await self._app(scope, limit.guard(scope, receive), send_with_id)
+                wait = self._refusals.wait_s(address)
+                if wait and scope["path"] not in QUIET_PATHS:
+                    await error_response(_unheard(wait), Request(scope))(scope, receive, send_with_id)
+                else:
+                    await self._app(scope, limit.guard(scope, receive), send_with_id)
+                    self._refusals.answered(address, status)
             except Exception as error:
                 _log.error("request failed", method=scope["method"], path=scope["path"], exc_info=error)
                 if status:  # the answer has begun and cannot become another; the server closes the connection

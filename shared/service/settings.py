@@ -47,6 +47,12 @@ class ServiceSettings(BaseSettings):
     public_url: str | None = Field(None, description="scheme://host[:port] under which callers reach this service.")
     shutdown_deadline_s: float = Field(5.0, gt=0, le=600, description="Time given to running requests at a stop.")
     max_body_bytes: int = Field(MAX_BODY_BYTES, ge=1024, description="Largest buffered request body.")
+    refusals_per_s: float = Field(
+        10.0, ge=0, le=1e6,
+        description="Refused requests (unsigned, not permitted, malformed) that one address may send a second in the long run; then it is "
+        "answered 429 unheard. 0: no limit, for instance behind a proxy that gives all callers one address.",
+    )  # fmt: skip
+    refusals_burst: int = Field(300, ge=1, le=10**6, description="Refused requests that one address may send at once.")
 
     @classmethod
     def settings_customise_sources(

@@ -38,6 +38,8 @@ from tests.world.world_tasks import waiting
 from tests.world.world_wire import Exchange, Link, Wire
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+UNLIMITED = {"refusals_per_s": 0.0}
+"""Everybody has one address here, the attackers too."""
 HBM_BYTES = 1 << 30
 
 
@@ -48,7 +50,7 @@ def url(service: str) -> str:
 def agent_settings(folder: Path, **changes: Any) -> AgentSettings:
     options: dict[str, Any] = {
         "data_dir": folder / "agent", "device_dir": folder / "devices" / GPU, "platform_key": folder / "platform" / "mux.pub",
-        "hbm_bytes": HBM_BYTES,
+        "hbm_bytes": HBM_BYTES, **UNLIMITED,
     }  # fmt: skip
     return AgentSettings(**(options | changes))
 
@@ -120,7 +122,7 @@ class World:
     def _platform(self, incarnation: Incarnation) -> FastAPI:
         settings = PlatformSettings(
             data_dir=self.folder, agent_url=url("agent"), orchestrator_key=self.folder / "orchestrator" / "orchestrator.pub",
-            **self._settings.get("platform", {}),
+            **{**UNLIMITED, **self._settings.get("platform", {})},
         )  # fmt: skip
         transports = self._links("platform", incarnation)
         return create_platform_app(settings, url("platform"), transports=transports, clock=self.clock_of("platform"))
@@ -130,7 +132,7 @@ class World:
             "data_dir": self.folder / "orchestrator", "trust_dir": self.folder / "trust", "allow_emulated": True,
             "owner_keys": self.folder / "owners", "agent_url": url("agent"), "platform_url": url("platform"),
             "evidence": f"emulated:{url('platform')}/cvms/orchestrator",
-            "evidence_token_file": self.folder / "cvms" / "orchestrator.token", "checkpoint_interval_s": 0.2,
+            "evidence_token_file": self.folder / "cvms" / "orchestrator.token", "checkpoint_interval_s": 0.2, **UNLIMITED,
         }  # fmt: skip
         return orchestrator_app(
             OrchestratorSettings(**(options | dict(self._settings.get("orchestrator", {})))), url("orchestrator"),
@@ -144,7 +146,7 @@ class World:
             "name": name, "data_dir": folder, "trust_dir": self.folder / "trust", "allow_emulated": True,
             "orchestrator_url": url("orchestrator"), "evidence": f"emulated:{url('platform')}/cvms/{cvm}",
             "evidence_token_file": self.folder / "cvms" / f"{cvm}.token", "datasets": {"ehr": folder / "ehr.npz"},
-            "dataset": "ehr", "approve": self._approve, "policy": folder / "policy.toml", "inbox_wait_s": 5.0,
+            "dataset": "ehr", "approve": self._approve, "policy": folder / "policy.toml", "inbox_wait_s": 5.0, **UNLIMITED,
         }  # fmt: skip
         return holder_app(
             HolderSettings(**(options | dict(self._settings.get(cvm, {})))), url(cvm), clock=self.clock_of(cvm),
