@@ -207,7 +207,7 @@ class World:
                 raise AssertionError(
                     f"it did not happen in {seconds} s: {view}\nvisits: {story}\n{waiting()}\n{self.wire.story()}"
                 )
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.04)  # each look is a signed request that the same processor answers
 
     async def finish(self, session: str, seconds: float = 30.0) -> Any:
         """The view of the session once it has ended."""
