@@ -174,17 +174,17 @@ def roll_backs_do_nothing(patch: pytest.MonkeyPatch, _: Theatre) -> None:
 
 def sealed_records_go_to_the_orchestrator_too(patch: pytest.MonkeyPatch, _: Theatre) -> None:
     copied, call = [bytes(64)], OrchestratorLink._call
-    copy = GpuLink.copy
+    leave = GpuLink.leave
 
-    async def copying(self: GpuLink, gpu_id: str, port: str, record: memoryview, **options: Any) -> bytes:
+    async def leaving(self: GpuLink, door: str, gpu_id: str, port: str, record: memoryview, **options: Any) -> bytes:
         copied.append(bytes(record[32:96]))
-        return await copy(self, gpu_id, port, record, **options)
+        return await leave(self, door, gpu_id, port, record, **options)
 
     async def calling(self: OrchestratorLink, method: str, path: str, **options: Any) -> Any:
         options["headers"] = {**(options.get("headers") or {}), "x-trace": base64.b64encode(copied[-1]).decode()}
         return await call(self, method, path, **options)
 
-    patch.setattr(GpuLink, "copy", copying)
+    patch.setattr(GpuLink, "leave", leaving)
     patch.setattr(OrchestratorLink, "_call", calling)
 
 
