@@ -59,8 +59,10 @@ class Relay:
         self._upstream, self._hook = upstream, hook
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        config = uvicorn.Config(self._app, log_config=None, lifespan="off", access_log=False, server_header=False, ws="none", interface="asgi3",
-                                timeout_graceful_shutdown=1)  # fmt: skip
+        config = uvicorn.Config(
+            self._app, log_config=None, lifespan="off", access_log=False, server_header=False, ws="none", interface="asgi3",
+            timeout_graceful_shutdown=1,
+        )  # fmt: skip
         self._server = _Quiet(config)
         self._client = httpx2.AsyncClient(timeout=120.0, trust_env=False)
         self._task: asyncio.Task[None] | None = None
