@@ -21,6 +21,7 @@ from gput.local.attacks.screen import COLUMNS, LINES, screen
 from gput.local.attacks.stage import Stage
 from gput.local.attacks.table import ATTACKS
 from gput.local.attacks.tour import plan_of
+from gput.local.attacks.wrong_vm import leaked
 from shared.errors import BadRequest
 from shared.names import TravelMode
 from tests.gput.test_gput_demo_process import left_running
@@ -43,7 +44,7 @@ STOPPED_BY = {
     "rollback": ("log-rolled-back", "remembers a log of"),
     "poisoned-visit": ("rejected", "held-out loss"),
 }
-QUICK = ("fake-gpu", "stale-key")
+QUICK = ("fake-gpu", "lazy-scrub")  # the two that end first: no session is completed in them
 
 
 def test_the_table_is_whole() -> None:
@@ -65,19 +66,18 @@ def test_the_list_names_every_attack_within_the_screen(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("words", "told"),
     [
-        (["nothing-like-it"], "unknown-attack"),
-        (["trojan-code", "--mode", "direct"], "attack-mode"),
+        (["nothing-like-it"], "there is no attack 'nothing-like-it'"),
+        (["trojan-code", "--mode", "direct"], "is played in mode paper or scoped, not direct"),
         (["fake-gpu", "--resume"], "cannot be resumed"),
     ],
 )
 def test_what_cannot_be_played_is_refused(
-    words: list[str], code: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["demo", "--attack", *words, "--dir", str(tmp_path / "run")]) != 0
-    told = capsys.readouterr().err
-    assert code in told or "there is no attack" in told or "not direct" in told
+    assert told in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -102,6 +102,14 @@ def test_a_screen_fits_and_keeps_its_verdict_whatever_services_say(holds: bool) 
         "verdict   STOPPED, as expected · 3 s" if holds else "verdict   NOT AS EXPECTED (STOPPED) · 3 s"
     )
     assert result.as_expected is holds
+
+
+def test_a_record_on_the_wire_would_be_seen(tmp_path: Path) -> None:
+    """The search that `wrong-vm` relies on finds plaintext, one window and more, anywhere in a body."""
+    (tmp_path / "a.txt").write_bytes(b"nothing else than these words")
+    assert leaked([b"..these wo.."], tmp_path) == 1
+    assert leaked([b"--", b"zzz nothing else"], tmp_path) == 5
+    assert leaked([b"these w", b"unrelated bytes"], tmp_path) == 0
 
 
 def play(folder: Path, *words: str) -> tuple[int, str]:

@@ -24,6 +24,7 @@ from shared.errors import TimedOut
 
 PATIENCE_S = 90.0
 POLL_S = 0.05
+WAIT_S = 2.0
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 Change = Callable[[Manifest], Manifest]
 
@@ -129,14 +130,13 @@ class Stage(Demo):
     async def until(self, true: Callable[[Any], bool], session: str | None = None) -> Any:
         """The session's public view once `true` says so. Raises: TimedOut."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
-        while True:
-            view = await self.client.session(session or self.session)
-            if true(view):
-                return view
+        view = await self.client.session(session or self.session)
+        while not true(view):
             if asyncio.get_running_loop().time() > deadline:
                 what = f"after {PATIENCE_S:.0f} s the session is {view['phase']}, waiting for {view['waiting_for']}"
                 raise TimedOut(what, code="attack-too-slow", remedy=f"Logs: {self.folder}/services/logs.")
-            await asyncio.sleep(POLL_S)
+            view = await self.client.session(session or self.session, wait=WAIT_S, version=view["version"])
+        return view
 
     async def ended(self, session: str | None = None) -> Any:
         """The session's view at its end. Raises: TimedOut."""
