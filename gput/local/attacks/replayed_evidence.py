@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gput.local.attacks.attack import EVERY, Attack
 from gput.local.attacks.relay import Answer, Call, Deliver
 from gput.local.attacks.result import Fact, Result, Said
@@ -38,17 +40,19 @@ async def run(stage: Stage) -> Result:
     stage.installation.change("orchestrator", public_url=url)
     stage.installation.change(f"holder-{WHO}", orchestrator_url=url)
     await stage.start()
-    refused = await stage.log_line(f"holder-{WHO}", "inbox item failed")
-    waiting = (await stage.operator(WHO, f"requests/{stage.session}"))["waiting_for"]
+    await stage.until(lambda view: view["phase"] == "RUNNING")
+    told = await stage.waiting(WHO, "not trusted")
+    found = re.search(r"\(([a-z-]+): (.*)\)", told)
+    code, message = found.groups() if found else ("not named", told)
     written = (await stage.operator(WHO, "links"))["dataset_bytes_to_gpu"]
     view = await stage.client.session(stage.session)
     return Result(
         f"the orchestrator's quote and the GPU's report, recorded once and shown again {replayer.replayed} time(s); all signatures true",
         "STOPPED",
-        (Said(f"data holder {WHO}, verifying the orchestrator", str(refused["code"]), str(refused["detail"])),),
+        (Said(f"data holder {WHO}, verifying the orchestrator", code, message),),
         (
             Fact(f"replayed to {WHO}, which asks with a fresh nonce each time", replayer.replayed > 0),
-            Fact(f"{WHO}'s operator sees: {waiting}", "not trusted" in str(waiting)),
+            Fact(f"{WHO}'s operator is told: {told}", code == "channel-nonce"),
             Fact(
                 f"{WHO} wrote {written} bytes of records: no channel, no visit",
                 written == 0 and view["visits_closed"] == 0,

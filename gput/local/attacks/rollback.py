@@ -20,11 +20,12 @@ async def run(stage: Stage) -> Result:
     await asyncio.to_thread(shutil.copytree, disk, copy)
     await stage.restart("orchestrator")
     late = await _killed_at(stage, LATE)
+    before = await stage.switches()
     await asyncio.to_thread(shutil.rmtree, disk)
     await asyncio.to_thread(shutil.copytree, copy, disk)
     await stage.restart("orchestrator")
     view = await stage.ended()
-    failure = view["failure"] or {}
+    failure, after = view["failure"] or {}, await stage.switches()
     return Result(
         f"orchestrator killed after {late} visits; its whole disk put back to a copy from after {early}; started again. All rows of "
         "the copy are genuine",
@@ -38,13 +39,14 @@ async def run(stage: Stage) -> Result:
         ),
         (
             Fact(
-                f"session {view['phase']} before GPU or holder was asked for anything",
+                f"session {view['phase']}",
                 failure.get("code") == "log-rolled-back",
             ),
             Fact(
                 f"no visit repeated: {view['visits_closed']} closed in the old copy, {late} in truth",
                 view["visits_closed"] < late,
             ),
+            Fact(f"GPU left alone: {before} MUX switches before, {after} after", before == after),
             Fact(f"remedy given: {failure.get('remedy')}", bool(failure.get("remedy"))),
         ),
         "the same: heads live with the holders; besides, the GPU counts lives",

@@ -23,7 +23,7 @@ from shared.claims.manifest import Manifest
 from shared.errors import TimedOut
 
 PATIENCE_S = 90.0
-POLL_S = 0.05
+POLL_S = 0.2
 WAIT_S = 2.0
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 Change = Callable[[Manifest], Manifest]
@@ -146,15 +146,16 @@ class Stage(Demo):
         """All visits of the session, attempts that did not close too."""
         return await self.client.items(f"sessions/{self.session}/visits")
 
-    async def log_line(self, service: str, event: str) -> dict[str, Any]:
-        """The first line of a service's own log about this event, once it is there. Raises: TimedOut."""
-        log = self.installation.services[service].log
+    async def waiting(self, holder: str, words: str) -> str:
+        """For what a holder's own service says that the session waits, once these words occur in it. Raises: TimedOut."""
         for _ in range(int(PATIENCE_S / POLL_S)):
-            lines = (json.loads(line) for line in log.read_text(errors="replace").splitlines() if line[-1:] == "}")
-            if (found := next((line for line in lines if line.get("event") == event), None)) is not None:
-                return dict(found)
+            told = str((await self.operator(holder, f"requests/{self.session}"))["waiting_for"])
+            if words in told:
+                return told
             await asyncio.sleep(POLL_S)
-        raise TimedOut(f"{service} did not say {event!r}", code="attack-too-slow", remedy=f"Its log is {log}.")
+        raise TimedOut(
+            f"{holder} did not say {words!r}", code="attack-too-slow", remedy=f"Logs: {self.folder}/services/logs."
+        )
 
     async def facts(self, visit: str) -> list[str]:
         """What the session's public events say of one visit, in order. The session has ended."""
@@ -170,6 +171,12 @@ class Stage(Demo):
         url = f"{self.installation.services[f'holder-{holder}'].url}/v1/{path}"
         async with httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, trust_env=False) as http:
             return (await http.get(url)).raise_for_status().json()
+
+    async def switches(self) -> int:
+        """How often the GPU's MUX was switched so far, as the agent says publicly: no visit begins without a switch."""
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            answer = await http.get(f"{self.installation.services['agent'].url}/v1/gpus/{GPU}")
+        return int(answer.raise_for_status().json()["switches"])
 
     async def undisturbed(self) -> str:
         """The model's digest of the same session without any attack, run on the same services."""
