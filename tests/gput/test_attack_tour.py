@@ -36,13 +36,13 @@ STOPPED_BY = {
     "fake-gpu": ("gpu-root-unknown", "does not end in a configured root"),
     "lazy-scrub": ("scrub-failed", "not zero after its scrub"),
     "stale-key": ("no-grant", "copy-refused"),
-    "replayed-evidence": ("nonce", "replayed to north"),
+    "replayed-evidence": ("channel-nonce", "the proof is for another nonce"),
     "wrong-vm": ("port-not-bound", "no-grant"),
     "trojan-code": ("fenced, verified, trained", "aten.relu for aten.gelu"),
     "model-overwrite": ("quarantined|lost", "not the committed one|not what was put there"),
     "late-write": ("no-grant", "consumed the grant"),
     "rollback": ("log-rolled-back", "remembers a log of"),
-    "poisoned-visit": ("rejected", "held-out loss"),
+    "poisoned-visit": ("rejected", "the held-out loss rose from"),
 }
 QUICK = ("fake-gpu", "lazy-scrub")  # the two that end first: no session is completed in them
 

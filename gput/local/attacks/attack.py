@@ -16,7 +16,8 @@ EVERY = (TravelMode.SCOPED, TravelMode.PAPER, TravelMode.DIRECT)
 class Attack:
     """`rows`: ids of the adversary table; `modes`: where it can be run, the first by default; `defence`: what the table says stops it.
 
-    `run` sets the stage up, starts it, and looks from outside at what came of it. `rounds`: passes over the holders that it needs.
+    `run` sets the stage up, starts it, and looks from outside at what came of it. `rounds`, `steps`: passes over the holders and
+    training steps per visit that it needs.
     """
 
     name: str
@@ -27,3 +28,4 @@ class Attack:
     defence: str
     run: Callable[[Stage], Awaitable[Result]]
     rounds: int = 2
+    steps: int = 2

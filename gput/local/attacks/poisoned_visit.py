@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
+from typing import Any
 
 from gput.local.attacks.attack import EVERY, Attack
 from gput.local.attacks.result import Fact, Result, Said
 from gput.local.attacks.stage import Stage, completed
 from shared.claims.manifest import Manifest
 
-WHO = "city"
+WHO = "harbour"
 POISON_BYTES = 200_000
-MOST_INCREASE = 0.01
+MOST_INCREASE = 0.005
 
 
 def _guarded(manifest: Manifest) -> Manifest:
@@ -24,24 +24,27 @@ def _guarded(manifest: Manifest) -> Manifest:
 
 
 async def run(stage: Stage) -> Result:
-    """Its private data is noise of bytes that no text has."""
+    """Its private data is one byte that no text has, again and again: training on it takes the model away from text."""
     stage.manifest_change = _guarded
-    stage.poison(WHO, lambda folder: _write_poison(folder, stage.plan.seed))
+    stage.poison(WHO, _write_poison)
     await stage.start()
     view = await stage.ended()
     visits = await stage.visits()
     mine = [visit for visit in visits if visit["holder"] == WHO]
     others = [visit["outcome"] for visit in visits if visit["holder"] != WHO]
     first = mine[0]
+    following: dict[str, Any] = next((visit for visit in visits if visit["round"] > first["round"]), {})
+    back, undone = first["validation_before"], following.get("validation_before")
     shown = next(entry for entry in view["holders"] if entry["holder"] == WHO)
     losses = view["validation_loss"]
     return Result(
-        f"{WHO} approved and brought {POISON_BYTES:,} bytes of noise from outside of text, under its own valid key",
+        f"{WHO} approved and brought {POISON_BYTES:,} bytes of a value that no text has, under its own valid key",
         "UNDONE",
         (Said("orchestrator, validation on held-out records", str(first["outcome"]), str(first["reason"])),),
         (
-            Fact(f"{WHO}: {shown['rejected']} visit rejected and rolled back bit for bit, then visited no more",
+            Fact(f"{WHO}: {shown['rejected']} visit rejected, then visited no more",
                  [v["outcome"] for v in mine] == ["rejected"] and shown["quarantined"]),
+            Fact(f"held-out loss before it {back}, before the next visit {undone}", back == undone),
             Fact(f"the others: {len(others)} visits closed", set(others) == {"closed"}),
             Fact(f"held-out loss {losses['first']:.3f} at the start, {losses['last']:.3f} at the end", losses["last"] < losses["first"]),
             completed(view),
@@ -50,14 +53,13 @@ async def run(stage: Stage) -> Result:
     )  # fmt: skip
 
 
-def _write_poison(folder: Path, seed: int) -> None:
-    noise = random.Random(seed)  # noqa: S311  # repeatable noise, no secret
+def _write_poison(folder: Path) -> None:
     folder.mkdir(parents=True)
-    (folder / "corpus.txt").write_bytes(bytes(noise.randrange(128, 256) for _ in range(POISON_BYTES)))
+    (folder / "corpus.txt").write_bytes(b"\xff" * POISON_BYTES)
 
 
 ATTACK = Attack(
     "poisoned-visit", ("H15",), EVERY, f"data holder {WHO}, with a valid key and hostile data",
     "records made to spoil the model",
-    "H15: per-visit validation, clip, roll-back", run,
+    "H15: per-visit validation, clip, roll-back", run, steps=40,
 )  # fmt: skip

@@ -15,7 +15,7 @@ from gput.local.job import Plan
 from gput.output import say
 from shared.errors import BadRequest, NotFound
 
-SMALL = {"steps": 2, "layers": 1, "width": 32, "batch": 4}
+SMALL = {"layers": 1, "width": 32, "batch": 4}
 """As small as training goes: an attack shows itself in any model."""
 
 
@@ -38,7 +38,7 @@ def plan_of(attack: Attack, given: Mapping[str, Any]) -> Plan:
             code="attack-mode",
             remedy=f"Say --mode {known}.",
         )
-    return Plan(**{**SMALL, "rounds": attack.rounds, **given, "mode": mode})
+    return Plan(**{**SMALL, "rounds": attack.rounds, "steps": attack.steps, **given, "mode": mode})
 
 
 def stage_for(attack: Attack, folder: Path, plan: Plan) -> Stage:
