@@ -5,6 +5,7 @@ from __future__ import annotations
 from gput.local.attacks.attack import EVERY, Attack
 from gput.local.attacks.result import Fact, Result, Said
 from gput.local.attacks.stage import Stage
+from shared.names import TravelMode
 
 
 async def run(stage: Stage) -> Result:
@@ -13,7 +14,10 @@ async def run(stage: Stage) -> Result:
     await stage.start()
     view = await stage.ended()
     failure, visits = view["failure"] or {}, await stage.visits()
-    holders = {visit["holder"] for visit in visits}
+    buffers = (
+        2 if stage.plan.mode is TravelMode.DIRECT else 1
+    )  # `direct` loads ahead into a second one, never used before
+    holders = ", ".join(sorted(visit["holder"] for visit in visits))
     receipts = [visit for visit in visits if visit["receipt"] is not None]
     return Result(
         "memory clearing patched to do nothing and report success; everything else runs as it must",
@@ -27,10 +31,7 @@ async def run(stage: Stage) -> Result:
         ),
         (
             Fact(f"session {view['phase']} at its first scrub of used memory", failure.get("code") == "scrub-failed"),
-            Fact(
-                f"only {', '.join(sorted(holders)) or 'nobody'} was visited: no second holder's grant",
-                len(holders) <= 1,
-            ),
+            Fact(f"granted: {holders}; {buffers} buffer(s), none granted again", 0 < len(visits) <= buffers),
             Fact(f"{len(receipts)} receipts signed: no scrub was proven", not receipts),
         ),
         "here only memory is patched, so read-back finds it; firmware that also lied about read-back is another image, whose "

@@ -8,6 +8,7 @@ from typing import Any
 from gput.local.attacks.attack import EVERY, Attack
 from gput.local.attacks.result import Fact, Result, Said
 from gput.local.attacks.stage import Stage, completed
+from gput.local.demo import HOLDERS
 from shared.claims.manifest import Manifest
 
 WHO = "harbour"
@@ -31,9 +32,12 @@ async def run(stage: Stage) -> Result:
     view = await stage.ended()
     visits = await stage.visits()
     mine = [visit for visit in visits if visit["holder"] == WHO]
-    others = [visit["outcome"] for visit in visits if visit["holder"] != WHO]
+    others = [visit for visit in visits if visit["holder"] != WHO]
+    closed = [
+        visit for visit in others if visit["outcome"] == "closed"
+    ]  # `direct` recalls what was loaded ahead, and repeats it
     first = mine[0]
-    following: dict[str, Any] = next((visit for visit in visits if visit["round"] > first["round"]), {})
+    following: dict[str, Any] = next((visit for visit in closed if visit["round"] > first["round"]), {})
     back, undone = first["validation_before"], following.get("validation_before")
     shown = next(entry for entry in view["holders"] if entry["holder"] == WHO)
     losses = view["validation_loss"]
@@ -45,7 +49,7 @@ async def run(stage: Stage) -> Result:
             Fact(f"{WHO}: {shown['rejected']} visit rejected, then visited no more",
                  [v["outcome"] for v in mine] == ["rejected"] and shown["quarantined"]),
             Fact(f"held-out loss before it {back}, before the next visit {undone}", back == undone),
-            Fact(f"the others: {len(others)} visits closed", set(others) == {"closed"}),
+            Fact(f"the others: all their {len(closed)} visits closed", len(closed) == stage.plan.rounds * (len(HOLDERS) - 1)),
             Fact(f"held-out loss {losses['first']:.3f} at the start, {losses['last']:.3f} at the end", losses["last"] < losses["first"]),
             completed(view),
         ),
