@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Coroutine
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,48 +29,84 @@ LATEST = "latest"
 def demo(
     folder: Annotated[Path | None, typer.Option("--dir", help="where everything of this run goes")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --dir (default: the latest)")] = False,
-    rounds: Annotated[int, typer.Option(min=1, help="passes over the holders")] = Plan.rounds,
-    steps: Annotated[int, typer.Option(min=1, help="training steps per visit")] = Plan.steps,
-    mode: Annotated[TravelMode, typer.Option("--mode", help="what a holder gets of the GPU")] = Plan.mode,
-    layers: Annotated[int, typer.Option(min=1, hidden=True)] = Plan.layers,
-    width: Annotated[int, typer.Option(min=4, hidden=True)] = Plan.width,
-    batch: Annotated[int, typer.Option(min=1, hidden=True)] = Plan.batch,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="passes over the holders", show_default=str(Plan.rounds))
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="training steps per visit", show_default=str(Plan.steps))
+    ] = None,
+    mode: Annotated[
+        TravelMode | None, typer.Option("--mode", help="what a holder gets of the GPU", show_default=Plan.mode.value)
+    ] = None,
+    attack: Annotated[
+        str | None,
+        typer.Option(
+            "--attack", metavar="NAME", help="run one attack instead and show what stops it; `list` names them"
+        ),
+    ] = None,
+    layers: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
+    width: Annotated[int | None, typer.Option(min=4, hidden=True)] = None,
+    batch: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
 ) -> None:
     """Train one byte-level GPT-2 on three private corpora by sending the GPU round.
 
-    Examples:  gput demo   |   gput demo --rounds 20   |   gput demo --mode direct   |   gput demo --resume
+    Examples:  gput demo   |   gput demo --mode direct   |   gput demo --resume   |   gput demo --attack list
     """
-    where = _folder(folder, resume)
-    plan = Plan(rounds=rounds, steps=steps, layers=layers, width=width, batch=batch, mode=mode)
-    code = asyncio.run(_demo(Demo(where, plan, say)))
-    raise typer.Exit(code)
+    wanted: dict[str, Any] = {
+        "rounds": rounds,
+        "steps": steps,
+        "layers": layers,
+        "width": width,
+        "batch": batch,
+        "mode": mode,
+    }
+    given = {name: value for name, value in wanted.items() if value is not None}
+    if attack is not None:
+        raise typer.Exit(_attack(attack, folder, resume, given))
+    demo = Demo(_folder(folder, resume), Plan(**given), say)
+    raise typer.Exit(asyncio.run(_until_stopped(demo, _run(demo))))
 
 
-def _folder(given: Path | None, resume: bool) -> Path:
+def _attack(name: str, folder: Path | None, resume: bool, given: dict[str, Any]) -> int:
+    from gput.local.attacks import tour  # hostile code: loaded for this and nothing else
+
+    if name == "list":
+        print(tour.table())
+        return 0
+    if resume:
+        raise BadRequest("an attack cannot be resumed", remedy="Run it again without --resume.")
+    attack = tour.find(name)
+    plan = tour.plan_of(attack, given)
+    stage = tour.stage_for(attack, _folder(folder, False, f"attack-{name}"), plan)
+    return asyncio.run(_until_stopped(stage, tour.play(attack, stage)))
+
+
+def _folder(given: Path | None, resume: bool, kind: str = "demo") -> Path:
     runs = Path("runs")
     if resume:
         found = (given or runs / LATEST).resolve()
         if not (found / "demo.json").exists():
             raise BadRequest(f"{found} holds no demo to resume.", remedy="Start one with `gput demo`.", code="no-demo")
         return found
-    target = given or runs / f"demo-{datetime.now():%Y%m%d-%H%M%S}"
+    target = given or runs / f"{kind}-{datetime.now():%Y%m%d-%H%M%S}"
     if (target / "demo.json").exists():
         remedy = f"Continue it with `gput demo --resume --dir {target}`, or name another folder."
         raise Conflict(f"{target} holds a demo already.", remedy=remedy, code="demo-exists")
     writable(target)
-    if given is None:
+    if given is None and kind == "demo":
         latest = runs / LATEST
         latest.unlink(missing_ok=True)
         latest.symlink_to(target.name)
     return target
 
 
-async def _demo(demo: Demo) -> int:
+async def _until_stopped(demo: Demo, doing: Coroutine[Any, Any, int]) -> int:
+    """Do it until it is done or somebody stops it; every process is ended in any case."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stopping.set)
-    work = asyncio.create_task(_run(demo))
+    work = asyncio.create_task(doing)
     stop = asyncio.create_task(stopping.wait())
     try:
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -84,8 +121,7 @@ async def _demo(demo: Demo) -> int:
             say("\nstopping (another Ctrl-C changes nothing): sealing a checkpoint, ending every process …")
         await demo.stop()
         if stopping.is_set():
-            resume = "--resume " if (demo.folder / "demo.json").exists() else ""  # nothing is submitted without it
-            say(f"\nstopped; nothing is left running. Continue with:\n  gput demo {resume}--dir {short(demo.folder)}")
+            say(f"\nstopped; nothing is left running. Continue with:\n  {demo.continuing()}")
 
 
 async def _run(demo: Demo) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from gput.client import AsyncClient
 from gput.local import corpus
 from gput.local.installation import HolderSpec, Installation
 from gput.local.job import Job, Plan, Say, policy_text
+from gput.local.report import short
 from shared.claims.archive import Archive
 from shared.errors import ConfigurationError, GputError
 
@@ -30,11 +32,19 @@ class Demo:
         specs = [
             HolderSpec(name, {"corpus": self.folder / "data" / name}, policies / f"{name}.toml") for name in HOLDERS
         ]
-        self.installation = Installation(self.folder / "services", specs)
+        self.installation = self.lay_out(self.folder / "services", specs)
         self.plan = plan
         self.session = ""
         self._client: AsyncClient | None = None
         self._job: Job | None = None
+
+    def lay_out(self, folder: Path, holders: list[HolderSpec]) -> Installation:
+        """The services that this demo runs."""
+        return Installation(folder, holders)
+
+    def task(self, keys: Mapping[str, bytes]) -> Job:
+        """What this demo has them do. `keys`: each holder's raw public key, by name."""
+        return Job(self.folder, self.plan, keys, self.say)
 
     @property
     def client(self) -> AsyncClient:
@@ -48,7 +58,7 @@ class Demo:
         folders = await asyncio.to_thread(corpus.split, self.folder / "data", HOLDERS)
         await asyncio.to_thread(self.installation.prepare)
         keys = {name: self.installation.holder_key(name).public for name in HOLDERS}
-        job = self._job = Job(self.folder, self.plan, keys, self.say)
+        job = self._job = self.task(keys)
         archive = await self._build_and_start_base(job, folders["held-out"])
         for spec in self.installation.holders:
             self._write_policy(spec, f'digests = ["{archive.digest.hex()}"]')
@@ -72,6 +82,11 @@ class Demo:
         if spec.policy is not None:
             spec.policy.parent.mkdir(exist_ok=True)
             spec.policy.write_text(policy_text(self.plan, programs))
+
+    def continuing(self) -> str:
+        """The command that goes on where this run was stopped."""
+        resume = "--resume " if (self.folder / "demo.json").exists() else ""  # nothing is submitted without it
+        return f"gput demo {resume}--dir {short(self.folder)}"
 
     async def stop(self) -> None:
         """Stop every process of this demo."""
