@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,10 +66,11 @@ def collected() -> list[pytest.Item]:
     """Every test in files that mark any. Raises: RuntimeError: they cannot be collected."""
     files = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if MARK in path.read_text()]
     collector = Collector()
-    options = ["--collect-only", "-qqq", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-o", "addopts="]
-    code = pytest.main([*options, f"--rootdir={ROOT}", *files], plugins=[collector])
+    options = ["--collect-only", "-q", "--no-header", "-p", "no:cacheprovider", "-o", "addopts=", f"--rootdir={ROOT}"]
+    with redirect_stdout(io.StringIO()) as said:
+        code = pytest.main([*options, *files], plugins=[collector])
     if code != pytest.ExitCode.OK:
-        raise RuntimeError(f"the tests cannot be collected: {code!r}")
+        raise RuntimeError(f"the tests cannot be collected: {said.getvalue()[-4000:]}")
     return collector.items
 
 
