@@ -151,6 +151,11 @@ def test_pages_made_from_code_are_up_to_date() -> None:
     assert main(check=True) == 0, "run: python -m docs.generate"
 
 
+def test_the_page_of_attacks_is_up_to_date() -> None:
+    """Collects every test that is marked, in a process of its own."""
+    _python("-m", "docs.security", "--check")
+
+
 def test_every_setting_is_documented() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     missing = [

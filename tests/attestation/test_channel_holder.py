@@ -17,6 +17,7 @@ from shared.crypto.hpke import OneTimeKey
 from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest
 from shared.wire.visit import ChannelProof
+from tests.adversary.rows import attack
 from tests.attestation.channel_world import (
     ANSWER_NONCE,
     CHANNEL,
@@ -49,6 +50,7 @@ def test_a_good_holder_is_believed_with_its_first_key() -> None:
         replace(holder, _mint=None)
 
 
+@attack("H18", any="stopped: the proof names holder, enrolled key and challenge")
 def test_a_holders_answer_is_for_one_offer_only() -> None:
     seen = holder_checks(channel_offer(orchestrator_runtime()))
     proof = channel_proof(seen)

@@ -22,6 +22,7 @@ from shared.crypto.signing import PartyKey
 from shared.crypto.visit_key import VisitKey
 from shared.errors import BadRequest, ProtocolViolation, VerificationFailed
 from shared.wire.visit import OfferDocument, Signed, VisitOffer
+from tests.adversary.rows import attack
 from tests.attestation.channel_world import (
     CHANNEL,
     HOLDER,
@@ -122,6 +123,7 @@ def test_an_offer_opens_once() -> None:
     assert caught.value.code == "one-time-key-used"
 
 
+@attack("V23", any="stopped: offers are signed by the attested session key")
 def test_the_signature_is_checked_before_the_key_is_touched() -> None:
     one = visit()
     raw = base64.b64decode(one.offer.document)

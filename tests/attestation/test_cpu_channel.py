@@ -19,6 +19,7 @@ from shared.attestation.nonces import gpu_nonce
 from shared.canonical import json_bytes, sha256, sha512
 from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest, GputError
+from tests.adversary.rows import attack
 from tests.attestation.channel_world import (
     EXPECTED,
     GPU,
@@ -65,6 +66,7 @@ def test_genuine_evidence_for_something_else_is_refused(change: dict[str, Any], 
     assert code_of(lambda: holder_checks(channel_offer(orchestrator_runtime(**change)))) == code
 
 
+@attack("V16", any="stopped: fresh nonces, lifetimes, roles in what is quoted")
 def test_relay_of_another_offer_replay_and_role_confusion() -> None:
     raw = orchestrator_runtime()
     assert code_of(lambda: holder_checks(channel_offer(raw, cvm="holder-south"))) == "cvm-measurement"
@@ -79,6 +81,7 @@ def test_relay_of_another_offer_replay_and_role_confusion() -> None:
     assert code_of(lambda: holder_checks(relayed)) == "quote-root-unknown"
 
 
+@attack("V15", any="stopped: the quote covers the session's signing key")
 def test_a_quote_does_not_move_to_another_signing_key() -> None:
     genuine, thief = channel_offer(orchestrator_runtime()), PartyKey.generate()
     stolen = genuine.model_copy(update={"runtime_data": b64(orchestrator_runtime(signing_key=thief.public))})

@@ -21,6 +21,7 @@ from shared.attestation.results import CheckStatus
 from shared.errors import BadRequest, ConfigurationError, EmulationWarning, VerificationFailed
 from shared.names import Backend
 from shared.wire.spdm import get_measurements, parse_chain_form
+from tests.adversary.rows import attack
 from tests.attestation.gpu_evidence_world import NONCE, GpuWorld, boot, copied_code, entropy
 
 pytestmark = pytest.mark.filterwarnings("ignore::shared.errors.EmulationWarning")
@@ -115,6 +116,7 @@ def test_every_file_counts(site: Path, path: str) -> None:
     assert sum(a != b for a, b in zip(before.measurements, after.measurements, strict=True)) == 1
 
 
+@attack("V08", any="stopped: firmware is measured")
 @pytest.mark.parametrize(
     ("path", "block"),
     [("gpu_agent/hardware/grants.py", 2), ("gpu_agent/workload/training.py", 23), ("shared/errors.py", 8)],

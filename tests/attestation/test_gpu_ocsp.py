@@ -23,6 +23,7 @@ from shared.attestation.gpu_policy import GpuTrust
 from shared.attestation.results import CheckStatus
 from shared.claims.manifest import GpuRules
 from shared.errors import VerificationFailed
+from tests.adversary.rows import attack
 from tests.attestation.gpu_evidence_world import AT, EMULATED, NONCE, Factory
 from tests.attestation.gpu_samples import H100, SAMPLES, h100, needs_samples
 
@@ -198,6 +199,7 @@ def test_a_revocation_does_not_grow_old() -> None:
     assert FACTORY.refusal(stapled=renewed) == "accepted"
 
 
+@attack("V08", any="stopped: revocation")
 @pytest.mark.parametrize("name", list(CHAINS))
 def test_revoked_unknown_and_hold(name: str) -> None:
     revoked = answers(name, status=ocsp.OCSPCertStatus.REVOKED, reason=x509.ReasonFlags.key_compromise)

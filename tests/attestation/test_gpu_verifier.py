@@ -20,6 +20,7 @@ from shared.attestation.results import CheckStatus
 from shared.crypto import ecc
 from shared.errors import BadRequest, ConfigurationError, VerificationFailed
 from shared.names import Backend
+from tests.adversary.rows import attack
 from tests.attestation.gpu_evidence_world import EMULATED, Factory, GpuWorld
 
 RIM_CHECKS = ["", "-version", "-chain", "-signature"]
@@ -72,6 +73,7 @@ def test_emulated_needs_both_switches(world: GpuWorld) -> None:
     assert refusal(world, policy=GpuPolicy(roots=(), allow_emulated=True)) == "gpu-root-set"
 
 
+@attack("V16", any="stopped: a fresh nonce in every report")
 def test_another_nonce_time_or_agreement(world: GpuWorld) -> None:
     assert refusal(world, nonce=bytes(32)) == "gpu-nonce"
     assert refusal(world, at=1_000_000_000.0) == "gpu-chain-expired"
@@ -148,6 +150,7 @@ def test_firmware_that_the_leaf_does_not_certify(world: GpuWorld) -> None:
     assert world.examine(report=old).examination.find("firmware-id").status is CheckStatus.NOT_CHECKED
 
 
+@attack("V08", any="stopped: confidential computing off or in developer mode is refused")
 @pytest.mark.parametrize(
     "fields",
     [
@@ -184,6 +187,7 @@ def test_a_certificate_of_another_chain(swap: int) -> None:
     assert factory.refusal(chain=factory.pem(levels)) == "gpu-chain-broken"
 
 
+@attack("V08", any="stopped: roots by fingerprint")
 def test_a_self_consistent_chain_under_a_foreign_root() -> None:
     factory, other = Factory(), Factory()
     assert factory.root.certificate.subject == other.root.certificate.subject  # the name alone says nothing

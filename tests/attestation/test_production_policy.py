@@ -14,6 +14,7 @@ from shared.claims.manifest import EvidencePolicy, RosterEntry
 from shared.errors import VerificationFailed
 from shared.names import Backend
 from shared.wire.visit import Evidence
+from tests.adversary.rows import attack
 from tests.attestation.cpu_world import AT, Machine
 from tests.attestation.gpu_evidence_world import GpuWorld
 from tests.attestation.snp_world import REPORT_DATA, body, good_chip, platform, signed
@@ -34,6 +35,7 @@ def evidence(machine: Machine, kind: str) -> Evidence:
     return machine.evidence("orchestrator", REPORT_DATA)
 
 
+@attack("H19", any="stopped: emulation is refused where it was not agreed")
 @pytest.mark.parametrize("kind", ["tdx", "snp"])
 def test_emulated_cvms(kind: str) -> None:
     machine = Machine()

@@ -23,6 +23,7 @@ from shared.attestation.snp_verifier import (
     examine_snp_evidence,
 )
 from shared.errors import ConfigurationError
+from tests.adversary.rows import attack
 from tests.attestation.snp_world import AGREED, AT, CHIP, MEASUREMENT, authority, body, good_chip, platform, signed
 from tests.attestation.test_snp_chain import crl
 
@@ -86,6 +87,7 @@ def test_what_the_policy_names_passes(policy: dict[str, Any], changes: dict[str,
     assert failures(SnpPolicy(**policy), **changes) == set()
 
 
+@attack("H19", any="stopped: debuggable guests are refused")
 def test_debug_is_refused_whatever_the_policy() -> None:
     assert "allow_debug" not in SnpPolicy.model_fields
     assert failures(SnpPolicy(), policy=0xB0000) == {"cvm-debug"}

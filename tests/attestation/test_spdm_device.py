@@ -10,6 +10,7 @@ from shared.attestation.spdm_requester import SpdmRequester, SpdmSession
 from shared.canonical import sha256
 from shared.errors import BadRequest, GputError, VerificationFailed
 from shared.wire import spdm
+from tests.adversary.rows import attack
 from tests.attestation.gpu_evidence_world import AT, GpuWorld, entropy
 
 SIGNING_KEY = b"s" * 32
@@ -65,6 +66,7 @@ def test_from_the_first_byte_to_a_verified_gpu(world: GpuWorld) -> None:
     assert caught.value.code == "gpu-nonce"
 
 
+@attack("V09", any="stopped: the handshake is signed by the device's own leaf")
 def test_a_relayed_handshake_shows_the_other_devices_chain(
     world: GpuWorld, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -15,6 +15,7 @@ from shared.canonical import sha384
 from shared.claims.manifest import EvidencePolicy
 from shared.claims.tdx_policy import TdxPolicy
 from shared.errors import VerificationFailed
+from tests.adversary.rows import attack
 from tests.attestation.cpu_world import AT, Machine, evidence
 from tests.attestation.test_cpu_verifier import DATA, MACHINE, QUOTE, RAW, failed, refused, verify
 
@@ -35,6 +36,7 @@ def policy5(**tdx: Any) -> CpuTrust:
 # ------------------------------------------------------------------------------------- the guest
 
 
+@attack("H19", any="stopped: attributes are judged by the policy")
 @pytest.mark.parametrize(
     ("bit", "code"),
     [(0, "cvm-debug"), (29, "cvm-migration"), *((bit, "cvm-attributes") for bit in (1, 4, 6, 8, 17, 23, 26, 32, 61))],
@@ -80,6 +82,7 @@ def test_the_extended_report_binds_its_service_tds_as_well(offset: int) -> None:
 # ----------------------------------------------------------------------------------- the machine
 
 
+@attack("H19", any="stopped: the platform's patch level is judged by the policy")
 def test_tcb_status_is_judged_by_the_policy() -> None:
     for svn, advisory in ((OLD_MODULE, "EMULATED-SA-00002"), (OLD_PLATFORM, "EMULATED-SA-00001")):
         quote = MACHINE.requote(QUOTE, tee_tcb_svn=svn)

@@ -29,6 +29,7 @@ from shared.service.configuration import configuration
 from shared.service.guest import Guest
 from shared.wire.spdm import get_measurements
 from shared.wire.visit import ChannelOffer, Evidence, GpuEvidence
+from tests.adversary.rows import attack
 from tests.attestation.cpu_world import LocalProvider, measured
 from tests.data_holder.conftest import Start
 from tests.data_holder.holder_world import DEVICE, NAME, SESSION, make_manifest
@@ -136,6 +137,7 @@ def test_text_that_is_not_base64_stays_inside_the_error_family(installed: Instal
     assert caught.value.code == "malformed-base64"
 
 
+@attack("V09", any="stopped: holders insist on the session's device")
 def test_another_gpu_than_the_sessions_is_refused(installed: Installed) -> None:
     anchors = load_anchors(installed.folder / "trust", allow_emulated=True)
     for device, code in ((installed.gpu.device, None), ("00" * 8, "gpu-device")):

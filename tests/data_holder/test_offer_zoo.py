@@ -11,6 +11,7 @@ from shared.claims.visit import CursorRange
 from shared.crypto.hpke import OneTimeKey
 from shared.crypto.signing import PartyKey
 from shared.wire.visit import OfferDocument, VisitOffer
+from tests.adversary.rows import attack
 from tests.data_holder.conftest import Running
 from tests.data_holder.holder_world import SESSION, visit_key
 
@@ -116,6 +117,7 @@ async def refused(running: Running, make: Make) -> tuple[OfferDocument, dict[str
     return doc, dict(running.holder.visits.refusals)
 
 
+@attack("V23", any="stopped: offers are signed by the attested session key")
 async def test_nobodys_offer_is_not_even_answered(running: Running) -> None:
     await running.approved_with_channel()
     for name, (make, code) in FORGED.items():

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gput.local.installation import GPU, HolderSpec, Installation, to_toml
+from tests.adversary.rows import attack
 
 pytestmark = pytest.mark.processes
 NOWHERE = "http://127.0.0.1:9"
@@ -128,6 +129,7 @@ def alive(url: str) -> None:
     assert b" 200 " in answer.split(b"\r\n")[0], answer
 
 
+@attack("O01", any="stopped: strict bodies, limits, nothing without authority")
 @pytest.mark.parametrize("service", sorted(ROUTES))
 def test_bodies_of_every_shape(service: str, urls: dict[str, str]) -> None:
     url = urls[service]

@@ -12,6 +12,7 @@ from shared.errors import GputError
 from shared.names import RegionKind, holder_port
 from shared.wire import gpu
 from shared.wire.copy import CLOSING, DATA, HEADER_BYTES
+from tests.adversary.rows import attack
 from tests.gpu.gpu_world import NOW, RECORD_BYTES, Holder, World, records
 
 DATA_BYTES = records(32)
@@ -47,6 +48,9 @@ FAULTS: dict[str, Callable[[list[bytes], Holder], bytes]] = {
 }
 
 
+@attack("V02", scoped="stopped: the tag, over header and context too; the buffer is erased")
+@attack("V04", scoped="stopped: index and total under the tag, and the record that is due")
+@attack("H07", scoped="stopped: the GPU alone computes where a chunk lies, and how long it may be")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_kills_the_grant_and_erases_what_it_wrote(world: World, fault: str) -> None:
     world.set_up()
@@ -66,6 +70,7 @@ def test_a_fault_kills_the_grant_and_erases_what_it_wrote(world: World, fault: s
     assert world.phase(holder.grant.region) == "CLEAN"
 
 
+@attack("H13", scoped="stopped: count, length and commitment must be those of memory")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -93,6 +98,7 @@ def test_a_closing_record_that_states_anything_else_publishes_nothing(world: Wor
     assert world.phase(holder.grant.region) == "DIRTY"
 
 
+@attack("V03", scoped="stopped: a repeat is acknowledged without effect")
 def test_a_byte_identical_repeat_is_acknowledged_without_effect(world: World) -> None:
     world.set_up()
     holder = world.install()
@@ -112,6 +118,7 @@ def test_a_byte_identical_repeat_is_acknowledged_without_effect(world: World) ->
     assert region_bytes(world, holder) == stored
 
 
+@attack("H08", scoped="stopped: the fence kills the key before anything is looked at")
 def test_a_fence_kills_the_key_before_anything_is_looked_at(world: World) -> None:
     world.set_up()
     holder = world.install()
@@ -124,6 +131,7 @@ def test_a_fence_kills_the_key_before_anything_is_looked_at(world: World) -> Non
     assert world.phase(holder.grant.region) == "DIRTY"
 
 
+@attack("C03", scoped="stopped: each epoch's grant has a key of its own")
 def test_the_ports_and_epochs_of_others_open_nothing(world: World) -> None:
     world.set_up()
     holder, other = world.install(), world.install(region=1, holder="south", port=holder_port("south"))
@@ -140,6 +148,7 @@ def test_the_ports_and_epochs_of_others_open_nothing(world: World) -> None:
     assert holder.copy(holder.seal(DATA_BYTES, holder.fresh_channel())[0]).received == mine.chunk_bytes
 
 
+@attack("H12", scoped="stopped: a grant expires in the GPU")
 def test_a_grant_expires(world: World) -> None:
     world.set_up()
     holder = world.install()
@@ -174,6 +183,7 @@ def test_a_grant_must_fit_what_the_gpu_knows(world: World, code: str, changes: d
     world.run(gpu.InstallGrant(grant=world.grant(epoch)))  # nothing was spoilt
 
 
+@attack("O03", scoped="stopped: the GPU grants a region by its own scrub proof only")
 def test_no_grant_without_epoch_scrub_or_over_the_model(world: World) -> None:
     world.set_up()
     epoch, _, _ = world.open_epoch()

@@ -15,6 +15,7 @@ from shared.errors import GputError
 from shared.names import RegionKind, TravelMode, holder_port
 from shared.wire import gpu
 from shared.wire.copy import HEADER_BYTES
+from tests.adversary.rows import attack
 from tests.gpu.gpu_world import NOW, SESSION, Holder, World, records
 
 DATA = records(32)
@@ -75,6 +76,7 @@ def test_what_was_staged_is_published_by_the_orchestrators_command(world: World,
     assert world.train(holder).state == "done"
 
 
+@attack("H03 H04 H07 H22", direct="stopped: the holder's port has no command path")
 def test_the_holders_port_has_no_command_path(world: World, holder: Holder) -> None:
     """H03, H07, H08, H22: nothing that a holder sends moves anything; without a grant it cannot even leave records."""
     sealed = holder.seal(DATA)
@@ -112,6 +114,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
+@attack("V02 V04", direct="stopped: tag, index and total; all of a visit or nothing")
 @pytest.mark.parametrize("change", CHANGES)
 def test_staging_that_was_changed_publishes_nothing(world: World, holder: Holder, change: str) -> None:
     """V02, V04: all or nothing, and nothing is left of what opened before the fault."""
@@ -147,6 +150,7 @@ def test_what_lies_behind_the_end_is_nobodys(world: World, holder: Holder) -> No
     assert world.run(gpu.Fetch(epoch=holder.grant.epoch))[0].published
 
 
+@attack("H09", direct="stopped: each visit agrees a key of its own")
 def test_a_ciphertext_of_another_visit_opens_nothing(world: World, holder: Holder) -> None:
     """H09: the records of an earlier visit, as recorded, under the new visit's epoch."""
     holder.leave(DATA)
@@ -163,6 +167,7 @@ def test_a_ciphertext_of_another_visit_opens_nothing(world: World, holder: Holde
     assert world.run(gpu.Fetch(epoch=holder.grant.epoch))[0].published, "the other visit is untouched"
 
 
+@attack("H08 V03", direct="stopped: a visit is fetched once, and nothing after the fence")
 def test_a_fetch_needs_its_grant_and_comes_once(world: World, holder: Holder) -> None:
     epoch, _, _ = world.open_epoch()
     assert world.refused(gpu.Fetch(epoch=epoch)) == "no-grant"
@@ -210,6 +215,7 @@ def test_a_visit_key_alone_opens_nothing(world: World) -> None:
     assert not world.run(gpu.Fetch(epoch=holder.grant.epoch))[0].published
 
 
+@attack("V25", direct="stopped: the grant must name the share that the GPU drew")
 def test_shares_that_were_swapped_are_refused(world: World) -> None:
     """V25, the GPU's side: the grant must name the share that this GPU drew for this epoch and this holder."""
     world.set_up(**DIRECT)

@@ -12,6 +12,7 @@ from shared.errors import GputError
 from shared.names import RegionKind
 from shared.wire import gpu
 from shared.wire.codec import decode, encode, encode_all
+from tests.adversary.rows import attack
 from tests.gpu.gpu_world import MANIFEST, RECORD_BYTES, SESSION, World, program, records
 
 DATA = records(32)
@@ -22,6 +23,7 @@ def everything(world: World) -> bytes:
     return b"".join(bytes(world.hbm.view(start, length)) for start, length in world.hbm.allocated())
 
 
+@attack("V24", scoped="stopped: a new life has keys and counters of its own; older grants are dead")
 def test_a_new_life_keeps_the_model_and_nothing_of_the_holders(world: World) -> None:
     world.set_up()
     first = world.visit(DATA)
@@ -75,6 +77,7 @@ def test_a_training_cut_off_by_a_new_life_has_failed_and_rolls_back(world: World
     assert world.run(gpu.RollBack())[0].model == before.model == world.measure().model
 
 
+@attack("V14", any="stopped: each life needs a proof for the next number; older ones are refused")
 @pytest.mark.parametrize(
     "change",
     [{"life": 1}, {"life": 3}, {"secret": bytes(32)}, {"boot": 0}],
@@ -92,6 +95,7 @@ def test_an_invalid_resume_proof_changes_nothing(world: World, change: dict[str,
     assert world.measure() == before
 
 
+@attack("V21", any="stopped: the GPU wipes itself first")
 def test_a_session_without_the_resume_secret_wipes_first(world: World) -> None:
     world.set_up()
     holder = world.visit(DATA)
@@ -125,6 +129,7 @@ def test_a_repeated_frame_is_answered_with_the_same_bytes_and_done_once(world: W
     assert caught.value.code == "frame-out-of-order"
 
 
+@attack("V12", any="stopped: commands are counted and authenticated")
 def test_forged_truncated_and_reordered_frames_change_nothing(world: World) -> None:
     world.set_up()
     assert world.channel is not None

@@ -17,6 +17,7 @@ from shared.wire import gpu
 from shared.wire.codec import decode
 from shared.wire.copy import CLOSING, DATA, PROOF
 from tests import dataset_tree
+from tests.adversary.rows import attack
 from tests.gpu.gpu_holder import DATASET_SALT, Holder, root_of
 from tests.gpu.gpu_world import RECORD_BYTES, World, records
 
@@ -120,6 +121,7 @@ def spoiled(data: st.DataObject, change: str, cursor: CursorRange) -> tuple[list
     return mine, proof, {}
 
 
+@attack("H14", scoped="stopped: records are proven within the approved root")
 @given(data=st.data(), change=CHANGES, start=st.integers(0, 2 * N), count=st.integers(2, 40), shuffled=st.booleans())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_nothing_else_is(

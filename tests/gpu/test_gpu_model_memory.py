@@ -9,6 +9,7 @@ import pytest
 from shared.claims.training import TrainingOptions
 from shared.names import RegionKind
 from shared.wire import gpu, gpu_answers
+from tests.adversary.rows import attack
 from tests.gpu.gpu_training import DATA, committed_visit
 from tests.gpu.gpu_world import (
     SGD_OPTIONS,
@@ -79,6 +80,7 @@ def _control(world: World) -> memoryview:
     return world.hbm.view(address, 64)
 
 
+@attack("H06", scoped="stopped: code and control structures are measured before a launch")
 @pytest.mark.parametrize("what", ["code", "control"])
 def test_a_changed_descriptor_or_program_launches_nothing(world: World, what: str) -> None:
     world.set_up()

@@ -17,6 +17,7 @@ from shared.wire import gpu
 from shared.wire.codec import decode, encode, encode_all
 from shared.wire.gpu_answers import Swept
 from shared.wire.stock import CopyMemory, LaunchProgram, ReadMemory, Span, StockAnswer, StockFrame, WriteMemory
+from tests.adversary.rows import attack
 from tests.gpu.gpu_world import BATCH, OPTIONS, RECORD_BYTES, Holder, World, program, records
 
 DATA = records(32)
@@ -89,6 +90,7 @@ def test_an_honest_visit_is_as_in_scoped(world: World, attacker: Attacker) -> No
     assert world.train(holder, steps=3).state == "done"
 
 
+@attack("H03 H22", paper="open: the key reads all of GPU memory; random addresses only cost a search")
 def test_the_key_reads_and_writes_all_of_memory(world: World, attacker: Attacker) -> None:
     """H03, H04, H16, H22 as the publication leaves them: the model is to be read, and to be overwritten."""
     model, spare = world.region(RegionKind.MODEL), free_address(world)
@@ -106,6 +108,7 @@ def test_the_key_reads_and_writes_all_of_memory(world: World, attacker: Attacker
     assert attacker.do(WriteMemory(address=world.hbm.size, data=b"x")).code == "bad-address"
 
 
+@attack("H08", paper="stopped: the fence kills the key before anything is looked at")
 def test_after_the_fence_the_key_commands_nothing(world: World, attacker: Attacker) -> None:
     """H08: a write that was sealed before and comes late."""
     model = world.region(RegionKind.MODEL)
@@ -115,6 +118,7 @@ def test_after_the_fence_the_key_commands_nothing(world: World, attacker: Attack
     assert world.measure().model == world.run(gpu.Sweep())[0].model
 
 
+@attack("V02 V03 H12", paper="stopped: tag, counter and expiry of every frame")
 def test_frames_are_bound_to_key_port_order_and_time(world: World, attacker: Attacker) -> None:
     read = ReadMemory(address=0, length=16)
     frame = attacker.frame(read)
@@ -140,6 +144,7 @@ def test_other_modes_open_no_command_path(world: World) -> None:
     assert attacker.refused(attacker.frame(ReadMemory(address=0, length=16))) == "wrong-port"
 
 
+@attack("H06", paper="stopped: the sweep clears all that is nobody's")
 def test_the_sweep_finds_what_was_hidden_and_reads_back_what_counts(world: World, attacker: Attacker) -> None:
     """H02, H06: spare memory, ends of pages, gradients and unused buffers are zeros afterwards; the committed copy is read back."""
     before = world.measure()
@@ -166,6 +171,7 @@ def test_held_out_records_are_read_back(world: World, attacker: Attacker) -> Non
     assert changed != world.run(gpu.Sweep())[0].validation
 
 
+@attack("O03", paper="stopped: the GPU does nothing else before its sweep")
 def test_nothing_goes_on_without_the_sweep(world: World, attacker: Attacker) -> None:
     """O03: an orchestrator that skips it gets no training, no grant and no export from the GPU."""
     holder = attacker.holder
@@ -181,6 +187,7 @@ def test_nothing_goes_on_without_the_sweep(world: World, attacker: Attacker) -> 
     assert world.train(holder).state == "done"
 
 
+@attack("H14", paper="stopped: the fence compares the buffer with its commitment")
 def test_data_changed_after_its_closing_record_is_not_trained_on(world: World, attacker: Attacker) -> None:
     """H14: publish what was approved, then write something else over it."""
     holder = attacker.holder
@@ -193,6 +200,7 @@ def test_data_changed_after_its_closing_record_is_not_trained_on(world: World, a
     assert world.refused(world.train_command(holder)) == "wrong-records"
 
 
+@attack("H05", paper="stopped: read-back, roll-back and sweep")
 def test_planted_code_runs_and_is_gone_after_the_fence(world: World, attacker: Attacker) -> None:
     """H05: the holder launches its own copy of a program over the model; read-back shows what it did, and nothing of it is left."""
     holder, before, archive = attacker.holder, world.measure(), program()[0]

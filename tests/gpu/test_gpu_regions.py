@@ -28,6 +28,7 @@ from shared.names import RegionKind, RegionPhase, Role, holder_port
 from shared.wire.codec import encode
 from shared.wire.copy import CLOSING, DATA, Closing, CopyHeader, copy_context, pack_header
 from tests import dataset_tree
+from tests.adversary.rows import attack
 from tests.gpu.gpu_world import NOW, SESSION
 
 
@@ -55,6 +56,7 @@ def test_clean_is_reached_by_a_scrub_alone_and_only_clean_is_granted() -> None:
     assert {phase for (phase, fact) in REGION.moves if fact is RegionFact.TRAIN} == {RegionPhase.FENCED}
 
 
+@attack("V11", any="stopped: a region is clean by its own scrub proof only")
 def test_a_region_is_clean_only_with_its_own_proof() -> None:
     table = RegionTable()
     region = table.add(RegionKind.DATASET, PAGE, PAGE)
@@ -108,6 +110,7 @@ def test_nobody_cuts_the_memory_short() -> None:
     hbm.close()
 
 
+@attack("V11", any="stopped: a scrub is proven by reading back")
 def test_a_scrub_is_proven_by_reading_back(monkeypatch: pytest.MonkeyPatch) -> None:
     hbm = HBM(1 << 20, random.Random(7).randbytes)
     address = hbm.allocate(3 * PAGE)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shared.names import RegionKind
 from shared.wire import gpu
+from tests.adversary.rows import attack
 from tests.gpu.gpu_world import RECORD_BYTES, World, records
 
 
@@ -54,6 +55,7 @@ def held_in_hbm(world: World, needles: list[bytes]) -> int:
     return sum(extent.count(needle) for extent in held for needle in needles)
 
 
+@attack("H01 H02", scoped="stopped: the scrub; no window in GPU memory or its processes")
 def test_nothing_of_a_record_is_left_after_the_scrub(world: World) -> None:
     world.set_up()
     data = bytearray(records(64))

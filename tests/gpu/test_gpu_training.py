@@ -10,6 +10,7 @@ import numpy as np
 
 from shared.names import RegionKind
 from shared.wire import gpu, gpu_answers
+from tests.adversary.rows import attack
 from tests.gpu.gpu_training import DATA, committed_visit
 from tests.gpu.gpu_world import (
     BATCH,
@@ -98,6 +99,7 @@ def test_losses_leave_rounded_and_never_over_too_few_records(world: World) -> No
     assert (state.losses, state.loss, state.steps_done) == ([], None, 4)
 
 
+@attack("H21", scoped="stopped: range checks in the GPU before a step")
 def test_records_out_of_range_train_nothing(world: World) -> None:
     world.set_up()
     before = world.measure()

@@ -12,7 +12,7 @@ from typing import Literal
 import httpx2
 
 from tests.laws.acts import Act, Stage, point_at
-from tests.world.world_faults import Moment
+from tests.world.world_faults import Moment, Point
 from tests.world.world_wire import Call, Deliver, cut, lose_answer
 
 How = Literal["cut", "lose", "repeat", "delay", "late", "replay", "corrupt", "corrupt_answer"]
@@ -40,8 +40,12 @@ class Disturb:
             "switch",
         )
 
+    def point(self) -> Point:
+        """Where it is done; its number is counted from the moment it is armed."""
+        return point_at(self.place, self.nth)
+
     async def do(self, stage: Stage) -> None:
-        point, seen, waiting = point_at(self.place, self.nth), 0, list[Call]()
+        point, seen, waiting = self.point(), 0, list[Call]()
 
         async def hook(call: Call, deliver: Deliver) -> httpx2.Response:
             nonlocal seen

@@ -19,6 +19,7 @@ from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
 from shared.protocol.visit import VisitFact
 from shared.service.journal import Journal
+from tests.adversary.rows import attack
 from tests.orchestrator.orchestrator_samples import MODEL, PLACEMENT, SESSION, Room, approval, key, manifest, planned
 
 
@@ -37,6 +38,7 @@ async def test_what_is_committed_is_there_after_a_restart_and_nothing_else(tmp_p
     await room.store.close()
 
 
+@attack("V22", any="stopped: the manifest is verified again when loaded")
 async def test_a_changed_manifest_row_is_noticed(tmp_path: Path) -> None:
     room = Room(tmp_path)
     catalogue = await room.catalogue()
@@ -49,6 +51,7 @@ async def test_a_changed_manifest_row_is_noticed(tmp_path: Path) -> None:
     await room.store.close()
 
 
+@attack("V22", any="stopped: approvals are verified again when loaded")
 async def test_a_forged_approval_in_the_journal_is_noticed_by_its_signature(tmp_path: Path) -> None:
     room = Room(tmp_path)
     catalogue = await room.catalogue()

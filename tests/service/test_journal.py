@@ -13,6 +13,7 @@ from shared.errors import BadRequest, Conflict, VerificationFailed
 from shared.service.journal import EMPTY, Fact, Head, Journal, NewFact
 from shared.service.store import Store
 from shared.service.tables import JOURNAL, METADATA
+from tests.adversary.rows import attack
 
 JOURNAL_OF_A = Journal(lambda: b"k" * 32)
 FACTS = [NewFact("opened", {"n": index, "x": 0.1}) for index in range(5)]
@@ -91,6 +92,7 @@ TAMPERINGS = {
 }
 
 
+@attack("V22", any="stopped: rows are chained by their MACs")
 @pytest.mark.parametrize("name", TAMPERINGS)
 async def test_tampering_is_found_and_the_first_bad_row_named(store: Store, name: str) -> None:
     act, seq = TAMPERINGS[name]

@@ -18,6 +18,7 @@ from shared.service.replay import ReplayWindow
 from shared.service.settings import ServiceSettings
 from shared.service.signatures import SignedAuth, content_digest
 from shared.service.store import Store
+from tests.adversary.rows import attack
 from tests.service.service_world import BASE_URL, HOLDER, OWNER, STRANGER, FakeClock, MakeWorld, World, known_keys
 
 THING = {"name": "a", "count": 1}
@@ -110,6 +111,7 @@ WRONG = {
 }
 
 
+@attack("O01", any="stopped: signed requests")
 @pytest.mark.parametrize("name", WRONG)
 async def test_one_thing_changed_is_refused(world: World, name: str) -> None:
     change, code = WRONG[name]
@@ -152,6 +154,7 @@ async def test_window(world: World, shift: float, code: str) -> None:
     assert await code_of(world, request) == code
 
 
+@attack("O01 V26", any="stopped: a bounded replay window that outlives a restart")
 async def test_replay_is_refused_also_after_a_restart(make_world: MakeWorld) -> None:
     async with make_world() as world:
         request = signed(world)

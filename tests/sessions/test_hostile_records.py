@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from data_holder.datasets.arrays import ArrayDataset
+from tests.adversary.rows import attack
 from tests.sessions.session_world import Work
 from tests.world.world_material import BATCH, CLASSES, HOLDERS, ROUNDS, STEPS, Material
 
@@ -28,6 +29,7 @@ def liar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ArrayDataset, "_gather", gather)
 
 
+@attack("H21", scoped="stopped: range checks in the GPU before a step")
 @pytest.mark.usefixtures("liar")
 async def test_a_record_out_of_range_is_refused_before_training(session_world: Any, material: Material) -> None:
     assert CLASSES <= BAD_LABEL

@@ -16,6 +16,7 @@ from gpu_agent.api import GpuUnit
 from shared.canonical import sha256
 from shared.claims.manifest import Acceptance, Manifest, Validation
 from shared.claims.training import SGD, AdamW, TrainingOptions
+from tests.adversary.rows import attack
 from tests.sessions.session_world import SessionWorld, Work
 from tests.world.world import shared_unit
 from tests.world.world_material import BATCH, CLASSES, Material, make_material, record, rows
@@ -110,6 +111,7 @@ def test_honest_visits_raise_no_alarm(clean: Ended) -> None:
     assert clean.accuracy > 0.9
 
 
+@attack("H15", scoped="stopped: the held-out check, roll-back, quarantine")
 async def test_flipped_labels_cost_less_than_two_points(
     tmp_path: Path, five: Material, gpu: GpuUnit, clean: Ended
 ) -> None:
@@ -132,6 +134,7 @@ async def test_without_the_held_out_check_they_cost_more(
     assert clean.accuracy - ended.accuracy > 0.04
 
 
+@attack("H15", scoped="stopped: update norms are compared with the session's history")
 async def test_an_update_far_larger_than_the_others_is_rolled_back(
     tmp_path: Path, five: Material, gpu: GpuUnit
 ) -> None:

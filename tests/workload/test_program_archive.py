@@ -22,6 +22,7 @@ from shared.canonical import cbor_bytes, cbor_value, json_bytes, sha384
 from shared.claims.archive import MAX_ARCHIVE_BYTES, open_archive
 from shared.claims.operators import ALLOWED, CREATION, GROUPS, RANDOM, STATE_WRITERS, TUPLE_RESULT
 from shared.errors import BadRequest, InvalidProgram
+from tests.adversary.rows import attack
 
 Built = tuple[bytes, bytes | None]
 
@@ -203,6 +204,7 @@ def test_any_flipped_byte_is_refused(tiny_gpt2: Built, position: int, value: int
     assert opened.digest != open_archive(tiny_gpt2[0]).digest  # a valid change of the manifest is another program
 
 
+@attack("H23", any="stopped: own format, strict schema, allow-list; nothing is opened or run")
 def test_opening_hostile_archives_opens_no_file_process_or_socket(tiny_gpt2: Built) -> None:
     hostile = [_repack(tiny_gpt2[0], change) for change, _ in FAULTS.values()]
     hostile += [make(tiny_gpt2[0]) for make in ENVELOPES.values()]

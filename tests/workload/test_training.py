@@ -15,6 +15,7 @@ from gpu_agent.workload.tensors import initial_tensors, update_norm
 from shared.claims.layout import plan_memory, region_digest
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions, learning_rate_factor
 from shared.errors import InvalidData, InvalidProgram
+from tests.adversary.rows import attack
 from tests.workload.plain_pytorch import train_plain
 from tests.workload.workload_helpers import Built, Placed, bytes_tensor, place
 
@@ -177,6 +178,7 @@ def test_range_is_checked_before_anything_is_trained(tokens: Tensor) -> None:
     assert bytes(placed.model) == before
 
 
+@attack("H21", any="stopped: a loss that is not finite updates nothing")
 def test_non_finite_loss_stops_before_its_update(noisy_classifier: Built) -> None:
     options = TrainingOptions(batch_size=8, optimizer=SGD(lr=0.1))
     features, labels = _labelled(16)

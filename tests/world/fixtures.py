@@ -11,6 +11,7 @@ import pytest
 
 from gpu_agent.unit import GpuUnit
 from tests.world.world import NewWorld, World, shared_unit
+from tests.world.world_canaries import watched
 from tests.world.world_material import Material, make_material
 from tests.world.world_recording import Recording, record_session
 
@@ -35,12 +36,17 @@ def recorded(material: Material, unit: GpuUnit, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture
 def new_world(tmp_path: Path, material: Material, unit: GpuUnit) -> NewWorld:
-    """Worlds over the lent GPU; the same name again is a world over the same files. `own_gpu=True` powers another."""
+    """Worlds over the lent GPU; the same name again is a world over the same files. `own_gpu=True` powers another.
+
+    At each one's end no window of anybody's canary record may be anywhere that the platform can look.
+    """
 
     @asynccontextmanager
     async def make(name: str = "world", *, own_gpu: bool = False, **options: Any) -> AsyncIterator[World]:
-        async with World(tmp_path / name, material, None if own_gpu else unit, **options) as world:
-            yield world
+        with watched(tmp_path / "temporary") as traces:
+            async with World(tmp_path / name, material, None if own_gpu else unit, **options) as world:
+                yield world
+        assert traces.canaries(world) == [], "a record of a holder's is where the platform can see it"
 
     return make
 

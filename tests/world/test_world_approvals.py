@@ -11,6 +11,7 @@ import pytest
 from shared.canonical import json_bytes
 from shared.errors import GputError
 from shared.wire.visit import Approval, Signed
+from tests.adversary.rows import attack
 from tests.world.world import NewWorld, World
 from tests.world.world_faults import Point, Trap
 from tests.world.world_material import HOLDERS
@@ -183,6 +184,7 @@ async def test_an_absent_holder_is_waited_for_by_name(new_world: NewWorld, recor
         assert view["model"]["digest"] == recorded.view["model"]["digest"]  # type: ignore[attr-defined]  # a Recording
 
 
+@attack("H12", scoped="stopped: the lease ends, the visit is recalled, the others go on")
 async def test_a_lease_that_expires_is_recalled_and_repeated(new_world: NewWorld, recorded: object) -> None:
     async with new_world() as world:
         late = True

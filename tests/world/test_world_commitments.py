@@ -17,6 +17,7 @@ from data_holder.assembly import Holder
 from data_holder.commitments import Committed
 from data_holder.sealing import Membership, RecordSealer
 from shared.claims.visit import CursorRange, Grant
+from tests.adversary.rows import attack
 from tests.world.world import World
 from tests.world.world_material import RECORD_BYTES, RECORDS, rows
 from tests.world.world_recording import Recording
@@ -67,6 +68,7 @@ def before_second_visit(world: World, act: Callable[[], None]) -> None:
     world.wire.hooks.append(watch)
 
 
+@attack("H14", scoped="stopped: the approved dataset root")
 async def test_data_swapped_between_visits_is_refused_until_it_is_put_back(world: World, recorded: Recording) -> None:
     honest: list[bytes] = []
     before_second_visit(world, lambda: honest.append(swap(world)))
@@ -134,6 +136,7 @@ class Lies:
 QUICK = {("swapped", False), ("others_proven", True)}
 
 
+@attack("H14", scoped="stopped: records are proven within the approved root")
 @pytest.mark.parametrize(
     ("lie", "silent"),
     [
@@ -176,6 +179,7 @@ async def test_every_receipt_names_the_approved_root(recorded: Recording) -> Non
     assert len({a["dataset_root"] for a in approvals.values()}) == len(approvals)
 
 
+@attack("H25", any="stopped: salted roots; the salt is for the GPU alone")
 async def test_salt_and_leaves_are_for_the_gpu_alone(world: World) -> None:
     """Who knew the salt could try out guesses of a record against root and leaves."""
     session = await world.submit()

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tests.adversary.rows import attack
 from tests.world.world import NewWorld, World
 from tests.world.world_faults import Point, Trap, crash
 from tests.world.world_material import Material
@@ -70,6 +71,7 @@ async def _nothing_leaked(world: World, material: Material) -> None:
         assert leaks(places, disguises(canary)) == []
 
 
+@attack("V19", scoped="stopped: facts before acts; the visit is repeated")
 @pytest.mark.parametrize("point", _marked(ORCHESTRATOR_POINTS, QUICK))
 async def test_orchestrator_killed(point: Point, new_world: NewWorld, recorded: Recording, material: Material) -> None:
     with recording() as recorder:
@@ -106,6 +108,7 @@ async def test_holder_killed(point: Point, new_world: NewWorld, recorded: Record
     assert recorder.reused == []
 
 
+@attack("V10", scoped="stopped: boot counter, sealed checkpoint")
 @pytest.mark.parametrize("moment", [2, pytest.param(5, marks=pytest.mark.slow)])
 async def test_gpu_wiped_in_mid_session_is_restored(moment: int, new_world: NewWorld, recorded: Recording) -> None:
     async with new_world(own_gpu=True) as world:

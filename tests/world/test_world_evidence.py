@@ -11,6 +11,7 @@ import shared
 from gpu_agent.platform.device_manufacture import manufacture_device
 from gput.local.installation import GPU
 from shared.errors import EmulationWarning
+from tests.adversary.rows import attack
 from tests.world.world import NewWorld, World
 from tests.world.world_faults import Point, Trap
 from tests.world.world_recorder import recording
@@ -33,6 +34,7 @@ async def _refused_proof(world: World, holder: str) -> str:
     raise AssertionError("no proof was refused")
 
 
+@attack("H18 C05", any="stopped: the certificate alone opens no channel")
 async def test_a_holder_with_other_code_gets_no_channel(new_world: NewWorld) -> None:
     changed = {"platform": {"cvms": {"holder-city": OTHER_CODE}}}
     async with new_world(settings=changed) as world:
@@ -44,6 +46,7 @@ async def test_a_holder_with_other_code_gets_no_channel(new_world: NewWorld) -> 
         assert any("city" in who for who in view["waiting_for"])
 
 
+@attack("O02", any="stopped: holders verify the measurement before anything else")
 async def test_an_orchestrator_with_other_code_is_refused_by_every_holder(new_world: NewWorld) -> None:
     changed = {"platform": {"cvms": {"orchestrator": [*data_holder.__path__]}}}
     async with new_world(settings=changed, holders=("city",)) as world:
@@ -76,6 +79,7 @@ async def test_a_holder_that_does_not_allow_emulation_gives_nothing(new_world: N
         await _no_data_moves(world, "city")
 
 
+@attack("V09", scoped="stopped: the session is bound to the device it began with")
 async def test_another_genuine_gpu_does_not_continue_a_session(new_world: NewWorld) -> None:
     """A device of the same maker with good evidence, put into the first one's place: the session began with the first."""
     async with new_world(own_gpu=True, holders=("city",)) as world:

@@ -14,6 +14,7 @@ from data_holder.catalogue import Catalogue
 from data_holder.datasets import InspectionReport
 from gpu_agent.unit import GpuUnit
 from shared.names import RegionKind
+from tests.adversary.rows import attack
 from tests.world.world import NewWorld, World
 from tests.world.world_material import RECORDS, rows
 from tests.world.world_recording import Recording
@@ -40,6 +41,7 @@ def _tamper(world: World, unit: GpuUnit, kind: RegionKind) -> list[int]:
     return done
 
 
+@attack("H04", scoped="stopped: read-back, quarantine, roll-back bit for bit")
 async def test_a_model_changed_while_away_is_rolled_back(world: World, unit: GpuUnit, recorded: Recording) -> None:
     """L8: quarantined, restored from the committed copy, repeated, all of it in the log. (Other regions: tests/laws.)"""
     done = _tamper(world, unit, RegionKind.MODEL)
@@ -68,6 +70,7 @@ async def test_a_broken_committed_copy_fails_the_session(world: World, unit: Gpu
     assert unit.device._hbm.allocated() == []
 
 
+@attack("H21", scoped="stopped: range checks in the GPU before a step")
 async def test_a_record_out_of_range_is_refused_in_the_gpu(
     world: World, monkeypatch: pytest.MonkeyPatch, recorded: Recording
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from gput.receipts import save, verify
 from shared.names import TravelMode
+from tests.adversary.rows import attack
 from tests.world.test_world_crashes import CITY, COMMANDS, ORCH, A
 from tests.world.world import NewWorld
 from tests.world.world_faults import Point, Trap, crash
@@ -19,6 +20,11 @@ from tests.world.world_search import disguises, leaks
 OTHERS = [mode for mode in TravelMode if mode is not TravelMode.SCOPED]
 
 
+@attack(
+    "V01",
+    direct="stopped: AES-GCM; no window of a record outside",
+    paper="stopped: AES-GCM; no window of a record outside",
+)
 @pytest.mark.parametrize("mode", OTHERS)
 async def test_the_same_session_gives_the_same_model(
     mode: TravelMode, new_world: NewWorld, recorded: Recording, material: Material, tmp_path: Path
@@ -68,6 +74,11 @@ POINTS = {
 QUICK = ("orchestrator before the fence", "orchestrator in training", "holder before its report")
 
 
+@attack(
+    "V19",
+    direct="stopped: facts before acts; the visit is repeated",
+    paper="stopped: facts before acts; the visit is repeated",
+)
 @pytest.mark.parametrize("point", [p if p in QUICK else pytest.param(p, marks=pytest.mark.slow) for p in POINTS])
 @pytest.mark.parametrize("mode", OTHERS)
 async def test_killed_in_mid_visit(mode: TravelMode, point: str, new_world: NewWorld, recorded: Recording) -> None:
@@ -82,6 +93,7 @@ async def test_killed_in_mid_visit(mode: TravelMode, point: str, new_world: NewW
     assert recorder.reused == []
 
 
+@attack("V10", direct="stopped: boot counter, sealed checkpoint", paper="stopped: boot counter, sealed checkpoint")
 @pytest.mark.parametrize("mode", OTHERS)
 async def test_gpu_wiped_in_mid_visit(mode: TravelMode, new_world: NewWorld, recorded: Recording) -> None:
     async with new_world(own_gpu=True) as world:

@@ -16,6 +16,7 @@ from shared.crypto.visit_key import VisitKey
 from shared.names import RegionKind, TravelMode
 from shared.wire.codec import decode, encode, encode_all
 from shared.wire.stock import StockAnswer, StockFrame, WriteMemory
+from tests.adversary.rows import attack
 from tests.world.world import NewWorld, World, url
 from tests.world.world_material import Material
 from tests.world.world_recording import Recording
@@ -71,6 +72,7 @@ FOUND = {
 }
 
 
+@attack("H04 H05", paper="stopped: read-back, roll-back and sweep")
 @pytest.mark.parametrize("what", FOUND)
 async def test_what_a_holder_overwrote_is_undone(
     what: str, new_world: NewWorld, unit: GpuUnit, recorded: Recording, monkeypatch: pytest.MonkeyPatch

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import httpx2
 
+from tests.adversary.rows import attack
 from tests.world.world import NewWorld
 from tests.world.world_recording import Recording
 from tests.world.world_wire import Call, Deliver
 
 
+@attack("V03", scoped="stopped: nothing of an earlier session is accepted")
 async def test_everything_recorded_and_played_back_changes_nothing(new_world: NewWorld, recorded: Recording) -> None:
     """Replay of a whole earlier session's copies, reports and commands into a later one of the same parties."""
     kinds = ("/copy", "/report", "/commands", "/channels")

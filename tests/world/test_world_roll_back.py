@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from shared.errors import GputError
+from tests.adversary.rows import attack
 from tests.world.world import NewWorld, World
 from tests.world.world_faults import Point, Trap
 from tests.world.world_recording import Recording
@@ -62,6 +63,7 @@ async def _put_back(world: World, session: str, early: int, late: int) -> None:
     _copy(copy, await _killed_at(world, session, late))
 
 
+@attack("V13", any="stopped: heads that holders remember")
 async def test_a_database_put_back_is_refused_by_name_and_nothing_is_touched(new_world: NewWorld) -> None:
     async with new_world() as world:
         session = await world.submit(rounds=4)
@@ -166,6 +168,7 @@ def _back_to_ready(database: sqlite3.Connection, session: str) -> None:
     database.execute("UPDATE sessions SET phase = 'READY' WHERE id = ?", (session,))
 
 
+@attack("V13", any="stopped: heads that holders remember")
 @pytest.mark.parametrize("edit", [_cut_journal, _back_to_ready], ids=["cut", "ready"])
 async def test_rows_removed_from_the_end_are_refused(
     edit: Callable[[sqlite3.Connection, str], None], new_world: NewWorld
@@ -179,6 +182,7 @@ async def test_rows_removed_from_the_end_are_refused(
         await _refused(world, session)
 
 
+@attack("V22", any="stopped: rows are chained by their MACs")
 async def test_a_row_removed_from_the_middle_refuses_this_session_and_no_other(new_world: NewWorld) -> None:
     async with new_world() as world:
         session = await world.submit(rounds=4)

@@ -1,0 +1,63 @@
+"""The search at a world's end: it finds a canary wherever one is put, and takes no time."""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shared.service.logging import get_logger
+from tests.world.world import World
+from tests.world.world_canaries import watched
+from tests.world.world_material import Material
+from tests.world.world_recording import Recording
+from tests.world.world_wire import Call, Exchange
+
+
+def on_the_wire(world: World, canary: bytes) -> None:
+    world.wire.transcript.append(Exchange(Call("a", "b", "POST", "/", "", (), b"x" + canary, "http://b.test/")))
+
+
+def in_an_answer(world: World, canary: bytes) -> None:
+    call = Call("a", "b", "GET", "/", "", (), b"", "http://b.test/")
+    world.wire.transcript.append(Exchange(call, 200, base64.b64encode(canary)))
+
+
+def on_disk(world: World, canary: bytes) -> None:
+    (world.folder / "orchestrator" / "core.dump").write_bytes(bytes(100) + canary[8:24])
+
+
+def in_a_log(world: World, canary: bytes) -> None:
+    get_logger("holder").debug("read", head=canary.hex())
+
+
+def in_a_temporary_file(world: World, canary: bytes) -> None:
+    with tempfile.NamedTemporaryFile(delete=False) as file:
+        file.write(canary[:16])
+
+
+PLACES = (on_the_wire, in_an_answer, on_disk, in_a_log, in_a_temporary_file)
+
+
+@pytest.mark.parametrize("leak", PLACES, ids=lambda leak: leak.__name__)
+def test_a_canary_is_found_wherever_it_is(
+    leak: Callable[[World, bytes], None], material: Material, tmp_path: Path
+) -> None:
+    with watched(tmp_path / "temporary") as traces:
+        world = World(tmp_path / "world", material)
+        assert traces.canaries(world) == []
+        leak(world, material.canaries["city"])
+        assert traces.canaries(world) != []
+
+
+def test_a_whole_session_is_searched_in_no_time(recorded: Recording, material: Material, tmp_path: Path) -> None:
+    with watched(tmp_path / "temporary") as traces:
+        world = World(tmp_path / "world", material)
+        world.wire, world.folder = recorded.wire, recorded.folder
+        begun = time.process_time()
+        assert traces.canaries(world) == []
+        assert time.process_time() - begun < 0.5
