@@ -281,5 +281,19 @@ _ALL = (
         service.every_result_is_accepted,
         "",
     ),
+    _mutant(
+        "V01",
+        "nothing is encrypted",
+        "tests/world/test_world_modes.py::test_the_same_session_gives_the_same_model",
+        device.nothing_is_encrypted,
+        "[paper]",
+    ),
+    _mutant(
+        "O02",
+        "a machine's measurements are not compared",
+        "tests/world/test_world_evidence.py::test_an_orchestrator_with_other_code_is_refused_by_every_holder",
+        service.any_orchestrator_is_accepted,
+        "",
+    ),
 )
 MUTANTS: dict[str, Mutant] = dict(_ALL)

@@ -42,6 +42,10 @@ def any_code_is_accepted(patch: Patch) -> None:
     patch.setattr(tdx_verifier, "check_measurements", lambda *_: None)
 
 
+def any_orchestrator_is_accepted(patch: Patch) -> None:
+    any_code_is_accepted(patch)
+
+
 def proofs_are_for_anybody(patch: Patch) -> None:
     patch.setattr(channel, "_require", lambda *_: None)
 

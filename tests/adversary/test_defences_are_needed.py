@@ -106,7 +106,7 @@ def test_the_rows_test_goes_red_elsewhere(name: str) -> None:
         "not slow",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, mutant.test], cwd=ROOT, capture_output=True, text=True, timeout=300,
+        [sys.executable, "-m", "pytest", *options, f"{mutant.test}{mutant.params}"], cwd=ROOT, capture_output=True, text=True, timeout=300,
         check=False,
     )  # fmt: skip
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout[-3000:] + done.stderr[-3000:]

@@ -16,6 +16,7 @@ from gpu_agent.api import GpuUnit
 from shared.canonical import sha256
 from shared.claims.manifest import Acceptance, Manifest, Validation
 from shared.claims.training import SGD, AdamW, TrainingOptions
+from shared.names import TravelMode
 from tests.adversary.rows import attack
 from tests.sessions.session_world import SessionWorld, Work
 from tests.world.world import shared_unit
@@ -111,13 +112,20 @@ def test_honest_visits_raise_no_alarm(clean: Ended) -> None:
     assert clean.accuracy > 0.9
 
 
-@attack("H15", scoped="stopped: the held-out check, roll-back, quarantine")
+STOPPED = "stopped: the held-out check, roll-back, quarantine"
+
+
+@attack("H15", scoped=STOPPED, direct=STOPPED, paper=STOPPED)
+@pytest.mark.parametrize(
+    "mode", [m if m is TravelMode.SCOPED else pytest.param(m, marks=pytest.mark.slow) for m in TravelMode]
+)
 async def test_flipped_labels_cost_less_than_two_points(
-    tmp_path: Path, five: Material, gpu: GpuUnit, clean: Ended
+    mode: TravelMode, tmp_path: Path, five: Material, gpu: GpuUnit, clean: Ended
 ) -> None:
     """H15."""
-    ended = await ran(tmp_path / "run", five, gpu, manifest(five), poisoned=True)
-    assert outcomes(ended) == {name: ["rejected"] if name == POISONER else ["closed"] * ROUNDS for name in FIVE}
+    ended = await ran(tmp_path / "run", five, gpu, manifest(five, travel_mode=mode), poisoned=True)
+    assert [o for o in outcomes(ended).pop(POISONER) if o != "recalled"] == ["rejected"]
+    assert all(outcomes(ended)[name].count("closed") == ROUNDS for name in FIVE if name != POISONER)
     assert [holder["holder"] for holder in ended.view["holders"] if holder["quarantined"]] == [POISONER]
     (visit,) = (visit for visit in ended.visits if visit["outcome"] == "rejected")
     assert "the held-out loss rose" in visit["reason"]
