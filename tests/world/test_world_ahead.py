@@ -88,7 +88,9 @@ async def test_what_was_loaded_behind_a_rejected_visit_is_loaded_anew(
         assert view["step"] == 5 * 3
 
 
-@pytest.mark.parametrize("word", ["pause", "restart", "kill"])
+@pytest.mark.parametrize(
+    "word", ["kill", *(pytest.param(other, marks=pytest.mark.slow) for other in ("pause", "restart"))]
+)
 async def test_a_visit_loaded_ahead_outlives_no_standstill(word: str, new_world: NewWorld, recorded: Recording) -> None:
     with recording() as recorder:
         async with new_world() as world:
