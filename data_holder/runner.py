@@ -133,6 +133,7 @@ class Runner:
         self._queues[session].put_nowait(item)
 
     def _vetoed(self, session: str) -> None:
+        self._visits.halt(session)  # before anything else that the session's worker may be busy with
         self._enqueue(session, None)
 
     async def _work(self, session: str, queue: asyncio.Queue[InboxItem | None]) -> None:

@@ -51,6 +51,7 @@ class Visits:
         self._facts = facts
         self._admission = Admission(ledger, approvals, channels, link, clock)
         self._open: dict[str, Committed] = {}
+        self._halted: set[str] = set()
         self._running: dict[str, tuple[int, asyncio.Task[None]]] = {}
         self.refusals: dict[str, int] = {}
 
@@ -104,12 +105,20 @@ class Visits:
         if self._ledger.knows(session):
             await self._facts.settle(session, fact)
 
+    def halt(self, session: str) -> None:
+        """Stop a running visit at once, and report it no more whatever it came to; `close` settles what it leaves."""
+        self._halted.add(session)
+        running = self._running.get(session)
+        if running is not None:
+            running[1].cancel()
+
     async def close(self, session: str) -> None:
         """The session is over for this holder: stop, forget keys, unmap the dataset."""
         await self.cancel(session, _F.SUPERSEDED)
         self._channels.close(session)
         self._put_away(session)
         await asyncio.to_thread(self._commitments.forget, session)
+        self._halted.discard(session)
 
     async def wait_idle(self) -> None:
         """Until no visit runs any more (at shutdown and in tests)."""
@@ -208,7 +217,7 @@ class Visits:
     async def report(self, session: str, epoch: int) -> None:
         """Send the committed report's exact bytes. Raises nothing for a lost connection: the outbox calls again."""
         attempt = self._ledger.state(session).attempts.get(epoch)
-        if attempt is None or attempt.phase is not HolderPhase.PROVISIONED:
+        if attempt is None or attempt.phase is not HolderPhase.PROVISIONED or session in self._halted:
             return
         try:
             path = f"/v1/visits/{attempt.visit}/report"
