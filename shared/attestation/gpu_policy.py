@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shared.attestation.cpu_trust import EMULATED_MARK
 from shared.attestation.gpu_ocsp import MAX_RESPONSE_BYTES, MAX_RESPONSES
 from shared.attestation.gpu_trust import GpuRoots
 from shared.attestation.results import CheckStatus
 from shared.attestation.rim_store import RimFetcher, RimFolder, RimSource
+from shared.attestation.root_sets import check_set
 from shared.claims.manifest import EvidencePolicy, GpuRules
 from shared.errors import ConfigurationError, VerificationFailed
 
@@ -80,21 +80,7 @@ class GpuPolicy:
 
     def check_root_set(self, root_set: str) -> None:
         """Raises: VerificationFailed `gpu-root-set`, `gpu-emulated`."""
-        if root_set not in self.roots:
-            raise VerificationFailed(
-                f"the GPU stands on a root of set {root_set}, which the agreed policy does not name",
-                code="gpu-root-set",
-                expected=", ".join(self.roots),
-                got=root_set,
-            )
-        if root_set == EMULATED_MARK and not self.allow_emulated:
-            raise VerificationFailed(
-                "the GPU is EMULATED and this verifier's configuration does not allow that",
-                code="gpu-emulated",
-                expected="hardware",
-                got=root_set,
-                remedy="set allow_emulated only where nothing real is at stake",
-            )
+        check_set(root_set, self.roots, allow_emulated=self.allow_emulated, what="the GPU", code="gpu")
 
     def check_mode(self, mode: str) -> None:
         """Raises: VerificationFailed `gpu-feature-flag`."""

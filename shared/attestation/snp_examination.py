@@ -25,6 +25,7 @@ from cryptography.x509 import CertificateRevocationList
 
 from shared.attestation.cpu_trust import CpuPolicy
 from shared.attestation.results import CheckStatus, Examination, Recipe
+from shared.attestation.root_sets import check_set
 from shared.attestation.snp_appraisal import NOTHING_EXPECTED, Expectation, appraise
 from shared.attestation.snp_certificates import Leaf, load_certificate, load_crl, read_leaf
 from shared.attestation.snp_chain import SnpChain, check_revocation, check_validity, verify_snp_chain
@@ -155,7 +156,7 @@ def _examine_root(
         check_validity(chain, at)
     root_set = trust.roots.sets[chain.root.fingerprint]
     with recipe.step("root-set"):
-        _check_root_set(root_set, agreed)
+        check_set(root_set, agreed.roots, allow_emulated=agreed.allow_emulated, what="the report", code="snp")
     lists = [crl for crl in trust.crls if crl.issuer == chain.root.parsed.subject]
     lists += _delivered_lists(endorsements, chain)
     if not lists:
@@ -179,24 +180,6 @@ def _delivered_lists(endorsements: SnpEndorsements, chain: SnpChain) -> list[Cer
             crl = load_crl(data)
             found += [crl] if crl.issuer == chain.root.parsed.subject else []
     return found
-
-
-def _check_root_set(root_set: SnpRootSet, agreed: CpuPolicy) -> None:
-    if root_set not in agreed.roots:
-        raise VerificationFailed(
-            f"the report stands on a root of set {root_set}, which the agreed policy does not name",
-            code="snp-root-set",
-            expected=", ".join(agreed.roots),
-            got=root_set,
-        )
-    if root_set == "EMULATED" and not agreed.allow_emulated:
-        raise VerificationFailed(
-            "the report is EMULATED and this verifier's configuration does not allow that",
-            code="snp-emulated",
-            expected="hardware",
-            got=root_set,
-            remedy="set allow_emulated only where nothing real is at stake",
-        )
 
 
 def _examine_binding(recipe: Recipe, report: SnpReport, leaf: Leaf) -> None:

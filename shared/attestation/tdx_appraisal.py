@@ -10,6 +10,7 @@ from shared.attestation.certificates import moment
 from shared.attestation.cpu_trust import CpuPolicy, CvmProfile
 from shared.attestation.pck import PckIdentity
 from shared.attestation.quote import TdReport
+from shared.attestation.root_sets import check_set
 from shared.attestation.tcb import TcbVerdict
 from shared.canonical import json_bytes
 from shared.claims.event_log import RUNTIME, EventLog, parse_log, replay
@@ -27,21 +28,7 @@ MAX_SAID = 400
 
 def check_root_set(root_set: str, policy: CpuPolicy) -> None:
     """The root is of a set that counts, and emulation is allowed where it is one. Raises: VerificationFailed `quote-root-set` …"""
-    if root_set not in policy.roots:
-        raise VerificationFailed(
-            f"the quote stands on a root of set {root_set}, which the agreed policy does not name",
-            code="quote-root-set",
-            expected=", ".join(policy.roots),
-            got=root_set,
-        )
-    if root_set == "EMULATED" and not policy.allow_emulated:
-        raise VerificationFailed(
-            "the quote is EMULATED and this verifier's configuration does not allow that",
-            code="quote-emulated",
-            expected="hardware",
-            got=root_set,
-            remedy="set allow_emulated only where nothing real is at stake",
-        )
+    check_set(root_set, policy.roots, allow_emulated=policy.allow_emulated, what="the quote", code="quote")
 
 
 def check_tcb(verdict: TcbVerdict, policy: TdxPolicy, at: float) -> None:
