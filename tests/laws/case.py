@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tests.laws.witness import Message, Witness
+from tests.world.world_files import contents_below, paths_below
 from tests.world.world_search import Search, disguises, windows
 
 OWN_DATA = "ehr.npz"
@@ -64,20 +66,18 @@ class Case:
         return text[begin:].encode()
 
     def changed_files(self) -> Iterator[tuple[str, bytes]]:
-        """(name, bytes) of files that are new or changed since this was last asked."""
-        for path in self._paths():
-            stamp = path.stat().st_mtime_ns, path.stat().st_size
-            if self._files.get(path) != stamp:
-                self._files[path] = stamp
-                yield path.name, path.read_bytes()
+        """(name, bytes) of files that are new or changed since this was last asked; the services may be at work meanwhile."""
+        for path in paths_below(self.folder, {OWN_DATA}):
+            with suppress(FileNotFoundError):  # deleted since it was listed: an old checkpoint, a database's journal
+                stamp = path.stat().st_mtime_ns, path.stat().st_size
+                if self._files.get(path) != stamp:
+                    data, self._files[path] = path.read_bytes(), stamp
+                    yield path.name, data
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """(name, bytes) of all that the services keep on disk, but the holders' own data."""
-        for path in self._paths():
-            yield path.name, path.read_bytes()
-
-    def _paths(self) -> list[Path]:
-        return [path for path in sorted(self.folder.rglob("*")) if path.is_file() and path.name != OWN_DATA]
+        for path, data in contents_below(self.folder, {OWN_DATA}):
+            yield path.name, data
 
 
 @dataclass(frozen=True)

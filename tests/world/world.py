@@ -32,6 +32,7 @@ from shared.crypto.signing import PartyKey
 from shared.service.clock import Clock, system_clock
 from shared.service.evidence import EmulatedProvider
 from shared.service.http import Peers
+from tests.world.world_files import contents_below
 from tests.world.world_material import HOLDERS, Material
 from tests.world.world_service import Incarnation, Service
 from tests.world.world_tasks import waiting
@@ -242,7 +243,7 @@ class World:
     def files(self) -> list[bytes]:
         """Everything the services keep on disk, but the holders' own data and the exported model."""
         skipped = {"ehr.npz", "model.safetensors"}
-        return [path.read_bytes() for path in self.folder.rglob("*") if path.is_file() and path.name not in skipped]
+        return [data for _, data in contents_below(self.folder, skipped)]
 
     async def seen(self, client: str, server: str, part: str, count: int = 1, seconds: float = 20.0) -> Exchange:
         """The count-th exchange on a link whose path contains `part`, once it is there."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shared.service.logging import configure_logging
 from tests.world.world import World
+from tests.world.world_files import contents_below
 from tests.world.world_search import Search, disguises
 
 
@@ -24,7 +25,7 @@ class Traces:
     def canaries(self, world: World) -> list[bytes]:
         """Windows of canaries in what the platform sees of a world that has ended."""
         search = Search(needle for canary in world.material.canaries.values() for needle in disguises(canary, 8))
-        kept = [path.read_bytes() for path in self.temporary.rglob("*") if path.is_file()]
+        kept = [data for _, data in contents_below(self.temporary)]
         hay = [*world.wire.bodies(), *world.files(), self.words.getvalue().encode(), *kept]
         return search.find(b"\xff\x00\xff".join(hay))
 
