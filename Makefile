@@ -10,7 +10,8 @@ BIN := $(VENV)/bin
 TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
 TORCH := torch==2.13.0
 STAMP := $(VENV)/.set-up
-WORKERS ?= 2
+# One more than cores: tests wait for one another's services a third of their time.
+WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
 .PHONY: help setup demo test test-full spec lint types contracts docs clean
 
@@ -31,10 +32,10 @@ demo: setup ## Train one model on three private corpora by sending the GPU round
 	$(BIN)/gput demo
 
 test: lint types contracts ## Lint, types, import contracts and every quick test (under 12 minutes on 2 cores)
-	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS)
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --durations=20
 
 test-full: lint types contracts ## The same and the long tiers
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --durations=20
 
 spec: setup ## Model-check the protocol with spin (needs Debian's spin and gcc; minutes)
 	$(BIN)/python -m docs.spec.tables --check

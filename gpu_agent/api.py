@@ -27,7 +27,7 @@ from shared.claims import Claim
 from shared.crypto.signing import fingerprint, load_public
 from shared.errors import BadRequest, ConfigurationError
 from shared.names import Role
-from shared.service.app import create_service_app
+from shared.service.app import add_routes, create_service_app
 from shared.service.callers import require
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.logging import get_logger
@@ -109,9 +109,9 @@ def create_app(
         # pay for a commit here (nothing secret depends on the MUX).
         replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy,
     )  # fmt: skip
-    app.include_router(_public(units))
-    app.include_router(ports(units))
-    app.include_router(_platform(units))
+    add_routes(app, _public(units))
+    add_routes(app, ports(units))
+    add_routes(app, _platform(units))
     return app
 
 

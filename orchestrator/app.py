@@ -35,7 +35,7 @@ from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError, Unavailable
 from shared.names import Role
-from shared.service.app import create_service_app
+from shared.service.app import add_routes, create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.collateral_source import PccsSource
 from shared.service.configuration import configuration
@@ -108,7 +108,7 @@ def create_app(
         checks={"data_dir": lambda: check_room(settings.data_dir), "sessions": lambda: parts_of(app).supervisor.check()},
     )  # fmt: skip
     for room in ROOMS:
-        app.include_router(room.router)
+        add_routes(app, room.router)
     return app
 
 

@@ -15,7 +15,7 @@ from data_holder.channel import Verifier
 from data_holder.settings import HolderSettings
 from shared.canonical import sha256
 from shared.errors import GputError, Unavailable
-from shared.service.app import create_service_app, service_state
+from shared.service.app import add_routes, create_service_app, service_state
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.cursors import Cursors
 from shared.service.data_dir import check_room
@@ -64,7 +64,7 @@ def create_app(
     engine.holder = app.state.holder = holder
     state.registry.register(LinkCollector(holder))
     for router in (datasets.router, requests.router, records.router):
-        app.include_router(router)
+        add_routes(app, router)
     return app
 
 

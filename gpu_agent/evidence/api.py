@@ -20,7 +20,7 @@ from gpu_agent.settings import AgentSettings
 from gpu_agent.views import GpuList, GpuView, not_available
 from shared.claims import Claim
 from shared.errors import ConfigurationError, NotFound, Unavailable
-from shared.service.app import create_service_app
+from shared.service.app import add_routes, create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.wire.visit import Base64, Nonce
 
@@ -135,8 +135,8 @@ def create_evidence_app(
         TITLE, VERSION, settings=settings, lifespan=lifespan, checks={"gpu": unit.ready}, base_url=base_url, clock=clock,
         entropy=entropy,
     )  # fmt: skip
-    app.include_router(_evidence(unit))
-    app.include_router(_absent_doors(unit))
+    add_routes(app, _evidence(unit))
+    add_routes(app, _absent_doors(unit))
     return app
 
 

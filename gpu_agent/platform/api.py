@@ -36,7 +36,7 @@ from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey, fingerprint, load_public
 from shared.errors import BadRequest, ConfigurationError, NotAuthenticated
 from shared.names import Role
-from shared.service.app import create_service_app
+from shared.service.app import add_routes, create_service_app
 from shared.service.callers import require
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.evidence import MIN_TOKEN
@@ -204,8 +204,8 @@ def create_platform_app(
         base_url=base_url,
         clock=clock,
     )
-    app.include_router(mux_routes(MuxControl(place.gpus(), bind)))
-    app.include_router(cvm_routes(enclave, tokens))
+    add_routes(app, mux_routes(MuxControl(place.gpus(), bind)))
+    add_routes(app, cvm_routes(enclave, tokens))
     return app
 
 

@@ -22,6 +22,7 @@ from shared.attestation.gpu_chain import certified_firmware, identity_of, parse_
 from shared.attestation.gpu_ocsp import check_revocation, parse_responses
 from shared.attestation.gpu_rim import Rim, check_signature, parse_rim
 from shared.attestation.nonces import gpu_nonce
+from shared.attestation.nvidia_eat import parse_eat
 from shared.attestation.offered import of_kind
 from shared.attestation.p384_chain import Chain, anchored, check_links, check_validity
 from shared.attestation.results import Absent, CheckStatus, Recipe
@@ -46,7 +47,8 @@ def judge(pieces: Sequence[Piece], trust: Trust, wish: Wish) -> list[Judged]:
     """
     subjects, documents = Judge(pieces, trust, wish), _Documents(pieces, trust, wish)
     evidence = [judged for piece in pieces for judged in _subject(subjects, documents, piece)]
-    results = [documents.result(piece) for piece in pieces if piece.kind is FileKind.RESULT]
+    verdicts = {FileKind.RESULT: documents.result, FileKind.NVIDIA_RESULT: documents.nvidia_result}
+    results = [verdicts[piece.kind](piece) for piece in pieces if piece.kind in verdicts]
     if evidence or results:
         _require_sound_companions(pieces)
         return [*evidence, *results]
@@ -138,6 +140,21 @@ class _Documents:
             )
         recipe.judge("verdict", _accepted, found)
         recipe.judge("root-set", self._hardware, found)
+        return Judged(piece.name, piece.kind.value, recipe.done())
+
+    def nvidia_result(self, piece: Piece) -> Judged:
+        """What NVIDIA's service said of a GPU: whole, of this time, in favour; but not by a key that is pinned here."""
+        recipe = Recipe()
+        found = recipe.judge("layout", parse_eat, piece.data, says=lambda read: read.validity)
+        recipe.judge("submodules", lambda read: read.check_digests(), found)
+        recipe.judge("verdict", lambda read: read.check_verdict(), found)
+        recipe.judge("token-time", lambda read: read.check_time(self.wish.at), found)
+        recipe.not_checked(
+            "signature",
+            "no-verifier-key",
+            "NVIDIA's service publishes its keys on line only; none is pinned here",
+            "judge the report itself: give the GPU evidence that this result is about",
+        )
         return Judged(piece.name, piece.kind.value, recipe.done())
 
     def _read(self, piece: Piece) -> AttestationResult:

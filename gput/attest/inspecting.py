@@ -12,6 +12,7 @@ from shared.attestation.cpu_claims import quote_claims, report_claims
 from shared.attestation.evidence_files import FileKind, GpuParts, Piece, SignerParts, decoded_base64, gpu_parts
 from shared.attestation.gpu_report import GpuReport, Opaque, parse_report
 from shared.attestation.gpu_rim import parse_rim
+from shared.attestation.nvidia_eat import parse_eat
 from shared.attestation.quote import parse_quote
 from shared.attestation.snp_report import parse_snp_report
 from shared.canonical import json_value, sha256
@@ -147,6 +148,12 @@ def _result(piece: Piece) -> Fields:
     return {**{f"header.{name}": value for name, value in header.items()}, **payload}
 
 
+def _nvidia_result(piece: Piece) -> Fields:
+    bundle = parse_eat(piece.data)
+    parts = {"header": bundle.header, "platform": bundle.platform, **bundle.submodules}
+    return {f"{part}.{name}": value for part, claims in parts.items() for name, value in claims.items()}
+
+
 def _bytes(piece: Piece) -> Fields:
     return {"bytes": len(piece.data), "sha256": sha256(piece.data).hex()}
 
@@ -163,4 +170,5 @@ _FIELDS = {
     FileKind.SNP_TABLE: _table, FileKind.CERTIFICATES: lambda piece: _certificates(piece.data), FileKind.CRL: _bytes,
     FileKind.OCSP: _bytes, FileKind.DRIVER_RIM: _rim, FileKind.VBIOS_RIM: _rim, FileKind.COLLATERAL: _collateral,
     FileKind.COLLATERAL_PART: _part, FileKind.BOOT_LOG: _boot_log, FileKind.EVENT_LOG: _event_log, FileKind.RESULT: _result,
+    FileKind.NVIDIA_RESULT: _nvidia_result,
 }  # fmt: skip

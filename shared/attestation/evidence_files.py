@@ -23,6 +23,7 @@ from shared.attestation.certificate_files import CertificateKind, certificate_ki
 from shared.attestation.collateral import Collateral
 from shared.attestation.gpu_report import parse_report
 from shared.attestation.gpu_rim import RimKind, parse_rim
+from shared.attestation.nvidia_eat import is_bundle, parse_eat
 from shared.attestation.quote import TDX_TEE, parse_quote
 from shared.attestation.snp_report import REPORT_BYTES, VERSIONS, parse_snp_report
 from shared.canonical import json_value
@@ -63,6 +64,7 @@ class FileKind(StrEnum):
     EVENT_LOG = "event log"
     BOOT_LOG = "boot event log"
     RESULT = "attestation result"
+    NVIDIA_RESULT = "NVIDIA attestation result"
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,8 @@ def _json(text: bytes, name: str) -> list[Piece]:
         return [piece for number, line in enumerate(lines[:MAX_PIECES]) for piece in _json(line, f"{name}#{number}")]
     if isinstance(value, dict) and isinstance(value.get("items"), list):
         value = value["items"]  # a page of an API's list
+    if is_bundle(value):
+        return [Piece(FileKind.NVIDIA_RESULT, name, text, fault=_fault(parse_eat, text))]
     if isinstance(value, list):
         named = [
             (entry, f"{name}#{number}" if len(value) > 1 else name)

@@ -15,6 +15,7 @@ from shared.wire.snp_certificates import ASK, VCEK
 from shared.wire.visit import GpuEvidence
 from tests.attestation.cpu_world import AT, HOLDER_CODE, ORCHESTRATOR_CODE, Machine
 from tests.attestation.gpu_evidence_world import NONCE, GpuWorld
+from tests.attestation.nvidia_eat_world import bundle
 from tests.attestation.snp_world import MEASUREMENT, REPORT_DATA, body, good_chip, platform, signed, table
 
 TIME = "2026-09-21T14:13:20Z"
@@ -86,6 +87,7 @@ def pieces(machine: Machine, world: GpuWorld) -> Iterator[tuple[str, bytes]]:
     yield "ask.pem", platform().pem(platform().ask)
     yield "table.bin", table({VCEK: chip.leaf, ASK: platform().ask.der})
     yield "snp.json", platform().evidence(snp, chip.leaf).model_dump_json().encode()
+    yield "nvidia-eat.json", bundle(int(AT))
     yield "result.jwt", sign_result(claims_set([world.verify().appraisal], build="test", at=int(AT)), KEY).encode()
 
 

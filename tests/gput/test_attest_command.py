@@ -80,7 +80,7 @@ REFUSED = [
     ("snp.bin vcek.der", ("--report-data", DATA.hex(), "--role", "data_holder"), "cvm-measurement"),
     ("quote.bin snp.json", ("--report-data", DATA.hex()), "role-unknown"), ("vcek.der", (), "not-checked"),
     ("table.bin", (), "no-evidence"),
-    ("result.jwt", (), "no-verifier-key"), ("ask.pem", (), "gpu-chain-malformed"),
+    ("result.jwt", (), "no-verifier-key"), ("nvidia-eat.json", (), "no-verifier-key"), ("ask.pem", (), "gpu-chain-malformed"),
 ]  # fmt: skip
 
 

@@ -10,8 +10,8 @@ from shared.claims.visit import Grant
 from shared.names import RegionKind
 from shared.wire import gpu
 from tests.laws.case import Case, Checks
-from tests.laws.memory import Place, content
 from tests.laws.witness import Copied, LifeBegan, Ran, Shown, Wiped
+from tests.world.world_memory import Place, content
 from tests.world.world_recorder import Opened
 
 COMPUTED = (RegionKind.MODEL, RegionKind.OPTIMISER, RegionKind.GRADIENTS)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shared.wire import gpu
 from tests.laws.case import Case, Checks
-from tests.laws.memory import KEPT, MODEL, Image, Place, changed, content
 from tests.laws.witness import LifeBegan, Ran, Tampered, Wiped
+from tests.world.world_memory import KEPT, MODEL, Image, Place, changed, content
 
 
 def law_7_a_scrub_leaves_the_model_and_nothing_else(case: Case) -> Checks:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from shared.names import RegionKind, holder_port
 from shared.wire import gpu
 from tests.laws.case import Case, Checks
-from tests.laws.memory import content
 from tests.laws.witness import Message, Shown
+from tests.world.world_memory import content
 from tests.world.world_recorder import GPU, Sealed
 from tests.world.world_search import Search, disguises
 

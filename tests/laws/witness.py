@@ -29,7 +29,7 @@ from shared.crypto.visit_key import VisitKey
 from shared.errors import BadRequest, GputError
 from shared.wire import gpu
 from shared.wire.copy import CopyHeader, parse_record
-from tests.laws.memory import Image, Place, changed, image
+from tests.world.world_memory import Image, Place, changed, image
 from tests.world.world_recorder import Recorder, recording
 from tests.world.world_wire import Call, Deliver, Wire
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_agent.unit import GpuUnit
 from shared.service.logging import get_logger
 from tests.world.world import World
 from tests.world.world_canaries import watched
@@ -28,7 +29,7 @@ def in_an_answer(world: World, canary: bytes) -> None:
 
 
 def on_disk(world: World, canary: bytes) -> None:
-    (world.folder / "orchestrator" / "core.dump").write_bytes(bytes(100) + canary[8:24])
+    (world.folder / "orchestrator" / "core.dump").write_bytes(bytes(100) + canary[9:17])
 
 
 def in_a_log(world: World, canary: bytes) -> None:
@@ -37,21 +38,28 @@ def in_a_log(world: World, canary: bytes) -> None:
 
 def in_a_temporary_file(world: World, canary: bytes) -> None:
     with tempfile.NamedTemporaryFile(delete=False) as file:
-        file.write(canary[:16])
+        file.write(canary[3:11])
 
 
-PLACES = (on_the_wire, in_an_answer, on_disk, in_a_log, in_a_temporary_file)
+def in_gpu_memory(world: World, canary: bytes) -> None:
+    assert world.unit is not None
+    world.unit.device._hbm.poke(1 << 20, bytes(13) + canary[1:9])
+
+
+PLACES = (on_the_wire, in_an_answer, on_disk, in_a_log, in_a_temporary_file, in_gpu_memory)
 
 
 @pytest.mark.parametrize("leak", PLACES, ids=lambda leak: leak.__name__)
 def test_a_canary_is_found_wherever_it_is(
-    leak: Callable[[World, bytes], None], material: Material, tmp_path: Path
+    leak: Callable[[World, bytes], None], material: Material, unit: GpuUnit, tmp_path: Path
 ) -> None:
     with watched(tmp_path / "temporary") as traces:
-        world = World(tmp_path / "world", material)
+        world = World(tmp_path / "world", material, unit)
         assert traces.canaries(world) == []
         leak(world, material.canaries["city"])
-        assert traces.canaries(world) != []
+        found = traces.canaries(world)
+    unit.device._hbm.clear_strays()
+    assert found != []
 
 
 def test_a_whole_session_is_searched_in_no_time(recorded: Recording, material: Material, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ class World:
         approve: str = "policy", settings: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:  # fmt: skip
         self.folder, self.material, self.holders = material.copy(folder), material, tuple(holders)
-        self._unit, self._approve, self._settings = unit, approve, dict(settings or {})
+        self.unit, self._approve, self._settings = unit, approve, dict(settings or {})
         self.offset = 0.0
         self.skew: dict[str, float] = {}
         self.wire = Wire()
@@ -116,7 +116,7 @@ class World:
     # --------------------------------------------------------------- services
 
     def _agent(self, incarnation: Incarnation) -> FastAPI:
-        lent: Any = {GPU: _Lent(self._unit)} if self._unit is not None else None
+        lent: Any = {GPU: _Lent(self.unit)} if self.unit is not None else None
         settings = agent_settings(self.folder, **self._settings.get("agent", {}))
         return agent_app(settings, url("agent"), units=lent, clock=self.clock_of("agent"), entropy=os.urandom)
 

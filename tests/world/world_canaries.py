@@ -1,4 +1,5 @@
-"""What every world's end looks for: a window of anybody's canary record on a wire, on disk, in a log or a temporary file. Knows no test."""
+"""What every world's end looks for: any 8-byte window of anybody's canary record on a wire (so in staging, too), on disk, in a log, a
+temporary file or GPU memory. Knows no test."""
 
 from __future__ import annotations
 
@@ -7,12 +8,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
+from gpu_agent.unit import GpuUnit
+from shared.names import RegionKind, RegionPhase
 from shared.service.logging import configure_logging
 from tests.world.world import World
 from tests.world.world_files import contents_below
-from tests.world.world_search import Search, disguises
+from tests.world.world_memory import image
+from tests.world.world_search import Search, disguises, windows
 
 
 @dataclass
@@ -23,11 +28,33 @@ class Traces:
     words: io.StringIO = field(default_factory=io.StringIO)
 
     def canaries(self, world: World) -> list[bytes]:
-        """Windows of canaries in what the platform sees of a world that has ended."""
-        search = Search(needle for canary in world.material.canaries.values() for needle in disguises(canary, 8))
+        """Windows of canaries in what the platform sees of a world that has ended, and in a GPU that no holder's visit is on."""
+        secrets = tuple(world.material.canaries.values())
         kept = [data for _, data in contents_below(self.temporary)]
         hay = [*world.wire.bodies(), *world.files(), self.words.getvalue().encode(), *kept]
-        return search.find(b"\xff\x00\xff".join(hay))
+        return _disguised(secrets).find(b"\xff\x00\xff".join(hay)) + _raw(secrets).find(_gpu_memory(world.unit))
+
+
+@lru_cache(maxsize=4)
+def _disguised(secrets: tuple[bytes, ...]) -> Search:
+    """Every 8-byte window in every disguise: made once for all worlds of the same material."""
+    return Search(needle for secret in secrets for needle in disguises(secret))
+
+
+@lru_cache(maxsize=4)
+def _raw(secrets: tuple[bytes, ...]) -> Search:
+    return Search(needle for secret in secrets for needle in windows(secret))
+
+
+def _gpu_memory(unit: GpuUnit | None) -> bytes:
+    """All of the lent GPU's memory, if no buffer is in use: after every scrub nothing of a record may be there (law L7)."""
+    if unit is None:
+        return b""  # a GPU of the world's own: it lost its power, and its memory, with it
+    device = unit.device
+    if any(region.phase is not RegionPhase.CLEAN for region in device._state.regions.all(RegionKind.DATASET)):
+        return b""
+    pages = image(device._hbm, {})
+    return b"".join(pages[address] for address in sorted(pages))
 
 
 @contextmanager
