@@ -11,7 +11,7 @@ TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
 TORCH := torch==2.13.0
 STAMP := $(VENV)/.set-up
 # One more than cores: tests wait for one another's services a third of their time.
-WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 7 ? n + 1 : 8 )))
 
 .PHONY: help setup demo test test-full spec lint types contracts docs clean
 

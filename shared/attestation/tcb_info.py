@@ -6,7 +6,8 @@ known ones are strict, and a status that is not in the published list makes the 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -18,6 +19,7 @@ from shared.errors import BadRequest, VerificationFailed
 
 MAX_TEXT_BYTES = 512 * 1024
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 
 
 def _octets(value: Any) -> bytes:
@@ -27,9 +29,9 @@ def _octets(value: Any) -> bytes:
 
 
 def _seconds(value: Any) -> float:
-    if not isinstance(value, str):
-        raise ValueError("not text")
-    return datetime.strptime(value, TIME_FORMAT).replace(tzinfo=UTC).timestamp()
+    if not isinstance(value, str) or not _TIME.fullmatch(value):
+        raise ValueError("not a time of the form 2025-06-19T09:52:28Z")
+    return datetime.fromisoformat(value).timestamp()
 
 
 def _size(count: int) -> Any:
