@@ -35,6 +35,7 @@ from shared.crypto.signing import PartyKey
 from shared.errors import Conflict, GputError, InvalidData, NotAuthenticated, NotFound, Unavailable
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
+from shared.service.statements import put_row, update_row
 from shared.service.store import Store
 from shared.wire.visit import Approval, Signed
 
@@ -88,7 +89,7 @@ class Approvals:
         }  # fmt: skip
         await self._ledger.record(
             session, [(REQUEST, {"manifest": _b64(manifest_bytes)})],
-            lambda connection: rows.put(connection, REQUESTS, {"session": session}, row),
+            lambda connection: put_row(connection, REQUESTS, {"session": session}, row),
         )  # fmt: skip
         _log.info("approval wanted", session=session, manifest=request.digest)
 
@@ -234,7 +235,7 @@ class Approvals:
             "decided_at": self._clock(), "delivered": False, "waiting_for": "the orchestrator (delivery)",
         }  # fmt: skip
         await self._ledger.record(
-            session, [(DECISION, body)], lambda connection: rows.change(connection, REQUESTS, {"session": session}, row)
+            session, [(DECISION, body)], lambda connection: update_row(connection, REQUESTS, {"session": session}, row)
         )
 
     async def deliver(self, session: str) -> None:
@@ -280,7 +281,7 @@ class Approvals:
         row = {"state": "ended", "phase": phase, "waiting_for": None, "delivered": True}
         await self._ledger.record(
             session, [(ENDED, {"phase": phase})],
-            lambda connection: rows.change(connection, REQUESTS, {"session": session}, row),
+            lambda connection: update_row(connection, REQUESTS, {"session": session}, row),
         )  # fmt: skip
 
     async def waiting_for(self, session: str, whom: str) -> None:
@@ -292,7 +293,7 @@ class Approvals:
         return verify_approved(self._ledger.state(session), self.name, self.key)
 
     async def _update(self, session: str, values: dict[str, Any]) -> None:
-        await self._store.write(lambda connection: rows.change(connection, REQUESTS, {"session": session}, values))
+        await self._store.write(lambda connection: update_row(connection, REQUESTS, {"session": session}, values))
 
 
 def _b64(data: bytes) -> str:

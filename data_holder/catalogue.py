@@ -20,6 +20,7 @@ from data_holder.tables.schema import DATASETS
 from shared.claims.program import ProgramManifest
 from shared.errors import BadRequest, NotFound
 from shared.service.clock import Clock
+from shared.service.statements import put_row
 from shared.service.store import Store
 
 
@@ -39,7 +40,7 @@ class Catalogue:
         def write(connection: Connection) -> None:
             for name, path in self._configured.items():
                 row = {"path": str(path), "options": "{}", "source": "settings", "added_at": at}
-                rows.put(connection, DATASETS, {"name": name}, row)
+                put_row(connection, DATASETS, {"name": name}, row)
 
         await self._store.write(write)
 

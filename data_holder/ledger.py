@@ -20,7 +20,7 @@ from shared.service.clock import Clock
 from shared.service.journal import Journal, NewFact
 from shared.service.store import Store
 
-Project = Callable[[Connection], None]
+Project = Callable[[Connection], object]
 
 
 class Ledger:

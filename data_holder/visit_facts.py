@@ -19,6 +19,7 @@ from shared.errors import GputError
 from shared.names import Role
 from shared.protocol.merkle import leaf_hash
 from shared.service.clock import Clock
+from shared.service.statements import put_row, update_row
 from shared.wire.visit import OfferDocument, VisitReport
 
 _F, _P = HolderFact, HolderPhase
@@ -99,9 +100,9 @@ class VisitFacts:
             facts.append((RECEIPT, {"epoch": receipt.epoch, "outcome": receipt.outcome, "leaf": leaf}))
 
         def project(connection: Any) -> None:
-            rows.put(connection, RECEIPTS, key, checked.row())
+            put_row(connection, RECEIPTS, key, checked.row())
             if values:
-                rows.change(connection, VISITS, {"session": session, "epoch": receipt.epoch}, values)
+                update_row(connection, VISITS, {"session": session, "epoch": receipt.epoch}, values)
 
         await self._ledger.record(session, facts, project)
 
@@ -111,17 +112,17 @@ class VisitFacts:
         checks = [*kept, check.as_json()]
         values = {"checks": json.dumps(checks), "verified": all(one["ok"] for one in checks)}
         key = {"session": session, "index": row["index"]}
-        await self._ledger.record(session, [], lambda connection: rows.change(connection, RECEIPTS, key, values))
+        await self._ledger.record(session, [], lambda connection: update_row(connection, RECEIPTS, key, values))
 
     async def _put(self, session: str, document: OfferDocument, facts: Any, values: dict[str, Any]) -> None:
         row = {**_row(document), "at": self._clock(), **values}
         key = {"session": session, "epoch": document.grant.epoch}
-        await self._ledger.record(session, facts, lambda connection: rows.put(connection, VISITS, key, row))
+        await self._ledger.record(session, facts, lambda connection: put_row(connection, VISITS, key, row))
 
     async def _change(self, session: str, epoch: int, facts: Any, values: dict[str, Any]) -> None:
         values = {"phase": _phase_after(self._ledger.state(session), epoch, facts), **values}
         key = {"session": session, "epoch": epoch}
-        await self._ledger.record(session, facts, lambda connection: rows.change(connection, VISITS, key, values))
+        await self._ledger.record(session, facts, lambda connection: update_row(connection, VISITS, key, values))
 
 
 def _fact(epoch: int, fact: HolderFact, **more: Any) -> tuple[str, dict[str, Any]]:

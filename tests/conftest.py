@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import sqlalchemy as sa
 
 from shared.service.logging import configure_logging
 
+# httpx's ASGI transport looks for it at every request, and every search of an absent package costs a millisecond.
+sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
 DATABASE = "under_test"
 TOGETHER = ("tests/processes/", "tests/conformance/")
 """Folders whose tests share what is dear to set up; elsewhere a file is what a worker takes."""

@@ -33,6 +33,11 @@ def holder_of(request: Request) -> Holder:
     return holder
 
 
+async def _holder(request: Request) -> Holder:
+    """`holder_of` as a dependency: a plain function would be called in another thread, at every request."""
+    return holder_of(request)
+
+
 async def reader(request: Request) -> Operator:
     """Anybody known. Raises: NotAuthenticated."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -60,7 +65,7 @@ async def writer(operator: Annotated[Operator, Depends(reader)]) -> Operator:
 
 Reader = Annotated[Operator, Depends(reader)]
 Writer = Annotated[Operator, Depends(writer)]
-HolderDep = Annotated[Holder, Depends(holder_of)]
+HolderDep = Annotated[Holder, Depends(_holder)]
 
 
 class _Once:

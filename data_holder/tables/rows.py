@@ -6,25 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, delete, insert, or_, select, update
+from sqlalchemy import Connection, and_, delete, insert, or_, select
 
 from data_holder.tables.schema import DATASETS, RECEIPTS, REQUESTS, VISITS
 from shared.errors import Conflict, NotFound
 
 Row = dict[str, Any]
-
-
-def put(connection: Connection, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Insert the row or overwrite its `values` (one writer thread, so the two statements cannot race)."""
-    where = and_(*(table.c[name] == value for name, value in key.items()))
-    if connection.execute(update(table).where(where).values(**values)).rowcount == 0:
-        connection.execute(insert(table).values(**key, **values))
-
-
-def change(connection: Connection, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Overwrite `values` of an existing row; a row that is not there stays absent."""
-    where = and_(*(table.c[name] == value for name, value in key.items()))
-    connection.execute(update(table).where(where).values(**values))
 
 
 def datasets(connection: Connection, after: str | None = None, limit: int = 500) -> list[Row]:

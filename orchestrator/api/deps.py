@@ -51,8 +51,8 @@ def parts_of(app: FastAPI) -> Orchestrator:
     return found
 
 
-def orchestrator(request: Request) -> Orchestrator:
-    """The running orchestrator."""
+async def orchestrator(request: Request) -> Orchestrator:
+    """The running orchestrator. (A plain function would be called in another thread, at every request.)"""
     return parts_of(request.app)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection
 
 from orchestrator.ledger.tree import MerkleTree
 from orchestrator.sessions.book import Row
@@ -18,6 +18,7 @@ from shared.canonical import cbor_bytes
 from shared.crypto.signing import PartyKey
 from shared.crypto.tree_head import TreeHead, sign_tree_head
 from shared.protocol.merkle import leaf_hash
+from shared.service.statements import find_row, insert_row, put_row
 
 EVENT = "gput/log-event/1"
 
@@ -45,7 +46,7 @@ def _leaf(tree: MerkleTree, session: str, kind: str, leaf: bytes, columns: dict[
     values = {"session": session, "idx": index, "kind": kind, "leaf": leaf, **columns}
 
     def write(connection: Connection) -> None:
-        connection.execute(insert(LEAVES).values(values))
+        insert_row(connection, LEAVES, values)
 
     return NewLeaf({"index": index, "hash": leaf_hash(leaf).hex()}, write)
 
@@ -73,14 +74,11 @@ def head_row(signed: SignedHead) -> Row:
     }  # fmt: skip
 
     def write(connection: Connection) -> None:
-        where = HEADS.c.session == signed.head.session
-        if connection.execute(update(HEADS).where(where).values(values)).rowcount == 0:
-            connection.execute(insert(HEADS).values(session=signed.head.session, **values))
+        put_row(connection, HEADS, {"session": signed.head.session}, values)
 
     return write
 
 
 def read_head(connection: Connection, session: str) -> dict[str, Any] | None:
     """The newest stored head, as a row."""
-    row = connection.execute(select(HEADS).where(HEADS.c.session == session)).mappings().first()
-    return None if row is None else dict(row)
+    return find_row(connection, HEADS, {"session": session})

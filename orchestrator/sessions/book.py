@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection
 
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.views import summary
@@ -23,6 +23,7 @@ from shared.errors import Unavailable
 from shared.service.changes import Changes
 from shared.service.clock import Clock
 from shared.service.journal import Head, Journal, NewFact
+from shared.service.statements import insert_row, update_row
 from shared.service.store import Store
 
 Row = Callable[[Connection], object]
@@ -135,7 +136,7 @@ class Book:
 
         def act(connection: Connection) -> Head:
             head = self._journal.append(connection, session, facts, expected_seq=expected, at=at)
-            connection.execute(update(SESSIONS).where(SESSIONS.c.id == session).values(values))
+            update_row(connection, SESSIONS, {"id": session}, values)
             _write_visits(connection, session, new, changed)
             for row in rows:
                 row(connection)
@@ -171,10 +172,7 @@ class Book:
 def _write_visits(connection: Connection, session: str, new: dict[str, Any], changed: dict[str, Any]) -> None:
     for visit, view in new.items():
         data = {key: value for key, value in view.items() if key != "number"}
-        connection.execute(
-            insert(VISITS).values(
-                id=visit, session=session, number=view["number"], holder=view["holder"], phase=view["phase"], data=data
-            )
-        )
+        row = {"number": view["number"], "holder": view["holder"], "phase": view["phase"], "data": data}
+        insert_row(connection, VISITS, {"id": visit, "session": session, **row})
     for visit, view in changed.items():
-        connection.execute(update(VISITS).where(VISITS.c.id == visit).values(phase=view["phase"], data=view))
+        update_row(connection, VISITS, {"id": visit}, {"phase": view["phase"], "data": view})

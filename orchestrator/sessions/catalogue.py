@@ -33,6 +33,7 @@ from shared.service.changes import Changes, Stopping
 from shared.service.clock import Clock
 from shared.service.journal import Fact, Head, Journal
 from shared.service.logging import get_logger
+from shared.service.statements import find_row
 from shared.service.store import Store
 from shared.wire.visit import Signed
 
@@ -153,10 +154,10 @@ class Catalogue:
         return Book(state, head, store=self._store, journal=self._journal, clock=self._clock, changes=changes)
 
     async def _load(self, session: str) -> tuple[SessionState, Head]:
-        statement, seen = select(SESSIONS).where(SESSIONS.c.id == session), self._seen.get(session)
+        seen = self._seen.get(session)
 
         def read(connection: Connection) -> tuple[Mapping[Any, Any] | None, list[Fact], Head]:
-            row = connection.execute(statement).mappings().first()
+            row = find_row(connection, SESSIONS, {"id": session})
             facts = [] if row is None else self._journal.load(connection, session, anchor=seen)
             return row, facts, self._journal.head(connection, session)
 
@@ -203,11 +204,10 @@ class Catalogue:
 
     async def row(self, session: str) -> dict[str, Any]:
         """A session's row. Raises: NotFound."""
-        statement = select(SESSIONS).where(SESSIONS.c.id == session)
-        found = await self._store.read(lambda c: c.execute(statement).mappings().first())
+        found = await self._store.read(lambda connection: find_row(connection, SESSIONS, {"id": session}))
         if found is None:
             raise NotFound(f"There is no session {session}", code="unknown-session")
-        return dict(found)
+        return found
 
 
 def fold(row: Mapping[Any, Any], facts: list[Fact]) -> SessionState:

@@ -46,6 +46,13 @@ class Fact:
     body: Any
 
 
+_INSERT = sa.insert(JOURNAL)
+_HEAD = (
+    sa.select(JOURNAL.c.seq, JOURNAL.c.chain).where(JOURNAL.c.stream == sa.bindparam("stream"))
+    .order_by(JOURNAL.c.seq.desc()).limit(1)
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Head:
     """The end of a stream: number of its last fact and the chain value there (32 bytes)."""
@@ -87,15 +94,14 @@ class Journal:
             )
         if rows:
             try:
-                connection.execute(sa.insert(JOURNAL), rows)
+                connection.execute(_INSERT, rows)
             except IntegrityError as error:  # another process was faster; the primary key is the compare-and-set
                 raise _stale(stream, expected_seq, None) from error
         return head
 
     def head(self, connection: Connection, stream: str) -> Head:
         """Where the stream ends, as stored: not verified, good for `expected_seq` only."""
-        statement = sa.select(JOURNAL.c.seq, JOURNAL.c.chain).where(JOURNAL.c.stream == stream)
-        row = connection.execute(statement.order_by(JOURNAL.c.seq.desc()).limit(1)).first()
+        row = connection.execute(_HEAD, {"stream": stream}).first()
         return EMPTY if row is None else Head(row.seq, bytes(row.chain))
 
     def load(self, connection: Connection, stream: str, *, anchor: Head | None = None) -> list[Fact]:
