@@ -15,7 +15,7 @@ from tests.gpu.gpu_world import World
 
 MEMBERS, PASSES = 64, 100
 BY_HEART = TrainingOptions(optimizer=AdamW(lr=1e-2), batch_size=16, seed=7)
-LOUD = Privacy(max_grad_norm=1.0, noise_multiplier=20.0, delta=1e-5)
+LOUD = Privacy(max_grad_norm=1.0, noise_multiplier=40.0, delta=1e-5)
 
 
 def normal(x: float) -> float:
@@ -24,7 +24,8 @@ def normal(x: float) -> float:
 
 @attack(
     "H17",
-    any="stopped: noise in the GPU, where the manifest asks for privacy (attack's AUC 1.00 without, 0.5 with epsilon 2)",
+    any="stopped: noise in the GPU, where the manifest asks for privacy (AUC of the attack 0.96 without, about 0.52 with epsilon 0.93, "
+    "where none can have more than 0.57)",
 )
 def test_membership_shows_in_the_losses_unless_noise_hides_it(device: World) -> None:
     """The attacker says "member" of whatever the released model has a small loss on. 64 members, labels that mean nothing, 100 passes."""
@@ -33,8 +34,8 @@ def test_membership_shows_in_the_losses_unless_noise_hides_it(device: World) -> 
     def advantage(trained: Trained) -> float:
         return auc(-losses(trained.model, members), -losses(trained.model, others))
 
-    assert advantage(train(device, members.tobytes(), BY_HEART, passes=PASSES)) > 0.95
-    assert epsilon_of(LOUD.delta, LOUD.noise_multiplier / math.sqrt(PASSES)) < 2.0
+    assert advantage(train(device, members.tobytes(), BY_HEART, passes=PASSES)) > 0.9
+    assert epsilon_of(LOUD.delta, LOUD.noise_multiplier / math.sqrt(PASSES)) < 0.93
     # Of one record no attack has a larger area than Φ(μ/√2), with μ = √passes/σ; the rest is that 64 members are few.
     bound = normal(math.sqrt(PASSES) / LOUD.noise_multiplier / math.sqrt(2))
     private = train(device, members.tobytes(), BY_HEART, passes=PASSES, privacy=LOUD)
