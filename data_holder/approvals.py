@@ -9,11 +9,11 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from data_holder.catalogue import Catalogue, finding_text
+from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
+from data_holder.fitting import Chosen, fitting
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink, document
 from data_holder.policy import Policy, RuleFinding, allowed, evaluate
@@ -41,14 +41,6 @@ from shared.wire.visit import Approval, Signed
 
 _STATES = {"approve": "approved", "refuse": "refused", "veto": "vetoed"}
 _log = get_logger("data_holder.approvals")
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """The dataset that fits: its name, which stays here, and what the approval states of it."""
-
-    name: str
-    stated: dict[str, Any]
 
 
 class Approvals:
@@ -152,7 +144,7 @@ class Approvals:
 
         Raises:
             Conflict: `manifest-changed`, `already-decided`, `not-approved` (a veto needs an approval), `session-ended`.
-            InvalidData: the dataset does not fit the program; the detail names reason, file and row.
+            InvalidData: the dataset does not fit the program or the session's privacy; the detail names the reason.
         """
         known = keep_equal and self._is_decided(session, manifest, decision, dataset, reason)
         if not known:
@@ -200,26 +192,12 @@ class Approvals:
         elif last is not None:
             raise Conflict(f"session {session} was decided before: {last.decision}", code="already-decided")
 
-    async def _fitting(self, session: str, dataset: str | None) -> _Chosen:
-        _, program = await self.show(session)
+    async def _fitting(self, session: str, dataset: str | None) -> Chosen:
+        request, program = await self.show(session)
         name = dataset or (self.policy.dataset if self.policy else None) or self._default_dataset
-        if name is None:
-            raise InvalidData(
-                "no dataset was named for this approval", code="dataset-not-named",
-                remedy="Name one in the approval, in the policy (`dataset = …`) or in the settings",
-            )  # fmt: skip
-        report = await self._catalogue.inspect(name, program)
-        if not report.fits:
-            code = report.findings[0].code if report.findings else "invalid-data"
-            raise InvalidData(f"dataset {name!r} does not fit the program: {finding_text(report)}", code=code)
-        committed = await self._commitments.open(session, name, program)
-        stated = {
-            "records": committed.dataset.records,
-            "record_bytes": report.record_bytes,
-            "dataset_root": committed.root,
-        }
-        committed.close()
-        return _Chosen(name, stated)
+        return await fitting(
+            self._catalogue, self._commitments, session, self.name, request.manifest, program, name
+        )  # fmt: skip
 
     async def _store_decision(self, session: str, approval: Approval, dataset: str | None, by: str) -> None:
         signed = sign_decision(self.key, approval)
@@ -228,7 +206,7 @@ class Approvals:
             kept = before.dataset
         body = {
             "document": signed.document, "signature": signed.signature, "dataset": kept, "by": by,
-            "dataset_root": approval.dataset_root,
+            "dataset_root": approval.dataset_root, "records": approval.records,
         }  # fmt: skip
         row = {
             "state": _STATES[approval.decision], "dataset": kept, "reason": approval.reason, "decided_by": by,

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, field_validator
 from shared.claims import Claim
 from shared.claims.manifest import GpuRules, Manifest, PartyName
 from shared.claims.operators import ALLOWED, GROUPS
+from shared.claims.privacy import Privacy
 from shared.claims.program import HexSha384, ProgramManifest
 from shared.errors import ConfigurationError
 
@@ -39,13 +40,19 @@ class Programs(Claim):
 
 
 class Limits(Claim):
-    """Upper and lower bounds. Without `max_rounds` and `min_privacy_floor` nothing is approved."""
+    """Upper and lower bounds. Without `max_rounds` and `min_privacy_floor` nothing is approved.
+
+    `max_epsilon` demands differential privacy: a manifest whose own `max_epsilon`, at a delta of `max_delta` at most, is no larger. What
+    the plan spends of this holder's records is held against the manifest's when it approves.
+    """
 
     max_rounds: int | None = Field(default=None, ge=1)
     min_privacy_floor: int | None = Field(default=None, ge=1)
     max_steps_per_visit: int | None = Field(default=None, ge=1)
     max_records_per_visit: int | None = Field(default=None, ge=1)
     loss_decimals: int | None = Field(default=None, ge=0, le=6)
+    max_epsilon: float | None = Field(default=None, gt=0)
+    max_delta: float = Field(default=1e-5, gt=0, lt=1)
 
 
 class Output(Claim):
@@ -159,6 +166,23 @@ def _limit_rules(rules: Limits, manifest: Manifest, holder: str) -> Iterator[Rul
         yield _at_most("limits.max_records_per_visit", records, rules.max_records_per_visit)
     if rules.loss_decimals is not None:
         yield _at_most("limits.loss_decimals", manifest.loss_decimals, rules.loss_decimals)
+    if rules.max_epsilon is not None:
+        yield _privacy_rule(rules.max_epsilon, rules.max_delta, manifest.privacy)
+
+
+def _privacy_rule(most: float, delta: float, asked: Privacy | None) -> RuleFinding:
+    enough = asked is not None and asked.max_epsilon is not None and asked.max_epsilon <= most and asked.delta <= delta
+    got = (
+        "no privacy"
+        if asked is None
+        else "no max_epsilon"
+        if asked.max_epsilon is None
+        else f"epsilon <= {asked.max_epsilon:g}"
+    )
+    return RuleFinding(
+        "limits.max_epsilon", enough, expected=f"privacy with epsilon <= {most:g} at delta <= {delta:g}",
+        got=got if asked is None else f"{got} at delta {asked.delta:g}",
+    )  # fmt: skip
 
 
 def _session_rules(rules: SessionRules, manifest: Manifest) -> Iterator[RuleFinding]:

@@ -48,10 +48,7 @@ class ReceiptBook:
             return
         request = verify_manifest(state.manifest, self._approvals.name, self._approvals.key)
         visit = await self._own_visit(session, claimed_epoch(cose))
-        checked = check_receipt(
-            cose, index, state, holder=self._approvals.name, manifest=request.digest, program=request.manifest.program,
-            visit=visit,
-        )  # fmt: skip
+        checked = check_receipt(cose, index, state, holder=self._approvals.name, request=request, visit=visit)
         await self._facts.receipt(session, checked)
         if not checked.verified:
             failed = [check.check for check in checked.checks if not check.ok]

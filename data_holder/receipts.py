@@ -14,8 +14,11 @@ import cbor2
 from pydantic import BaseModel, ValidationError
 
 from data_holder.protocol.state import ChannelRecord, SessionState
+from data_holder.requests import VerifiedManifest
 from data_holder.tables.rows import Row
 from shared.canonical import cbor_value, sha256
+from shared.claims.accountant import spent
+from shared.claims.manifest import Manifest
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.crypto.cose import load_p384_public, peek_kid, verify1
 from shared.errors import GputError, VerificationFailed
@@ -59,12 +62,18 @@ class CheckedReceipt:
 
 
 def check_receipt(
-    cose: bytes, index: int, state: SessionState, *, holder: str, manifest: str, program: str, visit: Row | None
+    cose: bytes,
+    index: int,
+    state: SessionState,
+    *,
+    holder: str,
+    request: VerifiedManifest,
+    visit: Row | None,
 ) -> CheckedReceipt:
     """Verify one receipt.
 
     Args:
-        manifest, program: digests (hex) this holder approved.
+        request: the manifest this holder approved.
         visit: this holder's own row of the receipt's epoch; None when it never provisioned it.
 
     Raises:
@@ -81,17 +90,28 @@ def check_receipt(
     receipt = _parse(Receipt, verify1(cose, _signer(cose, state)))
     checks = [Check("orchestrator signature", True)]
     statement = _statement(receipt, channel, checks)
-    said = {"session": state.session, "holder": holder, "manifest": manifest, "dataset_root": state.dataset_root}
+    said = {"session": state.session, "holder": holder, "manifest": request.digest, "dataset_root": state.dataset_root}
     _match(checks, "receipt", receipt, said)
     _match(checks, "channel", receipt, {
         "holder_runtime_data": channel.holder_runtime, "gpu_evidence": channel.gpu_evidence,
     })  # fmt: skip
     same = {name: getattr(receipt, name) for name in ("session", "visit", "epoch", "holder", "dataset_root")}
-    _match(checks, "statement", statement, {**same, "program": program, "device": channel.device})
+    _match(checks, "statement", statement, {**same, "program": request.manifest.program, "device": channel.device})
+    _privacy(checks, receipt, statement, request.manifest, state.records)
     checks.append(Check("fence after visit", receipt.fence_epoch > receipt.epoch))
     checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))
     _own_memory(checks, receipt, statement, visit)
     return CheckedReceipt(index, cose, receipt, statement, tuple(checks))
+
+
+def _privacy(
+    checks: list[Check], receipt: Receipt, statement: DeviceStatement, manifest: Manifest, records: int
+) -> None:
+    """That the GPU trained as privately as agreed, and what that has spent; computed here, not believed."""
+    if manifest.privacy is None and statement.privacy is None and receipt.privacy_spent is None:
+        return
+    _match(checks, "statement", statement, {"privacy": manifest.privacy})
+    _match(checks, "receipt", receipt, {"privacy_spent": spent(manifest, receipt.holder, receipt.round, records)})
 
 
 def _signer(cose: bytes, state: SessionState) -> bytes:

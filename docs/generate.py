@@ -24,6 +24,7 @@ from gpu_agent.settings import AgentSettings
 from orchestrator.settings import OrchestratorSettings
 from shared import errors
 from shared.claims.manifest import Acceptance, EvidencePolicy, GpuRules, Manifest, OutputPolicy, RosterEntry, Validation
+from shared.claims.privacy import Privacy
 from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
 from shared.protocol.machine import Machine
@@ -116,6 +117,7 @@ MADE: dict[str, Callable[[], str]] = {
         TdxPolicy,
         Validation,
         Acceptance,
+        Privacy,
         OutputPolicy,
         TrainingOptions,
         AdamW,

@@ -25,6 +25,7 @@ from gput.receipt_folder import (
     write,
 )
 from gput.receipt_keys import Signer, named, signers_of
+from gput.receipt_privacy import check_privacy, check_spent_once, spent_by_holder
 from shared.canonical import cbor_value, sha256
 from shared.claims.manifest import Manifest, parse_manifest
 from shared.claims.receipt import DeviceStatement, Receipt
@@ -55,7 +56,8 @@ async def save(client: AsyncClient, session: str, folder: Path, trust: Path) -> 
 
 @dataclass(frozen=True)
 class Verified:
-    """The outcome: how many leaves and receipts hold, and what they add up to. `datasets`: root that each holder approved."""
+    """The outcome: how many leaves and receipts hold, and what they add up to. `datasets`: root that each holder approved.
+    `privacy_spent`: epsilon by holder, empty without privacy."""
 
     session: str
     leaves: int
@@ -65,6 +67,7 @@ class Verified:
     holders: dict[str, int]
     datasets: dict[str, str]
     records: int
+    privacy_spent: dict[str, float]
     root: str
 
 
@@ -74,7 +77,8 @@ def verify(folder: Path) -> Verified:
     1. every file is as it was saved; 2. every key: quote over its runtime data, GPU evidence and its nonce, statement key under
     the device's leaf; 3. the log's signed head; 4. every leaf by itself: a receipt's two signatures (orchestrator, device),
     that receipt and statement say the same, that the visit's records are proven within the one dataset that its holder signed
-    for, and its place under the signed root; 5. the chain of model digests has no gap.
+    for, the privacy spent, and its place under the signed root; 5. the chain of model digests has no gap, and no visit's privacy was spent
+    twice.
 
     An altered file with lines is gone through first, so that the line is named; steps 2 to 5 do not rely on step 1.
 
@@ -95,7 +99,8 @@ def verify(folder: Path) -> Verified:
     if LEAVES in changed:
         raise not_as_saved(LEAVES)
     _check_models(receipts)
-    return _summed_up(session["session"], leaves, head, [receipts[index] for index in sorted(receipts)], book)
+    check_spent_once(receipts, book.manifest, LEAVES)
+    return _summed_up(session["session"], leaves, head, receipts, book)
 
 
 @dataclass(frozen=True)
@@ -114,20 +119,21 @@ def _signed_for(session: dict[str, Any]) -> _SignedFor:
 
 
 def _summed_up(
-    session: str, leaves: int, head: TreeHead, receipts: list[tuple[Receipt, DeviceStatement]], book: _SignedFor
+    session: str, leaves: int, head: TreeHead, receipts: dict[int, tuple[Receipt, DeviceStatement]], book: _SignedFor
 ) -> Verified:
     holders: dict[str, int] = {}
-    for receipt, _ in receipts:
+    for receipt, _ in receipts.values():
         holders[receipt.holder] = holders.get(receipt.holder, 0) + 1
     return Verified(
         session=session,
         leaves=leaves,
         receipts=len(receipts),
-        backends=tuple(sorted({statement.backend for _, statement in receipts})),
+        backends=tuple(sorted({statement.backend for _, statement in receipts.values()})),
         travel_mode=book.manifest.travel_mode,
         holders=holders,
         datasets={name: str(said.dataset_root) for name, said in book.approved.items()},
-        records=sum(statement.records for _, statement in receipts),
+        records=sum(statement.records for _, statement in receipts.values()),
+        privacy_spent=spent_by_holder(receipts),
         root=head.root.hex(),
     )
 
@@ -215,6 +221,7 @@ def _check_receipt(
     for name, values in expected.items():
         if len(set(values)) != 1:
             raise VerificationFailed(f"{name} differs", code="mismatch", expected=str(values[0]), got=str(values[1:]))
+    check_privacy(receipt, statement, book.manifest, said.records or 0)
     if statement.scrubbed_bytes < statement.length:
         raise VerificationFailed("fewer bytes scrubbed than were written", code="scrub")
     if receipt.fence_epoch <= receipt.epoch:

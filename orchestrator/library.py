@@ -20,6 +20,7 @@ from shared.canonical import sha256
 from shared.claims.archive import Archive, open_archive
 from shared.claims.layout import plan_memory
 from shared.claims.manifest import Manifest
+from shared.claims.privacy import mixes_samples
 from shared.crypto.signing import fingerprint
 from shared.errors import Conflict, NotFound, VerificationFailed
 from shared.service.clock import Clock
@@ -131,9 +132,10 @@ class Library:
         self, manifest: Manifest, gpus: tuple[str, ...], allow_emulated: bool, gpu_memory: int | None = None
     ) -> Known:
         """What is known about the things that this manifest names."""
-        programs, archive_bytes = {}, 0
+        programs, archive_bytes, mixed = {}, 0, ""
         with suppress(NotFound):  # the check reports it with its field
-            programs[manifest.program] = (await self.program(manifest.program)).manifest
+            archive = await self.program(manifest.program)
+            programs[manifest.program], mixed = archive.manifest, mixes_samples(archive.graphs["train"])
             archive_bytes = len(await self.archive_bytes(manifest.program))
         wanted = [weights_digest(manifest, program) for program in programs.values()]
         weights, validation = await self._store.read(lambda c: (_sizes(c, "weights"), _sizes(c, "validation")))
@@ -144,6 +146,7 @@ class Library:
             parties=await self._store.read(_holders),
             gpus=gpus,
             allow_emulated=allow_emulated,
+            mixed=mixed,
             archive_bytes=archive_bytes,
             gpu_memory=gpu_memory,
         )

@@ -132,11 +132,20 @@ class RequestView(Body):
     findings: list[FindingView]
 
 
+class PrivacyView(Body):
+    """What the plan spends at most of one record's privacy: of the approved dataset; without one, as if no record took part twice."""
+
+    epsilon: float
+    delta: float
+
+
 class RequestDetail(RequestView):
-    """The request in full: the manifest as approved by digest, the program (null until fetched), and the root this holder signed for."""
+    """The request in full: the manifest as approved by digest, the program (null until fetched), the root this holder signed for, and the
+    privacy that its records would spend (null where the manifest asks for none)."""
 
     document: dict[str, Any]
     dataset_root: str | None
+    privacy: PrivacyView | None
     program: ProgramView | None
 
 

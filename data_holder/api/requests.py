@@ -26,6 +26,7 @@ from data_holder.policy import allowed
 from data_holder.requests import verify_manifest, verify_program
 from data_holder.tables import rows
 from shared.canonical import json_value
+from shared.claims.accountant import spent
 from shared.claims.program import ProgramManifest
 from shared.errors import Conflict
 from shared.service.idempotency import KEY_HONOURED
@@ -119,8 +120,13 @@ async def _detail(holder: Holder, session: str) -> RequestDetail:
     row = await holder.store.read(lambda connection: rows.request(connection, session))
     request = verify_manifest(row["manifest"], holder.approvals.name, holder.approvals.key)
     program = row["program"] and verify_program(row["program"], request.manifest.program)
-    root = holder.ledger.state(session).dataset_root or None
-    view = {**_view(row), "manifest": request.digest, "document": json_value(request.data), "dataset_root": root}
+    state = holder.ledger.state(session)
+    manifest = request.manifest
+    planned = spent(manifest, holder.approvals.name, manifest.rounds, state.records or None)
+    view = {
+        **_view(row), "manifest": request.digest, "document": json_value(request.data), "dataset_root": state.dataset_root or None,
+        "privacy": planned and planned.model_dump(mode="json"),
+    }  # fmt: skip
     return RequestDetail.model_validate({**view, "program": program and _program(program, request.manifest.program)})
 
 

@@ -77,7 +77,8 @@ class SessionState:
     seq: int = 0
     manifest: bytes = b""
     decision: Decision | None = None
-    dataset_root: str = ""  # as approved; a veto does not take it from the visits before
+    dataset_root: str = ""  # as approved, over so many `records`; a veto does not take it from the visits before
+    records: int = 0
     highest_epoch: int = 0
     head: RememberedHead | None = None
     channels: dict[str, ChannelRecord] = field(default_factory=dict)
@@ -100,6 +101,7 @@ def _decision(state: SessionState, body: Mapping[str, Any]) -> None:
     document, signature = base64.b64decode(body["document"]), base64.b64decode(body["signature"])
     state.decision = Decision(document, signature, body["dataset"], body["by"])
     state.dataset_root = body["dataset_root"] or state.dataset_root
+    state.records = body.get("records") or state.records
 
 
 def _channel(state: SessionState, body: Mapping[str, Any]) -> None:

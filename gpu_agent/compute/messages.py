@@ -40,14 +40,19 @@ def launch_of(message: dict[str, Any]) -> Launch:
     return Launch(**fields)
 
 
-def step_message(number: int, step: int, loss: float) -> dict[str, Any]:
+def step_message(number: int, step: int, loss: float | None) -> dict[str, Any]:
     """News of one step."""
     return {"op": "step", "launch": number, "step": step, "loss": loss}
 
 
 def finished_message(number: int, finished: Finished) -> dict[str, Any]:
-    """News of the end. A loss that is no number does not travel: `finite` says so."""
-    return {"op": "finished", "launch": number, **asdict(finished), "loss": finished.loss if finished.finite else None}
+    """News of the end. A loss that is no number does not travel."""
+    return {
+        "op": "finished",
+        "launch": number,
+        **asdict(finished),
+        "loss": finished.loss if math.isfinite(finished.loss) else None,
+    }
 
 
 def failed_message(number: int, code: str, detail: str) -> dict[str, Any]:

@@ -14,14 +14,16 @@ import torch
 from gpu_agent.hardware.compute import Finished, Launch
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.workload.loader import LoadedProgram
+from gpu_agent.workload.private import Noise
 from gpu_agent.workload.tensors import fill, initial_tensors, tensors_over, update_norm
 from gpu_agent.workload.training import Trainer
 from shared.claims.layout import MemoryPlan, RegionPlan, plan_memory
+from shared.claims.privacy import Privacy
 from shared.claims.training import TrainingOptions
 from shared.errors import GputError, InvalidData, InvalidProgram
 
 WARM_UP_BYTES: Final = 8 * 1024 * 1024
-OnStep = Callable[[int, float], None]
+OnStep = Callable[[int, float | None], None]
 _POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14; Python does not name it
 
 
@@ -45,12 +47,17 @@ def run(launch: Launch, program: LoadedProgram, hbm: mmap.mmap, on_step: OnStep)
         loss, count = trainer.evaluate(buffer, launch.records, options.batch_size)
         seconds = time.perf_counter() - started
         return Finished(loss, count, 0, seconds, math.isfinite(loss), None)
-    losses = trainer.train(buffer, launch.records, launch.first_step, launch.steps, on_step)
+
+    def tell(step: int, loss: float) -> None:
+        on_step(step, loss if launch.losses and math.isfinite(loss) else None)
+
+    losses = trainer.train(buffer, launch.records, launch.first_step, launch.steps, tell)
     committed = _tensors(hbm, launch.committed, plan.model)
     norm = update_norm(params, {name: committed[name] for name in params})
     done = len(losses.steps) if losses.finite else len(losses.steps) - 1
     seconds = time.perf_counter() - started
-    return Finished(losses.mean, losses.records, done, seconds, losses.finite, norm if math.isfinite(norm) else None)
+    told = losses.mean if launch.losses else math.nan
+    return Finished(told, losses.records, done, seconds, losses.finite, norm if math.isfinite(norm) else None)
 
 
 def _trainer(
@@ -69,8 +76,15 @@ def _trainer(
         state,
         options,
         launch.total_steps,
+        noise=_noise(launch),
     )
     return trainer, params
+
+
+def _noise(launch: Launch) -> Noise | None:
+    if launch.privacy is None:
+        return None
+    return Noise(Privacy.model_validate(launch.privacy), bytes.fromhex(launch.noise_key))
 
 
 def _map_pages(hbm: mmap.mmap, extent: Extent | None) -> None:

@@ -10,6 +10,7 @@ from gpu_agent.hardware.regions import Region
 from gpu_agent.hardware.state import GpuState
 from shared.canonical import blake3_256
 from shared.claims.archive import MAX_ARCHIVE_BYTES, open_archive
+from shared.claims.privacy import mixes_samples
 from shared.claims.program import SeedInit
 from shared.errors import LimitExceeded, ProtocolViolation, Unavailable
 from shared.names import RegionKind
@@ -72,6 +73,9 @@ def configure(state: GpuState, command: Configure, bulk: Bulk) -> Configured:
     """Plan and allocate every region."""
     if command.buffer_bytes < state.archive.manifest.records.record_bytes:
         raise ProtocolViolation("a dataset buffer holds not even one record", code="buffer-too-small")
+    mixed = mixes_samples(state.archive.graphs["train"]) if command.privacy is not None else ""
+    if mixed:
+        raise ProtocolViolation(f"the program cannot be trained privately: {mixed}", code="samples-not-independent")
     return Configured(regions=[region_info(region) for region in state.configure(command)])
 
 

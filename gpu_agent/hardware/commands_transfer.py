@@ -1,7 +1,8 @@
 """Commands that move the committed model out and in: checkpoint, restore, export. Knows sealed chunks; no frame, no file.
 
 A checkpoint is model ‖ optimiser in chunks of CHUNK bytes. Each is sealed on its own under the checkpoint's key, by name and
-index; its plaintext begins with the global step (u64, little-endian), so that a restore knows where training stands.
+index; its plaintext begins with the global step (u64, little-endian), so that a restore knows where training stands, and where training is
+private with the secret of its noise (32 bytes), so that what is repeated after a reset is repeated with the same noise.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import struct
 from typing import Final
 
 from gpu_agent.hardware.bulk import Bulk
-from gpu_agent.hardware.state import GpuState
+from gpu_agent.hardware.state import NOISE_BYTES, GpuState
 from shared.canonical import cbor_bytes, sha256
 from shared.crypto.aead import at_rest_open, at_rest_seal
 from shared.crypto.secret import Secret
@@ -35,9 +36,10 @@ def checkpoint(state: GpuState, command: Checkpoint, bulk: Bulk) -> CheckpointPa
     used = state.session.checkpoints.setdefault(_key_id(command), (digests.model, digests.optimiser))
     if used != (digests.model, digests.optimiser):
         raise ProtocolViolation("this checkpoint key has sealed another state", code="checkpoint-key-reused")
-    key = Secret(command.key)
+    key, noise = Secret(command.key), state.session.noise
+    head = _STEP.pack(digests.step) + (noise.reveal() if noise is not None else b"")
     for start in range(offset, offset + length, CHUNK):
-        plain = _STEP.pack(digests.step) + model.read_committed(start, min(CHUNK, total - start))
+        plain = head + model.read_committed(start, min(CHUNK, total - start))
         bulk.give(at_rest_seal(key, _name(command, start), plain, _aad(command, start, total)))
     return CheckpointPart(
         offset=offset, length=length, total=total, model=digests.model, optimiser=digests.optimiser, step=digests.step
@@ -53,16 +55,16 @@ def restore(state: GpuState, command: Restore, bulk: Bulk) -> Done | Committed:
             f"checkpoint parts are whole chunks of {CHUNK} bytes within {total}", code="checkpoint-misaligned"
         )
     if command.offset == 0:
-        state.session.restored_step = None
-    start = command.offset
+        state.session.restored = None
+    start, head = command.offset, _STEP.size + (NOISE_BYTES if state.session.noise is not None else 0)
     for record in records:
         plain = at_rest_open(key, _name(command, start), record, _aad(command, start, total))
-        (step,) = _STEP.unpack_from(plain)
-        if state.session.restored_step not in (None, step):
+        found = (*_STEP.unpack_from(plain), plain[_STEP.size : head])
+        if state.session.restored not in (None, found):
             raise BadRequest("the chunks belong to different checkpoints", code="checkpoint-mixed")
-        state.session.restored_step = step
-        model.write_committed(start, plain[_STEP.size :])
-        start += len(plain) - _STEP.size
+        state.session.restored = found
+        model.write_committed(start, plain[head:])
+        start += len(plain) - head
     if start != command.offset + command.length:
         raise BadRequest("the chunks have another length than the command states", code="bulk-mismatch")
     if not command.last:
@@ -71,10 +73,14 @@ def restore(state: GpuState, command: Restore, bulk: Bulk) -> Done | Committed:
 
 
 def _accept(state: GpuState, command: Restore) -> Committed:
-    step = state.session.restored_step
-    if command.model is None or command.optimiser is None or step is None:
+    session = state.session
+    if command.model is None or command.optimiser is None or session.restored is None:
         raise BadRequest("the last part of a restore names both digests", code="checkpoint-incomplete")
+    step, noise = session.restored
     digests = state.model.accept_restored(command.model, command.optimiser, step)
+    if session.noise is not None:
+        session.noise = Secret(noise)
+    session.restored = None
     state.ledger.settle(digests.model)
     return digests.told()
 

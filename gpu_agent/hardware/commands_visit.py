@@ -128,4 +128,5 @@ def _statement(state: GpuState, visit: Visit) -> DeviceStatement:
         steps=work.end.steps if work.end is not None else 0,
         scrubbed_bytes=proof.length,
         scrub_digest=proof.digest.hex(),
+        privacy=state.config.privacy,
     )

@@ -31,7 +31,7 @@ def train(state: GpuState, command: Train, bulk: Bulk) -> WorkState:
     _check_steps(state, command)
     MODEL.after(state.model.phase, ModelFact.TRAIN, Role.ORCHESTRATOR)
     region = state.regions.get(command.region)
-    descriptor = launch(state, "train", region, command.records, command.first_step, command.steps)
+    descriptor = launch(state, "train", region, command.records, command.first_step, command.steps, visit.grant)
     visit.model_before = state.model.require_committed().model
     state.compute.start(descriptor)
     state.model.state(ModelFact.TRAIN)
@@ -64,6 +64,8 @@ def evaluate(state: GpuState, command: Evaluate, bulk: Bulk) -> WorkState:
     _require_idle(state)
     region = state.regions.get(command.region)
     own = region.kind is RegionKind.VALIDATION
+    if not own and state.config.privacy is not None:
+        raise ProtocolViolation("a holder's records are not evaluated where training is private", code="not-released")
     if not own:
         state.regions.require(command.region, RegionFact.EVALUATE, Role.ORCHESTRATOR)
         visit = state.ledger.visit_in(command.region)

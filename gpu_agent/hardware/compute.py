@@ -15,7 +15,8 @@ from gpu_agent.hardware.hbm import Extent
 class Launch:
     """One kernel launch descriptor. `code_digest` is the BLAKE3 (hex) of the archive that lies in `code`.
 
-    `seed` fills the model by the program's own rules; `train` and `evaluate` read `records` records from `data`.
+    `seed` fills the model by the program's own rules; `train` and `evaluate` read `records` records from `data`. `losses`: whether the
+    device wants to hear of them. `privacy` (a `shared.claims.privacy.Privacy` as JSON) and `noise_key` (hex) make a training private.
     """
 
     kind: Literal["seed", "train", "evaluate"]
@@ -31,19 +32,24 @@ class Launch:
     steps: int
     total_steps: int
     options: dict[str, object]
+    losses: bool = True
+    privacy: dict[str, object] | None = None
+    noise_key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
 class StepDone:
-    """One step's update is in the model; `loss` is the mean over its batch, unrounded."""
+    """One step's update is in the model; `loss` is the mean over its batch, unrounded; None where the launch does not tell, or it is no
+    number."""
 
     step: int
-    loss: float
+    loss: float | None
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The launch came to its end. `loss`: mean over all records. `seconds`: wall time of the work itself, on the compute's clock."""
+    """The launch came to its end. `loss`: mean over all records, NaN where the launch does not tell.
+    `seconds`: wall time of the work itself, on the compute's clock."""
 
     loss: float
     records: int

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from gpu_agent.hardware.compute import Launch
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.hardware.regions import Region
 from gpu_agent.hardware.state import GpuState
+from shared.claims.visit import Grant
+from shared.crypto.schedule import Computation, noise_key
 from shared.errors import ProtocolViolation
 
 
@@ -18,8 +20,9 @@ def launch(
     records: int,
     first_step: int,
     steps: int,
+    grant: Grant | None = None,
 ) -> Launch:
-    """A launch descriptor over the regions that the control structures in HBM name.
+    """A launch descriptor over the regions that the control structures in HBM name; for a training, under the `grant` of its visit.
 
     Raises:
         ProtocolViolation: code or control structures in HBM are not what was measured (attacks H05, H06).
@@ -35,5 +38,20 @@ def launch(
         model=model.model, gradients=model.gradients, optimiser=model.optimiser, committed=model.committed_copy,
         data=Extent(data.address, data.length) if data is not None else None,
         records=records, first_step=first_step, steps=steps, total_steps=state.config.total_steps,
-        options=state.config.options.model_dump(mode="json"),
+        options=state.config.options.model_dump(mode="json"), losses=grant is None or not state.release.withheld,
+        **({} if grant is None else _private(state, grant, first_step, steps)),
     )  # fmt: skip
+
+
+def _private(state: GpuState, grant: Grant, first_step: int, steps: int) -> dict[str, Any]:
+    """What makes a training private, where the session is: the claim, and the key of the noise of this very computation."""
+    privacy, secret, before = state.config.privacy, state.session.noise, state.model.require_committed()
+    if privacy is None:
+        return {}
+    if secret is None:
+        raise ProtocolViolation("there is no secret to draw noise from", code="no-noise-secret")
+    computation = Computation(
+        grant.holder, (grant.dataset_root, grant.dataset_records), grant.cursor.model_dump(mode="python"), before.model, before.optimiser,
+        first_step, steps,
+    )  # fmt: skip
+    return {"privacy": privacy.model_dump(mode="json"), "noise_key": noise_key(secret.reveal(), computation).hex()}

@@ -20,14 +20,18 @@ REMEMBERED: Final = 1024
 
 @dataclass(frozen=True)
 class ReleaseRule:
-    """When and how losses leave the GPU (design 5): rounded to `decimals`, never over fewer records than `privacy_floor`."""
+    """When and how losses leave the GPU (design 5): rounded to `decimals`, never over fewer records than `privacy_floor`.
+
+    `withheld`: not at all, whoever's records they are over except the owner's own.
+    """
 
     decimals: int
     privacy_floor: int
+    withheld: bool = False
 
-    def release(self, loss: float, records: int) -> float | None:
+    def release(self, loss: float | None, records: int) -> float | None:
         """The loss as it may be told; None if it may not, or is no number."""
-        if records < self.privacy_floor or not math.isfinite(loss):
+        if self.withheld or loss is None or records < self.privacy_floor or not math.isfinite(loss):
             return None
         return round(min(max(loss, -LOSS_LIMIT), LOSS_LIMIT), self.decimals)
 
@@ -40,7 +44,7 @@ class Work:
     batch: int
     own_data: bool
     state: Literal["running", "done", "failed"] = "running"
-    losses: list[tuple[int, float]] = field(default_factory=list)
+    losses: list[tuple[int, float | None]] = field(default_factory=list)
     end: Finished | None = None
     code: str | None = None
     detail: str | None = None

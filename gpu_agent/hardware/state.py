@@ -25,6 +25,8 @@ from shared.errors import ProtocolViolation
 from shared.names import RegionKind, RegionPhase, Role
 from shared.wire.gpu import Configure, Train
 
+NOISE_BYTES = 32
+
 
 class Need(StrEnum):
     """Facts that a command may need, or that must not hold; each has one sentence for the refusal."""
@@ -53,7 +55,8 @@ class Session:
     control: Extent | None = None
     control_digest: bytes = b""
     checkpoints: dict[bytes, tuple[str, str]] = field(default_factory=dict)
-    restored_step: int | None = None
+    restored: tuple[int, bytes] | None = None  # what the chunks of the restore under way begin with
+    noise: Secret | None = None  # what private trainings draw their noise from
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,8 @@ class GpuState:
     @property
     def release(self) -> ReleaseRule:
         """The manifest's rule for losses."""
-        return ReleaseRule(self.config.loss_decimals, self.config.privacy_floor)
+        config = self.config
+        return ReleaseRule(config.loss_decimals, config.privacy_floor, withheld=config.privacy is not None)
 
     # ------------------------------------------------------------ memory
 
@@ -201,6 +205,7 @@ class GpuState:
         )
         extents = self._allocate([length for _, length in wanted])
         self.session.config = command
+        self.session.noise = Secret(self.entropy(NOISE_BYTES)) if command.privacy is not None else None
         for (kind, _), extent in zip(wanted, extents, strict=True):
             if extent.length:
                 proof = self.hbm.scrub(extent.address, extent.length) if kind is RegionKind.DATASET else None

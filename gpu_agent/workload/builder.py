@@ -14,13 +14,13 @@ from gpu_agent.workload.executor import DTYPES
 from gpu_agent.workload.exporter import Exported, export_graph
 from gpu_agent.workload.loader import load_program
 from gpu_agent.workload.programs import BUILTIN, builtin
+from gpu_agent.workload.records import least_records
 from gpu_agent.workload.source import ProgramSource
 from gpu_agent.workload.tensors import initial_tensors
 from shared.canonical import sha256, sha384
 from shared.claims.archive import pack
 from shared.claims.graph import GraphKind, InputKind, encode_graph
 from shared.claims.program import InitRule, ProgramManifest, SeedInit, TensorSpec, WeightsFile
-from shared.claims.records import RecordSchema
 from shared.errors import BadRequest, InvalidProgram
 
 _SAMPLES: Final = 3  # not 0 or 1, which torch.export treats as special sizes
@@ -90,7 +90,7 @@ def sample_batch(source: ProgramSource) -> dict[str, Tensor]:
         InvalidProgram: the source's own sample does not fit its record schema.
     """
     if source.sample is None:
-        return _least_records(source.records)
+        return least_records(source.records, _SAMPLES)
     for field in source.records.fields:
         tensor = source.sample.get(field.name)
         if tensor is None or tensor.dtype != DTYPES[field.dtype] or tuple(tensor.shape[1:]) != field.shape:
@@ -98,14 +98,6 @@ def sample_batch(source: ProgramSource) -> dict[str, Tensor]:
         if tensor.shape[0] < _SAMPLES:
             raise InvalidProgram(f"The sample batch must hold at least {_SAMPLES} records")
     return dict(source.sample)
-
-
-def _least_records(schema: RecordSchema) -> dict[str, Tensor]:
-    batch = {}
-    for field in schema.fields:
-        least = field.min if field.min is not None else min(0.0, field.max if field.max is not None else 0.0)
-        batch[field.name] = torch.full((_SAMPLES, *field.shape), least, dtype=torch.float64).to(DTYPES[field.dtype])
-    return batch
 
 
 def _tensors(

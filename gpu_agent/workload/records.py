@@ -51,6 +51,15 @@ def _decode(columns: Tensor, field: RecordField) -> Tensor:
     return columns.view(dtype).view(columns.shape[0], *field.shape)
 
 
+def least_records(schema: RecordSchema, count: int) -> dict[str, Tensor]:
+    """A batch of `count` records of the least valid values; nobody's data."""
+    batch = {}
+    for field in schema.fields:
+        least = field.min if field.min is not None else min(0.0, field.max if field.max is not None else 0.0)
+        batch[field.name] = torch.full((count, *field.shape), least, dtype=torch.float64).to(DTYPES[field.dtype])
+    return batch
+
+
 def check_records(buffer: Tensor, schema: RecordSchema, count: int) -> None:
     """Refuse the buffer unless every value of its first `count` records is finite and inside the declared range.
 

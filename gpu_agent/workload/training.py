@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gpu_agent.workload.loader import LoadedProgram
 from gpu_agent.workload.optimiser import Optimiser
+from gpu_agent.workload.private import Noise, PrivateGradients
 from gpu_agent.workload.records import check_records, decode_batch
 from shared.canonical import cbor_bytes, sha256
 from shared.claims.training import TrainingOptions
@@ -25,7 +26,7 @@ class VisitLosses:
     """Losses of one visit in the program's unit: each step's mean over its batch, and the mean of all steps.
 
     `records` counts the records trained on; `finite` is False if a loss was NaN or infinite, and then the steps end
-    there, before that step's update.
+    there, before that step's update. Under privacy a loss decides nothing: `finite` is False if the trained model is not finite.
     """
 
     steps: tuple[float, ...]
@@ -55,6 +56,7 @@ class Trainer:
         grads: one tensor per parameter; becomes its `.grad`.
         moments: the optimiser region's tensors, `exp_avg/<name>` and so on (`shared.claims.layout.plan_memory`).
         total_steps: all steps of the session, for the learning-rate schedule.
+        noise: what makes the training private; None: it is not.
     Raises:
         InvalidProgram: a tensor is missing or unknown.
     """
@@ -69,6 +71,7 @@ class Trainer:
         options: TrainingOptions,
         total_steps: int,
         device: str = "cpu",
+        noise: Noise | None = None,
     ) -> None:
         manifest = program.manifest
         names = [spec.name for spec in manifest.parameters]
@@ -81,6 +84,10 @@ class Trainer:
         self._state = state
         self._params = {name: params[name].requires_grad_(True) for name in names}
         self._optimiser = Optimiser(self._params, grads, moments, options, total_steps)
+        self._private = None
+        if noise is not None:
+            ordered = {name: grads[name] for name in names}
+            self._private = PrivateGradients(program, self._params, ordered, state, noise, options.seed)
 
     def train(
         self,
@@ -97,7 +104,7 @@ class Trainer:
             on_step: called with (global step, mean loss of its batch) after each update.
         Raises:
             InvalidData: too few records, or one outside its declared range; nothing was trained.
-            InvalidProgram: an operator failed.
+            InvalidProgram: an operator failed; under privacy, on a record that is nobody's.
         """
         size = self._options.batch_size
         if steps < 1 or steps * size > record_count:
@@ -107,19 +114,28 @@ class Trainer:
                 remedy="Lower the steps per visit or the batch size, or provide more records.",
             )
         check_records(buffer, self._schema, record_count)
+        if self._private is not None:
+            self._private.probe()
         self._optimiser.begin(first_global_step)
         losses: list[float] = []
         for index in range(steps):
             batch = decode_batch(buffer, self._schema, index * size, (index + 1) * size)
             losses.append(self._step(batch, first_global_step + index))
-            if not math.isfinite(losses[-1]):
+            if self._private is None and not math.isfinite(losses[-1]):
                 break
             if on_step is not None:
                 on_step(first_global_step + index, losses[-1])
-        finite = math.isfinite(losses[-1])
+        finite = math.isfinite(losses[-1]) if self._private is None else self._model_is_finite()
         return VisitLosses(tuple(losses), sum(losses) / len(losses), len(losses) * size, finite)
 
+    def _model_is_finite(self) -> bool:
+        return all(bool(torch.isfinite(parameter).all()) for parameter in self._params.values())
+
     def _step(self, batch: dict[str, Tensor], global_step: int) -> float:
+        if self._private is not None:
+            value = self._private.fill(batch, global_step)
+            self._optimiser.step(global_step)
+            return value
         if self._program.draws:
             torch.manual_seed(step_seed(self._options.seed, global_step))
         self._optimiser.zero_grad()

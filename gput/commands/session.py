@@ -16,6 +16,7 @@ from gput.draft import draft as manifest_for
 from gput.files import place_for, writable
 from gput.output import Format, emit, say, show
 from shared.canonical import sha256
+from shared.claims.accountant import privacy_findings
 from shared.claims.archive import open_archive
 from shared.claims.faults import ManifestRefused, judged
 from shared.claims.manifest import Manifest
@@ -103,11 +104,12 @@ async def _end(client: AsyncClient, session: str, seconds: float | None) -> Any:
 
 
 def _manifest(path: Path) -> Manifest:
-    """The manifest in a file; what its policies say in vain is refused before anything is sent, what is doubtful is said."""
+    """The manifest in a file; policies in vain and privacy that cannot hold are refused before anything is sent; doubts are said."""
     manifest = judged(_content(path, "no-manifest"), f"{path}: ")
     lint = lint_manifest(manifest)
-    if lint.errors:
-        raise ManifestRefused(list(lint.errors), f"{path}: ")
+    errors = [*privacy_findings(manifest), *lint.errors]
+    if errors:
+        raise ManifestRefused(errors, f"{path}: ")
     for finding in lint.warnings:
         say(f"warning: {finding.field}: {finding.reason}. {finding.remedy} [{finding.code}]")
     return manifest

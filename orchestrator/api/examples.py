@@ -23,7 +23,7 @@ SESSION: dict[str, Any] = {
     "program": H96, "gpu": "gpu-0", "backend": "EMULATED", "created_at": 1795.0, "updated_at": 1796.0, "round": 1, "rounds": 4,
     "visits_closed": 2, "visits_total": 12, "step": 20, "steps_total": 120,
     "holders": [{"holder": "hospital-a", "decision": "approve", "channel": True, "last_seen": 1796.0, "records_done": 160,
-                 "rejected": 0, "quarantined": False}],
+                 "rejected": 0, "quarantined": False, "privacy": {"spent": 1.2711, "planned": 1.9931, "delta": 1e-05}}],
     "current_visit": {"id": V, "holder": "hospital-a", "phase": "AWAY", "round": 1, "index": 3, "attempt": 1},
     "failure": None, "validation_loss": {"first": 5.5, "last": 4.2}, "model": None, "log": {"size": 2, "root": H64},
     "bytes": {"holder_to_gpu_records": 81920, "holder_to_gpu_proofs": 9600, "holder_to_gpu_sent": 92400, "orchestrator_to_gpu": 90000,

@@ -103,6 +103,7 @@ class Placer:
                     options=manifest.training, total_steps=self._state.itinerary.total_steps,
                     buffer_bytes=manifest.buffer_bytes, buffers=TRAVEL[manifest.travel_mode].buffers, validation_bytes=length,
                     loss_decimals=manifest.loss_decimals, privacy_floor=manifest.privacy_floor, travel_mode=manifest.travel_mode,
+                    privacy=manifest.privacy,
                 ),
             ],
             records,

@@ -49,11 +49,16 @@ async def restore(run: Run, placer: Placer, checkpoints: Checkpoints) -> None:
     """The GPU was wiped: abandon the open visit as lost, fill the GPU from the newest checkpoint, and repeat the visits since.
 
     Raises:
-        VerificationFailed: the checkpoint was tampered with, or restored something else.
+        VerificationFailed: the checkpoint was tampered with, or restored something else; `noise-secret-lost`: it is gone, and the noise.
     """
     _abandon(run, run.state.ahead, lost=True)
     _abandon(run, run.state.current, lost=True)
     kept = checkpoints.usable(run.state.checkpoints)
+    if kept is None and run.state.manifest.privacy is not None and run.state.checkpoints:
+        raise VerificationFailed(
+            "The secret that noise was drawn from is lost with the last checkpoint: repeated visits would spend their privacy again",
+            code="noise-secret-lost", remedy="Submit a new session; what was spent in this one is in its receipts.",
+        )  # fmt: skip
     if kept is None:
         placed = await placer.place()
         position, model = 0, placed.model

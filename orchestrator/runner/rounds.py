@@ -55,6 +55,11 @@ class Rounds:
                 await run.commit()
                 await self._finish()
                 return
+            if run.state.spent_in_vain(stop.index):
+                await self._skip(
+                    stop, "its records have spent their privacy in an attempt whose result was lost", blame=False
+                )
+                continue
             channel = run.channels.ready(stop.holder)
             if channel is None or run.state.blamed:
                 await run.commit()
@@ -90,7 +95,7 @@ class Rounds:
                 run.inboxes.post(stop.holder, kind="channel_wanted", session=state.id)
             left = deadline - run.clock()
             if left <= 0 and state.may_skip(stop.holder):
-                await self._skip(stop)
+                await self._skip(stop, f"{stop.holder} opened no channel", blame=True)
                 return None
             why = f"channel; {state.setback}" if state.blamed else "channel"
             await self._wait(f"{stop.holder} ({why})", left if left > 0 else state.manifest.lease_s)
@@ -103,11 +108,11 @@ class Rounds:
         if not self._wishes.any:
             await changes.wait(seen, seconds)
 
-    async def _skip(self, stop: PlannedVisit) -> None:
+    async def _skip(self, stop: PlannedVisit, reason: str, *, blame: bool) -> None:
         # Planned and recalled in one commit: the GPU never heard of it, and the log says why the stop was passed over.
         run = self._run
         visit = plan(run, stop)
-        await recall(run, Recall(f"{stop.holder} opened no channel", blame=True, skip=True), visit)
+        await recall(run, Recall(reason, blame=blame, skip=True), visit)
 
     async def _checkpoint_if_due(self) -> None:
         if self._run.clock() - self._checkpointed_at >= self._interval_s:

@@ -195,6 +195,8 @@ class SessionRunner:
         rounds = Rounds(
             run, wishes, self.heads, checkpoints, house.settings.checkpoint_interval_s, house.model_path(run.state.id)
         )
+        if run.state.manifest.privacy is not None and not run.state.checkpoints:
+            await rounds.checkpoint()  # from here on the secret of the noise outlives the GPU's memory
         while True:
             await rounds.travel()
             if run.state.ended or wishes.cancel or wishes.stop:

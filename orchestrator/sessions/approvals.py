@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.sessions.state import SessionState
+from shared.claims.accountant import over_budget
 from shared.errors import Conflict, VerificationFailed
 from shared.protocol.session import SessionFact
 from shared.wire.visit import Approval
@@ -15,7 +16,8 @@ def judge(state: SessionState, approval: Approval) -> SessionFact:
     """The fact that this decision is in the session as it stands.
 
     Raises:
-        Conflict: the session has ended, the holder has vetoed (which is final), or it approved another dataset before.
+        Conflict: the session has ended, the holder has vetoed (which is final), it approved another dataset before, or has too few
+            records for the privacy that the manifest states.
     """
     if state.ended:
         raise Conflict(f"The session has ended ({state.phase.value})", code="session-ended")
@@ -28,6 +30,12 @@ def judge(state: SessionState, approval: Approval) -> SessionFact:
             remedy="Put the approved data back, or veto and ask the owner for a new session.",
             expected=before.root, got=str(approval.dataset_root),
         )  # fmt: skip
+    spends_more = (
+        over_budget(state.manifest, approval.holder, approval.records) if approval.decision == "approve" else ""
+    )
+    if spends_more:
+        raise Conflict(f"This approval cannot stand: {spends_more}", code="privacy-budget",
+                       remedy="Bring more records, or ask the owner for a session with more noise.")  # fmt: skip
     return FACTS[approval.decision]
 
 

@@ -44,6 +44,20 @@ def _restored(state: SessionState, body: dict[str, Any]) -> None:
 def _checkpointed(state: SessionState, body: dict[str, Any]) -> None:
     made = Checkpoint(body["name"], body["position"], body["total"], ModelState(**body["model"]))
     state.checkpoints = [*state.checkpoints[-1:], made]
+    # A restore goes back to the older of the two at most.
+    state.trained = {index: model for index, model in state.trained.items() if index > state.checkpoints[0].position}
+
+
+def _trained(state: SessionState, body: dict[str, Any]) -> None:
+    if state.manifest.privacy is not None and state.current is not None:
+        state.trained[state.current.index] = state.committed
+        _spent(state)
+
+
+def _spent(state: SessionState) -> None:
+    if state.manifest.privacy is not None and state.current is not None:
+        holder, spent = state.current.holder, state.rounds_spent
+        spent[holder] = max(state.current.round, spent.get(holder, 0))
 
 
 def _offered(state: SessionState, body: dict[str, Any]) -> None:
@@ -97,6 +111,7 @@ def _quarantine(state: SessionState, body: dict[str, Any]) -> None:
 
 
 def _rejected(state: SessionState, body: dict[str, Any]) -> None:
+    _spent(state)
     if state.current is not None:
         state.rejected[state.current.holder] = state.rejected.get(state.current.holder, 0) + 1
     _quarantine(state, body)
@@ -148,6 +163,7 @@ HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "visit.recalled": _abandoned,
     "visit.quarantined": _abandoned,
     "visit.lost": _abandoned,
+    "training.trained": _trained,
     "training.recalled": _abandoned,
     "training.quarantined": _abandoned,
     "training.lost": _abandoned,

@@ -14,6 +14,11 @@ class ModelState:
     step: int
     validation: float | None = None
 
+    @property
+    def weights(self) -> tuple[str, str, int]:
+        """What a training goes on from, whatever is known of it."""
+        return self.model, self.optimiser, self.step
+
 
 @dataclass(frozen=True)
 class Checkpoint:

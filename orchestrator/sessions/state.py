@@ -56,6 +56,12 @@ class SessionState:
     visits_closed: int = 0
     records_done: dict[str, int] = field(default_factory=dict)
     updates: dict[int, float] = field(default_factory=dict)  # size of the newest accepted updates, by index
+    rounds_spent: dict[str, int] = field(
+        default_factory=dict
+    )  # where training is private: last round that trained on a holder's records
+    trained: dict[int, ModelState | None] = field(
+        default_factory=dict
+    )  # where training is private: stop -> the model it began with
     rejected: dict[str, int] = field(
         default_factory=dict
     )  # visits of a holder that were rejected, or broke the GPU's integrity to the end
@@ -105,6 +111,12 @@ class SessionState:
     def open_visits(self) -> tuple[VisitState, ...]:
         """The current visit and the one ahead of it, as far as there are any."""
         return tuple(visit for visit in (self.current, self.ahead) if visit is not None)
+
+    def spent_in_vain(self, index: int) -> bool:
+        """Whether a stop was trained on with another model before, which a reset of the GPU took away: once more would be with other noise,
+        and its records would spend their privacy twice."""
+        before = self.trained.get(index)
+        return before is not None and before.weights != (self.committed and self.committed.weights)
 
     def next_stop(self, behind: int | None = None) -> PlannedVisit | None:
         """The next stop at an active holder (after stop `behind`); None when there is none left. Stops at others are passed over."""

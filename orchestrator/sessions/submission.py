@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.weights import WeightsMap, map_weights
+from shared.claims.accountant import privacy_findings
 from shared.claims.faults import Finding, ManifestRefused, judged
 from shared.claims.layout import plan_memory, region_lengths
 from shared.claims.manifest import EvidencePolicy, Manifest
@@ -30,7 +31,8 @@ class Known:
     """What the orchestrator knows at this moment: digests it stores, who is enrolled, what it runs on.
 
     `parties` maps names of enrolled holders to key fingerprints; `weights` answers the path of a weights file, which is not verified yet;
-    `archive_bytes` is the length of the program's archive, `gpu_memory` what the GPU may allocate, None while its agent does not answer.
+    `mixed` says why the program cannot be trained privately, "" if it can; `archive_bytes` is the length of its archive, `gpu_memory`
+    what the GPU may allocate, None while its agent does not answer.
     """
 
     programs: Mapping[str, ProgramManifest]
@@ -39,6 +41,7 @@ class Known:
     parties: Mapping[str, str]
     gpus: tuple[str, ...]
     allow_emulated: bool
+    mixed: str = ""
     archive_bytes: int = 0
     gpu_memory: int | None = None
 
@@ -66,7 +69,7 @@ def check_manifest(manifest: Manifest, gpu: str, known: Known) -> None:
     """
     findings = [
         *_check_program(manifest, known), *_check_roster(manifest, known), *_check_place(manifest, gpu, known),
-        *lint_manifest(manifest).errors,
+        *_check_privacy(manifest, known), *lint_manifest(manifest).errors,
     ]  # fmt: skip
     if findings:
         raise ManifestRefused(findings)
@@ -144,6 +147,16 @@ def _check_validation(manifest: Manifest, program: ProgramManifest, known: Known
         yield Finding("validation.records", f"{validation.records} records of {program.records.record_bytes} bytes are not {size} bytes",
                       f"State {size // program.records.record_bytes} records, or upload the matching file.",
                       "validation-size-mismatch")  # fmt: skip
+
+
+def _check_privacy(manifest: Manifest, known: Known) -> Iterator[Finding]:
+    if manifest.privacy is None:
+        return
+    if known.mixed:
+        yield Finding("privacy", f"the program cannot be trained privately: {known.mixed}",
+                      "Use a program whose samples are independent, for instance with LayerNorm or GroupNorm in place of BatchNorm.",
+                      "samples-not-independent")  # fmt: skip
+    yield from privacy_findings(manifest)
 
 
 def _check_memory(manifest: Manifest, program: ProgramManifest, known: Known) -> Iterator[Finding]:

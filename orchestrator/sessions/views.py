@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.sessions.state import SessionState
+from shared.claims.accountant import spent_in
+from shared.claims.manifest import RosterEntry
 from shared.names import SessionPhase
 
 TRAFFIC = (
@@ -53,7 +55,7 @@ def summary(state: SessionState) -> dict[str, Any]:
         "visits_total": state.itinerary.length,
         "step": committed.step if committed else 0,
         "steps_total": state.itinerary.total_steps,
-        "holders": [_holder(entry.holder, state) for entry in state.manifest.roster],
+        "holders": [_holder(entry, state) for entry in state.manifest.roster],
         "current_visit": None if visit is None else {
             "id": visit.id, "holder": visit.holder, "phase": visit.shown_phase, "round": visit.round,
             "index": visit.index, "attempt": visit.attempt,
@@ -66,12 +68,27 @@ def summary(state: SessionState) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _holder(name: str, state: SessionState) -> dict[str, Any]:
+def _holder(entry: RosterEntry, state: SessionState) -> dict[str, Any]:
+    name = entry.holder
     return {
         "holder": name, "decision": state.decisions.get(name), "channel": False, "last_seen": None,
         "records_done": state.records_done.get(name, 0), "rejected": state.rejected.get(name, 0),
-        "quarantined": name in state.quarantined,
+        "quarantined": name in state.quarantined, "privacy": _privacy(entry, state),
     }  # fmt: skip
+
+
+def _privacy(entry: RosterEntry, state: SessionState) -> dict[str, float] | None:
+    """Epsilon of the holder's records at delta: `spent` so far, as its newest receipt says, and `planned` in all. None without privacy.
+
+    A holder that has not approved yet has named no records; what is planned is then the least that it can be.
+    """
+    dataset, manifest = state.datasets.get(entry.holder), state.manifest
+    records, steps = dataset.records if dataset is not None else None, entry.steps_per_visit or manifest.steps_per_visit
+    planned = spent_in(manifest, manifest.rounds * steps, records)
+    so_far = spent_in(manifest, state.rounds_spent.get(entry.holder, 0) * steps, records)
+    if planned is None or so_far is None:
+        return None
+    return {"spent": so_far.epsilon, "planned": planned.epsilon, "delta": planned.delta}
 
 
 def _validation(state: SessionState) -> dict[str, float | None] | None:

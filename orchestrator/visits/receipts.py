@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from orchestrator.ledger.log import NewLeaf, receipt_leaf
 from orchestrator.visits.run import Run
 from shared.canonical import cbor_value
+from shared.claims.accountant import spent
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.claims.visit import VisitTimers
 from shared.crypto.cose import sign1, verify1
@@ -35,7 +36,7 @@ def check_statement(run: Run, statement: bytes, model_after: str) -> DeviceState
         "program": state.manifest.program,
         "model_before": run.committed.model, "model_after": model_after, "first_step": visit.first_step,
         "records": visit.records, "commitment": visit.details["commitment"], "dataset_root": run.dataset.root,
-        "dataset_records": run.dataset.records,
+        "dataset_records": run.dataset.records, "privacy": state.manifest.privacy,
     }  # fmt: skip
     for name, value in expected.items():
         if getattr(claims, name) != value:
@@ -56,6 +57,7 @@ def make_receipt(run: Run, statement: bytes, *, outcome: str, before: float | No
         "orchestrator_runtime_data": details["orchestrator_runtime_data"],
         "losses_released": bool(details.get("losses_released")), "validation_before": before, "validation_after": after,
         "timers": VisitTimers.model_validate(details["timers"]), "statement": statement, "closed_at": int(run.clock()),
+        "privacy_spent": spent(state.manifest, visit.holder, visit.round, run.dataset.records),
     })  # fmt: skip
     cose = sign1(encode(receipt), run.signing_key, kid=bytes.fromhex(run.signing_key.fingerprint))
     leaf = receipt_leaf(state.tree, state.id, cose, visit=visit.id, holder=visit.holder, outcome=outcome)

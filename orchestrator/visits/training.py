@@ -125,7 +125,8 @@ async def validate(run: Run, trained: WorkState) -> Verdict:
     """
     before = run.committed.validation
     if not trained.finite or trained.steps_done != run.visit.steps:
-        return Verdict(False, "the training loss is not finite", before, None)
+        what = "training loss" if run.state.manifest.privacy is None else "update"
+        return Verdict(False, f"the {what} is not finite", before, None)
     strange = unusual(_size(run, trained), run.state.updates.values(), run.state.manifest.acceptance)
     if strange:
         return Verdict(False, strange, before, None)

@@ -23,12 +23,13 @@ from shared.claims.manifest import (
     Validation,
     parse_manifest,
 )
+from shared.claims.privacy import Privacy
 from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
 from shared.errors import BadRequest, InvalidManifest
 
 _MODELS: tuple[type[BaseModel], ...] = (
-    Manifest, RosterEntry, EvidencePolicy, GpuRules, TdxPolicy, Validation, OutputPolicy, TrainingOptions, AdamW, SGD, Schedule,
+    Manifest, RosterEntry, EvidencePolicy, GpuRules, TdxPolicy, Validation, Privacy, OutputPolicy, TrainingOptions, AdamW, SGD, Schedule,
 )  # fmt: skip
 _HEX = re.compile(r"\^\[0-9a-f\]\{(\d+)\}\$")
 _FOUND_BY = {

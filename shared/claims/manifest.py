@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from shared.canonical import json_bytes, json_value, sha256
-from shared.claims import Claim
+from shared.claims import Claim, Grown
+from shared.claims.privacy import Privacy
 from shared.claims.program import HexSha256, HexSha384
 from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import TrainingOptions
@@ -36,22 +37,17 @@ class GpuRules(Claim):
     certificate_hold: bool = Field(default=False, description="accept certificates that OCSP says are on hold")
 
 
-class EvidencePolicy(Claim):
+class EvidencePolicy(Grown):
     """What a peer must prove. `roots` names the trust-root sets that count; EMULATED ones are refused unless named here
     *and* allowed by the verifier's own configuration (law L10). Empty `measurements` means: those of the reference
     values that the verifier is configured with, never "any"."""
 
+    later = ("gpu",)
     roots: tuple[Literal["EMULATED", "NVIDIA", "INTEL", "AMD"], ...] = Field(min_length=1)
     measurements: tuple[HexSha384, ...] = ()
     max_age_s: int = Field(default=86_400, ge=60, le=30 * 86_400)
     gpu: GpuRules | None = Field(default=None, description="more about a GPU; strict rules if absent")
     tdx: TdxPolicy = Field(default=TdxPolicy(), description="what counts as a sound TDX platform")
-
-    @model_serializer(mode="wrap")
-    def _unchanged(self, dump: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
-        # No return type: with one, the JSON schema would lose the fields. What is absent is not written, so that a manifest agreed before
-        # this field existed keeps its digest.
-        return {name: value for name, value in dump(self).items() if name != "gpu" or value is not None}
 
 
 class RosterEntry(Claim):
@@ -102,9 +98,10 @@ class OutputPolicy(Claim):
     release_to: tuple[Literal["owner", "holders"], ...] = ("owner",)
 
 
-class Manifest(Claim):
+class Manifest(Grown):
     """Canonical JSON (RFC 8785) of this is what holders approve; a changed manifest is a new manifest (design 4.1)."""
 
+    later = ("privacy",)
     format: Literal["gput-manifest/1"] = "gput-manifest/1"
     name: str = Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]*$", description="for people")
     program: HexSha384 = Field(description="program digest, from `gput program inspect`")
@@ -134,6 +131,7 @@ class Manifest(Claim):
         default=1, ge=1, le=1_000_000, description="losses are never released over fewer records"
     )
     loss_decimals: int = Field(default=4, ge=0, le=6, description="released losses are rounded to this")
+    privacy: Privacy | None = Field(default=None, description="differential privacy for every record; none if absent")
     validation: Validation | None = Field(default=None, description="held-out check; none if absent")
     acceptance: Acceptance = Field(default=Acceptance(), description="what becomes part of the model")
     quorum: int | None = Field(default=None, ge=1, description="approvals needed; all of the roster if absent")

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shared.claims import Claim
+from shared.claims import Grown
 from shared.claims.manifest import PartyName
+from shared.claims.privacy import Privacy, PrivacySpent
 from shared.claims.program import HexSha256, HexSha384
 from shared.claims.visit import SessionId, VisitId, VisitTimers
 from shared.names import TravelMode
@@ -15,12 +16,14 @@ from shared.names import TravelMode
 StatementBytes = Annotated[bytes, Field(max_length=16384)]
 
 
-class DeviceStatement(Claim):
+class DeviceStatement(Grown):
     """What the GPU itself knows of one scrubbed visit; payload (deterministic CBOR) of a COSE_Sign1 by its statement key.
 
     `commitment` is that of the visit's own records; they were proven to be the planned ones of `dataset_records` under `dataset_root`.
+    `privacy`: how the training was made private; absent where it was not.
     """
 
+    later = ("privacy",)
     profile: Literal["gput/statement/1"] = "gput/statement/1"
     device: str
     backend: Literal["EMULATED", "HARDWARE"]
@@ -43,14 +46,16 @@ class DeviceStatement(Claim):
     steps: int
     scrubbed_bytes: int
     scrub_digest: HexSha256
+    privacy: Privacy | None = None
 
 
-class Receipt(Claim):
+class Receipt(Grown):
     """The record of one visit; payload (deterministic CBOR) of the orchestrator's COSE_Sign1; a leaf of the session's log.
 
-    `dataset_root` is what the holder's signed approval states.
+    `dataset_root` is what the holder's signed approval states. `privacy_spent`: by the plan up to this visit; absent without privacy.
     """
 
+    later = ("privacy_spent",)
     profile: Literal["gput/receipt/1"] = "gput/receipt/1"
     session: SessionId
     visit: VisitId
@@ -72,3 +77,4 @@ class Receipt(Claim):
     timers: VisitTimers
     statement: StatementBytes
     closed_at: int
+    privacy_spent: PrivacySpent | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
@@ -182,6 +182,30 @@ def visit_key(vs: bytes, context: VisitContext) -> bytes:
 def visit_iv_mask(vs: bytes, context: VisitContext) -> bytes:
     """IV mask of the visit's channel, 12 bytes."""
     return hkdf(vs, context.info("iv-mask"), IV_BYTES)
+
+
+@dataclass(frozen=True)
+class Computation:
+    """All that the result of one private training depends on and that can differ within a session. `dataset` and `cursor` (as claims) name
+    the records, byte for byte: the GPU takes only what is proven to lie there. Digests in hex."""
+
+    holder: str
+    dataset: tuple[str, int]
+    cursor: dict[str, Any]
+    model: str
+    optimiser: str
+    first_step: int
+    steps: int
+
+
+def noise_key(secret: bytes, of: Computation) -> bytes:
+    """What a private training's noise is drawn from; `secret` is the session's, and lives in the GPU and its sealed checkpoints.
+
+    A repeat of the same computation draws the same noise: it gives the same model and tells nothing new. Any other one, were only one
+    record or one weight different, draws its own: two results with the same noise would tell the difference of what the noise hides.
+    """
+    what = [of.holder, list(of.dataset), of.cursor, of.model, of.optimiser, of.first_step, of.steps]
+    return hkdf(secret, cbor_bytes(["gput/noise-key", what]), KEY_BYTES)
 
 
 def dataset_salt(sealing_key: bytes, holder: str, session: str, dataset: str) -> bytes:

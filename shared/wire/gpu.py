@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from shared.claims.manifest import PartyName
+from shared.claims.privacy import Privacy
 from shared.claims.program import HexSha256
 from shared.claims.training import TrainingOptions
 from shared.claims.visit import Grant, SessionId, VisitId
@@ -71,6 +72,7 @@ class Configure(Wire):
     loss_decimals: int = Field(ge=0, le=6)
     privacy_floor: int = Field(ge=1)
     travel_mode: TravelMode = TravelMode.SCOPED
+    privacy: Privacy | None = None
 
 
 class Upload(Wire):

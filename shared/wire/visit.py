@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
-from shared.claims import Claim
+from shared.claims import Claim, Grown
 from shared.claims.manifest import PartyName
 from shared.claims.program import HexSha256
 from shared.claims.visit import Grant, SessionId, VisitId, VisitTimers
@@ -34,13 +34,14 @@ class Evidence(Claim):
     boot_log: Base64 = ""
 
 
-class GpuEvidence(Claim):
+class GpuEvidence(Grown):
     """SPDM request ‖ response report, PEM chain leaf first, and what the 32-byte nonce was made of (design 4.2 step 4).
 
     nonce = SHA-256(CBOR["gput/gpu-nonce", challenge, TH2, epoch, SHA-256(signing key)]). `statement_key`: COSE_Sign1 by the leaf over the
     device statement key, or "" where a device has none. `ocsp`: stapled responses (DER).
     """
 
+    later = ("ocsp",)
     report: Base64
     chain: str = Field(max_length=0x1400 * 2)
     challenge: Nonce
@@ -48,11 +49,6 @@ class GpuEvidence(Claim):
     epoch: int = Field(ge=0)
     statement_key: Base64 = ""
     ocsp: tuple[Base64, ...] = Field(default=(), max_length=32)
-
-    @model_serializer(mode="wrap")
-    def _unchanged(self, dump: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
-        # As in EvidencePolicy: what is absent is not written, so that evidence digests of before stay what they are.
-        return {name: value for name, value in dump(self).items() if name != "ocsp" or value}
 
 
 class RuntimeData(Claim):

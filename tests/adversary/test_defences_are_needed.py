@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from shared.errors import GputError
-from tests.adversary.mutants import MUTANTS, Mutant
+from tests.adversary.mutant import Mutant
+from tests.adversary.mutants import MUTANTS
 from tests.adversary.rows import ROWS
 from tests.adversary.visitor import Visitors
 from tests.gpu.gpu_world import Refused, World

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from shared.claims.manifest import OutputPolicy
+from shared.claims.privacy import Privacy
 from shared.crypto.signing import PartyKey
 from shared.service.signatures import SignedAuth
 from tests.data_holder.conftest import Running, Start
@@ -90,6 +91,30 @@ async def test_data_that_does_not_fit_is_refused_with_file_and_reason(start: Sta
         assert (await running.client.post(f"/v1/requests/{SESSION}/approve", json=body)).json()[
             "code"
         ] == "dataset-not-named"
+
+
+async def test_too_few_records_for_the_privacy_are_refused_with_both_numbers(start: Start) -> None:
+    """Only here is it known how many records there are: 50, of which the plan draws 20 a round."""
+    asks = Privacy(max_grad_norm=1.0, noise_multiplier=2.0, delta=1e-5, max_epsilon=2.5)
+    async with start() as running:
+        await asked(running, privacy=asks, rounds=3)
+        await running.until(lambda: running.orchestrator.approvals)
+        [refusal] = running.orchestrator.approvals
+        assert refusal.decision == "refuse"
+        assert "the plan spends epsilon 2.94" in refusal.reason
+        assert "max_epsilon is 2.5" in refusal.reason
+
+
+async def test_what_would_be_spent_is_shown_before_and_after_the_approval(start: Start) -> None:
+    asks = Privacy(max_grad_norm=1.0, noise_multiplier=2.0, delta=1e-5)
+    async with start(approve="manual") as running:
+        shown = await asked(running, privacy=asks, rounds=3)
+        once, twice = 1.99, 2.94
+        assert shown["privacy"]["delta"] == 1e-5
+        assert once < shown["privacy"]["epsilon"] < once + 0.1, "no dataset is named yet: at least this"
+        body = {"manifest": shown["manifest"], "dataset": "ehr"}
+        done = (await running.client.post(f"/v1/requests/{SESSION}/approve", json=body)).json()
+        assert done["privacy"]["epsilon"] > twice, "some of 50 records take part twice"
 
 
 async def test_a_decision_survives_an_orchestrator_that_is_away(start: Start) -> None:

@@ -11,6 +11,7 @@ import pytest
 from data_holder.policy import Policy, allowed, evaluate, load_policy
 from shared.claims.archive import open_archive
 from shared.claims.manifest import EvidencePolicy, GpuRules, OutputPolicy
+from shared.claims.privacy import Privacy
 from shared.errors import ConfigurationError
 from tests.data_holder.holder_world import ARCHIVE, PROGRAM, make_manifest
 
@@ -48,6 +49,13 @@ def gpu(**rules: Any) -> EvidencePolicy:
     return EvidencePolicy(roots=("EMULATED",), gpu=GpuRules(**rules))
 
 
+PRIVATE = GOOD.replace("[limits]", "[limits]\nmax_epsilon = 3.0")
+
+
+def privacy(most: float | None, delta: float = 1e-6) -> Privacy:
+    return Privacy(max_grad_norm=1.0, noise_multiplier=2.0, delta=delta, max_epsilon=most)
+
+
 ROWS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("the good policy", GOOD, {}, []),
     ("rounds at the limit", GOOD, {"rounds": 5}, []),
@@ -68,6 +76,13 @@ ROWS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("too many records", GOOD.replace("[limits]", "[limits]\nmax_records_per_visit = 19"), {}, ["limits.max_records_per_visit"]),
     ("coarse losses", GOOD.replace("[limits]", "[limits]\nloss_decimals = 4"), {}, []),
     ("fine losses", GOOD.replace("[limits]", "[limits]\nloss_decimals = 2"), {}, ["limits.loss_decimals"]),
+    ("privacy asked for and given", PRIVATE, {"privacy": privacy(3.0)}, []),
+    ("privacy asked for and not given", PRIVATE, {}, ["limits.max_epsilon"]),
+    ("more epsilon than allowed", PRIVATE, {"privacy": privacy(3.1)}, ["limits.max_epsilon"]),
+    ("privacy without a limit", PRIVATE, {"privacy": privacy(None)}, ["limits.max_epsilon"]),
+    ("a limit at a coarser delta", PRIVATE, {"privacy": privacy(3.0, delta=1e-4)}, ["limits.max_epsilon"]),
+    ("that delta allowed", PRIVATE.replace("max_epsilon", "max_delta = 1e-4\nmax_epsilon"), {"privacy": privacy(3.0, delta=1e-4)}, []),
+    ("privacy not asked for and given", GOOD, {"privacy": privacy(None)}, []),
     ("name matches", with_rules('[session]\nnames = ["study-*"]'), {}, []),
     ("name differs", with_rules('[session]\nnames = ["trial-*"]'), {}, ["session.names"]),
     ("enough parties", with_rules("[session]\nmin_parties = 2"), {}, []),
@@ -118,7 +133,7 @@ def test_every_rule_has_a_row_that_it_denies() -> None:
     denied = {rule for *_, rules in ROWS for rule in rules}
     assert denied >= {
         "programs", "limits.max_rounds", "limits.min_privacy_floor", "limits.max_steps_per_visit", "output.release_to",
-        "limits.max_records_per_visit", "limits.loss_decimals", "session.names", "session.min_parties",
+        "limits.max_records_per_visit", "limits.loss_decimals", "limits.max_epsilon", "session.names", "session.min_parties",
         "session.required_parties", "evidence.allow_emulated", "evidence.orchestrator_measurements", "evidence.gpu.modes",
         "evidence.gpu.devices", "evidence.gpu.firmware_without_id", "evidence.gpu.expired_reference_values",
         "evidence.gpu.certificate_hold", "evidence.gpu.revocation",

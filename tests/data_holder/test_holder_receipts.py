@@ -61,6 +61,7 @@ FALSE: dict[str, tuple[dict[str, Any], str]] = {
     "gpu evidence": ({"gpu_evidence": "00" * 32}, "channel: gpu_evidence"),
     "holder's runtime": ({"holder_runtime_data": "00" * 32}, "channel: holder_runtime_data"),
     "round": ({"round": 2}, "own visit: round"),
+    "privacy that nobody agreed": ({"privacy_spent": {"epsilon": 0.1, "delta": 1e-5}}, "receipt: privacy_spent"),
 }
 
 

@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from gpu_agent.workload.builder import build
+from orchestrator.library import Library
 from orchestrator.sessions.submission import Known, ManifestRefused, check_manifest, read_manifest
 from shared.canonical import json_bytes
+from shared.claims.archive import open_archive
 from shared.claims.manifest import RosterEntry, Validation
+from shared.claims.privacy import Privacy
 from shared.names import TravelMode
-from tests.orchestrator.orchestrator_samples import EMULATED, RECORD_BYTES, key, manifest, program
+from tests.orchestrator.orchestrator_samples import EMULATED, RECORD_BYTES, Room, key, manifest, program
 
 
 def known(**changes: Any) -> Known:
@@ -27,7 +31,13 @@ def test_a_sound_manifest_passes() -> None:
     check_manifest(manifest(validation=Validation(dataset="b" * 64, records=10)), "gpu-0", known())
 
 
+PRIVACY = Privacy(max_grad_norm=1.0, noise_multiplier=1.0, delta=1e-5, max_epsilon=4.0)
 REFUSED = {
+    "privacy for a program that mixes samples": (
+        {"privacy": PRIVACY.model_copy(update={"max_epsilon": None})},
+        {"mixed": "aten.batch_norm.default takes its statistics from the batch"}, "privacy", "samples-not-independent",
+    ),
+    "more epsilon than allowed": ({"privacy": PRIVACY}, {}, "privacy.max_epsilon", "privacy-budget"),
     "unknown program": ({"program": "c" * 96}, {}, "program", "unknown-program"),
     "buffer too small": ({"steps_per_visit": 200}, {}, "buffer_bytes", "buffer-too-small"),
     "unknown weights": ({"initial_weights": "d" * 64}, {}, "initial_weights", "unknown-weights"),
@@ -55,6 +65,26 @@ def test_what_is_known_to_be_wrong_is_refused_with_field_reason_and_remedy(name:
         check_manifest(manifest(**manifest_changes), "gpu-0", known(**known_changes))
     assert (refusal.value.errors[0]["field"], refusal.value.code) == (field, code)
     assert all(error["remedy"] and error["reason"] for error in refusal.value.errors)
+
+
+def test_a_program_that_mixes_samples_is_no_matter_without_privacy() -> None:
+    check_manifest(manifest(), "gpu-0", known(mixed="it does"))
+
+
+async def test_whether_samples_are_independent_is_read_from_the_stored_program(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    await room.catalogue()
+    library = Library(room.store, tmp_path, lambda: 1.0)
+    try:
+        for batch_norm in (True, False):
+            archive, _ = build("classifier", features=4, classes=2, hidden=(4,), batch_norm=batch_norm)
+            digest = open_archive(archive).digest.hex()
+            await library.add_program(digest, archive)
+            asked = manifest(program=digest, privacy=PRIVACY)
+            mixed = (await library.known_for(asked, ("gpu-0",), True)).mixed
+            assert bool(mixed) == batch_norm
+    finally:
+        await room.store.close()
 
 
 def test_a_direct_session_needs_room_for_a_second_buffer() -> None:

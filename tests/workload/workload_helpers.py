@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gpu_agent.workload.loader import LoadedProgram, load_program
+from gpu_agent.workload.private import Noise
 from gpu_agent.workload.tensors import fill, initial_tensors, tensors_over
 from gpu_agent.workload.training import Trainer
 from shared.claims.layout import RegionPlan, plan_memory
@@ -28,7 +29,9 @@ class Placed:
     optimiser: bytearray
 
 
-def place(built: Built, options: TrainingOptions, total_steps: int = 100, resume: Placed | None = None) -> Placed:
+def place(
+    built: Built, options: TrainingOptions, total_steps: int = 100, resume: Placed | None = None, noise: Noise | None = None
+) -> Placed:  # fmt: skip
     """Lay a program out over fresh bytes (or copies of an earlier placement's) and make its trainer."""
     program: LoadedProgram = load_program(built[0])
     plan = plan_memory(program.manifest, options)
@@ -45,7 +48,7 @@ def place(built: Built, options: TrainingOptions, total_steps: int = 100, resume
     params = {spec.name: tensors[spec.name] for spec in program.manifest.parameters}
     state = {spec.name: tensors[spec.name] for spec in program.manifest.state}
     grads, moments = tensors_over(gradients, plan.gradients), tensors_over(optimiser, plan.optimiser)
-    trainer = Trainer(program, params, grads, moments, state, options, total_steps)
+    trainer = Trainer(program, params, grads, moments, state, options, total_steps, noise=noise)
     return Placed(trainer, params, state, model, gradients, optimiser)
 
 

@@ -1,0 +1,52 @@
+"""Which dataset a holder approves a session with, and whether it can: program, commitment, privacy. Signs and stores nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from data_holder.catalogue import Catalogue, finding_text
+from data_holder.commitments import Commitments
+from shared.claims.accountant import over_budget
+from shared.claims.manifest import Manifest
+from shared.claims.program import ProgramManifest
+from shared.errors import InvalidData
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The dataset that fits: its name, which stays here, and what the approval states of it."""
+
+    name: str
+    stated: dict[str, Any]
+
+
+async def fitting(
+    catalogue: Catalogue, commitments: Commitments, session: str, holder: str, manifest: Manifest,
+    program: ProgramManifest, name: str | None,
+) -> Chosen:  # fmt: skip
+    """The dataset `name`, committed to.
+
+    Raises:
+        InvalidData: none was named (`dataset-not-named`), it does not fit the program, or it has too few records for the privacy that the
+            manifest states (`privacy-budget`); the detail names the reason.
+    """
+    if name is None:
+        raise InvalidData(
+            "no dataset was named for this approval", code="dataset-not-named",
+            remedy="Name one in the approval, in the policy (`dataset = …`) or in the settings",
+        )  # fmt: skip
+    report = await catalogue.inspect(name, program)
+    if not report.fits:
+        code = report.findings[0].code if report.findings else "invalid-data"
+        raise InvalidData(f"dataset {name!r} does not fit the program: {finding_text(report)}", code=code)
+    committed = await commitments.open(session, name, program)
+    records, root = committed.dataset.records, committed.root
+    committed.close()
+    spends_more = over_budget(manifest, holder, records)
+    if spends_more:
+        raise InvalidData(
+            f"dataset {name!r} is too small for the privacy of this session: {spends_more}", code="privacy-budget",
+            remedy="Name a dataset with more records, or ask the owner for a session with more noise",
+        )  # fmt: skip
+    return Chosen(name, {"records": records, "record_bytes": report.record_bytes, "dataset_root": root})
