@@ -11,7 +11,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-_KEY, _SET = "where__", "to__"  # before a column's name (none begins so): its value in the condition, and the one that it gets
+# Before a column's name (none begins so): its value in the condition, and the one that it gets.
+_KEY, _SET = "where__", "to__"
 
 
 def insert_row(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> None:
