@@ -11,6 +11,7 @@ import pytest
 from gpu_agent.unit import GpuUnit
 from shared.names import RegionKind, TravelMode
 from tests.adversary.platform import HostilePlatform
+from tests.adversary.platform_power import reroute
 from tests.adversary.rows import attack
 from tests.laws.wire_acts import How
 from tests.world.world import NewWorld
@@ -40,10 +41,10 @@ async def test_disturbed_records_change_nothing(
     with recording() as recorder:
         async with new_world() as world:
             platform = HostilePlatform(world, mode, recorder, seed=11)
-            await platform.disturb_records(how, 3)
+            await platform.disturb_records(how)
             session = await world.submit(travel_mode=mode, lease_s=5)
             view = await world.completed(session, 90)
-            assert platform.done >= 3
+            assert platform.done == 1
             assert view["model"]["digest"] == recorded.view["model"]["digest"]
             assert platform.snooped(material.canaries.values()) == []
     assert recorder.reused == []
@@ -60,8 +61,8 @@ async def test_a_route_changed_in_mid_visit_changes_nothing(
 ) -> None:
     with recording() as recorder:
         async with new_world() as world:
-            platform = HostilePlatform(world, mode, recorder)
-            platform.reroute(unit, "holder-harbour", 6)
+            platform = HostilePlatform(world, mode, recorder, unit, seed=11)
+            reroute(platform)
             session = await world.submit(travel_mode=mode)
             view = await world.completed(session, 90)
             assert platform.done == 6
