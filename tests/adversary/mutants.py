@@ -6,41 +6,12 @@ others in a process of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
-
-import pytest
-
-from shared.names import TravelMode
 from tests.adversary import device_mutants as device
 from tests.adversary import service_mutants as service
+from tests.adversary.mutant import AT, DIRECT, GPU, PAPER, SCOPED, Mutant
+from tests.adversary.mutant import mutant as _mutant
+from tests.adversary.mutants_of_rest import REST
 
-Remove = Callable[[pytest.MonkeyPatch], None]
-AT, GPU = "tests/adversary/test_", "tests/gpu/test_gpu_"
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """`test`: path::name of a test that carries the rows' mark; `params`: its parameters, or the id of them for a service's test."""
-
-    rows: tuple[str, ...]
-    what: str
-    test: str
-    remove: Remove = field(repr=False)
-    params: dict[str, Any] | str = field(default_factory=dict)
-
-    @property
-    def inside(self) -> bool:
-        """Whether the test is called inside this process."""
-        return not isinstance(self.params, str)
-
-
-def _mutant(rows: str, what: str, test: str, remove: Remove, params: dict[str, Any] | str) -> tuple[str, Mutant]:
-    return remove.__name__, Mutant(tuple(rows.split()), what, test, remove, params)
-
-
-SCOPED, DIRECT, PAPER = ({"mode": mode} for mode in (TravelMode.SCOPED, TravelMode.DIRECT, TravelMode.PAPER))
 _ALL = (
     _mutant(
         "V02",
@@ -296,4 +267,4 @@ _ALL = (
         "",
     ),
 )
-MUTANTS: dict[str, Mutant] = dict(_ALL)
+MUTANTS: dict[str, Mutant] = dict((*_ALL, *REST))
