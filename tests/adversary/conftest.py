@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 
@@ -13,9 +14,11 @@ from tests.world.fixtures import material, new_world, recorded, unit
 from tests.world.world import World
 from tests.world.world_material import Material
 
-__all__ = ["PAIR", "_powered", "device", "material", "new_world", "recorded", "undisturbed", "unit"]
+__all__ = ["PAIR", "SEED", "_powered", "device", "material", "new_world", "recorded", "undisturbed", "unit"]
 PAIR = ("city", "harbour")
 """The holders of a session that costs half as much as the usual one."""
+SEED = int(os.environ.get("ADVERSARY_SEED", "11"))
+"""Every choice of the hostile platform and of hostile holders is drawn from it: which message, when, which bit, which edge."""
 
 
 @pytest.fixture(scope="session")

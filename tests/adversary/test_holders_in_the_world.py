@@ -10,7 +10,7 @@ from gpu_agent.unit import GpuUnit
 from shared.canonical import sha256
 from shared.claims.manifest import Validation
 from shared.names import TravelMode
-from tests.adversary.conftest import PAIR
+from tests.adversary.conftest import PAIR, SEED
 from tests.adversary.holder import BEHAVIOURS, NAME, HostileHolder, canaries_read
 from tests.adversary.platform import HostilePlatform
 from tests.adversary.rows import attack
@@ -18,7 +18,6 @@ from tests.world.world import NewWorld
 from tests.world.world_material import RECORD_BYTES, Material
 from tests.world.world_recorder import recording
 
-SEED = 5
 QUICK = {
     ("plant_code", TravelMode.PAPER), ("write_late", TravelMode.DIRECT), ("replay", TravelMode.DIRECT),
     ("forge_iv_state", TravelMode.PAPER), ("impersonate", TravelMode.SCOPED),

@@ -8,7 +8,7 @@ import pytest
 
 from gpu_agent.unit import GpuUnit
 from shared.names import TravelMode
-from tests.adversary.conftest import PAIR
+from tests.adversary.conftest import PAIR, SEED
 from tests.adversary.platform import HostilePlatform
 from tests.adversary.platform_blocks import BLOCKS, cases
 from tests.adversary.platform_edges import RETURN, LateWrites, reset_at_each_fact
@@ -18,7 +18,6 @@ from tests.world.world_material import Material
 from tests.world.world_recorder import recording
 from tests.world.world_recording import Recording
 
-SEED = 11
 QUICK = {
     ("reflect", TravelMode.PAPER), ("bind_two_ports", TravelMode.SCOPED), ("exchange_once", TravelMode.DIRECT),
     ("reset", TravelMode.SCOPED), ("forge_commands", TravelMode.DIRECT),

@@ -10,6 +10,7 @@ import pytest
 
 from gpu_agent.unit import GpuUnit
 from shared.names import RegionKind, TravelMode
+from tests.adversary.conftest import SEED
 from tests.adversary.platform import HostilePlatform
 from tests.adversary.platform_power import reroute
 from tests.adversary.rows import attack
@@ -40,7 +41,7 @@ async def test_disturbed_records_change_nothing(
 ) -> None:
     with recording() as recorder:
         async with new_world() as world:
-            platform = HostilePlatform(world, mode, recorder, seed=11)
+            platform = HostilePlatform(world, mode, recorder, seed=SEED)
             await platform.disturb_records(how)
             session = await world.submit(travel_mode=mode, lease_s=5)
             view = await world.completed(session, 90)
@@ -61,7 +62,7 @@ async def test_a_route_changed_in_mid_visit_changes_nothing(
 ) -> None:
     with recording() as recorder:
         async with new_world() as world:
-            platform = HostilePlatform(world, mode, recorder, unit, seed=11)
+            platform = HostilePlatform(world, mode, recorder, unit, seed=SEED)
             reroute(platform)
             session = await world.submit(travel_mode=mode)
             view = await world.completed(session, 90)
