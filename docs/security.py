@@ -30,6 +30,9 @@ whatever other pages say. What is the same in every mode (evidence, HTTP, storag
 
 A defence is *needed* where a mutant without it makes the row's own test fail (`tests/adversary/test_defences_are_needed.py`); rows that
 are called stopped and have no mutant yet are listed at the end.
+
+What the hostile platform and hostile holders choose (which message, when, which bit, which edge) is drawn from one seed, so that a run can
+be repeated, and another one tried: `ADVERSARY_SEED=7 python -m pytest tests/adversary`.
 """
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 import shared.crypto.aead
+from gpu_agent.compute import process
 from gpu_agent.hardware import copy_engine
 from gpu_agent.hardware.copy_engine import CopyEngine
 from gpu_agent.hardware.device import Device
@@ -20,7 +23,8 @@ from gpu_agent.hardware.shares import Shares
 from gpu_agent.hardware.state import GpuState
 from shared.canonical import keyed_blake3
 from shared.claims.visit import Grant
-from shared.crypto import schedule
+from shared.crypto import command_channel, schedule
+from shared.crypto.command_channel import CommandChannel
 from shared.crypto.shares import direct_key
 from shared.crypto.stock_channel import StockChannel
 from shared.names import RegionPhase, Role
@@ -203,6 +207,11 @@ def keys_are_ratcheted(patch: Patch) -> None:
 def one_key_and_no_checks(patch: Patch) -> None:
     """The same key and counters for every visit, and records are taken for what they say."""
     nothing_of_a_record_is_checked(patch)
+    keys_outlive_their_life(patch)
+
+
+def keys_outlive_their_life(patch: Patch) -> None:
+    """The same key, IV mask and counters for every visit of every life."""
     patch.setattr(GrantTable, "next_slot", lambda self: (2, 1))
     for room in (schedule, copy_engine):
         patch.setattr(room, "visit_key", lambda _secret, _context: schedule.hkdf(b"the same", b"", 32))
@@ -235,3 +244,42 @@ class _Plain:
 def nothing_is_encrypted(patch: Patch) -> None:
     patch.setattr(shared.crypto.aead, "AESGCM", _Plain)
     patch.setattr("tests.world.world_recorder.AESGCM", _Plain)
+
+
+def directions_share_a_key(patch: Patch) -> None:
+    """One key of the command channel for both directions, and no direction in what its tags cover."""
+    patch.setattr(command_channel, "_RPC", dict.fromkeys(("h2d", "d2h"), "cpu_gsp_locked_rpc"))
+    aad = CommandChannel._frame_aad
+    patch.setattr(CommandChannel, "_frame_aad", lambda self, n, _, records: aad(self, n, "any", records))
+
+
+def frames_are_taken_as_they_come(patch: Patch) -> None:
+    """A frame's own word for its number and life is believed, and no tag is looked at."""
+    tags_are_ignored(patch)
+    honest = CommandChannel.open
+
+    def opened(self: CommandChannel, life: int, n: int, ciphertext: bytes, records: Any) -> Any:
+        self._open_rpc.counter = n - 1
+        return honest(self, self.life, n, ciphertext, records)
+
+    patch.setattr(CommandChannel, "open", opened)
+
+
+BLIND = """
+import runpy, sys
+import gpu_agent.workload.training as training
+training.check_records = lambda *_: None
+sys.argv[0] = "compute"
+runpy.run_module("gpu_agent.compute", run_name="__main__")
+"""
+
+
+def records_are_not_checked(patch: Patch) -> None:
+    """Compute processes are started without the check."""
+    module, start = ["-m", "gpu_agent.compute"], subprocess.Popen
+
+    def blinded(command: list[str], **options: Any) -> Any:
+        assert command[1:3] == module, "this is how compute is started"
+        return start([command[0], "-c", BLIND, *command[3:]], **options)
+
+    patch.setattr(process, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": blinded}))

@@ -1,4 +1,4 @@
-"""What a mutant is: a defence taken away, the rows that it defends, and the test that must fail without it. Knows no mutant."""
+"""What a mutant is: a defence that is taken away, and the test that must then fail. Knows no defence and no test by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from shared.names import TravelMode
+
 Remove = Callable[[pytest.MonkeyPatch], None]
+AT, GPU = "tests/adversary/test_", "tests/gpu/test_gpu_"
+SCOPED, DIRECT, PAPER = ({"mode": mode} for mode in (TravelMode.SCOPED, TravelMode.DIRECT, TravelMode.PAPER))
 
 
 @dataclass(frozen=True)
@@ -28,5 +32,5 @@ class Mutant:
 
 
 def named(rows: str, what: str, test: str, remove: Remove, params: dict[str, Any] | str) -> tuple[str, Mutant]:
-    """A mutant under its patch's name."""
+    """A row of a table: named as what takes the defence away."""
     return remove.__name__, Mutant(tuple(rows.split()), what, test, remove, params)

@@ -6,14 +6,12 @@ test process; the others in a process of their own.
 
 from __future__ import annotations
 
-from shared.names import TravelMode
 from tests.adversary import device_mutants as device
 from tests.adversary import privacy_mutants as privacy
 from tests.adversary import service_mutants as service
-from tests.adversary.mutant import Mutant, named
+from tests.adversary.mutant import AT, DIRECT, GPU, PAPER, SCOPED, Mutant, named
+from tests.adversary.mutants_of_rest import REST
 
-AT, GPU = "tests/adversary/test_", "tests/gpu/test_gpu_"
-SCOPED, DIRECT, PAPER = ({"mode": mode} for mode in (TravelMode.SCOPED, TravelMode.DIRECT, TravelMode.PAPER))
 _ALL = (
     named(
         "V02",
@@ -269,4 +267,4 @@ _ALL = (
         "",
     ),
 )
-MUTANTS: dict[str, Mutant] = dict((*_ALL, *privacy.TABLE))
+MUTANTS: dict[str, Mutant] = dict((*_ALL, *privacy.TABLE, *REST))

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import hmac
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from fastapi import APIRouter, Response
 
+import data_holder.commitments
+import gpu_agent.api
+import gpu_agent.workload.executor
 import orchestrator.runner.heads
 import orchestrator.visits.training
+import shared.claims.graph
 import shared.service.journal
+from gpu_agent.hardware import copy_engine, state
+from orchestrator.gpu_session import opening
+from orchestrator.gpu_session.checkpoints import Checkpoints
+from orchestrator.runner import recovery, session_runner
+from orchestrator.sessions import facts
+from orchestrator.visits import granting
+from orchestrator.visits.run import Run
 from shared.attestation import channel, gpu_examination, offers, tdx_verifier
 from shared.attestation.gpu_policy import GpuPolicy
+from shared.claims.operators import ALLOWED
+from shared.crypto import schedule
+from shared.names import RegionKind
+from shared.protocol.session import SessionFact
 from shared.service.replay import ReplayWindow
 from tests.laws import sabotage
 
@@ -76,3 +93,73 @@ def read_back_is_not_compared(patch: Patch) -> None:
 
 def every_result_is_accepted(patch: Patch) -> None:
     patch.setattr(orchestrator.visits.training, "_due", lambda _: False)
+
+
+def every_operator_is_allowed(patch: Patch) -> None:
+    class Everything(dict[str, str]):
+        def __contains__(self, name: object) -> bool:
+            return name in ALLOWED or (str(name).startswith("aten.") and str(name).count(".") == 2)
+
+        def __missing__(self, name: str) -> str:
+            return "anything"
+
+    for room in (shared.claims.graph, gpu_agent.workload.executor):
+        patch.setattr(room, "ALLOWED", Everything(ALLOWED))
+
+
+def salts_are_known(patch: Patch) -> None:
+    patch.setattr(data_holder.commitments, "dataset_salt", lambda _, *names: schedule.dataset_salt(bytes(32), *names))
+
+
+def lost_visits_count_as_done(patch: Patch) -> None:
+    """After a reset the session goes on from where it had stood, with the initial model."""
+    honest = recovery.restore
+
+    async def restore(run: Run, *rest: Any) -> None:
+        stood = run.state.position
+
+        def new_fact(fact: Any, *by: Any, **body: Any) -> Any:
+            return facts.new_fact(fact, *by, **(body | ({"position": stood} if fact is SessionFact.RESTORED else {})))
+
+        with pytest.MonkeyPatch.context() as here:
+            here.setattr(recovery, "new_fact", new_fact)
+            await honest(run, *rest)
+
+    patch.setattr(session_runner, "restore", restore)
+    patch.setattr(Checkpoints, "usable", lambda *_: None)
+
+
+def memory_is_shown(patch: Patch) -> None:
+    honest = gpu_agent.api._public
+
+    def public(units: Any) -> APIRouter:
+        router = honest(units)
+
+        @router.get("/{gpu}/memory")
+        async def memory(gpu: str) -> Response:
+            device = units[gpu].device
+            place = device._state.regions.all(RegionKind.MODEL)[0]
+            return Response(bytes(device._hbm.view(place.address, place.length)))
+
+        return router
+
+    patch.setattr(gpu_agent.api, "_public", public)
+
+
+def cut_off_visits_are_skipped(patch: Patch) -> None:
+    honest = recovery.abandoned
+    patch.setattr(recovery, "abandoned", lambda *what, **how: honest(*what, **(how | {"again": False})))
+
+
+def visit_keys_hang_on_the_resume_secret(patch: Patch) -> None:
+    """Both ends make them of what is kept at rest."""
+    kept: list[bytes] = []
+
+    def resume_secret(*of: Any) -> bytes:
+        kept.append(schedule.resume_secret(*of))
+        return kept[-1]
+
+    for room in (opening, state):
+        patch.setattr(room, "resume_secret", resume_secret)
+    for room in (granting, copy_engine):
+        patch.setattr(room, "visit_key", lambda _, context: schedule.visit_key(kept[-1], context))

@@ -69,12 +69,15 @@ def test_changed_records_publish_nothing(visitors: Visitors, mode: TravelMode, c
 )
 @EACH_MODE
 def test_nothing_can_be_reflected(visitors: Visitors, mode: TravelMode) -> None:
-    """The GPU's own answers, sent to it as if they were requests: on the orchestrator's port and on the holder's."""
+    """The GPU's own answers, sent to it as if they were requests, and requests, sent back as if they were its answers: on the
+    orchestrator's port and on the holder's."""
     world, channel = visitors.world, visitors.world.channel
     assert channel is not None
     n, ct, bulk = channel.seal(encode_all([gpu.Status()]), [])
     answer = world.device.commands(encode(gpu.CommandFrame(life=world.life, n=n, ct=ct, bulk=bulk)))
     assert code_of(lambda: world.device.commands(answer)) in ("frame-out-of-order", "tag-mismatch")
+    with pytest.raises(VerificationFailed, match="does not authenticate"):
+        channel.open(world.life, n, ct, bulk)
     told = decode(gpu.CommandFrame, answer)
     channel.open(told.life, told.n, told.ct, told.bulk)
     forward = encode(gpu.CommandFrame(life=told.life, n=told.n + 1, ct=told.ct, bulk=told.bulk))
@@ -82,7 +85,10 @@ def test_nothing_can_be_reflected(visitors: Visitors, mode: TravelMode) -> None:
     holder = visitors.install()
     if mode is TravelMode.PAPER:
         attacker = Attacker(holder)
-        raw = world.device.stock(holder.grant.port, attacker.frame(ReadMemory(address=0, length=16)))
+        own = attacker.frame(ReadMemory(address=0, length=16))
+        raw = world.device.stock(holder.grant.port, own)
+        with pytest.raises(VerificationFailed, match="does not authenticate"):
+            attacker.channel.open(decode(StockFrame, own).n, decode(StockFrame, own).ct)
         assert code_of(lambda: world.device.stock(holder.grant.port, raw)) == "frame-out-of-order"
         again = decode(StockFrame, raw).model_copy(update={"n": 2})
         assert code_of(lambda: world.device.stock(holder.grant.port, encode(again))) == "tag-mismatch"
@@ -182,17 +188,23 @@ def test_the_stock_rotation_gives_the_next_key_away(device: World) -> None:
     assert any(opens(key, victim) for key in closure(first.key))
 
 
-@attack("V14", any="stopped: the GPU obeys the newest life only")
-def test_of_two_live_orchestrators_one_is_obeyed(device: World) -> None:
-    """The same storage and secret, twice: whoever opened the newest life is obeyed, and each older one is dead from that moment."""
-    visitors = Visitors(device, TravelMode.SCOPED)
-    visitors.set_up()
+NEWEST = "stopped: the GPU obeys the newest life only"
+
+
+@attack("V14", scoped=NEWEST, direct=NEWEST, paper=NEWEST)
+@EACH_MODE
+def test_of_two_live_orchestrators_one_is_obeyed(visitors: Visitors, mode: TravelMode) -> None:
+    """The same storage and secret, twice: whoever opened the newest life is obeyed, and each older one is dead from that moment, with
+    the grant that it gave."""
+    device, holder = visitors.world, visitors.install()
+    sealed = holder.seal(DATA)
     clone = World(device.device, device.hbm, device.compute, device.now, device.faults)
     clone.resume_secret, clone.life, clone.boot, clone.regions = (
         device.resume_secret, device.life, device.boot, device.regions,
     )  # fmt: skip
     clone.connect(resume=True)
     assert code_of(lambda: device.run(gpu.Status())) != "done"
+    assert visitors.leave(holder, sealed) == "no-grant"
     assert clone.run(gpu.Status())[0].step == 0
     assert code_of(lambda: device.connect(resume=True)) == "spdm-error"  # the number that it would open next is taken
     assert clone.run(gpu.Status())[0].step == 0

@@ -53,8 +53,9 @@ class Visitors:
         installed = world.run(gpu.InstallGrant(grant=grant))[0]
         return Holder(world.device, grant, secret, installed, data, own)
 
-    def bring(self, holder: Holder, sealed: Iterable[bytes]) -> str | None:
-        """Have the GPU take records as they come: None if it published them, else why not."""
+    def leave(self, holder: Holder, sealed: Iterable[bytes]) -> str | None:
+        """Have the GPU take records as they come, or staging: None if all were taken (and published, where they were copied), else why
+        not."""
         try:
             for record in sealed:
                 holder.sent.append(record)
@@ -62,10 +63,15 @@ class Visitors:
                     holder.device.stage(holder.grant.port, record)
                 else:
                     ack = holder.copy(record)
-            if self.mode is not TravelMode.DIRECT:
-                return None if ack.published else "not published"
+            return None if self.mode is TravelMode.DIRECT or ack.published else "not published"
         except GputError as error:
             return error.code
+
+    def bring(self, holder: Holder, sealed: Iterable[bytes]) -> str | None:
+        """The same, and the fetch that staging needs: None if the GPU published them, else why not."""
+        refused = self.leave(holder, sealed)
+        if refused is not None or self.mode is not TravelMode.DIRECT:
+            return refused
         fetched = self.world.run(gpu.Fetch(epoch=holder.grant.epoch))[0]
         return None if fetched.published else fetched.refusal
 

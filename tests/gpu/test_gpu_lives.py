@@ -9,7 +9,8 @@ import pytest
 
 from shared.crypto import schedule
 from shared.errors import GputError
-from shared.names import RegionKind
+from shared.names import RegionKind, TravelMode
+from shared.protocol.travel import TRAVEL
 from shared.wire import gpu
 from shared.wire.codec import decode, encode, encode_all
 from tests.adversary.rows import attack
@@ -129,9 +130,13 @@ def test_a_repeated_frame_is_answered_with_the_same_bytes_and_done_once(world: W
     assert caught.value.code == "frame-out-of-order"
 
 
-@attack("V12", any="stopped: commands are counted and authenticated")
-def test_forged_truncated_and_reordered_frames_change_nothing(world: World) -> None:
-    world.set_up()
+COUNTED = "stopped: commands are counted and authenticated"
+
+
+@attack("V12", scoped=COUNTED, direct=COUNTED, paper=COUNTED)
+@pytest.mark.parametrize("mode", TravelMode)
+def test_forged_truncated_and_reordered_frames_change_nothing(world: World, mode: TravelMode) -> None:
+    world.set_up(travel_mode=mode, buffers=TRAVEL[mode].buffers)
     assert world.channel is not None
     upload, bulk = world.program_command()
     n, ct, sealed = world.channel.seal(encode_all([upload, gpu.Status()]), bulk)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
 import time
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -12,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
-from gpu_agent.hardware.device import Device
 from gpu_agent.hardware.mux import Mux
 from gpu_agent.unit import GpuUnit
 from orchestrator.visits import granting
@@ -24,6 +22,7 @@ from tests.laws.laws import LAWS, broken_laws
 from tests.laws.witness import Witness, witnessing
 from tests.world.world import ENDED, World
 from tests.world.world_material import Material
+from tests.world.world_power import rebooted
 
 CHUNK_BYTES = 700  # several records a visit, so that their order can be disturbed
 
@@ -53,12 +52,7 @@ class Theatre:
         old, device = self.unit, self.unit.device
         for threads in old._threads.values():
             threads.shutdown(wait=True)
-        old.compute.destroy()
-        device._hbm.wipe()
-        fresh = Device(
-            device.gpu_id, device._root, device._hbm, old.compute, entropy=os.urandom, clock=self.clock,
-            next_boot=device._state._next_boot, report=device._processor._report,
-        )  # fmt: skip
+        fresh = rebooted(device, self.clock)
         self.unit = GpuUnit(fresh, old.compute, Mux(()))
 
 

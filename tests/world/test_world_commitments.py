@@ -16,10 +16,13 @@ from data_holder import visits as holder_visits
 from data_holder.assembly import Holder
 from data_holder.commitments import Committed
 from data_holder.sealing import Membership, RecordSealer
+from shared.canonical import sha256
 from shared.claims.visit import CursorRange, Grant
+from shared.crypto.schedule import dataset_salt
+from tests import dataset_tree
 from tests.adversary.rows import attack
 from tests.world.world import World
-from tests.world.world_material import RECORD_BYTES, RECORDS, rows
+from tests.world.world_material import RECORD_BYTES, RECORDS, record, rows
 from tests.world.world_recording import Recording
 from tests.world.world_wire import Call, Deliver, cut
 
@@ -181,18 +184,27 @@ async def test_every_receipt_names_the_approved_root(recorded: Recording) -> Non
 
 @attack("H25", any="stopped: salted roots; the salt is for the GPU alone")
 async def test_salt_and_leaves_are_for_the_gpu_alone(world: World) -> None:
-    """Who knew the salt could try out guesses of a record against root and leaves."""
+    """Who knew the salt could try out guesses of a record against root and leaves; without it even the right guess shows nothing."""
     session = await world.submit()
     await world.until(session, lambda view: view["visits_closed"] >= 1)
     folder = world.folder / "holder-city" / "trees"
     leaves = next(iter(folder.glob("*.tree"))).read_bytes()[32:]
     salt = holder_of(world).approvals._commitments._salt(session, "ehr").reveal()
+    roots = {
+        a["dataset_root"] for a in await world.owner.items(f"sessions/{session}/approvals") if a["holder"] == "city"
+    }
     await world.completed(session)
     for _ in range(1000):  # until the holder has heard of the end
         if not list(folder.glob("*.tree")):
             break
         await asyncio.sleep(0.01)
     assert not list(folder.glob("*.tree")), "the tree outlived its session"
+    features, label = rows(RECORDS, 0)
+    guess = [record(features, label, at) for at in range(RECORDS)]
+    assert {dataset_tree.root(salt, guess).hex()} == roots, "the guess is right"
+    names = ("city", session, "ehr", *sorted(roots))
+    public = [bytes(32), *(sha256(name.encode()) for name in names), dataset_salt(bytes(32), "city", session, "ehr")]
+    assert not any(dataset_tree.root(known, guess).hex() in roots for known in public)
     bodies = b"".join(world.wire.bodies())
     kept = b"".join(world.files())
     for secret in (salt, *(leaves[at : at + 32] for at in range(0, RECORDS * 32, 32))):

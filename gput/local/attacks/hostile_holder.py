@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import data_holder.visits
 from data_holder.__main__ import main
-from data_holder.gpu_channel import CALL_TIMEOUT_S, FIRST_RETRY_S, Provisioned, Provisioner
+from data_holder.gpu_channel import CALL_TIMEOUT_S, DOORS, FIRST_RETRY_S, Provisioned, Provisioner
 from data_holder.sealing import RecordSealer, SealedRecord
 from gput.local.attacks.stock_tools import Gpu, overwrite_model, plant_trojan
 from shared.claims.visit import Grant
@@ -28,12 +28,20 @@ JUNK = b"written by somebody who was not asked. "
 
 
 class Hostile(Provisioner):
-    """Provisions as it must, and does its deed before or after. `visits`: (grant, key, records sent) of every visit so far."""
+    """Provisions as it must, and does its deed before or after. `visits`: (grant, key, records sent) of every visit so far.
+
+    A subclass has keys and visits of its own, and may say that only some grants concern it.
+    """
 
     orders: ClassVar[dict[str, Any]] = {}
     keys: ClassVar[list[VisitKey]] = []
     visits: ClassVar[list[tuple[Grant, VisitKey, list[bytes]]]] = []
     done: ClassVar[bool] = False
+
+    @classmethod
+    def concerned(cls, grant: Grant) -> bool:
+        """Whether the visit is the hostile holder's own."""
+        return True
 
     async def provision(self, grant: Grant, gpu: str, sealer: RecordSealer) -> Provisioned:
         """The visit, and the deed once: with a key of an earlier visit before the records, with this visit's key after them."""
@@ -55,11 +63,10 @@ class Hostile(Provisioner):
         """In the second visit: the first one's record again, a new one under its key, and one made out for this visit."""
         old, key, records = self.visits[0]
         now = self.visits[-1][0]
-        await self._try("the earlier visit's record, byte for byte", gpu, now.port, "copy", records[0])
-        await self._try(
-            "a new record under the earlier visit's key", gpu, now.port, "copy", forged(old, key, records[0])
-        )
-        await self._try("the same, made out for this visit", gpu, now.port, "copy", forged(now, key, records[0]))
+        door = DOORS[now.mode].name
+        await self._try("the earlier visit's record, byte for byte", gpu, now.port, door, records[0])
+        await self._try("a new record under the earlier visit's key", gpu, now.port, door, forged(old, key, records[0]))
+        await self._try("the same, made out for this visit", gpu, now.port, door, forged(now, key, records[0]))
 
     async def _late_write(self, gpu: str) -> None:
         """Seal one record more than the visit has, and leave its delivery to the platform."""
@@ -120,24 +127,29 @@ def forged(grant: Grant, key: VisitKey, like: bytes, *, index: int | None = None
     return header + channel.seal(junk, header + copy_context(grant))
 
 
-def _patch() -> None:
-    """Keep every visit key, and serve visits by `Hostile`. By name, for the module does not offer these for others' use."""
-    for name in ("open_offer", "agreed_visit_key"):
-        setattr(data_holder.visits, name, _keeping(getattr(data_holder.visits, name)))
-    setattr(data_holder.visits, "Provisioner", Hostile)  # noqa: B010  # a patch, and mypy is right to refuse an assignment
+def turn(hostile: type[Hostile], put: Callable[[object, str, Any], None] = setattr) -> None:
+    """Keep the visit keys that concern `hostile`, and serve visits by it. `put` sets an attribute of the module that serves visits: by
+    name, for it does not offer these for others' use."""
+    serving = data_holder.visits
 
+    def keeping(name: str, grant_of: Callable[..., Grant]) -> None:
+        real: Callable[..., VisitKey] = getattr(serving, name)
 
-def _keeping(real: Callable[..., VisitKey]) -> Callable[..., VisitKey]:
-    def keep(*arguments: Any) -> VisitKey:
-        key = real(*arguments)
-        Hostile.keys.append(key)
-        return key
+        def keep(*arguments: Any) -> VisitKey:
+            key = real(*arguments)
+            if hostile.concerned(grant_of(*arguments)):
+                hostile.keys.append(key)
+            return key
 
-    return keep
+        put(serving, name, keep)
+
+    keeping("open_offer", lambda offer, _key: offer.document.grant)
+    keeping("agreed_visit_key", lambda _key, _share, grant: grant)
+    put(serving, "Provisioner", hostile)
 
 
 if __name__ == "__main__":
     config = Path(sys.argv[sys.argv.index("--config") + 1])
     Hostile.orders = json.loads(config.with_suffix(".orders.json").read_text())
-    _patch()
+    turn(Hostile)
     raise SystemExit(main())

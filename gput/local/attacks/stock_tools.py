@@ -33,13 +33,15 @@ class Gpu:
 
     async def command(self, command: Any) -> StockAnswer:
         """One command. Raises: GputError: the GPU refused the frame."""
-        n, ct = self._channel.seal(encode_all([command]))
-        frame = encode(StockFrame(epoch=self.grant.epoch, n=n, ct=ct))
-        told = decode(
-            StockFrame,
-            await self.link.leave("commands", self.gpu, self.grant.port, memoryview(frame), timeout_s=TIMEOUT_S),
-        )
+        frame = memoryview(self.sealed(command))
+        answer = await self.link.leave("commands", self.gpu, self.grant.port, frame, timeout_s=TIMEOUT_S)
+        told = decode(StockFrame, answer)
         return decode(StockAnswer, self._channel.open(told.n, told.ct))
+
+    def sealed(self, command: Any) -> bytes:
+        """The next frame, for whoever delivers it."""
+        n, ct = self._channel.seal(encode_all([command]))
+        return encode(StockFrame(epoch=self.grant.epoch, n=n, ct=ct))
 
     async def find(self, pattern: bytes) -> int:
         """The first address where the pattern lies. Raises: NotFound; GputError: the GPU refused."""
