@@ -131,7 +131,7 @@ _ALL = (
         "any life is the next",
         AT + "platform_at_the_device.py::test_of_two_live_orchestrators_one_is_obeyed",
         device.any_life_is_the_next,
-        {},
+        SCOPED,
     ),
     named(
         "V21",

@@ -17,58 +17,39 @@ TRAVELS = (TravelMode.SCOPED, TravelMode.PAPER)
 @dataclass(frozen=True)
 class Block:
     """`rows`: of the adversary table; `how`: by what it comes to nothing. `refusals`: all that may be answered to the platform's own
-    messages. `failure`: the code by which the session ends; None: it goes on to the very model of an undisturbed one."""
+    messages; `least`: how many acts make it the attack that is meant. `failure`: the code by which the session ends; None: it goes on to
+    the very model of an undisturbed one."""
 
     arm: Callable[[HostilePlatform], None]
     rows: str
     how: str
     refusals: frozenset[str] = frozenset()
+    least: int = 1
     modes: tuple[TravelMode, ...] = tuple(TravelMode)
     failure: str | None = None
 
 
-def _block(
-    arm: Callable[[HostilePlatform], None], rows: str, how: str, refusals: str = "",
-    modes: tuple[TravelMode, ...] = tuple(TravelMode), failure: str | None = None,
-) -> tuple[str, Block]:  # fmt: skip
-    return arm.__name__, Block(arm, rows, how, frozenset(refusals.split()), modes, failure)
-
-
-BLOCKS: Mapping[str, Block] = MappingProxyType(
-    dict(
-        (
-            _block(
-                platform_links.reflect, "V05", "each direction has a key of its own; whose life broke opens another",
-                "frame-out-of-order tag-mismatch malformed-copy-record",
-            ),
-            _block(
-                platform_links.truncate, "V04", "nothing is published without its end, and the visit is repeated",
-                "malformed-copy-record",
-            ),
-            _block(
-                platform_power.bind_two_ports, "V07", "a grant is for one port, and every frame has its number",
-                "no-grant frame-out-of-order", TRAVELS,
-            ),
-            _block(
-                platform_power.exchange_once, "V09", "another GPU has neither the life's keys nor the visit's",
-            ),
-            _block(
-                platform_power.exchange_for_good, "V09", "the session is bound to the device it began with",
-                failure="gpu-device",
-            ),
-            _block(platform_power.reset, "V10", "boot counter, sealed checkpoint; visits since are repeated"),
-            _block(
-                platform_flags.forge_copies, "V04", "the buffer is published by the GPU's own word, inside the session",
-            ),
-            _block(
-                platform_flags.forge_commands, "V11 V12", "an answer counts only under the life's key and its number",
-            ),
-            _block(
-                platform_flags.forge_zeroing, "V11", "a scrub is proven by reading back", failure="scrub-failed",
-            ),
-        )
-    )
+_ALL = (
+    Block(
+        platform_links.reflect, "V05", "each direction has a key of its own; whose life broke opens another",
+        frozenset({"frame-out-of-order", "tag-mismatch", "malformed-copy-record"}), least=12,
+    ),
+    Block(
+        platform_links.truncate, "V04", "a record without its end is none; its holder sends it again",
+        frozenset({"malformed-copy-record"}),
+    ),
+    Block(
+        platform_power.bind_two_ports, "V07", "a grant is for one port, and every frame has its number",
+        frozenset({"no-grant", "frame-out-of-order"}), least=8, modes=TRAVELS,
+    ),
+    Block(platform_power.exchange_once, "V09", "another GPU has neither the life's keys nor the visit's", least=2),
+    Block(platform_power.exchange_for_good, "V09", "the session is bound to the device it began with", failure="gpu-device"),
+    Block(platform_power.reset, "V10", "boot counter, sealed checkpoint; visits since are repeated", least=2),
+    Block(platform_flags.forge_copies, "V04", "the buffer is published by the GPU's own word, inside the session"),
+    Block(platform_flags.forge_commands, "V11 V12", "an answer counts only under the life's key and its number", least=2),
+    Block(platform_flags.forge_zeroing, "V11", "a scrub is proven by reading back", failure="scrub-failed"),
 )  # fmt: skip
+BLOCKS: Mapping[str, Block] = MappingProxyType({block.arm.__name__: block for block in _ALL})
 
 
 def cases() -> Iterator[tuple[str, Block, TravelMode]]:

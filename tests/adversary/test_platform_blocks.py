@@ -1,4 +1,7 @@
-"""Each of the hostile platform's building blocks round a whole session, in every travel mode: the same model, or a refusal by name."""
+"""Each of the hostile platform's building blocks round a whole session, in every travel mode: the same model, or a refusal by name.
+
+That no canary is to be seen on any link, disk or log is asserted at the end of every world (`new_world`).
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,12 @@ from tests.adversary.platform_blocks import BLOCKS, cases
 from tests.adversary.platform_edges import RETURN, LateWrites, reset_at_each_fact
 from tests.adversary.rows import attack
 from tests.world.world import NewWorld
-from tests.world.world_material import Material
 from tests.world.world_recorder import recording
 from tests.world.world_recording import Recording
 
 QUICK = {
     ("reflect", TravelMode.PAPER), ("bind_two_ports", TravelMode.SCOPED), ("exchange_once", TravelMode.DIRECT),
-    ("reset", TravelMode.SCOPED), ("forge_commands", TravelMode.DIRECT),
+    ("forge_commands", TravelMode.DIRECT),
 }  # fmt: skip
 
 
@@ -35,7 +37,7 @@ def params() -> list[Any]:
 
 @pytest.mark.parametrize(("name", "mode"), params())
 async def test_a_building_block_changes_nothing(
-    name: str, mode: TravelMode, new_world: NewWorld, undisturbed: str, unit: GpuUnit, material: Material
+    name: str, mode: TravelMode, new_world: NewWorld, undisturbed: str, unit: GpuUnit
 ) -> None:
     block = BLOCKS[name]
     with recording() as recorder:
@@ -44,14 +46,13 @@ async def test_a_building_block_changes_nothing(
                 block.arm(platform)
                 session = await world.submit(travel_mode=mode, lease_s=5)
                 view = await world.finish(session, 90)
-                assert platform.done > 0
+                assert platform.done >= block.least
                 assert set(platform.told) <= block.refusals, platform.told
                 if block.failure is None:
                     assert view["phase"] == "COMPLETED", view["failure"]
                     assert view["model"]["digest"] == undisturbed
                 else:
                     assert (view["phase"], view["failure"]["code"], view["model"]) == ("FAILED", block.failure, None)
-                assert platform.snooped(material.canaries.values()) == []
     assert recorder.reused == []
 
 
@@ -79,7 +80,7 @@ LATE = "stopped: the fence kills the key before anything is looked at, and nothi
     ],
 )
 async def test_a_write_delayed_to_any_edge_changes_nothing(
-    mode: TravelMode, part: int, new_world: NewWorld, recorded: Recording, unit: GpuUnit, material: Material
+    mode: TravelMode, part: int, new_world: NewWorld, recorded: Recording, unit: GpuUnit
 ) -> None:
     """Every record again at every edge of its visit's return; and closing records that come at one edge only, of which their holder was
     told that they had arrived."""
@@ -95,7 +96,6 @@ async def test_a_write_delayed_to_any_edge_changes_nothing(
                 assert late.due == [], "edges at which no closing record came"
                 assert late.taken_late == []
                 assert view["model"]["digest"] == recorded.view["model"]["digest"]
-                assert platform.snooped(material.canaries.values()) == []
     assert recorder.reused == []
 
 
