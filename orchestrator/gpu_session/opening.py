@@ -6,6 +6,7 @@ in no such life fails the session.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,7 +22,12 @@ from shared.crypto.signing import PartyKey
 from shared.errors import GputError, VerificationFailed
 from shared.protocol.session import SessionFact
 from shared.service.clock import Clock, Entropy
+from shared.service.logging import get_logger
 from shared.wire.gpu_answers import LifeOpened
+
+TRIES, PAUSE_S = 4, 0.2
+DISTURBED = ("unexplained-life", "gpu-refused-session")
+_log = get_logger("orchestrator.opening")
 
 
 @dataclass(frozen=True)
@@ -47,9 +53,23 @@ class Opener:
     async def open(self) -> OpenedLife:
         """Resume if the GPU is where the journal says; begin afresh if it was wiped.
 
+        A stranger's handshake at the same port resets ours, and may wipe the GPU after we looked: a life that cannot be explained
+        ends the session only if it cannot be explained again.
+
         Raises:
             VerificationFailed: code `unexplained-life`, or evidence. Unavailable: the agent does not answer.
         """
+        for attempt in range(1, TRIES):
+            try:
+                return await self._open()
+            except VerificationFailed as error:
+                if error.code not in DISTURBED:
+                    raise
+                _log.warning("life not opened yet", session=self._book.state.id, attempt=attempt, code=error.code)
+                await asyncio.sleep(PAUSE_S * attempt)
+        return await self._open()
+
+    async def _open(self) -> OpenedLife:
         secrets = self._sealed.load()
         facts = await self._link.facts()
         if secrets is not None and self._book.state.placement is not None:

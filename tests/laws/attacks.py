@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import httpx2
 
 from gpu_agent.hardware.hbm import PAGE
+from gpu_agent.unit import GpuUnit
 from shared.attestation.spdm_requester import SpdmRequester
 from shared.claims.visit import Grant
 from shared.crypto.aead import SealingChannel
@@ -105,13 +106,18 @@ class Stranger:
         return True
 
     async def do(self, stage: Stage) -> None:
-        loop, device = asyncio.get_running_loop(), stage.unit.device
-        with as_attacker(), suppress(GputError):
-            requester = SpdmRequester(entropy=os.urandom, signing_key_digest=bytes(32))
-            message: bytes | None = requester.start()
-            while message is not None:
-                answer = await loop.run_in_executor(stage.unit._threads["spdm"], device.spdm, message)
-                message = requester.feed(answer)
+        await stranger_opens(stage.unit)
+
+
+async def stranger_opens(unit: GpuUnit) -> None:
+    """A whole handshake of somebody's own at the orchestrator's port."""
+    loop = asyncio.get_running_loop()
+    with as_attacker(), suppress(GputError):
+        requester = SpdmRequester(entropy=os.urandom, signing_key_digest=bytes(32))
+        message: bytes | None = requester.start()
+        while message is not None:
+            answer = await loop.run_in_executor(unit._threads["spdm"], unit.device.spdm, message)
+            message = requester.feed(answer)
 
 
 @dataclass(frozen=True)
