@@ -136,6 +136,16 @@ def test_training_is_bit_for_bit_repeatable_and_moves_the_model(classifier: Buil
     assert models[0] == models[1] != models[2]
 
 
+def test_a_model_that_is_finite_no_more_is_said_to_be_so(classifier: Built) -> None:
+    """And by the model alone: under privacy no loss decides anything."""
+    bolting = TrainingOptions(optimizer=SGD(lr=1e6, weight_decay=10, decay="all"), batch_size=8, seed=1)
+    records = batch(64)
+    rows = [torch.cat((bytes_tensor(f), bytes_tensor(n[None]))) for f, n in zip(*records.values(), strict=True)]
+    visit = place(classifier, bolting, noise=Noise(LOUD, KEY)).trainer.train(torch.cat(rows), 64, 0, 8)
+    assert not visit.finite
+    assert len(visit.steps) == 8, "every step was done"
+
+
 def _looks_up(model: nn.Module, records: dict[str, Tensor]) -> Tensor:
     return model(records["at"]).square().sum(dim=1)
 
