@@ -20,7 +20,7 @@ from data_holder.datasets import InspectionReport
 from gput.local.attacks.hostile_holder import turn
 from shared.claims.training import SGD, TrainingOptions
 from shared.errors import GputError
-from shared.names import TravelMode
+from shared.names import RegionKind, TravelMode
 from tests.adversary.holder_deeds import Turned
 from tests.adversary.platform import HostilePlatform
 from tests.adversary.platform_edges import LateWrites
@@ -126,11 +126,14 @@ BEHAVIOURS: Mapping[str, Behaviour] = MappingProxyType(
 
 @dataclass
 class HostileHolder:
-    """One holder of a world, turned. `said`: (act, answer) of all that it did; `read`: all that it got to read."""
+    """One holder of a world, turned. `said`: (act, answer) of all that it did; `read`: all that it got to read. `visit` and `kinds` (of
+    regions that it overwrites) are the behaviour's own where they are not given."""
 
     platform: HostilePlatform
     behaviour: str
     patch: pytest.MonkeyPatch
+    visit: int | None = None
+    kinds: tuple[RegionKind, ...] = (RegionKind.MODEL,)
     said: list[tuple[str, str]] = field(default_factory=list)
     read: list[bytes] = field(default_factory=list, repr=False)
     _spoke: bool = False
@@ -138,9 +141,10 @@ class HostileHolder:
     def turn(self) -> LateWrites:
         """From here on it behaves so. Its platform helps: the MUX turns nobody away, and what it leaves there is delivered late."""
         platform, late = self.platform, LateWrites(self.platform)
+        visit = BEHAVIOURS[self.behaviour].visit if self.visit is None else self.visit
         facts = {
             "name": NAME, "device": platform.gpu.device, "late": late, "draw": random.Random(platform.seed), "said": self.said,
-            "read": self.read, "visit": BEHAVIOURS[self.behaviour].visit, "deed": self.behaviour, "keys": [], "visits": [],
+            "read": self.read, "kinds": self.kinds, "visit": visit, "deed": self.behaviour, "keys": [], "visits": [],
             "archive": platform.world.material.archive,
         }  # fmt: skip
         turn(type("Hostile", (Turned,), facts), self.patch.setattr)

@@ -27,7 +27,8 @@ SPARE = 1 << 22
 
 
 class Turned(Hostile):
-    """One holder of a world in which the others are honest. `visit`: in which of its visits it does its deed.
+    """One holder of a world in which the others are honest. `visit`: in which of its visits it does its deed, 0 for each of them;
+    `kinds`: the regions that it overwrites.
 
     `before` is done before its records, `after` behind them, `instead` gives another sealer for them. `said`: what each act was answered.
     """
@@ -38,6 +39,7 @@ class Turned(Hostile):
     draw: ClassVar[random.Random]
     archive: ClassVar[bytes]
     visit: ClassVar[int]
+    kinds: ClassVar[tuple[RegionKind, ...]]
     deed: ClassVar[str]
     said: ClassVar[list[tuple[str, str]]]
     read: ClassVar[list[bytes]]
@@ -52,7 +54,7 @@ class Turned(Hostile):
             return await Provisioner.provision(self, grant, gpu, sealer)
         cls = type(self)
         cls.visits.append((grant, self.keys[-1], []))
-        due = len(self.visits) == self.visit
+        due = self.visit in (0, len(self.visits))
         if due and (before := self._part("before")) is not None:
             await before(gpu)
         if due and (instead := self._part("instead")) is not None:
@@ -113,17 +115,20 @@ class Turned(Hostile):
         await self._command(gpu, act)
 
     async def overwrite_after(self, gpu: str) -> None:
-        """Some bytes of the model."""
-        await self._write(gpu, self._places[RegionKind.MODEL].address + 4 * self.draw.randrange(64))
+        """Some bytes of each of its regions."""
+        await self._write(gpu, *(self._places[kind].address + 4 * self.draw.randrange(64) for kind in self.kinds))
 
     async def redirect_launch_after(self, gpu: str) -> None:
         """Where launches find what they work on, in the control structures."""
         control = self.device._state.session.control
         await self._write(gpu, control.address + self.draw.randrange(control.length - 16))
 
-    async def _write(self, gpu: str, address: int) -> None:
-        data = self.draw.randbytes(12)
-        await self._command(gpu, lambda whole: whole.write(address, data))
+    async def _write(self, gpu: str, *addresses: int) -> None:
+        async def act(whole: Gpu) -> None:
+            for address in addresses:
+                await whole.write(address, self.draw.randbytes(12))
+
+        await self._command(gpu, act)
 
     async def plant_code_after(self, gpu: str) -> None:
         """A program of its own in spare memory and over the session's, and a launch of it over the model."""

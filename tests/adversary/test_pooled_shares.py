@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
-import data_holder.visits
 from gpu_agent.unit import GpuUnit
+from gput.local.attacks.hostile_holder import keep_keys
 from orchestrator.gpu_session.checkpoints import _read_parts
 from orchestrator.gpu_session.sealed import SessionSecrets
 from shared.canonical import cbor_bytes
@@ -79,24 +78,6 @@ def guesses(secrets: SessionSecrets, visit: Visit, names: list[str]) -> Iterator
                     yield secret
 
 
-def keep(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Grant, VisitKey]]:
-    """Every key that a holder is given or agrees, from here on."""
-    kept: list[tuple[Grant, VisitKey]] = []
-    opened, agreed = data_holder.visits.open_offer, data_holder.visits.agreed_visit_key
-
-    def open_offer(offer: Any, key: Any) -> VisitKey:
-        kept.append((offer.document.grant, opened(offer, key)))
-        return kept[-1][1]
-
-    def agreed_visit_key(key: VisitKey, share: Any, grant: Grant) -> VisitKey:
-        kept.append((grant, agreed(key, share, grant)))
-        return kept[-1][1]
-
-    monkeypatch.setattr(data_holder.visits, "open_offer", open_offer)
-    monkeypatch.setattr(data_holder.visits, "agreed_visit_key", agreed_visit_key)
-    return kept
-
-
 def recorded_visits(world: World, kept: list[tuple[Grant, VisitKey]]) -> list[Visit]:
     visits: dict[int, Visit] = {}
     for grant, key in kept:
@@ -125,7 +106,8 @@ def opened_checkpoint(world: World, session: str, name: str, secret: Secret) -> 
 async def test_all_that_shares_could_give_opens_checkpoints_and_no_visit(
     mode: TravelMode, new_world: NewWorld, unit: GpuUnit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = keep(monkeypatch)
+    kept: list[tuple[Grant, VisitKey]] = []
+    keep_keys(lambda grant, key: kept.append((grant, key)), monkeypatch.setattr)
     async with new_world(holders=PAIR) as world:
         session = await world.submit(travel_mode=mode, rounds=20)
         await world.until(session, lambda view: view["visits_closed"] >= 3)

@@ -127,25 +127,36 @@ def forged(grant: Grant, key: VisitKey, like: bytes, *, index: int | None = None
     return header + channel.seal(junk, header + copy_context(grant))
 
 
-def turn(hostile: type[Hostile], put: Callable[[object, str, Any], None] = setattr) -> None:
-    """Keep the visit keys that concern `hostile`, and serve visits by it. `put` sets an attribute of the module that serves visits: by
-    name, for it does not offer these for others' use."""
-    serving = data_holder.visits
+Put = Callable[[object, str, Any], None]
+"""Sets an attribute of the module that serves visits: by name, for it does not offer these for others' use."""
+
+
+def keep_keys(keep: Callable[[Grant, VisitKey], None], put: Put = setattr) -> None:
+    """Have `keep` told of every visit key that a holder of this process is given, or agrees with the GPU."""
 
     def keeping(name: str, grant_of: Callable[..., Grant]) -> None:
-        real: Callable[..., VisitKey] = getattr(serving, name)
+        real: Callable[..., VisitKey] = getattr(data_holder.visits, name)
 
-        def keep(*arguments: Any) -> VisitKey:
+        def told(*arguments: Any) -> VisitKey:
             key = real(*arguments)
-            if hostile.concerned(grant_of(*arguments)):
-                hostile.keys.append(key)
+            keep(grant_of(*arguments), key)
             return key
 
-        put(serving, name, keep)
+        put(data_holder.visits, name, told)
 
     keeping("open_offer", lambda offer, _key: offer.document.grant)
     keeping("agreed_visit_key", lambda _key, _share, grant: grant)
-    put(serving, "Provisioner", hostile)
+
+
+def turn(hostile: type[Hostile], put: Put = setattr) -> None:
+    """Keep the visit keys that concern `hostile`, and serve visits by it."""
+
+    def own(grant: Grant, key: VisitKey) -> None:
+        if hostile.concerned(grant):
+            hostile.keys.append(key)
+
+    keep_keys(own, put)
+    put(data_holder.visits, "Provisioner", hostile)
 
 
 if __name__ == "__main__":
