@@ -10,6 +10,7 @@ import re
 import httpx2
 
 from shared.errors import ConfigurationError, Unavailable
+from shared.service.answers import UNCOMPRESSED, BoundedAnswers
 from shared.wire.collateral import Authority, CollateralAnswers
 
 TIMEOUT_S = 10.0
@@ -35,7 +36,11 @@ class PccsSource:
     async def fetch(self, fmspc: str, authority: Authority) -> CollateralAnswers:
         """Collateral of one FMSPC, hex. Raises: Unavailable."""
         async with httpx2.AsyncClient(
-            timeout=TIMEOUT_S, transport=self._transport, trust_env=False, follow_redirects=False
+            timeout=TIMEOUT_S,
+            headers=UNCOMPRESSED,
+            trust_env=False,
+            follow_redirects=False,
+            transport=BoundedAnswers(self._transport or httpx2.AsyncHTTPTransport(trust_env=False)),
         ) as client:
             info, info_chain = await self._get(
                 client, f"/tdx/certification/v4/tcb?fmspc={fmspc}", "TCB-Info-Issuer-Chain"

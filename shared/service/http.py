@@ -17,11 +17,15 @@ import httpx2
 
 from shared.canonical import json_bytes
 from shared.errors import BadRequest, Unavailable
+from shared.service.answers import UNCOMPRESSED, BadAnswer, BoundedAnswers, answers_within
 from shared.service.clock import Entropy
 from shared.service.problems import MAX_PROBLEM_BYTES, error_of
 
 CONNECT_TIMEOUT_S = 5.0
 ATTEMPTS = 4
+MAX_ANSWER_BYTES = (
+    128 * 1024 * 1024
+)  # what is read at once; the largest is a batch's frame (shared.wire.gpu); streams have their readers' bounds
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 # Below the server's keep-alive (75 s): the side that sends must be the one that closes, or a request meets a closing connection.
@@ -71,12 +75,15 @@ class Peers:
             url = httpx2.URL("")
         if url.scheme not in ("http", "https") or not url.host:
             raise BadRequest(f"the address of {name} is not an http address: {base_url[:100]!r}")
+        # The platform's environment must not route our calls through its proxy, nor choose whom TLS trusts.
+        limits = httpx2.Limits(keepalive_expiry=KEEP_ALIVE_S)
+        transport = self._transports.get(base_url) or httpx2.AsyncHTTPTransport(limits=limits, trust_env=False)
         client = httpx2.AsyncClient(
             auth=auth,
+            headers=UNCOMPRESSED,
             timeout=httpx2.Timeout(self._timeout_s, connect=CONNECT_TIMEOUT_S),
-            limits=httpx2.Limits(keepalive_expiry=KEEP_ALIVE_S),
-            transport=self._transports.get(base_url),
-            trust_env=False,  # the platform's environment must not route our calls through its proxy
+            transport=BoundedAnswers(transport),
+            trust_env=False,
             follow_redirects=False,
         )
         self._clients.append(client)
@@ -131,7 +138,10 @@ class PeerClient:
             body is None or isinstance(body, bytes)
         )
         tries = (attempts or ATTEMPTS) if repeatable else 1
-        options: dict[str, Any] = {"content": body, "headers": all_headers, "params": params, **_timeout(timeout_s)}
+        options: dict[str, Any] = {
+            "content": body, "headers": all_headers, "params": params, "extensions": answers_within(MAX_ANSWER_BYTES),
+            **_timeout(timeout_s),
+        }  # fmt: skip
         for attempt in range(1, tries + 1):
             try:
                 response = await self._client.request(method, _address(self.base_url, path), **options)
@@ -199,6 +209,12 @@ class PeerClient:
             ) from error
 
     def _explain(self, error: httpx2.TransportError, method: str, path: str) -> NoReturn:
+        if isinstance(error, BadAnswer):
+            raise Unavailable(
+                f"{self.name} at {self.base_url} answered {method} {path} with something that is not read: {error}",
+                code="peer-unintelligible",
+                remedy="Check that the address leads to this service and not to another program.",
+            ) from error
         timed_out = isinstance(error, httpx2.TimeoutException) and not isinstance(error, httpx2.ConnectTimeout)
         what = "did not answer in time" if timed_out else "cannot be reached"
         raise Unavailable(

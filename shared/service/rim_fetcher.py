@@ -16,6 +16,7 @@ import httpx2
 
 from shared.canonical import json_value
 from shared.errors import BadRequest, ConfigurationError, NotFound, Unavailable
+from shared.service.answers import UNCOMPRESSED
 
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 2 << 20
@@ -34,21 +35,32 @@ def rim_fetcher(url: str | None, *, transport: httpx2.BaseTransport | None = Non
             f"rim_service {url!r} is no URL", code="rim-service", expected="https://HOST/PATH",
             remedy="name the service's base URL, or unset rim_service to stay offline",
         )  # fmt: skip
-    client = httpx2.Client(base_url=url, timeout=TIMEOUT_S, transport=transport, trust_env=False)
+    client = httpx2.Client(base_url=url, timeout=TIMEOUT_S, transport=transport, trust_env=False, headers=UNCOMPRESSED)
 
     def fetch(name: str) -> bytes:
         """The manifest's bytes. Raises: NotFound `rim-not-found`; Unavailable `rim-service`: no answer, or one of no use."""
         try:
-            response = client.get(name)
+            with client.stream("GET", name) as response:
+                body = _raw(response)
         except httpx2.HTTPError as error:
             raise _no_use(f"it does not answer ({type(error).__name__})") from None
         if response.status_code == httpx2.codes.NOT_FOUND:
             raise NotFound(f"the RIM service has no {name}", code="rim-not-found")
-        if response.status_code != httpx2.codes.OK or len(response.content) > MAX_ANSWER_BYTES:
-            raise _no_use(f"it answered {response.status_code} with {len(response.content)} bytes")
-        return _manifest(response.content, name)
+        if response.status_code != httpx2.codes.OK:
+            raise _no_use(f"it answered {response.status_code}")
+        return _manifest(body, name)
 
     return fetch
+
+
+def _raw(response: httpx2.Response) -> bytes:
+    """The body as it was sent: nothing is unpacked, and no more is read than a manifest may have."""
+    body = b""
+    for piece in response.iter_raw():
+        body += piece
+        if len(body) > MAX_ANSWER_BYTES:
+            raise _no_use(f"it answered with more than {MAX_ANSWER_BYTES} bytes")
+    return body
 
 
 def _manifest(body: bytes, name: str) -> bytes:

@@ -17,6 +17,7 @@ from shared.crypto.derived_key import DERIVED_KEY_BYTES, derived_key_info
 from shared.crypto.hpke import OneTimeKey
 from shared.crypto.secret import Secret
 from shared.errors import BadRequest, ConfigurationError, Conflict, EmulationWarning, NotAuthenticated, Unavailable
+from shared.service.answers import UNCOMPRESSED, BoundedAnswers, answers_within
 from shared.service.evidence.registry import REPORT_DATA_BYTES, EvidenceProvider, GuestSecrets, register
 from shared.wire.visit import Evidence
 
@@ -42,9 +43,9 @@ class EmulatedProvider:
         self._cvm, self._launch, self._launching = match[2], "", asyncio.Lock()
         self._client = httpx2.AsyncClient(
             base_url=url,
-            headers={"Authorization": f"Bearer {token}"},
+            headers={"Authorization": f"Bearer {token}", **UNCOMPRESSED},
             timeout=TIMEOUT_S,
-            transport=transport,
+            transport=BoundedAnswers(transport or httpx2.AsyncHTTPTransport(trust_env=False)),
             trust_env=False,
         )
 
@@ -105,7 +106,7 @@ class EmulatedProvider:
 
     async def _post(self, what: str, body: dict[str, str]) -> Any:
         try:
-            response = await self._client.post(what, json=body)
+            response = await self._client.post(what, json=body, extensions=answers_within(MAX_ANSWER_BYTES))
         except httpx2.HTTPError as error:
             raise Unavailable(
                 f"the quoting enclave at {self._client.base_url} does not answer: {type(error).__name__}",
@@ -125,7 +126,7 @@ class EmulatedProvider:
                 got=_problem_code(response),
                 remedy="Run one process per CVM, and restart this one.",
             )
-        if response.status_code != 200 or len(response.content) > MAX_ANSWER_BYTES:
+        if response.status_code != 200:
             raise _unusable(f"it answered {response.status_code} with {len(response.content)} bytes")
         try:
             return response.json()

@@ -1,0 +1,71 @@
+"""Answers of peers within bounds: no more bytes than agreed, and none that are compressed. Knows no peer and no retry.
+
+Whoever answers a request is not trusted before what it says was verified, and may be the platform: an answer must not fill our memory,
+neither by its length nor by what it unpacks to (a decompression bomb).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import httpx2
+
+LIMIT: Final = (
+    "gput.answer_bytes"  # request extension: at most so many bytes; absent: the reader keeps to its own bound
+)
+UNCOMPRESSED: Final = {"accept-encoding": "identity"}
+
+
+class BadAnswer(httpx2.TransportError):
+    """An answer that is not read on: too long, or in an encoding that was not asked for."""
+
+
+def answers_within(limit: int) -> dict[str, Any]:
+    """The extension of a request whose answer has at most `limit` bytes."""
+    return {LIMIT: limit}
+
+
+class BoundedAnswers(httpx2.AsyncBaseTransport):
+    """Around another transport. Its requests should carry `UNCOMPRESSED`."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """The answer, with a body that stops at the request's limit. Raises: BadAnswer, at once or while it is read."""
+        response = await self._inner.handle_async_request(request)
+        encoding, stated = (
+            response.headers.get("content-encoding", "identity"),
+            response.headers.get("content-length", "0"),
+        )
+        limit = request.extensions.get(LIMIT)
+        if encoding.lower() != "identity":
+            await response.aclose()
+            raise BadAnswer(f"it is encoded as {encoding[:40]!r}, which was not asked for", request=request)
+        if limit is not None:
+            if stated.isdigit() and int(stated) > limit:
+                await response.aclose()
+                raise BadAnswer(f"it has {stated[:40]} bytes, and at most {limit} are read", request=request)
+            response.stream = _Bounded(response.stream, limit, request)
+        return response
+
+    async def aclose(self) -> None:
+        """Closes the inner transport."""
+        await self._inner.aclose()
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    def __init__(self, inner: Any, limit: int, request: httpx2.Request) -> None:
+        self._inner, self._limit, self._request = inner, limit, request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = self._limit
+        async for piece in self._inner:
+            left -= len(piece)
+            if left < 0:
+                raise BadAnswer(f"it has more than {self._limit} bytes", request=self._request)
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
