@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 import shared.crypto.aead
-from gpu_agent.compute import process
 from gpu_agent.hardware import copy_engine
 from gpu_agent.hardware.copy_engine import CopyEngine
 from gpu_agent.hardware.device import Device
@@ -110,6 +107,24 @@ def grants_never_expire(patch: Patch) -> None:
 
 def fences_kill_nothing(patch: Patch) -> None:
     sabotage.fences_kill_nothing(patch, None)  # type: ignore[arg-type]  # it needs no theatre
+
+
+def fenced_keys_live_on(patch: Patch) -> None:
+    """A fence is stated, and what its keys seal is taken all the same."""
+    fenced: dict[int, Any] = {}
+    require = GrantTable.require
+
+    def end(self: GrantTable, epoch: int) -> Any:
+        live = self._by_epoch.pop(epoch, None)
+        if live is not None:
+            fenced[epoch] = live
+        return live
+
+    def found(self: GrantTable, port: str, epoch: int, region: int) -> Any:
+        return require(self, port, epoch, region) if epoch in self._by_epoch or epoch not in fenced else fenced[epoch]
+
+    patch.setattr(GrantTable, "end", end)
+    patch.setattr(GrantTable, "require", found)
 
 
 def scrubs_lie(patch: Patch) -> None:
@@ -263,23 +278,3 @@ def frames_are_taken_as_they_come(patch: Patch) -> None:
         return honest(self, self.life, n, ciphertext, records)
 
     patch.setattr(CommandChannel, "open", opened)
-
-
-BLIND = """
-import runpy, sys
-import gpu_agent.workload.training as training
-training.check_records = lambda *_: None
-sys.argv[0] = "compute"
-runpy.run_module("gpu_agent.compute", run_name="__main__")
-"""
-
-
-def records_are_not_checked(patch: Patch) -> None:
-    """Compute processes are started without the check."""
-    module, start = ["-m", "gpu_agent.compute"], subprocess.Popen
-
-    def blinded(command: list[str], **options: Any) -> Any:
-        assert command[1:3] == module, "this is how compute is started"
-        return start([command[0], "-c", BLIND, *command[3:]], **options)
-
-    patch.setattr(process, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": blinded}))

@@ -9,10 +9,17 @@ from tests.adversary.mutant import AT, GPU, SCOPED, named
 WORLD = "tests/world/test_world_"
 REST = (
     named(
+        "H08 V03",
+        "a fence is stated, and its keys live on",
+        AT + "platform_blocks.py::test_a_write_delayed_to_any_edge_changes_nothing",
+        device.fenced_keys_live_on,
+        "[scoped-0]",
+    ),
+    named(
         "H21",
         "neither ranges nor finiteness of records are checked",
         AT + "holders_at_the_device.py::test_records_out_of_range_train_nothing",
-        device.records_are_not_checked,
+        service.records_are_not_checked,
         "[nan-scoped]",
     ),
     named(

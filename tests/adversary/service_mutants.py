@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import subprocess
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ import orchestrator.runner.heads
 import orchestrator.visits.training
 import shared.claims.graph
 import shared.service.journal
+from gpu_agent.compute import process
 from gpu_agent.hardware import copy_engine, state
 from orchestrator.gpu_session import opening
 from orchestrator.gpu_session.checkpoints import Checkpoints
@@ -163,3 +165,23 @@ def visit_keys_hang_on_the_resume_secret(patch: Patch) -> None:
         patch.setattr(room, "resume_secret", resume_secret)
     for room in (granting, copy_engine):
         patch.setattr(room, "visit_key", lambda _, context: schedule.visit_key(kept[-1], context))
+
+
+BLIND = """
+import runpy, sys
+import gpu_agent.workload.training as training
+training.check_records = lambda *_: None
+sys.argv[0] = "compute"
+runpy.run_module("gpu_agent.compute", run_name="__main__")
+"""
+
+
+def records_are_not_checked(patch: Patch) -> None:
+    """Compute processes are started without the check."""
+    module, start = ["-m", "gpu_agent.compute"], subprocess.Popen
+
+    def blinded(command: list[str], **options: Any) -> Any:
+        assert command[1:3] == module, "this is how compute is started"
+        return start([command[0], "-c", BLIND, *command[3:]], **options)
+
+    patch.setattr(process, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": blinded}))

@@ -70,7 +70,7 @@ PARTS = 3
 LATE = "stopped: the fence kills the key before anything is looked at, and nothing is taken after it"
 
 
-@attack("V03 V12", scoped=LATE, direct=LATE, paper=LATE)
+@attack("H08 V03 V12", scoped=LATE, direct=LATE, paper=LATE)
 @pytest.mark.parametrize(
     ("mode", "part"),
     [
@@ -91,10 +91,11 @@ async def test_a_write_delayed_to_any_edge_changes_nothing(
                 late.arm()
                 late.hold_back(EDGES[part::PARTS])
                 session = await world.submit(travel_mode=mode)
-                view = await world.completed(session, 90)
+                view = await world.finish(session, 90)
+                assert late.taken_late == []
+                assert view["phase"] == "COMPLETED", view["failure"]
                 assert set(EDGES) <= set(late.told), "edges that were never reached"
                 assert late.due == [], "edges at which no closing record came"
-                assert late.taken_late == []
                 assert view["model"]["digest"] == recorded.view["model"]["digest"]
     assert recorder.reused == []
 

@@ -14,6 +14,7 @@ from tests.adversary.conftest import SEED
 from tests.adversary.platform import HostilePlatform
 from tests.adversary.platform_power import reroute
 from tests.adversary.rows import attack
+from tests.adversary.test_sizes import SIZES
 from tests.laws.wire_acts import How
 from tests.world.world import NewWorld
 from tests.world.world_material import HOLDERS, Material
@@ -139,8 +140,8 @@ async def test_no_interface_shows_device_memory(new_world: NewWorld, unit: GpuUn
             assert platform.snooped(material.canaries.values()) == []
 
 
-@attack("V17", scoped="out: timing is told; sizes are the same for every holder of a round")
-def test_sizes_are_the_same_for_every_holder(recorded: Recording) -> None:
+@attack("V17", scoped=SIZES)
+def test_sizes_are_the_same_for_holders_of_equally_many_records(recorded: Recording) -> None:
     sizes = {
         tuple(len(e.call.body) for e in recorded.wire.calls(f"holder-{holder}", "agent", "/copy") if e.status == 200)
         for holder in HOLDERS
