@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 class Plan:
     """What the demo trains. The defaults finish within 90 s on two cores."""
 
-    rounds: int = 8
+    rounds: int = 6
     steps: int = 12
     batch: int = 16
     layers: int = 6
