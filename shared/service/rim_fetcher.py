@@ -41,7 +41,7 @@ def rim_fetcher(url: str | None, *, transport: httpx2.BaseTransport | None = Non
         """The manifest's bytes. Raises: NotFound `rim-not-found`; Unavailable `rim-service`: no answer, or one of no use."""
         try:
             with client.stream("GET", name) as response:
-                body = _raw(response)
+                body = _body(response)
         except httpx2.HTTPError as error:
             raise _no_use(f"it does not answer ({type(error).__name__})") from None
         if response.status_code == httpx2.codes.NOT_FOUND:
@@ -53,10 +53,12 @@ def rim_fetcher(url: str | None, *, transport: httpx2.BaseTransport | None = Non
     return fetch
 
 
-def _raw(response: httpx2.Response) -> bytes:
-    """The body as it was sent: nothing is unpacked, and no more is read than a manifest may have."""
+def _body(response: httpx2.Response) -> bytes:
+    """The body: nothing is unpacked, and no more is read than a manifest may have."""
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise _no_use("it answered in an encoding that was not asked for")
     body = b""
-    for piece in response.iter_raw():
+    for piece in response.iter_bytes():
         body += piece
         if len(body) > MAX_ANSWER_BYTES:
             raise _no_use(f"it answered with more than {MAX_ANSWER_BYTES} bytes")

@@ -87,6 +87,7 @@ def interrupted_and_resumed(folder: Path) -> str:
     return resumed
 
 
+@pytest.mark.slow
 def test_interrupted_and_resumed(tmp_path: Path) -> None:
     assert interrupted_and_resumed(tmp_path / "disturbed")
 

@@ -102,7 +102,8 @@ async def _everything_dies(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("act", "visits"),
     [
-        pytest.param(_orchestrator_dies, 3, id="orchestrator"), pytest.param(_everything_dies, 4, id="everything"),
+        pytest.param(_everything_dies, 4, id="everything"),
+        pytest.param(_orchestrator_dies, 3, id="orchestrator", marks=pytest.mark.slow),
         pytest.param(_holder_dies, 1, id="holder", marks=pytest.mark.slow),
     ],
 )  # fmt: skip

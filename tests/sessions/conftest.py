@@ -12,6 +12,7 @@ import pytest
 from gpu_agent.unit import GpuUnit
 from tests.sessions.session_world import SessionWorld, Work
 from tests.world.world import shared_unit
+from tests.world.world_canaries import watched
 from tests.world.world_material import Material, make_material
 
 SessionWorlds = Callable[..., AbstractAsyncContextManager[SessionWorld]]
@@ -35,7 +36,9 @@ def session_world(tmp_path: Path, material: Material, unit: GpuUnit) -> SessionW
 
     @asynccontextmanager
     async def make(work: Work, name: str = "world", **options: Any) -> AsyncIterator[SessionWorld]:
-        async with SessionWorld(tmp_path / name, material, unit, work, **options) as world:
-            yield world
+        with watched(tmp_path / "temporary") as traces:
+            async with SessionWorld(tmp_path / name, material, unit, work, **options) as world:
+                yield world
+        assert traces.canaries(world) == [], "a record of a holder's is where the platform can see it"
 
     return make

@@ -20,6 +20,7 @@ from shared.names import TravelMode
 from tests.adversary.rows import attack
 from tests.sessions.session_world import SessionWorld, Work
 from tests.world.world import shared_unit
+from tests.world.world_canaries import watched
 from tests.world.world_material import BATCH, CLASSES, Material, make_material, record, rows
 
 FIVE = ("amber", "birch", "cedar", "dogwood", "elder")
@@ -79,14 +80,17 @@ async def ran(
     folder: Path, five: Material, gpu: GpuUnit, agreed: Manifest, *, poisoned: bool, scale: float = 1.0
 ) -> Ended:
     work = Work(five.archive, five.weights, data(folder / "data", poisoned, scale))
-    async with SessionWorld(folder / "world", five, gpu, work, holders=FIVE) as world:
-        await world.enrol()
-        await world.owner.upload_validation(held_out())
-        session = (await world.owner.submit(agreed))["id"]
-        view = await world.completed(session, 120)
-        visits = await world.visits(session)
-        await world.statements(session)
-        return Ended(view, visits, accuracy(await world.model_file(session)))
+    with watched(folder / "temporary") as traces:
+        async with SessionWorld(folder / "world", five, gpu, work, holders=FIVE) as world:
+            await world.enrol()
+            await world.owner.upload_validation(held_out())
+            session = (await world.owner.submit(agreed))["id"]
+            view = await world.completed(session, 120)
+            visits = await world.visits(session)
+            await world.statements(session)
+            ended = Ended(view, visits, accuracy(await world.model_file(session)))
+    assert traces.canaries(world) == []
+    return ended
 
 
 def accuracy(model: Path) -> float:

@@ -94,9 +94,8 @@ async def test_killed_in_mid_visit(mode: TravelMode, point: str, new_world: NewW
 
 
 @attack("V10", direct="stopped: boot counter, sealed checkpoint", paper="stopped: boot counter, sealed checkpoint")
-@pytest.mark.parametrize(
-    "mode", [m if m is TravelMode.DIRECT else pytest.param(m, marks=pytest.mark.slow) for m in OTHERS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", OTHERS)
 async def test_gpu_wiped_in_mid_visit(mode: TravelMode, new_world: NewWorld, recorded: Recording) -> None:
     async with new_world(own_gpu=True) as world:
         with recording() as recorder:

@@ -126,6 +126,7 @@ async def test_a_killed_orchestrator_repeats_with_the_same_noise(new_world: NewW
             assert (await verified(world, session, tmp_path / "receipts")).receipts == view["visits_closed"]
 
 
+@pytest.mark.slow
 async def test_a_wiped_gpu_repeats_with_the_same_noise(new_world: NewWorld, tmp_path: Path) -> None:
     """Before any checkpoint by time: the one that is made before the first visit holds the secret."""
     digest = await undisturbed(new_world)
@@ -160,6 +161,7 @@ async def test_without_its_secret_a_session_does_not_go_on(new_world: NewWorld) 
             assert (view["phase"], view["failure"]["code"]) == ("FAILED", "noise-secret-lost")
 
 
+@pytest.mark.slow
 async def test_what_was_spent_in_vain_is_not_spent_again(new_world: NewWorld, tmp_path: Path) -> None:
     """Reset after three visits, and the first one's holder says no meanwhile: the others' first visits would begin with another model."""
     with recording() as recorder:

@@ -15,7 +15,7 @@ from tests.world.world_wire import Call, Deliver
 
 MESSAGES = range(1, 8)
 """GET_VERSION to FINISH; what comes after is a session that stands."""
-QUICK = {6, 7}
+QUICK = {6}
 
 
 def intrude(world: World, unit: GpuUnit, nth: int) -> list[int]:
@@ -53,7 +53,8 @@ async def test_in_the_middle_of_a_resumed_life(
     assert recorder.reused == []
 
 
-@pytest.mark.parametrize("nth", [pytest.param(n, marks=() if n == 6 else pytest.mark.slow) for n in MESSAGES])
+@pytest.mark.slow
+@pytest.mark.parametrize("nth", MESSAGES)
 async def test_in_the_middle_of_the_first_life(
     nth: int, new_world: NewWorld, unit: GpuUnit, recorded: Recording
 ) -> None:

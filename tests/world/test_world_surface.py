@@ -23,6 +23,7 @@ HOSTILE = (
     "..", "..%2f..%2f..%2fetc%2fpasswd", "%2e%2e%2f%2e%2e%2fjournal.db", "%00", "a%0d%0ax-evil:%201", "%0d%0a%0d%0aevil",
     "%22%3e%3cscript%3eevil", "a" * 4000, "%ff%fe", "s_%27%20or%201=1--",
 )  # fmt: skip
+OWN = re.compile(r"/inbox|/cvms/")  # what a service does by itself, from its start on
 PARAMETER = re.compile(r"{[^}]*}")
 HEADERS = {
     "host": "evil.test", "x-forwarded-host": "evil.test", "x-forwarded-for": "evil.test", "x-original-url": "/evil",
@@ -87,6 +88,6 @@ async def test_hostile_names_and_headers_reach_nothing(service: str, surface: Wo
                 tried += 1
     assert tried == len(paths) * len(HOSTILE)
     others = [
-        e.call for e in surface.wire.transcript[calls:] if e.call.client == service and "inbox" not in e.call.path
+        e.call for e in surface.wire.transcript[calls:] if e.call.client == service and not OWN.search(e.call.path)
     ]
     assert others == [], "no call of anybody else was made for it"

@@ -240,10 +240,14 @@ class World:
     def key(self, name: str) -> PartyKey:
         return self.material.keys[name]
 
+    @property
+    def canaries(self) -> tuple[bytes, ...]:
+        """A record of each holder's, which nobody else may ever see."""
+        return tuple(self.material.canaries.values())
+
     def files(self) -> list[bytes]:
         """Everything the services keep on disk, but the holders' own data and the exported model."""
-        skipped = {"ehr.npz", "model.safetensors"}
-        return [data for _, data in contents_below(self.folder, skipped)]
+        return [data for _, data in contents_below(self.folder, {"ehr.npz", "model.safetensors"})]
 
     async def seen(self, client: str, server: str, part: str, count: int = 1, seconds: float = 20.0) -> Exchange:
         """The count-th exchange on a link whose path contains `part`, once it is there."""

@@ -29,7 +29,7 @@ class Traces:
 
     def canaries(self, world: World) -> list[bytes]:
         """Windows of canaries in what the platform sees of a world that has ended, and in a GPU that no holder's visit is on."""
-        secrets = tuple(world.material.canaries.values())
+        secrets = world.canaries
         kept = [data for _, data in contents_below(self.temporary)]
         hay = [*world.wire.bodies(), *world.files(), self.words.getvalue().encode(), *kept]
         return _disguised(secrets).find(b"\xff\x00\xff".join(hay)) + _raw(secrets).find(_gpu_memory(world.unit))
