@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml Makefile
 demo: setup ## Train one model on three private corpora by sending the GPU round (about a minute)
 	$(BIN)/gput demo
 
-test: lint types contracts ## Lint, types, import contracts and every quick test (under 12 minutes on 2 cores)
+test: lint types contracts ## Lint, types, import contracts and every quick test (about 13 minutes on 2 cores)
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --durations=20
 
 test-full: lint types contracts ## The same and the long tiers
