@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from data_holder.approvals import Approvals
 from data_holder.channel import Channels, OpenChannel
@@ -99,9 +98,11 @@ class Visits:
         """Stop a running visit of the session and settle every open attempt, REPORTED ones only for SUPERSEDED."""
         running = self._running.pop(session, None)
         if running is not None:
-            running[1].cancel()
-            with suppress(asyncio.CancelledError):
-                await running[1]
+            task = running[1]
+            task.cancel()
+            await asyncio.wait([task])  # awaiting it would take a cancellation of our own for its
+            if not task.cancelled():
+                task.result()
         if self._ledger.knows(session):
             await self._facts.settle(session, fact)
 

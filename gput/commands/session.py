@@ -97,7 +97,8 @@ def draft(
 
 async def _end(client: AsyncClient, session: str, seconds: float | None) -> Any:
     try:
-        return await asyncio.wait_for(client.wait(session), seconds)
+        async with asyncio.timeout(seconds):
+            return await client.wait(session)
     except TimeoutError:
         remedy = f"It goes on: wait again with `gput session wait {session}`."
         raise TimedOut(f"session {session} has not ended within {seconds:g} s", remedy=remedy) from None

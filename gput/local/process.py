@@ -70,7 +70,8 @@ class Service:
                 self._process = await starting  # so that `stop` finds it
                 raise
         try:
-            self.ready = await asyncio.wait_for(self._ready_line(), READY_TIMEOUT_S)
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                self.ready = await self._ready_line()
         except TimeoutError:
             await self.stop()
             raise self._failed(f"did not listen within {READY_TIMEOUT_S:.0f} s") from None
@@ -93,7 +94,8 @@ class Service:
         if self._process.returncode is None:
             self._process.send_signal(number)
             try:
-                await asyncio.wait_for(self._process.wait(), STOP_TIMEOUT_S)
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await self._process.wait()
             except TimeoutError:
                 self._process.kill()
                 await self._process.wait()

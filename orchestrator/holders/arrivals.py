@@ -86,7 +86,8 @@ class Arrivals:
         Raises:
             Recall: the visit was called back, or the lease expired.
         """
-        try:
-            return await asyncio.wait_for(asyncio.shield(self._open[visit].word), timeout_s)
-        except TimeoutError:
-            raise Recall("the lease expired", blame=True) from None
+        word = self._open[visit].word
+        await asyncio.wait([word], timeout=timeout_s)
+        if not word.done():
+            raise Recall("the lease expired", blame=True)
+        return word.result()

@@ -181,7 +181,8 @@ def _probes(state: ServiceState, title: str, version: str) -> APIRouter:
 
 async def _result(name: str, check: Check) -> str:
     try:
-        await asyncio.wait_for(check(), CHECK_S)
+        async with asyncio.timeout(CHECK_S):
+            await check()
     except TimeoutError:
         return f"no answer within {CHECK_S:.0f} s"
     except GputError as error:

@@ -53,7 +53,8 @@ class Changes:
         self._waiters.add(waiter)
         try:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(waiter, timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await waiter
         finally:
             self._waiters.discard(waiter)
         return self.version

@@ -51,7 +51,7 @@ async def test_a_hostile_holder_gets_what_is_stated(
                 holder = HostileHolder(platform, name, monkeypatch)
                 late = holder.turn()
                 session = await world.submit(**({"travel_mode": mode} | changes))
-                view = await world.completed(session, 90)
+                view = await world.completed(session)
                 visits = await world.visits(session)
     assert holder.said, "it never did its deed"
     assert {code for _, code in holder.said} == expected.told

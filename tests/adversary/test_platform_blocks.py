@@ -45,7 +45,7 @@ async def test_a_building_block_changes_nothing(
             with HostilePlatform(world, mode, recorder, unit, seed=SEED) as platform:
                 block.arm(platform)
                 session = await world.submit(travel_mode=mode, lease_s=5)
-                view = await world.finish(session, 90)
+                view = await world.finish(session)
                 assert platform.done >= block.least
                 assert set(platform.told) <= block.refusals, platform.told
                 if block.failure is None:
@@ -91,7 +91,7 @@ async def test_a_write_delayed_to_any_edge_changes_nothing(
                 late.arm()
                 late.hold_back(EDGES[part::PARTS])
                 session = await world.submit(travel_mode=mode)
-                view = await world.finish(session, 90)
+                view = await world.finish(session)
                 assert late.taken_late == []
                 assert view["phase"] == "COMPLETED", view["failure"]
                 assert set(EDGES) <= set(late.told), "edges that were never reached"
@@ -114,7 +114,7 @@ async def test_a_reset_in_each_state_changes_nothing(
             with HostilePlatform(world, mode, recorder, unit, seed=SEED) as platform:
                 left = reset_at_each_fact(platform)
                 session = await world.submit(travel_mode=mode)
-                view = await world.completed(session, 120)
+                view = await world.completed(session)
                 assert left == []
                 assert platform.done == len(RETURN)
                 assert view["model"]["digest"] == recorded.view["model"]["digest"]

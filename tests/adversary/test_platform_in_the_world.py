@@ -45,7 +45,7 @@ async def test_disturbed_records_change_nothing(
             platform = HostilePlatform(world, mode, recorder, seed=SEED)
             await platform.disturb_records(how)
             session = await world.submit(travel_mode=mode, lease_s=5)
-            view = await world.completed(session, 90)
+            view = await world.completed(session)
             assert platform.done == 1
             assert view["model"]["digest"] == recorded.view["model"]["digest"]
             assert platform.snooped(material.canaries.values()) == []
@@ -66,7 +66,7 @@ async def test_a_route_changed_in_mid_visit_changes_nothing(
             platform = HostilePlatform(world, mode, recorder, unit, seed=SEED)
             reroute(platform)
             session = await world.submit(travel_mode=mode)
-            view = await world.completed(session, 90)
+            view = await world.completed(session)
             assert platform.done == 6
             assert view["model"]["digest"] == recorded.view["model"]["digest"]
             assert platform.snooped(material.canaries.values()) == []
@@ -90,7 +90,7 @@ async def test_every_command_dropped_once_is_done_once(
             platform = HostilePlatform(world, mode, recorder)
             platform.drop_each_once("/ports/orchestrator/commands", answer=answer)
             session = await world.submit(travel_mode=mode, rounds=1)
-            view = await world.completed(session, 120)
+            view = await world.completed(session)
             assert platform.done > 10
             assert view["visits_closed"] == len(HOLDERS)
             assert view["step"] == len(HOLDERS) * 3
@@ -112,13 +112,13 @@ async def test_a_starved_session_goes_on_where_it_stood(
         async with new_world() as world:
             platform = HostilePlatform(world, mode, recorder)
             session = await world.submit(travel_mode=mode)
-            await world.until(session, lambda view: view["visits_closed"] >= 2, 60)
+            await world.until(session, lambda view: view["visits_closed"] >= 2)
             with platform.starving():
                 await asyncio.sleep(1.0)
                 closed = (await world.owner.session(session))["visits_closed"]
                 assert closed <= 4
             assert platform.done > 0
-            view = await world.completed(session, 90)
+            view = await world.completed(session)
             assert view["model"]["digest"] == recorded.view["model"]["digest"]
     assert recorder.reused == []
 
@@ -128,7 +128,7 @@ async def test_no_interface_shows_device_memory(new_world: NewWorld, unit: GpuUn
     with recording() as recorder:
         async with new_world(holders=("city",)) as world:
             session = await world.submit(rounds=4)
-            await world.until(session, lambda view: view["visits_closed"] >= 1, 60)
+            await world.until(session, lambda view: view["visits_closed"] >= 1)
             platform = HostilePlatform(world, TravelMode.SCOPED, recorder)
             region = unit.device._state.regions.all(RegionKind.MODEL)[0]
             held = bytes(unit.device._hbm.view(region.address, min(region.length, 4096)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -51,7 +50,7 @@ def test_another_key_another_type_another_time(machine: Machine) -> None:
 
 def test_no_bit_of_a_token_is_free(machine: Machine) -> None:
     good = token(tdx(machine, data=None))
-    begun, tried = time.monotonic(), 0
+    tried = 0
     for position in range(0, len(good), max(1, len(good) // 200)):
         for other in ("A", "b", "0", "-", ".", "="):
             if good[position] != other:
@@ -59,7 +58,6 @@ def test_no_bit_of_a_token_is_free(machine: Machine) -> None:
                 with pytest.raises((BadRequest, VerificationFailed)):
                     read(good[:position] + other + good[position + 1 :])
     assert tried > 800
-    assert time.monotonic() - begun < 20
 
 
 def b64(value: Any) -> str:

@@ -59,7 +59,7 @@ class Running:
     gpu: Gpu
     clock: FakeClock
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 5.0) -> None:
+    async def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> None:
         """Wait for something the runner does on its own."""
         for _ in range(int(seconds / 0.005)):
             if condition():

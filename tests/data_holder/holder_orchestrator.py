@@ -148,7 +148,8 @@ class Orchestrator(httpx2.AsyncBaseTransport):
                 return httpx2.Response(200, json={"items": items, "next": items[-1]["seq"]})
             self.changed.clear()
             try:
-                await asyncio.wait_for(self.changed.wait(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self.changed.wait()
             except TimeoutError:
                 break
         return httpx2.Response(200, json={"items": [], "next": after})

@@ -103,7 +103,7 @@ def test_process_says_who_it_is_and_stops_cleanly(tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_a_missing_trust_folder_is_one_clear_error(tmp_path: Path) -> None:
     process = start_process(environment(tmp_path))
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == ConfigurationError.exit_code
     assert "cpu-roots.pem is missing" in errors
     assert "remedy:" in errors

@@ -154,7 +154,8 @@ async def test_restart_in_the_middle_of_a_visit(start: Start, replayed: bool) ->
         await running.approved_with_channel()
         running.gpu.hook = hold
         await visit(running)
-        await asyncio.wait_for(stuck.wait(), 5)
+        async with asyncio.timeout(60):
+            await stuck.wait()
     first = running.orchestrator.proven
     if not replayed:
         running.orchestrator.items.clear()  # it thinks the old channel still stands and says nothing
@@ -203,7 +204,8 @@ async def test_veto_stops_a_running_visit(running: Running) -> None:
     await running.approved_with_channel()
     running.gpu.hook = hold
     await visit(running)
-    await asyncio.wait_for(stuck.wait(), 5)
+    async with asyncio.timeout(60):
+        await stuck.wait()
     manifest = running.orchestrator.manifest.digest().hex()  # type: ignore[union-attr]
     answer = await running.client.post(f"/v1/requests/{SESSION}/veto", json={"manifest": manifest, "reason": "consent"})
     assert answer.json()["state"] == "vetoed"
@@ -228,7 +230,8 @@ async def test_a_newer_epoch_supersedes_a_running_attempt(running: Running) -> N
     await running.approved_with_channel()
     running.gpu.hook = hold
     await visit(running)
-    await asyncio.wait_for(stuck.wait(), 5)
+    async with asyncio.timeout(60):
+        await stuck.wait()
     running.orchestrator.proven = None
     running.orchestrator.post("channel_wanted")  # a recalled visit has spent its key: a new channel comes first
     await running.until(lambda: running.orchestrator.proven)
@@ -248,3 +251,24 @@ async def test_a_changed_dataset_is_not_written(running: Running) -> None:
     await running.until(lambda: running.orchestrator.refusals)
     assert running.orchestrator.refusals[0]["code"] == "dataset-changed"
     assert running.gpu.calls == 0
+
+
+async def test_who_waits_for_a_visits_end_can_be_cancelled_too(start: Start) -> None:
+    """A worker that took its own cancellation for the visit's would never end, and the service's stop would wait for it."""
+    stuck = asyncio.Event()
+
+    async def hold(index: int) -> None:
+        stuck.set()
+        await asyncio.Event().wait()
+
+    async with start() as running:
+        await running.approved_with_channel()
+        running.gpu.hook = hold
+        await visit(running)
+        async with asyncio.timeout(60):
+            await stuck.wait()
+        ending = asyncio.create_task(running.holder.visits.cancel(SESSION))
+        await asyncio.sleep(0)
+        ending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await ending

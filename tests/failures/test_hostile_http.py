@@ -21,7 +21,7 @@ from tests.adversary.rows import attack
 pytestmark = pytest.mark.processes
 NOWHERE = "http://127.0.0.1:9"
 BIG = 5 * 1024 * 1024
-LIMIT_S = 5.0
+LIMIT_S = 20.0
 
 
 def serve(place: Path, module: str, settings: dict[str, Any]) -> tuple[subprocess.Popen[bytes], str]:

@@ -35,7 +35,7 @@ def saved(gput_material: Material, gput_unit: GpuUnit, tmp_path_factory: pytest.
     async def run() -> Saved:
         async with World(folder / "world", gput_material, gput_unit) as world:
             session = await world.submit()
-            view = await world.completed(session, 100)
+            view = await world.completed(session)
             await save(world.owner, session, folder / "receipts", folder / "world" / "trust")
             links = [{"holder": name, **await world.operator(name).get("links")} for name in world.holders]
             return Saved(folder / "receipts", session, view, await world.visits(session), links)

@@ -34,7 +34,7 @@ async def test_codes_pages_and_events(world: World, monkeypatch: pytest.MonkeyPa
         await world.owner.model(session, tmp_path / "m")
     assert early.value.code == "model-not-ready"
     assert os.listdir(tmp_path) == ["world"]
-    await world.completed(session, 100)
+    await world.completed(session)
     whole = await world.owner.items(f"sessions/{session}/log/leaves")
     monkeypatch.setattr("gput.client.PAGE", 2)
     assert await world.owner.items(f"sessions/{session}/log/leaves") == whole

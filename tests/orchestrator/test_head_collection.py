@@ -70,7 +70,8 @@ class Start:
         return [item.challenge for item in items if item.kind == "head_wanted"]
 
     async def confirmed(self) -> bool:
-        return await asyncio.wait_for(self.collecting, 5)
+        async with asyncio.timeout(60):
+            return await self.collecting
 
 
 @pytest.fixture

@@ -36,7 +36,8 @@ async def test_a_waiting_holder_is_woken_and_reads_each_item_once() -> None:
     await asyncio.sleep(0)
     inboxes.post("h1", kind="channel_wanted", session=SESSION)
     inboxes.post("h0", kind="channel_wanted", session=SESSION)
-    got = await asyncio.wait_for(waiting, 1)
+    async with asyncio.timeout(60):
+        got = await waiting
     assert [item.kind for item in got.items] == ["channel_wanted"]
     assert (await inboxes.read("h0", got.next, 0, nothing)).items == []
 

@@ -35,7 +35,7 @@ async def say_head(world: World, by: int, about: str, **changes: Any) -> httpx2.
 
 async def until(owner: httpx2.AsyncClient, session: str, holds: Callable[[dict[str, Any]], bool]) -> None:
     """Follow the session by its long-poll until something holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         version = 0
         while True:
             view = (await owner.get(f"/v1/sessions/{session}?wait=1&version={version}")).json()

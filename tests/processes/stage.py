@@ -54,7 +54,8 @@ class Stage:
     async def gone(self, *names: str) -> None:
         for name, service in self.installation.services.items():
             if not names or name in names:
-                await asyncio.wait_for(service.ended(), 10)
+                async with asyncio.timeout(60):
+                    await service.ended()
 
     async def client(self) -> AsyncClient:
         return AsyncClient(self.installation.services["orchestrator"].url, self.installation.owner_key)

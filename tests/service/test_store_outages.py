@@ -47,7 +47,7 @@ def killed_writer(url: str) -> int:
     while acknowledged < 100:
         acknowledged = int(child.stdout.readline())
     child.send_signal(signal.SIGKILL)
-    rest, _ = child.communicate(timeout=10)
+    rest, _ = child.communicate(timeout=60)
     return max([acknowledged, *(int(line) for line in rest.split("\n")[:-1])])
 
 

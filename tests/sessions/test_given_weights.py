@@ -74,7 +74,7 @@ async def test_a_seeded_program_starts_from_uploaded_weights(session_world: Any,
     for name, start in (("given", _changes(work)), ("seed", _changes(work, initial_weights=None))):
         async with session_world(work, name) as world:
             session = await world.submit(**start)
-            await world.completed(session, 60)
+            await world.completed(session)
             models[name] = (await world.statements(session))[0][1]["model_before"]
             if name == "given":
                 exported = safetensors.numpy.load_file(await world.model_file(session))
@@ -102,7 +102,7 @@ async def test_weights_are_read_once_when_they_are_sent(
         monkeypatch.setattr(Path, "open", counting)
         for name in HOLDERS:
             await world.operator(name).decide(session, "approve", dataset="ehr")
-        await world.completed(session, 60)
+        await world.completed(session)
         read = [*opened]  # before the search at the world's end reads everything
     # Its header, and then its bytes.
     assert read == [sha256(work.weights).hex()] * 2
@@ -130,7 +130,7 @@ async def test_weights_changed_on_disk_after_submission_fail_the_session(
         path.write_bytes(raw)
         for name in HOLDERS:
             await world.operator(name).decide(session, "approve", dataset="ehr")
-        view = await world.finish(session, 60)
+        view = await world.finish(session)
     assert view["phase"] == "FAILED"
     assert view["failure"]["code"] == ("weights-malformed" if change == "its end" else "stored-file-changed")
     assert view["step"] == 0
@@ -146,7 +146,7 @@ async def test_other_weights_in_the_gpu_than_given_fail_the_session(
     )
     async with session_world(work) as world:
         session = await world.submit(**_changes(work))
-        view = await world.finish(session, 60)
+        view = await world.finish(session)
     assert view["phase"] == "FAILED"
     assert view["failure"]["code"] == "initial-weights-mismatch"
 

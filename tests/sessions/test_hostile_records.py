@@ -35,7 +35,7 @@ async def test_a_record_out_of_range_is_refused_before_training(session_world: A
     assert CLASSES <= BAD_LABEL
     async with session_world(Work(material.archive, material.weights)) as world:
         session = await world.submit()
-        view = await world.completed(session, 60)
+        view = await world.completed(session)
         visits = await world.visits(session)
         statements = await world.statements(session)
         losses = await world.owner.items(f"sessions/{session}/losses")

@@ -93,7 +93,7 @@ async def test_a_session_from_llmc_to_llmc(session_world: Any, checkpoint: Path,
             loss_decimals=6,
             validation=None,
         )
-        await world.completed(session, 60)
+        await world.completed(session)
         visits = await world.visits(session)
         losses, exported = await world.losses(session), await world.model_file(session)
 

@@ -85,7 +85,7 @@ async def ran(
             await world.enrol()
             await world.owner.upload_validation(held_out())
             session = (await world.owner.submit(agreed))["id"]
-            view = await world.completed(session, 120)
+            view = await world.completed(session)
             visits = await world.visits(session)
             await world.statements(session)
             ended = Ended(view, visits, accuracy(await world.model_file(session)))

@@ -40,7 +40,7 @@ async def test_the_same_model_as_on_sqlite(
     work = Work(material.archive, material.weights)
     async with session_world(work, "sqlite") as world:
         session = await world.submit()
-        expected = (await world.completed(session, 60))["model"]
+        expected = (await world.completed(session))["model"]
 
     settings = {
         "orchestrator": {"database_url": postgres_url}, "holder-city": {"database_url": holder_postgres_url},
@@ -50,7 +50,7 @@ async def test_the_same_model_as_on_sqlite(
         trap = Trap(world, restart, crash(world, "orchestrator"))
         session = await world.submit()
         await trap.done()
-        view = await world.completed(session, 60)
+        view = await world.completed(session)
         assert view["model"]["digest"] == expected["digest"]
         assert view["model"]["sha256"] == expected["sha256"]
         assert [outcome for outcome, _ in await world.statements(session)] == ["closed"] * view["visits_total"]

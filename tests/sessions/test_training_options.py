@@ -80,7 +80,7 @@ async def test_a_session_equals_plain_pytorch(session_world: Any, tmp_path: Path
             roster=roster, rounds=ROUNDS, steps_per_visit=STEPS["north"], training=OPTIONS, privacy_floor=B,
             loss_decimals=6, validation=None,
         )  # fmt: skip
-        view = await world.completed(session, 60)
+        view = await world.completed(session)
         visits, losses = await world.visits(session), await world.losses(session)
         exported = safetensors.torch.load_file(await world.model_file(session))
 

@@ -57,7 +57,7 @@ async def test_the_next_holder_loads_while_the_gpu_trains(new_world: NewWorld, r
         async with new_world() as world:
             overlap = Overlap(world, recorder, 5)
             session = await world.submit(travel_mode=TravelMode.DIRECT)
-            view = await world.completed(session, 60)
+            view = await world.completed(session)
             assert (overlap.trained, overlap.overlapped) == (6, 5)
             visits = await world.visits(session)
             assert [v["outcome"] for v in visits] == ["closed"] * 6
@@ -81,7 +81,7 @@ async def test_what_was_loaded_behind_a_rejected_visit_is_loaded_anew(
         label[10] = 99
         np.savez(world.folder / "holder-city" / "ehr.npz", features=features, label=label)
         session = await world.submit(travel_mode=TravelMode.DIRECT)
-        view = await world.completed(session, 60)
+        view = await world.completed(session)
         story = [(v["index"], v["holder"], v["attempt"], v["outcome"]) for v in await world.visits(session)]
         assert story[:3] == [(1, "city", 1, "rejected"), (2, "harbour", 1, "recalled"), (2, "harbour", 1, "closed")]
         assert {outcome for *_, outcome in story[3:]} == {"closed"}
@@ -109,7 +109,7 @@ async def test_a_visit_loaded_ahead_outlives_no_standstill(word: str, new_world:
             if word == "pause":
                 await world.until(session, lambda view: view["phase"] == "PAUSED")
                 await world.owner.act(session, "resume")
-            view = await world.completed(session, 60)
+            view = await world.completed(session)
             assert view["model"]["digest"] == recorded.view["model"]["digest"]
     assert recorder.reused == []
 
@@ -129,7 +129,7 @@ async def test_a_holder_that_vetoes_while_it_is_ahead_stops_nobody_else(new_worl
 
         world.wire.hooks.append(veto)
         session = await world.submit(travel_mode=TravelMode.DIRECT, quorum=2)
-        view = await world.completed(session, 60)
+        view = await world.completed(session)
         closed = [v["holder"] for v in await world.visits(session) if v["outcome"] == "closed"]
         assert vetoed
         assert "harbour" not in closed, world.wire.story()

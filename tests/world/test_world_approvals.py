@@ -176,11 +176,11 @@ async def test_an_absent_holder_is_waited_for_by_name(new_world: NewWorld, recor
         await world.until(session, lambda v: v["visits_closed"] >= 1)
         offline = True
         await world["holder-harbour"].kill()
-        view = await world.until(session, lambda v: any("harbour" in w for w in v["waiting_for"]), 30)
+        view = await world.until(session, lambda v: any("harbour" in w for w in v["waiting_for"]))
         assert view["phase"] == "RUNNING"
         offline = False
         await world["holder-harbour"].start()
-        view = await world.completed(session, 60)
+        view = await world.completed(session)
         assert view["model"]["digest"] == recorded.view["model"]["digest"]  # type: ignore[attr-defined]  # a Recording
 
 
@@ -198,7 +198,7 @@ async def test_a_lease_that_expires_is_recalled_and_repeated(new_world: NewWorld
 
         world.wire.hooks.append(silent)
         session = await world.submit(lease_s=1)
-        view = await world.completed(session, 60)
+        view = await world.completed(session)
         visits = await world.visits(session)
         first = [v for v in visits if v["index"] == 1]
         assert [v["outcome"] for v in first] == ["recalled"] * (len(first) - 1) + ["closed"]

@@ -21,7 +21,7 @@ from shared.claims.visit import CursorRange, Grant
 from shared.crypto.schedule import dataset_salt
 from tests import dataset_tree
 from tests.adversary.rows import attack
-from tests.world.world import World
+from tests.world.world import PATIENCE_S, World
 from tests.world.world_material import RECORD_BYTES, RECORDS, record, rows
 from tests.world.world_recording import Recording
 from tests.world.world_wire import Call, Deliver, cut
@@ -45,7 +45,7 @@ def holder_of(world: World, name: str = "city") -> Holder:
     return app.state.holder  # type: ignore[no-any-return]  # Starlette's state is untyped
 
 
-async def reason(world: World, session: str, *parts: str, seconds: float = 20.0) -> str:
+async def reason(world: World, session: str, *parts: str, seconds: float = PATIENCE_S) -> str:
     """Why a visit was recalled, once it was for a reason that says all of this."""
     for _ in range(int(seconds / 0.02)):
         for visit in await world.visits(session):
@@ -164,7 +164,7 @@ async def test_what_the_holder_lies_about_the_gpu_refuses(
     assert ("the lease expired" if silent else "city refused: data-not-approved") in said
     lies.honest()
     world.wire.hooks.remove(mute)
-    view = await world.completed(session, 60)
+    view = await world.completed(session)
     assert view["model"]["digest"] == recorded.view["model"]["digest"]
     visits = await world.visits(session)
     assert {v["outcome"] for v in visits if v["holder"] != "city"} == {"closed"}

@@ -56,7 +56,7 @@ def _marked(points: list[Point], quick: set[int]) -> list[object]:
 
 
 async def _same_end(world: World, session: str, recorded: Recording, restored: bool = False) -> None:
-    view = await world.completed(session, 60)
+    view = await world.completed(session)
     assert view["model"]["digest"] == recorded.view["model"]["digest"]
     assert view["model"]["sha256"] == recorded.view["model"]["sha256"]
     # A visit closed after the last sealed checkpoint is closed a second time by a GPU that was wiped.

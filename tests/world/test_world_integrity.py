@@ -110,7 +110,7 @@ async def test_gpu_memory_that_is_too_small_is_a_clear_failure(new_world: NewWor
     async with new_world(own_gpu=True, settings=small, holders=("city",)) as world:
         world.wire.hooks.append(boast)
         session = await world.submit(buffer_bytes=1 << 24)
-        view = await world.finish(session, 60)
+        view = await world.finish(session)
         assert view["phase"] == "FAILED"
         assert view["failure"]["code"] == "gpu-out-of-memory"
         assert "fit" in view["failure"]["detail"]
@@ -130,6 +130,6 @@ async def test_a_platform_that_lies_about_the_mux_only_costs_time(world: World, 
 
     world.wire.hooks.append(lie)
     session = await world.submit(lease_s=1)
-    view = await world.completed(session, 60)
+    view = await world.completed(session)
     assert lies == 0
     assert view["model"]["digest"] == recorded.view["model"]["digest"]

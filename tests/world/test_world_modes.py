@@ -88,7 +88,7 @@ async def test_killed_in_mid_visit(mode: TravelMode, point: str, new_world: NewW
             trap = Trap(world, moment, crash(world, victim), recorder)
             session = await world.submit(travel_mode=mode)
             await trap.done()
-            view = await world.completed(session, 60)
+            view = await world.completed(session)
             assert view["model"]["digest"] == recorded.view["model"]["digest"]
     assert recorder.reused == []
 
@@ -102,6 +102,6 @@ async def test_gpu_wiped_in_mid_visit(mode: TravelMode, new_world: NewWorld, rec
             trap = Trap(world, Point(CITY, ORCH, "/report", "before", 2), crash(world, A), recorder)
             session = await world.submit(travel_mode=mode)
             await trap.done()
-            view = await world.completed(session, 60)
+            view = await world.completed(session)
             assert view["model"]["digest"] == recorded.view["model"]["digest"]
         assert recorder.reused == []

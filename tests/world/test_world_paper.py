@@ -35,7 +35,7 @@ async def test_what_a_holder_overwrote_is_undone(
             holder = HostileHolder(platform, "overwrite", monkeypatch, kinds=kinds)
             holder.turn()
             session = await world.submit(travel_mode=TravelMode.PAPER)
-            view = await world.completed(session, 60)
+            view = await world.completed(session)
         assert ("command", "accepted") in holder.said
         assert [v["outcome"] for v in await world.visits(session) if v["index"] == 1][: len(outcomes)] == outcomes
         assert view["model"]["digest"] == recorded.view["model"]["digest"]
@@ -49,7 +49,7 @@ async def test_a_holder_that_never_stops_is_passed_over(
         with HostilePlatform(world, TravelMode.PAPER, Recorder(), unit) as platform:
             HostileHolder(platform, "overwrite", monkeypatch, visit=0).turn()
             session = await world.submit(travel_mode=TravelMode.PAPER, quorum=2, rounds=1)
-            view = await world.completed(session, 60)
+            view = await world.completed(session)
         visits = await world.visits(session)
         assert {v["outcome"] for v in visits if v["holder"] == NAME} == {"quarantined"}
         assert {v["outcome"] for v in visits if v["holder"] != NAME} == {"closed"}

@@ -121,7 +121,7 @@ async def test_a_killed_orchestrator_repeats_with_the_same_noise(new_world: NewW
             trap = Trap(world, point, crash(world, ORCH), recorder)
             session = await submitted(world)
             await trap.done()
-            view = await world.completed(session, 60)
+            view = await world.completed(session)
             assert view["model"]["digest"] == digest
             assert (await verified(world, session, tmp_path / "receipts")).receipts == view["visits_closed"]
 
@@ -136,7 +136,7 @@ async def test_a_wiped_gpu_repeats_with_the_same_noise(new_world: NewWorld, tmp_
             trap = Trap(world, point, crash(world, A), recorder)
             session = await submitted(world)
             await trap.done()
-            view = await world.completed(session, 60)
+            view = await world.completed(session)
             assert view["model"]["digest"] == digest
             found = await verified(world, session, tmp_path / "receipts")
             assert found.receipts == view["visits_total"] + 2, "two visits were closed twice, with the same result"
@@ -157,7 +157,7 @@ async def test_without_its_secret_a_session_does_not_go_on(new_world: NewWorld) 
             trap = Trap(world, Point(ORCH, A, COMMANDS, "after", 3, command="Train"), lose_everything, recorder)
             session = await submitted(world)
             await trap.done()
-            view = await world.finish(session, 60)
+            view = await world.finish(session)
             assert (view["phase"], view["failure"]["code"]) == ("FAILED", "noise-secret-lost")
 
 
@@ -175,7 +175,7 @@ async def test_what_was_spent_in_vain_is_not_spent_again(new_world: NewWorld, tm
             trap = Trap(world, Point(CITY, A, "/copy", "after", 3), veto_and_reset, recorder)
             session = await submitted(world, quorum=2)
             await trap.done()
-            view = await world.completed(session, 60)
+            view = await world.completed(session)
             visits = await world.visits(session)
             passed = [(v["index"], v["outcome"]) for v in visits if "spent their privacy" in (v["reason"] or "")]
             assert passed == [(2, "recalled"), (3, "recalled")]

@@ -22,7 +22,7 @@ def _acts(world: World) -> int:
 
 
 async def _same_end(world: World, session: str, recorded: Recording) -> None:
-    view = await world.completed(session, 60)
+    view = await world.completed(session)
     assert view["model"]["digest"] == recorded.view["model"]["digest"]
 
 
@@ -51,7 +51,7 @@ async def test_a_visit_that_the_next_life_closed_verifies_offline(new_world: New
             trap = Trap(world, point, crash(world, ORCH), recorder)
             session = await world.submit()
             await trap.done()
-            view = await world.completed(session, 60)
+            view = await world.completed(session)
             await save(world.owner, session, tmp_path / "receipts", world.folder / "trust")
     assert verify(tmp_path / "receipts").receipts == view["visits_closed"]
 

@@ -91,7 +91,7 @@ async def test_the_newest_copy_put_back_again_goes_on_to_the_same_model(
         await world[ORCH].kill()
         _copy(late, folder)
         await world[ORCH].start()
-        view = await world.completed(session, 60)
+        view = await world.completed(session)
         assert view["model"]["digest"] == recorded.view["model"]["digest"]
 
 
@@ -141,7 +141,7 @@ async def test_a_session_that_had_ended_does_not_run_again(new_world: NewWorld) 
         copy = world.folder / "copy"
         _copy(await _killed_at(world, session, 5), copy)
         await world[ORCH].start()
-        await world.completed(session, 60)
+        await world.completed(session)
         for holder in world.holders:  # each has proven its receipts in the last head
             while (await world.operator(holder).request(session))["state"] != "ended":  # noqa: ASYNC110  # another process's state
                 await asyncio.sleep(0.01)
@@ -255,8 +255,8 @@ async def test_a_quorum_is_enough_and_a_late_holder_still_ends_a_log_that_it_doe
         session = await world.submit(quorum=2, rounds=6)
         await before_its_close.done()
         await after_its_close.done()
-        await world.until(session, lambda view: view["visits_closed"] >= 1, 60)
+        await world.until(session, lambda view: view["visits_closed"] >= 1)
         held = False
-        view = await world.finish(session, 60)
+        view = await world.finish(session)
         assert (view["phase"], view["failure"]["code"]) == ("FAILED", "log-split-view"), view["failure"]
         assert "harbour remembers a log of 1 leaves" in view["failure"]["detail"]

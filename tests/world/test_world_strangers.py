@@ -47,7 +47,7 @@ async def test_in_the_middle_of_a_resumed_life(
             await world["orchestrator"].kill()
             happened = intrude(world, unit, nth)
             await world["orchestrator"].start()
-            view = await world.completed(session, 60)
+            view = await world.completed(session)
             assert happened
             assert view["model"]["digest"] == recorded.view["model"]["digest"]
     assert recorder.reused == []
@@ -61,6 +61,6 @@ async def test_in_the_middle_of_the_first_life(
     async with new_world() as world:
         happened = intrude(world, unit, nth)
         session = await world.submit()
-        view = await world.completed(session, 60)
+        view = await world.completed(session)
         assert happened
         assert view["model"]["digest"] == recorded.view["model"]["digest"]

@@ -39,6 +39,8 @@ from tests.world.world_tasks import waiting
 from tests.world.world_wire import Exchange, Link, Wire
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+PATIENCE_S = 150.0
+"""How long a test waits for what takes seconds on a quiet machine: speed is measured elsewhere, here only a stand-still fails."""
 UNLIMITED = {"refusals_per_s": 0.0}
 """Everybody has one address here, the attackers too."""
 HBM_BYTES = 1 << 30
@@ -195,7 +197,7 @@ class World:
         view = await self.owner.submit(self.material.manifest(**changes))
         return str(view["id"])
 
-    async def until(self, session: str, condition: Callable[[Any], Any], seconds: float = 20.0) -> Any:
+    async def until(self, session: str, condition: Callable[[Any], Any], seconds: float = PATIENCE_S) -> Any:
         """The session's view once `condition` holds of it."""
         deadline = time.monotonic() + seconds
         while True:
@@ -210,11 +212,11 @@ class World:
                 )
             await asyncio.sleep(0.04)  # each look is a signed request that the same processor answers
 
-    async def finish(self, session: str, seconds: float = 30.0) -> Any:
+    async def finish(self, session: str, seconds: float = PATIENCE_S) -> Any:
         """The view of the session once it has ended."""
         return await self.until(session, lambda view: view["phase"] in ENDED, seconds)
 
-    async def completed(self, session: str, seconds: float = 30.0) -> Any:
+    async def completed(self, session: str, seconds: float = PATIENCE_S) -> Any:
         """The view of the session, which must complete."""
         view = await self.finish(session, seconds)
         assert view["phase"] == "COMPLETED", view["failure"]
@@ -249,7 +251,7 @@ class World:
         """Everything the services keep on disk, but the holders' own data and the exported model."""
         return [data for _, data in contents_below(self.folder, {"ehr.npz", "model.safetensors"})]
 
-    async def seen(self, client: str, server: str, part: str, count: int = 1, seconds: float = 20.0) -> Exchange:
+    async def seen(self, client: str, server: str, part: str, count: int = 1, seconds: float = PATIENCE_S) -> Exchange:
         """The count-th exchange on a link whose path contains `part`, once it is there."""
         deadline = time.monotonic() + seconds
         while len(found := self.wire.calls(client, server, part)) < count:
@@ -282,7 +284,7 @@ class AsyncOperator:
         assert answer.status_code == expect, answer.text
         return answer.json()
 
-    async def request(self, session: str, seconds: float = 10.0) -> Any:
+    async def request(self, session: str, seconds: float = PATIENCE_S) -> Any:
         """The approval request, once it has arrived."""
         deadline = time.monotonic() + seconds
         while (answer := await self._http.get(f"/v1/requests/{session}")).status_code != 200:

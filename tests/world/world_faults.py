@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import httpx2
 
-from tests.world.world import World
+from tests.world.world import PATIENCE_S, World
 from tests.world.world_recorder import Recorder
 from tests.world.world_wire import Call, Deliver
 
@@ -61,11 +61,12 @@ class Trap:
     def sprung(self) -> bool:
         return self.task is not None
 
-    async def done(self, seconds: float = 15.0) -> None:
+    async def done(self, seconds: float = PATIENCE_S) -> None:
         """The act is over; what it raised is raised."""
         for _ in range(int(seconds / 0.01)):
             if self.task is not None:
-                await asyncio.wait_for(asyncio.shield(self.task), seconds)
+                async with asyncio.timeout(seconds):
+                    await asyncio.shield(self.task)
                 return
             await asyncio.sleep(0.01)
         raise AssertionError(f"the point {self._point} was never reached")

@@ -52,7 +52,7 @@ async def _record(folder: Path, material: Material, unit: GpuUnit) -> Recording:
         session = await world.submit()
         heads = []
         for closed in (2, 4):
-            await world.until(session, lambda view, closed=closed: view["visits_closed"] >= closed, 30)
+            await world.until(session, lambda view, closed=closed: view["visits_closed"] >= closed)
             heads.append(await world.owner.get(f"sessions/{session}/log/head"))
         view = await world.completed(session)
         heads.append(await world.owner.get(f"sessions/{session}/log/head"))

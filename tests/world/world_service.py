@@ -14,9 +14,11 @@ from sqlalchemy import Connection
 
 from shared.errors import Unavailable
 from shared.service.app import service_state
+from tests.world.world_tasks import waiting
 from tests.world.world_wire import Call
 
 GRACE_S = 2.0
+END_S = 60.0
 INCARNATION: contextvars.ContextVar[Incarnation | None] = contextvars.ContextVar("incarnation", default=None)
 
 
@@ -114,7 +116,11 @@ class Service:
         if self._serving:
             await asyncio.wait(self._serving, timeout=GRACE_S)
         self._stop.set()
-        await asyncio.wait([self._task])
+        _, pending = await asyncio.wait([self._task], timeout=END_S)
+        if pending:
+            story = waiting()
+            await self._sweep()
+            raise AssertionError(f"{self.name} does not end:\n{story}")
         self.app = None
         task, self._task = self._task, None
         await self._sweep()

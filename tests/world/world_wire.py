@@ -128,7 +128,8 @@ class Link(httpx2.AsyncBaseTransport):
         )
         timeout = request.extensions.get("timeout", {}).get("read")
         try:
-            answer = await asyncio.wait_for(self._wire.carry(call), timeout)
+            async with asyncio.timeout(timeout):
+                answer = await self._wire.carry(call)
         except TimeoutError:
             raise httpx2.ReadTimeout(f"{self._server} did not answer") from None
         if self._owner is not None and self._owner.dead:
