@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -22,6 +24,8 @@ from shared.errors import VerificationFailed
 BAD_CERTIFICATE = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension)
 MAX_CHAIN_BYTES = 16 * 1024
 MAX_CRL_BYTES = 1024 * 1024
+KNOWN: Final = 128
+"""Certificates whose sound parts are remembered: the same authorities stand in a machine's chain, in its collateral's and in the next quote's."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,17 @@ def load_chain(pem: bytes, length: int, what: str, code: str) -> list[x509.Certi
     if len(pem) > MAX_CHAIN_BYTES:
         raise VerificationFailed(f"the {what} has {len(pem)} bytes", code=code)
     try:
-        chain = x509.load_pem_x509_certificates(pem.rstrip(b"\0"))
+        chain = _parsed(pem.rstrip(b"\0"))
     except BAD_CERTIFICATE:
         raise VerificationFailed(f"the {what} is not PEM certificates", code=code) from None
     if len(chain) != length:
         raise VerificationFailed(f"the {what} has {len(chain)} certificates, not {length}", code=code)
-    return chain
+    return list(chain)
+
+
+@lru_cache(KNOWN)
+def _parsed(pem: bytes) -> tuple[x509.Certificate, ...]:
+    return tuple(x509.load_pem_x509_certificates(pem))
 
 
 def validity(name: str, certificate: x509.Certificate) -> Window:
@@ -75,11 +84,17 @@ def check_issued(name: str, certificate: x509.Certificate, issuer: x509.Certific
     if not is_authority(issuer):
         raise VerificationFailed(f"the issuer of the {name} is not a certificate authority", code=code)
     try:
-        certificate.verify_directly_issued_by(issuer)
+        _issued(certificate, issuer)
     except (InvalidSignature, *BAD_CERTIFICATE):
         raise VerificationFailed(f"the {name} was not issued by the next certificate", code=code) from None
 
 
+@lru_cache(KNOWN)
+def _issued(certificate: x509.Certificate, issuer: x509.Certificate) -> None:
+    certificate.verify_directly_issued_by(issuer)  # what it raises is not remembered: a failure is found anew each time
+
+
+@lru_cache(KNOWN)
 def is_authority(certificate: x509.Certificate) -> bool:
     """Whether it may issue certificates: CA and keyCertSign, both stated."""
     try:
@@ -101,6 +116,7 @@ def p256_key(name: str, certificate: x509.Certificate, code: str) -> ec.Elliptic
     return key
 
 
+@lru_cache(KNOWN)
 def authority_name(certificate: x509.Certificate) -> str:
     """Subject and SHA-256 of the key: a renewed certificate of the same authority has the same name. Raises: VerificationFailed."""
     key = p256_key("certificate authority", certificate, "certificate-authority").public_bytes(
@@ -128,7 +144,6 @@ class RevocationList:
         try:
             self._list = x509.load_der_x509_crl(der)
             self.number = self._list.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
-            self.issuer = self._list.issuer.rfc4514_string()
             signed = self._list.issuer == issuer.subject and self._list.is_signature_valid(
                 p256_key(f"issuer of the {name}", issuer, code)
             )
@@ -139,6 +154,7 @@ class RevocationList:
             raise VerificationFailed(f"the {name} is not a complete revocation list", code=code) from None
         if not signed or partial or end is None:
             raise VerificationFailed(f"the {name} is not a whole list signed by its certificate authority", code=code)
+        self.issuer = authority_name(issuer)
         self.window = Window(name, start.timestamp(), end.timestamp())
 
     def check(self, name: str, certificate: x509.Certificate, code: str) -> None:
