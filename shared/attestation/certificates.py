@@ -25,7 +25,7 @@ BAD_CERTIFICATE = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVers
 MAX_CHAIN_BYTES = 16 * 1024
 MAX_CRL_BYTES = 1024 * 1024
 KNOWN: Final = 128
-"""Certificates whose sound parts are remembered: the same authorities stand in a machine's chain, in its collateral's and in the next quote's."""
+"""How many certificates are remembered as sound: the same authorities stand in a chain, in its collateral's and in the next quote's."""
 
 
 @dataclass(frozen=True)
