@@ -26,8 +26,14 @@ LONGEST_FIRST = (
 """So that no worker ends a run alone, with the longest of all."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+COLLECTED = pytest.StashKey[list[pytest.Item]]()
+"""Everything that was collected, before marks or words deselected any."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long work goes first; otherwise the order stays."""
+    config.stash[COLLECTED] = list(items)
     items.sort(key=lambda item: next((n for n, path in enumerate(LONGEST_FIRST) if item.nodeid.startswith(path)), 99))
 
 
