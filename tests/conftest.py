@@ -32,8 +32,11 @@ COLLECTED = pytest.StashKey[list[pytest.Item]]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long work goes first; otherwise the order stays."""
+    """Long work goes first; otherwise the order stays. What is slow by its nature may take an hour before it counts as standing still."""
     config.stash[COLLECTED] = list(items)
+    for item in items:
+        if item.get_closest_marker("slow") is not None:
+            item.add_marker(pytest.mark.timeout(3600))
     items.sort(key=lambda item: next((n for n, path in enumerate(LONGEST_FIRST) if item.nodeid.startswith(path)), 99))
 
 
