@@ -24,7 +24,8 @@ from tests.chaos.plan import Fault, plan
 
 PATIENCE_S = 900.0
 """How long the session may take after the last fault was taken back."""
-VERIFIED = "receipts verified"
+SUBMITTED, VERIFIED = " at http://orchestrator", "receipts verified"
+"""What the client says."""
 
 
 def main(argv: list[str]) -> int:
@@ -57,6 +58,7 @@ def _session(deployment: Deployment, faults: list[Fault], log: Path) -> int:
     with log.open("wb") as words:
         client = deployment.client(words)
         try:
+            _submitted(client, log)
             begun = time.monotonic()
             done = _break(deployment, faults, client)
             code = client.wait(PATIENCE_S)
@@ -75,6 +77,12 @@ def _session(deployment: Deployment, faults: list[Fault], log: Path) -> int:
     end = "complete and verified" if good else "LOST"
     print(f"chaos: {len(done)} faults ({kinds or 'none'}) in {time.monotonic() - begun:.0f} s; session {end}")
     return 0 if good else 1
+
+
+def _submitted(client: subprocess.Popen[bytes], log: Path) -> None:
+    """Waits until the session is there: what is broken before is only a submission to be repeated."""
+    while SUBMITTED not in log.read_text(errors="replace") and client.poll() is None:
+        time.sleep(0.2)
 
 
 def _break(deployment: Deployment, faults: list[Fault], client: subprocess.Popen[bytes]) -> list[Fault]:
