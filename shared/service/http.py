@@ -1,8 +1,8 @@
 """Calls to the other services: one client per peer, retries where repeating is safe, answers as results or errors. Knows no peer's API.
 
 A connection error is retried with growing pauses when repeating changes nothing: GET, HEAD, PUT, DELETE, or any call with an
-Idempotency-Key. Every attempt is signed anew. A timeout after sending is never retried here: the peer may still be at work. A peer may have
-several addresses (`shared.service.ways`): who cannot be reached, or does not lead, is passed over.
+Idempotency-Key. Every attempt is signed anew. A timeout after sending is never retried at the same address: the peer may still be
+at work. A peer may have several addresses (`shared.service.ways`): who cannot be reached, or does not lead, is passed over.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class PeerClient:
                 response = await way.client.request(method, _address(way.url, path), **options)
             except httpx2.TransportError as error:
                 self._ways.failed(way)
-                if attempt == tries or not isinstance(error, _CONNECTION_ERRORS if repeatable else _NEVER_SENT):
+                if attempt == tries or not self._worth_more(error, attempt, repeatable=repeatable):
                     self._explain(way, error, method, path)
             else:
                 if response.status_code < 400:
@@ -188,6 +188,12 @@ class PeerClient:
         except httpx2.TransportError as error:
             self._ways.failed(way)
             self._explain(way, error, method, path)
+
+    def _worth_more(self, error: httpx2.TransportError, attempt: int, *, repeatable: bool) -> bool:
+        """Whether another try is safe, and may do better. Who says nothing is asked once; the peer's other address may be heard."""
+        if isinstance(error, httpx2.ReadTimeout):
+            return repeatable and attempt < len(self._ways)
+        return isinstance(error, _CONNECTION_ERRORS if repeatable else _NEVER_SENT)
 
     def _pause_s(self, attempt: int) -> float:
         ceiling = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (attempt - 1))

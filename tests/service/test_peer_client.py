@@ -176,3 +176,11 @@ async def test_a_stream_goes_to_the_next_address_at_its_next_try() -> None:
 async def test_one_wrong_address_in_a_list_is_refused() -> None:
     with pytest.raises(GputError, match="not an http address"):
         Peers().peer("http://one.test,two.test", "the pair")
+
+
+async def test_who_says_nothing_is_passed_over_where_repeating_is_safe() -> None:
+    seen: list[str] = []
+    assert await two(failing(9, httpx2.ReadTimeout, []), answering(seen)).get_json("/x") == {"ok": True}
+    with pytest.raises(Unavailable) as caught:
+        await two(failing(9, httpx2.ReadTimeout, []), answering(seen)).post_json("/x", {"a": 1})
+    assert (caught.value.code, len(seen)) == ("peer-timeout", 1)
