@@ -17,11 +17,11 @@ from orchestrator.api.deps import Orchestrator
 from orchestrator.gpu_session.life import GpuRoom
 from orchestrator.holders.channels import CpuRoom
 from orchestrator.keys import KnownKeys
-from orchestrator.lease.keeper import Lease
+from orchestrator.lease.keeper import Lease, prepare_schema
 from orchestrator.lease.office import Office
 from orchestrator.library import Library
 from orchestrator.settings import OrchestratorSettings
-from orchestrator.site import Site
+from orchestrator.site import Site, holder
 from shared.attestation.collateral_refresh import CollateralKeeper
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
@@ -39,7 +39,6 @@ from shared.service.data_dir import check_room
 from shared.service.evidence import EvidenceProvider, open_provider
 from shared.service.guest import Guest
 from shared.service.http import Peers
-from shared.service.migrations import upgrade
 from shared.service.replay import ReplayWindow
 from shared.service.rim_fetcher import rim_fetcher
 from shared.service.signatures import Caller
@@ -67,8 +66,8 @@ def create_app(
     # Everything on disk that must be right is read first: a wrong path is said at once, not after waiting for a peer.
     trust, bearer = _trust(settings), _bearer(settings.reader_tokens)
     quoting = _guest(settings, evidence or _provider(settings))
-    upgrade(settings.store_url, "orchestrator")
     store = Store(settings.store_url)
+    prepare_schema(store, lambda: holder(settings, entropy))
     library = Library(store, settings.files_dir / "library", clock)
     keys, replay = KnownKeys(settings.owner_keys, library), ReplayWindow(store, clock)
     site = Site(

@@ -41,6 +41,15 @@ HOLDER_BYTES = 16
 _log = get_logger("orchestrator")
 
 
+def holder(settings: OrchestratorSettings, entropy: Entropy) -> str:
+    """This process's name in the lease. data_dir is locked by it: whoever had the name before does not run any more.
+
+    Raises:
+        Unavailable: data_dir cannot be written.
+    """
+    return remembered(settings.data_dir / "lease-holder", lambda: entropy(HOLDER_BYTES).hex())
+
+
 @dataclass
 class Site:
     """One process. `terms` counts those that it began."""
@@ -61,8 +70,7 @@ class Site:
         """The deployment's lease, which fences every write from here on; on SQLite there is one orchestrator, and nothing to share."""
         if self.store.dialect == "sqlite":
             return SoleLease()
-        # data_dir is locked by this process: who has written its name there before does not run any more.
-        name = remembered(self.settings.data_dir / "lease-holder", lambda: self.entropy(HOLDER_BYTES).hex())
+        name = holder(self.settings, self.entropy)
         return SharedLease(self.store, Claimant(name, self.identity.fingerprint, self.settings.lease_s), self.timer)
 
     async def build(self, peers: Peers, ended: Stopping, lease: Lease) -> tuple[Orchestrator, Cursors]:

@@ -17,15 +17,29 @@ from orchestrator.lease.rows import Claimant
 from shared.errors import GputError
 from shared.service.engine import create_engine, parse_url, translate
 from shared.service.logging import get_logger
+from shared.service.migrations import check_schema, upgrade
 from shared.service.store import Store
 from shared.service.trouble import Trouble
 
 T = TypeVar("T")
+PACKAGE = "orchestrator"
 RENEWALS = 3
 """Tries within one lease."""
 SHORTEST_S, LONGEST_S = 0.05, 1.0
 """Between two looks, of a follower at the row, of a leader at its timer."""
 _log = get_logger("lease")
+
+
+def prepare_schema(store: Store, holder: Callable[[], str]) -> None:
+    """The newest schema; of a database that another orchestrator works with at this moment nothing is changed.
+
+    Raises:
+        ConfigurationError, Unavailable: as `upgrade`; code `schema-outdated`: a standby of a newer release.
+    """
+    if store.dialect == "postgresql" and _apart(store.url, lambda c: rows.led_by_another(c, holder())):
+        check_schema(store.url, PACKAGE)
+    else:
+        upgrade(store.url, PACKAGE)
 
 
 class Lease(Protocol):
@@ -80,7 +94,7 @@ class SharedLease:
     async def take(self, *, reclaim: bool = False) -> float | None:
         """As `Lease.take`. `reclaim`: no process of ours can still be at work (our data_dir is locked by us)."""
         began = self._timer()
-        found = await asyncio.to_thread(self._apart, lambda c: rows.take(c, self._who, reclaim=reclaim))
+        found = await asyncio.to_thread(_apart, self._store.url, lambda c: rows.take(c, self._who, reclaim=reclaim))
         if not isinstance(found, int):
             return min(self._who.lease_s / RENEWALS, LONGEST_S, max(found.left_s or 0.0, SHORTEST_S))
         self._news.clear()
@@ -126,19 +140,22 @@ class SharedLease:
             await self._store.write(_nothing)
         if held:
             with suppress(GputError):  # then it expires
-                await asyncio.to_thread(self._apart, lambda c: rows.end(c, self._who, token, released=released))
+                await asyncio.to_thread(
+                    _apart, self._store.url, lambda c: rows.end(c, self._who, token, released=released)
+                )
 
-    def _apart(self, act: Callable[[Connection], T]) -> T:
-        """One transaction outside the store, whose own ones are the leader's. A follower makes one a second, so it keeps no connection."""
-        parsed = parse_url(self._store.url)
-        engine = create_engine(parsed, "write")
-        try:
-            with engine.begin() as connection:
-                return act(connection)
-        except DBAPIError as error:
-            raise translate(error, parsed) or error from error
-        finally:
-            engine.dispose()
+
+def _apart(url: str, act: Callable[[Connection], T]) -> T:
+    """One transaction outside the store, whose own ones are the leader's. A follower makes one a second, so it keeps no connection."""
+    parsed = parse_url(url)
+    engine = create_engine(parsed, "write")
+    try:
+        with engine.begin() as connection:
+            return act(connection)
+    except DBAPIError as error:
+        raise translate(error, parsed) or error from error
+    finally:
+        engine.dispose()
 
 
 def _nothing(_connection: Connection) -> None:

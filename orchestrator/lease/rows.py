@@ -73,6 +73,14 @@ def take(connection: Connection, who: Claimant, *, reclaim: bool) -> LeaseRow | 
     return found.token + 1
 
 
+def led_by_another(connection: Connection, holder: str) -> bool:
+    """Whether an orchestrator other than `holder` leads at this moment; not in a database that knows no lease yet."""
+    if not sa.inspect(connection).has_table(LEASES.name):
+        return False
+    row = connection.execute(_LOOK).first()
+    return row is not None and not _seen(row).may_take(holder, reclaim=True)
+
+
 def renew(connection: Connection, who: Claimant, token: int) -> bool:
     """Whether the lease is still `who`'s under `token`; it is then, for `lease_s` from now."""
     values = {"name": DEPLOYMENT, "holder": who.holder, "token": token, "lease_s": who.lease_s}
