@@ -57,7 +57,9 @@ def place(folder: Path, name: str, offset: int) -> str:
     )
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.data())
 def test_one_bit_anywhere(folder: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from((*FILES, *trust_files(folder)[-CACHED:])))
@@ -66,7 +68,9 @@ def test_one_bit_anywhere(folder: Path, data: st.DataObject) -> None:
     assert re.match(place(folder, name, offset), said), said
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.data())
 def test_one_bit_in_the_log(folder: Path, data: st.DataObject) -> None:
     raw = (folder / LEAVES).read_bytes()
