@@ -116,9 +116,11 @@ class Runner:
             except (GputError, ValidationError) as error:
                 self.connected = False
                 self._away.met(error if isinstance(error, GputError) else _malformed())
+                # Between two leaders nobody answers for seconds: whoever says so says when to ask again.
+                soon = (error.retry_after_s if isinstance(error, GputError) else None) or LAST_PAUSE_S
                 if await self._stopping.wait(pause):
                     return
-                pause = min(pause * 2, LAST_PAUSE_S)
+                pause = min(pause * 2, soon, LAST_PAUSE_S)
                 continue
             self.connected, pause, after = True, FIRST_PAUSE_S, inbox.next
             self._away.over()

@@ -18,7 +18,10 @@ class HolderSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="GPUT_HOLDER_")
 
     name: PartyName = Field(description="this holder's name, as enrolled at the orchestrator and in rosters")
-    orchestrator_url: str = Field(pattern=r"^https?://", description="base URL of the orchestrator it serves")
+    orchestrator_url: str = Field(
+        pattern=r"^https?://",
+        description="base URL of the orchestrator it serves; of an orchestrator and its standby, both, comma-separated",
+    )
     evidence: str = Field(
         description="where this CVM's evidence comes from: configfs-tsm: in a real one, or emulated:http://host:port/cvms/NAME"
     )

@@ -21,6 +21,7 @@ from data_holder.settings import HolderSettings
 from gpu_agent.hardware.regions import REGION
 from gpu_agent.platform.settings import PlatformSettings
 from gpu_agent.settings import AgentSettings
+from orchestrator.lease.table import LEASE
 from orchestrator.settings import OrchestratorSettings
 from shared import errors
 from shared.claims.manifest import Acceptance, EvidencePolicy, GpuRules, Manifest, OutputPolicy, RosterEntry, Validation
@@ -109,6 +110,7 @@ MADE: dict[str, Callable[[], str]] = {
     "training-diagram": lambda: diagram(TRAINING),
     "holder-diagram": lambda: diagram(HOLDER_VISIT),
     "region-diagram": lambda: diagram(REGION),
+    "lease-diagram": lambda: diagram(LEASE),
     "manifest-fields": lambda: fields(
         Manifest,
         RosterEntry,

@@ -40,7 +40,7 @@ class AsyncClient:
     """Talks to one orchestrator as one party.
 
     Args:
-        url: the orchestrator's base URL.
+        url: the orchestrator's base URL; of an orchestrator and its standby, both, comma-separated.
         key: the party's Ed25519 key, or the file that holds it.
         peers: another way to reach services, for instance inside one process; closed with the client.
         clock: seconds since 1970, written into every signature; the orchestrator refuses one that differs much from its own.

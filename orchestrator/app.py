@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -14,50 +13,39 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from orchestrator.api import events, holders, library_routes, log, model, parties, sessions, visits
-from orchestrator.api.deps import Orchestrator, parts_of
-from orchestrator.files import sweep
+from orchestrator.api.deps import Orchestrator
 from orchestrator.gpu_session.life import GpuRoom
-from orchestrator.holders.arrivals import Arrivals
 from orchestrator.holders.channels import CpuRoom
-from orchestrator.holders.inbox import Inboxes
 from orchestrator.keys import KnownKeys
+from orchestrator.lease.keeper import Lease, prepare_schema
+from orchestrator.lease.office import Office
 from orchestrator.library import Library
-from orchestrator.runner.house import House
-from orchestrator.runner.supervisor import Supervisor
-from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.settings import OrchestratorSettings
+from orchestrator.site import Site, holder
 from shared.attestation.collateral_refresh import CollateralKeeper
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.attestation.gpu_policy import GpuTrust
 from shared.attestation.snp_trust import SnpTrust
-from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
-from shared.errors import ConfigurationError, Unavailable
+from shared.errors import ConfigurationError
 from shared.names import Role
-from shared.service.app import add_routes, create_service_app
+from shared.service.app import Lifespan, add_routes, create_service_app
+from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.collateral_source import PccsSource
 from shared.service.configuration import configuration
-from shared.service.cursors import Cursors
 from shared.service.data_dir import check_room
 from shared.service.evidence import EvidenceProvider, open_provider
 from shared.service.guest import Guest
 from shared.service.http import Peers
-from shared.service.idempotency import Replies
-from shared.service.journal import Journal
-from shared.service.logging import get_logger
-from shared.service.migrations import upgrade
 from shared.service.replay import ReplayWindow
 from shared.service.rim_fetcher import rim_fetcher
-from shared.service.signatures import Caller, SignedAuth
-from shared.service.state import BearerResolver, service_state
+from shared.service.signatures import Caller
+from shared.service.state import BearerResolver, Check, service_state
 from shared.service.store import Store
 
 VERSION = "0.1.0"
-ENCLAVE_PATIENCE_S = 30.0
-_log = get_logger("orchestrator")
-
 ROOMS = (parties, library_routes, sessions, visits, log, events, model, holders)
 
 
@@ -66,7 +54,7 @@ def create_app(
     entropy: Entropy = system_entropy, timer: Callable[[], float] = time.perf_counter,
     transports: Mapping[str, httpx2.AsyncBaseTransport] | None = None, evidence: EvidenceProvider | None = None,
 ) -> FastAPI:  # fmt: skip
-    """The orchestrator as an application; its lifespan takes up every session that was running.
+    """The orchestrator as an application; while it leads, it takes up every session that was running.
 
     Args:
         timer: monotonic seconds, for the durations of a visit's steps.
@@ -78,72 +66,75 @@ def create_app(
     # Everything on disk that must be right is read first: a wrong path is said at once, not after waiting for a peer.
     trust, bearer = _trust(settings), _bearer(settings.reader_tokens)
     quoting = _guest(settings, evidence or _provider(settings))
-    upgrade(settings.store_url, "orchestrator")
-    sweep(settings.data_dir)
     store = Store(settings.store_url)
-    library = Library(store, settings.data_dir / "library", clock)
+    prepare_schema(store, lambda: holder(settings, entropy))
+    library = Library(store, settings.files_dir / "library", clock)
     keys, replay = KnownKeys(settings.owner_keys, library), ReplayWindow(store, clock)
-    identity = PartyKey.load_or_generate(settings.data_dir / "identity.pem")
+    site = Site(
+        settings, store, library, PartyKey.load_or_generate(settings.files_dir / "identity.pem"), quoting, trust, replay, clock,
+        entropy, timer,
+    )  # fmt: skip
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        peers = Peers(transports=transports, entropy=entropy)
-        try:
-            parts = await _build(app, settings, store, library, identity, quoting, peers, trust, clock, entropy, timer)
-            app.state.orchestrator = parts
-            await parts.supervisor.start()
-            try:
-                yield
-            finally:
-                service_state(app).stopping.set()  # long-polls end now, not when the runners have stopped
-                await parts.supervisor.stop()
-        finally:
-            await peers.close()
-            if evidence is None:
-                await quoting.aclose()
-
+    lifespan = _lifespan(
+        site, lambda: Peers(transports=transports, entropy=entropy), keeps_evidence=evidence is not None
+    )
     app = create_service_app(
         "orchestrator", VERSION, settings=settings, store=store, lifespan=lifespan, keys=keys.resolve, replay=replay,
-        bearer=bearer, base_url=base_url, clock=clock, entropy=entropy,
-        checks={"data_dir": lambda: check_room(settings.data_dir), "sessions": lambda: parts_of(app).supervisor.check()},
+        bearer=bearer, base_url=base_url, clock=clock, entropy=entropy, gate=lambda path: _office(app).gate(path),
+        checks={"data_dir": lambda: check_room(settings.files_dir), **_checks(lambda: _office(app))},
     )  # fmt: skip
     for room in ROOMS:
         add_routes(app, room.router)
     return app
 
 
-async def _build(
-    app: FastAPI, settings: OrchestratorSettings, store: Store, library: Library, identity: PartyKey,
-    quoting: Guest, peers: Peers, trust: tuple[CpuRoom, GpuRoom], clock: Clock, entropy: Entropy, timer: Callable[[], float],
-) -> Orchestrator:  # fmt: skip
-    stopping = service_state(app).stopping
-    journal_key = await _derived(quoting, "gput/journal")
-    catalogue = Catalogue(store, Journal(journal_key.reveal), library, clock, stopping)
-    auth = SignedAuth(identity, clock, entropy)
-    cpu, gpu = trust
-    house = House(
-        settings=settings, catalogue=catalogue, library=library, inboxes=Inboxes(clock, stopping), arrivals=Arrivals(),
-        identity=identity, guest=quoting, sealing_key=await _derived(quoting, "gput/session-secrets"), cpu=cpu, gpu=gpu,
-        agent=peers.peer(settings.agent_url, "GPU agent"), platform=peers.peer(settings.platform_url, "platform", auth=auth),
-        clock=clock, entropy=entropy, timer=timer,
-    )  # fmt: skip
-    replies = Replies(store, clock)
-    await replies.open()
-    service_state(app).cursors = Cursors(journal_key.reveal)
-    return Orchestrator(house, store, Supervisor(house), replies)
-
-
-async def _derived(quoting: Guest, label: str) -> Secret:
-    """A key bound to this CVM's measurement; the quoting enclave may still be starting."""
-    deadline = time.monotonic() + ENCLAVE_PATIENCE_S
-    while True:
+def _lifespan(site: Site, connect: Callable[[], Peers], *, keeps_evidence: bool) -> Lifespan:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        peers, stopping = connect(), service_state(app).stopping
         try:
-            return await quoting.derived_key(label)
-        except Unavailable as error:
-            if time.monotonic() > deadline:
-                raise
-            _log.info("waiting for the quoting enclave", detail=error.detail)
-            await asyncio.sleep(0.2)
+            lease = site.lease()
+            office = app.state.office = Office(lease, lambda ended: _begin(app, site, peers, lease, ended), stopping)
+            await office.start()
+            try:
+                yield
+            finally:
+                stopping.set()  # long-polls end now, not when the runners have stopped
+                await office.stop()
+        finally:
+            await peers.close()
+            if not keeps_evidence:
+                await site.guest.aclose()
+
+    return lifespan
+
+
+def _checks(office: Callable[[], Office[Orchestrator]]) -> dict[str, Check]:
+    async def leading() -> None:
+        await office().check()
+
+    async def sessions() -> None:
+        if (term := office().term) is not None:
+            await term.supervisor.check()
+
+    return {"leading": leading, "sessions": sessions}
+
+
+def _office(app: FastAPI) -> Office[Orchestrator]:
+    office: Office[Orchestrator] = app.state.office
+    return office
+
+
+async def _begin(app: FastAPI, site: Site, peers: Peers, lease: Lease, ended: Stopping) -> Orchestrator:
+    """A term: everything anew from the database, then every session that was running."""
+    parts, cursors = await site.build(peers, ended, lease)
+    app.state.orchestrator, service_state(app).cursors = parts, cursors
+    try:
+        await parts.supervisor.start()
+    except BaseException:
+        await parts.abandon()
+        raise
+    return parts
 
 
 def _provider(settings: OrchestratorSettings) -> EvidenceProvider:

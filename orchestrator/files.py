@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +43,13 @@ def write_atomically(path: Path, data: bytes) -> None:
     """`data` as the whole content of `path`; see `atomic_file`."""
     with atomic_file(path) as file:
         file.write(data)
+
+
+def remembered(path: Path, make: Callable[[], str]) -> str:
+    """The text in `path`, made and written there at first use. Raises: Unavailable: as `atomic_file`."""
+    if not path.exists():
+        write_atomically(path, make().encode())
+    return path.read_text().strip()
 
 
 def _sync_folder(folder: Path) -> None:

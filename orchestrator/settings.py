@@ -36,9 +36,24 @@ class OrchestratorSettings(ServiceSettings):
     collateral_url: str | None = Field(
         default=None, description="collateral service of one's own (PCCS), asked when a machine's collateral is missing"
     )
+    shared_dir: Path | None = Field(
+        default=None,
+        description="folder that this orchestrator and its standby both reach: identity, library, checkpoints, models; default is data_dir",
+    )
+    lease_s: float = Field(
+        default=3.0,
+        ge=0.5,
+        le=60,
+        description="PostgreSQL only: seconds after which another orchestrator of the same database may lead, if this one is not heard of",
+    )
     gpus: tuple[str, ...] = Field(default=("gpu-0",), min_length=1, description="ids of the GPUs of the pool")
     checkpoint_interval_s: float = Field(default=5.0, gt=0, description="seconds between sealed checkpoints")
     visit_attempts: int = Field(
         default=3, ge=1, description="failed attempts before a visit is skipped where the quorum allows"
     )
     max_upload_bytes: int = Field(default=8 << 30, ge=1 << 20, description="largest weights or validation file")
+
+    @property
+    def files_dir(self) -> Path:
+        """Folder of everything but the database that whoever leads goes on with."""
+        return self.shared_dir or self.data_dir

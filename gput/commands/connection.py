@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
-UrlOption = Annotated[str, typer.Option("--url", envvar="GPUT_URL", help="the orchestrator's base URL")]
+UrlOption = Annotated[
+    str,
+    typer.Option("--url", envvar="GPUT_URL", help="the orchestrator's base URL; with a standby, both, comma-separated"),
+]
 KeyOption = Annotated[Path, typer.Option("--key", envvar="GPUT_KEY", help="your private key file (Ed25519 PEM)")]
 
 

@@ -20,12 +20,15 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 MAX_SKEW_S = 30.0
 TIMEOUT_S = 5.0
 KNOWN = "orchestrator: knows your key"
+READY, STANDBY = "ready", "stands by"
 Check = Callable[[], Awaitable[str]]
 
 
 @app.command()
 def doctor(
-    url: Annotated[str, typer.Option("--url", envvar="GPUT_URL", help="orchestrator")],
+    url: Annotated[
+        str, typer.Option("--url", envvar="GPUT_URL", help="orchestrator; with a standby, both, comma-separated")
+    ],
     key: Annotated[Path | None, typer.Option("--key", envvar="GPUT_KEY", help="your key, to test signed calls")] = None,
     holder_url: Annotated[
         list[str] | None, typer.Option("--holder-url", help="a holder service; may be repeated")
@@ -38,7 +41,7 @@ def doctor(
 
     Example:  gput doctor --url http://127.0.0.1:8700 --key owner.pem
     """
-    services = {"orchestrator": url}
+    services = _orchestrators(url)
     services |= {f"holder {number}": address for number, address in enumerate(holder_url or [], 1)}
     services |= {"agent": agent_url} if agent_url else {}
     services |= {"platform": platform_url} if platform_url else {}
@@ -56,8 +59,10 @@ async def _examine(services: dict[str, str], url: str, key: Path | None) -> list
         for name, address in services.items():
             rows.append(await _row(f"{name}: reachable", lambda a=address: _alive(http, a)))  # type: ignore[misc]  # bound at once
             if rows[-1]["result"] == "ok":
-                rows.append(await _row(f"{name}: ready", lambda a=address: _ready(http, a)))  # type: ignore[misc]  # bound at once
-    if key is not None and rows[0]["result"] == "ok":
+                rows.append(await _row(f"{name}: ready", lambda a=address, n=name: _ready(http, a, n)))  # type: ignore[misc]  # bound at once
+    if len(_orchestrators(url)) > 1:
+        rows.append(await _row("orchestrators: one leads", lambda: _one_leads(rows)))
+    if key is not None and any(row["detail"] == READY for row in rows if row["hop"].startswith("orchestrator")):
         async with AsyncClient(url, key) as client:
             rows.append(await _row(KNOWN, lambda: _who(client)))
             if rows[-1]["result"] == "ok":
@@ -88,11 +93,40 @@ async def _alive(http: httpx2.AsyncClient, address: str) -> str:
     return address
 
 
-async def _ready(http: httpx2.AsyncClient, address: str) -> str:
+def _orchestrators(url: str) -> dict[str, str]:
+    addresses = [address.strip().rstrip("/") for address in url.split(",")]
+    if len(addresses) == 1:
+        return {"orchestrator": url}
+    return {f"orchestrator {number}": address for number, address in enumerate(addresses, 1)}
+
+
+async def _ready(http: httpx2.AsyncClient, address: str, name: str) -> str:
     answer = await http.get(f"{address}/readyz")
-    if answer.status_code != 200:
-        raise Unavailable(f"not ready: {answer.text[:300]}", code="not-ready")
-    return "ready"
+    if answer.status_code == 200:
+        return READY
+    if name.startswith("orchestrator ") and _stands_by(answer):
+        return STANDBY
+    raise Unavailable(f"not ready: {answer.text[:300]}", code="not-ready")
+
+
+def _stands_by(answer: httpx2.Response) -> bool:
+    """Whether nothing is wrong with an orchestrator but that another one leads."""
+    try:
+        checks = dict(answer.json()["checks"])
+    except (ValueError, KeyError, TypeError):
+        return False
+    return STANDBY in str(checks.pop("leading", "")) and set(checks.values()) == {"ok"}
+
+
+async def _one_leads(rows: list[dict[str, Any]]) -> str:
+    leaders = [
+        row["hop"].partition(":")[0]
+        for row in rows
+        if row["detail"] == READY and row["hop"].startswith("orchestrator ")
+    ]
+    if len(leaders) != 1:
+        raise Unavailable(f"{len(leaders) or 'none'} of them lead", code="no-leader")
+    return f"{leaders[0]} leads"
 
 
 async def _who(client: AsyncClient) -> str:

@@ -32,7 +32,8 @@ VOLUMES = Path("/volumes")
 SECRET = Path("/run/secrets/database_password")
 SERVICE_UID = 10001
 TRUST = "trust"
-ORCHESTRATOR = "http://orchestrator:8000"
+ORCHESTRATOR = "http://orchestrator:8000,http://standby:8000"
+"""Both, whether or not the standby was started."""
 LISTEN = {"host": "0.0.0.0", "port": 8000, "log_format": "json"}  # noqa: S104  # a container's own network namespace
 
 
@@ -137,7 +138,7 @@ def _holder(name: str) -> dict[str, object]:
         "data_dir": HOME / "state",
         "trust_dir": HOME / "trust",
         "allow_emulated": True,
-        "orchestrator_url": "http://orchestrator:8000",
+        "orchestrator_url": ORCHESTRATOR,
         "datasets": {"corpus": HOME / "corpus"},
         "evidence": f"emulated:http://platform:8000/cvms/{cvm}",
         "evidence_token_file": HOME / "cvms" / f"{cvm}.token",

@@ -25,7 +25,7 @@ from shared.wire.visit import Signed
 
 @dataclass
 class Orchestrator:
-    """The parts of one orchestrator, once its lifespan has begun."""
+    """The parts of one orchestrator that leads."""
 
     house: House
     store: Store
@@ -33,6 +33,14 @@ class Orchestrator:
     replies: Replies
     # Bytes of finished models that holders fetched from this process, by session (law L9: zero unless the output policy says so).
     model_to_holders: dict[str, int] = field(default_factory=dict)
+
+    async def stop(self) -> None:
+        """End every session's runner within seconds, its state durable."""
+        await self.supervisor.stop()
+
+    async def abandon(self) -> None:
+        """End every session's runner at once."""
+        await self.supervisor.abandon()
 
     @property
     def catalogue(self) -> Catalogue:

@@ -45,7 +45,7 @@ async def put_program(digest: HexSha384, upload: Upload, parts: Parts) -> Respon
 
 
 def _spool(parts: Orchestrator) -> Any:
-    folder = parts.house.settings.data_dir / "uploads"
+    folder = parts.house.settings.files_dir / "uploads"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
 

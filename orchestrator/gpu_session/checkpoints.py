@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -95,13 +96,23 @@ class Checkpoints:
         return next((c for c in reversed(kept) if self._path(c.name).is_file()), None)
 
     def prune(self, kept: list[Checkpoint]) -> None:
-        """Remove files that the journal does not count on any more."""
+        """Remove files that the journal does not count on any more. Only older ones than it names: of a newer one, which another
+        orchestrator may have written, this journal need not know yet.
+        """
         names = {f"{checkpoint.name}.sealed" for checkpoint in kept[-KEPT:]}
-        if not self._folder.is_dir():
+        try:
+            newest = self._path(kept[-1].name).stat().st_mtime_ns
+        except (FileNotFoundError, IndexError):
             return
         for path in self._folder.iterdir():
             if path.suffix == ".sealed" and path.name not in names and not path.name.startswith("."):
-                path.unlink(missing_ok=True)
+                _remove_older(path, newest)
+
+
+def _remove_older(path: Path, than_ns: int) -> None:
+    with suppress(FileNotFoundError):
+        if path.stat().st_mtime_ns < than_ns:
+            path.unlink()
 
 
 def _check_part(part: CheckpointPart, first: CheckpointPart, offset: int) -> None:

@@ -1,7 +1,7 @@
 """Opening a life: which life number to ask for, and what it means when the GPU says no (design 4.5 "Lives"). Knows no visit.
 
 The claim is committed before the GPU hears of it, so after a crash the GPU is in a life that the journal can explain; a GPU that is
-in no such life fails the session.
+in no such life fails the session. No life is asked for but right after a commit: whoever has lost its lease does not get that far.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from sqlalchemy import Connection
 
 from orchestrator.gpu_session.life import GpuLife, GpuRoom, Opening, open_spdm, refused_resume
 from orchestrator.gpu_session.link import AgentLink, PublicFacts
@@ -38,6 +40,10 @@ class OpenedLife:
     opened: LifeOpened
     secrets: SessionSecrets
     resumed: bool
+
+
+def _as_leader(_connection: Connection) -> None:
+    """A transaction for its riders' sake: of who does not lead any more it fails, before the GPU is asked."""
 
 
 class Opener:
@@ -70,7 +76,7 @@ class Opener:
         return await self._open()
 
     async def _open(self) -> OpenedLife:
-        secrets = self._sealed.load()
+        secrets = await self._sealed.load()
         facts = await self._link.facts()
         if secrets is not None and self._book.state.placement is not None:
             for number, boot in self._candidates():
@@ -88,7 +94,10 @@ class Opener:
 
     async def _try(self, opening: Opening, facts: PublicFacts) -> GpuLife | None:
         if (opening.number, opening.boot_counter) not in self._book.state.claims:
-            await self._book.record(claim(opening.number, opening.boot_counter))
+            self._book.stage(claim(opening.number, opening.boot_counter))
+        else:
+            self._book.row(_as_leader)  # the claim may be another orchestrator's, who leads now
+        await self._book.commit()
         try:
             session = await open_spdm(self._link, opening, self._signing_key.public, self._entropy)
         except GputError as error:
@@ -123,14 +132,17 @@ class Opener:
         state = self._book.state
         verified = await life.attest(self._signing_key.public, state.last_epoch, state.device)
         opened = await life.open()
+        rows = [
+            attestation_row(state, "gpu", verified.appraisal, self._signing_key, life=life.number, at=self._clock())
+        ]
         if not resumed:
-            self._sealed.save(secrets)
+            rows.append(self._sealed.saving(secrets))
         life.master = Secret(b"")  # its children are derived; nothing needs it any more
         await self._book.record(
             new_fact(
                 SessionFact.LIFE_OPENED, life=life.number, boot_counter=life.boot_counter, device=verified.device,
                 backend=verified.backend.value, signing_key=self._signing_key.public.hex(), resumed=resumed,
             ),
-            attestation_row(state, "gpu", verified.appraisal, self._signing_key, life=life.number, at=self._clock()),
+            *rows,
         )  # fmt: skip
         return OpenedLife(life, opened, secrets, resumed)

@@ -1,16 +1,24 @@
-"""The only two secrets at rest: resume secret and checkpoint key, sealed to this CVM's measurement (design 4.5). Knows no GPU."""
+"""The only two secrets at rest: resume secret and checkpoint key, sealed to this CVM's measurement (design 4.5). Knows no GPU.
+
+They lie in the database, and change in the transaction that says which life they belong to: an orchestrator that does not lead any more
+cannot put its own in their place.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from orchestrator.files import write_atomically
+from sqlalchemy import Connection
+
+from orchestrator.tables import SECRETS
 from shared.canonical import cbor_bytes, cbor_value
 from shared.crypto.aead import at_rest_open, at_rest_seal
 from shared.crypto.secret import Secret
 from shared.errors import VerificationFailed
 from shared.service.clock import Entropy
+from shared.service.statements import find_row, put_row
+from shared.service.store import Store
 
 SALT_BYTES = 16
 
@@ -24,27 +32,29 @@ class SessionSecrets:
 
 
 class SealedSecrets:
-    """One session's sealed file."""
+    """One session's row."""
 
-    def __init__(self, path: Path, sealing_key: Secret, session: str, entropy: Entropy) -> None:
-        self._path, self._key, self._session, self._entropy = path, sealing_key, session, entropy
+    def __init__(self, store: Store, sealing_key: Secret, session: str, entropy: Entropy) -> None:
+        self._store, self._key, self._session, self._entropy = store, sealing_key, session, entropy
 
     def _name(self, salt: bytes) -> str:
         return f"session-secrets/{self._session}/{salt.hex()}"
 
-    def load(self) -> SessionSecrets | None:
-        """The secrets, or None before the first life. Raises: VerificationFailed: another CVM's, or tampered with."""
-        if not self._path.is_file():
+    async def load(self) -> SessionSecrets | None:
+        """The secrets, or None before the first life. Raises: VerificationFailed: another CVM's, or tampered with; Unavailable."""
+        row = await self._store.read(lambda c: find_row(c, SECRETS, {"session": self._session}))
+        if row is None:
             return None
-        data = self._path.read_bytes()
+        data = bytes(row["sealed"])
         salt, sealed = data[:SALT_BYTES], data[SALT_BYTES:]
         value = cbor_value(at_rest_open(self._key, self._name(salt), sealed))
         if not isinstance(value, list) or len(value) != 2:
             raise VerificationFailed("The sealed secrets have an unknown form", code="sealed-malformed")
         return SessionSecrets(Secret(value[0]), Secret(value[1]))
 
-    def save(self, secrets: SessionSecrets) -> None:
-        """Replace the file atomically; a fresh salt names a fresh key, so nothing is ever sealed twice under one."""
+    def saving(self, secrets: SessionSecrets) -> Callable[[Connection], None]:
+        """Puts the row, within a transaction; a fresh salt names a fresh key, so nothing is ever sealed twice under one."""
         salt = self._entropy(SALT_BYTES)
         plain = cbor_bytes([secrets.resume.reveal(), secrets.checkpoint.reveal()])
-        write_atomically(self._path, salt + at_rest_seal(self._key, self._name(salt), plain))
+        values = {"sealed": salt + at_rest_seal(self._key, self._name(salt), plain)}
+        return lambda connection: put_row(connection, SECRETS, {"session": self._session}, values)

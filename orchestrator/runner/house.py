@@ -21,6 +21,7 @@ from shared.crypto.signing import PartyKey
 from shared.service.clock import Clock, Entropy
 from shared.service.guest import Guest
 from shared.service.http import PeerClient
+from shared.service.store import Store
 
 
 @dataclass
@@ -28,6 +29,7 @@ class House:
     """One orchestrator process."""
 
     settings: OrchestratorSettings
+    store: Store
     catalogue: Catalogue
     library: Library
     inboxes: Inboxes
@@ -44,8 +46,8 @@ class House:
     timer: Callable[[], float]
 
     def folder(self, session: str) -> Path:
-        """A session's files: sealed secrets, checkpoints, model."""
-        return self.settings.data_dir / "sessions" / session
+        """A session's files: checkpoints, model."""
+        return self.settings.files_dir / "sessions" / session
 
     def model_path(self, session: str) -> Path:
         """The exported model."""
@@ -61,4 +63,4 @@ class House:
 
     def sealed(self, session: str) -> SealedSecrets:
         """A session's secrets at rest."""
-        return SealedSecrets(self.folder(session) / "secrets.sealed", self.sealing_key, session, self.entropy)
+        return SealedSecrets(self.store, self.sealing_key, session, self.entropy)

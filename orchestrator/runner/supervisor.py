@@ -20,6 +20,8 @@ from shared.service.logging import get_logger
 
 _log = get_logger("supervisor")
 LOOK_AGAIN_S = 5.0
+ABANDON_S = 1.0
+"""After which a runner that is being ended is told again."""
 OWN_TROUBLE = ("disk-full", "disk-unusable")
 """What a session may wait for that is this service's own fault, and not a peer's or its database's (which has a check of its own)."""
 
@@ -45,10 +47,10 @@ class Supervisor:
 
     async def look(self) -> None:
         """Start every session that can run now."""
-        if self._stopping:
-            return
         for book in await self._house.catalogue.live():
             state = book.state
+            if self._stopping:
+                return
             if state.phase not in (SessionPhase.READY, SessionPhase.RUNNING) or state.id in self._runners:
                 continue
             if self._leases.setdefault(state.gpu, state.id) == state.id:
@@ -187,6 +189,15 @@ class Supervisor:
         self._stopping = True
         pairs = [(self._runners[session], task) for session, task in self._tasks.items()]
         await asyncio.gather(*(runner.stop(task) for runner, task in pairs))
+
+    async def abandon(self) -> None:
+        """Another orchestrator leads, or may: every runner ends at once, wherever it stands. The GPU is left to who leads."""
+        self._stopping = True
+        left = {*self._tasks.values()}
+        while left:
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=ABANDON_S)
 
     def has_channel(self, session: str, holder: str) -> bool:
         """Whether the holder's channel is open, for the session's page."""

@@ -1,4 +1,5 @@
-"""The orchestrator's tables. Rows are projections and pointers: what decides is the journal, signatures and digests.
+"""The orchestrator's tables. Rows are projections and pointers: what decides is the journal, signatures and digests;
+and, of who may write at all, the lease.
 
 Knows no behaviour. Migration: `orchestrator/migrations`.
 """
@@ -10,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    DateTime,
     Float,
     Index,
     Integer,
@@ -140,4 +142,20 @@ HEADS = Table(
     Column("time", BigInteger, nullable=False),
     Column("signature", LargeBinary, nullable=False),
     Column("signing_key", String(64), nullable=False),
+)  # fmt: skip
+
+LEASES = Table(
+    "leases", METADATA,
+    Column("name", String(63), primary_key=True),  # of the deployment
+    Column("token", BigInteger, nullable=False),  # grows with every taking
+    Column("holder", String(64), nullable=False),
+    Column("identity", String(64), nullable=False),  # fingerprint
+    Column("seal", LargeBinary),
+    Column("expires_at", DateTime(timezone=True)),  # by the database's clock; NULL: nobody holds it
+)  # fmt: skip
+
+SECRETS = Table(
+    "session_secrets", METADATA,
+    Column("session", String(18), primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
 )  # fmt: skip

@@ -18,7 +18,7 @@ from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.idempotency import document_replies
 from shared.service.logging import get_logger
 from shared.service.metrics import StoreCollector
-from shared.service.middleware import RequestMiddleware
+from shared.service.middleware import Gate, RequestMiddleware
 from shared.service.pagination import document_pages
 from shared.service.problems import MEDIA_TYPE, PROBLEM_SCHEMA, install_problems, problem, problem_response
 from shared.service.refusals import Refusals
@@ -49,6 +49,7 @@ def create_service_app(
     base_url: str | None = None,
     clock: Clock = system_clock,
     entropy: Entropy = system_entropy,
+    gate: Gate | None = None,
 ) -> FastAPI:
     """An application to add routers to. Its lifespan opens store and replay window, runs `lifespan`, then stops and closes.
 
@@ -56,6 +57,7 @@ def create_service_app(
         checks: name -> what must hold for the service to be ready; the store's own check is added.
         keys, replay: verify signed requests; needed by `signed_caller` and what builds on it.
         base_url: scheme://host:port under which callers reach this service and for which they sign.
+        gate: says when nobody but the probes is answered.
 
     Raises:
         ConfigurationError: keys without a replay window or an address, which would accept requests meant for others.
@@ -73,7 +75,7 @@ def create_service_app(
         bearer=bearer,
         base_urls=_base_urls(keys, replay, base_url, settings),
     )
-    return _furnished(_bare_app(title, version, _lifespan(state, lifespan)), state)
+    return _furnished(_bare_app(title, version, _lifespan(state, lifespan)), state, gate)
 
 
 def add_routes(app: FastAPI, router: APIRouter) -> None:
@@ -85,11 +87,12 @@ def add_routes(app: FastAPI, router: APIRouter) -> None:
     app.router.routes.extend(router.routes)
 
 
-def _furnished(app: FastAPI, state: ServiceState) -> FastAPI:
+def _furnished(app: FastAPI, state: ServiceState, gate: Gate | None) -> FastAPI:
     app.state.service = state
     app.add_middleware(
         RequestMiddleware, registry=state.registry, entropy=state.entropy, max_body_bytes=state.settings.max_body_bytes,
         refusals=Refusals(state.settings.refusals_per_s, state.settings.refusals_burst, state.clock),
+        gate=gate,
     )  # fmt: skip
     install_problems(app)
     add_routes(app, _probes(state, app.title, app.version))

@@ -61,12 +61,15 @@ class Changes:
 
 
 class Stopping:
-    """Set once, when the service begins to stop; wakes every `Changes` that was made with it."""
+    """Set once, when the service begins to stop; wakes every `Changes` that was made with it. A `parent` that stops takes it along."""
 
-    def __init__(self) -> None:
-        self.is_set = False
+    def __init__(self, parent: Stopping | None = None) -> None:
+        self.is_set: bool = parent is not None and parent.is_set
         self._watched: weakref.WeakSet[Changes] = weakref.WeakSet()
+        self._parts: weakref.WeakSet[Stopping] = weakref.WeakSet()
         self._own = Changes()
+        if parent is not None:
+            parent._parts.add(self)
 
     def watch(self, changes: Changes) -> None:
         """`changes` wakes its waiters when this is set."""
@@ -78,6 +81,8 @@ class Stopping:
         self._own.notify()
         for changes in list(self._watched):
             changes.wake()
+        for part in list(self._parts):
+            part.set()
 
     async def wait(self, timeout_s: float) -> bool:
         """Waits for the stop, at most `timeout_s`; whether it has begun."""

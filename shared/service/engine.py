@@ -17,6 +17,8 @@ BUSY_TIMEOUT_MS = 5000
 CONNECT_TIMEOUT_S = 5
 SILENT_S = 20
 """How long a database server's machine may be silent before the connection to it counts as lost."""
+STALLED_S = 3
+"""How long PostgreSQL keeps a transaction open for a process that stands still in the middle of it, and everybody's way barred."""
 
 Dialect = Literal["sqlite", "postgresql"]
 Access = Literal["write", "read"]
@@ -81,7 +83,14 @@ def create_engine(url: URL, access: Access) -> Engine:
     options: dict[str, Any] = {"pool_pre_ping": True, "connect_args": {"connect_timeout": CONNECT_TIMEOUT_S, **silence}}
     if access == "read":
         options["execution_options"] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-    return sa.create_engine(url, pool_size=1, max_overflow=0, hide_parameters=True, **options)
+    engine = sa.create_engine(url, pool_size=1, max_overflow=0, hide_parameters=True, **options)
+
+    @sa.event.listens_for(engine, "connect")
+    def configure(connection: Any, _record: object) -> None:
+        connection.execute(f"SET idle_in_transaction_session_timeout = {STALLED_S * 1000}")
+        connection.commit()
+
+    return engine
 
 
 def _sqlite_engine(url: URL, access: Access) -> Engine:

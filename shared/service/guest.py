@@ -28,7 +28,8 @@ class Guest:
     """
 
     def __init__(self, provider: EvidenceProvider, boot: Iterable[Event]) -> None:
-        self._provider, self._waiting = provider, list(boot)
+        self._provider, self._boot = provider, tuple(boot)
+        self._waiting = [*self._boot]
         self._lock = asyncio.Lock()
         self._values: dict[int, bytes] | None = None
         self._start: dict[int, bytes] = {}
@@ -55,6 +56,12 @@ class Guest:
             if event not in self._waiting and event not in self._log[-KEPT // 2 :]:
                 self._waiting.append(event)
             await self._measure()
+
+    async def begin_again(self) -> None:
+        """As at first use, where the machine allows it: another process may have run as this CVM since. Raises: as `quote`."""
+        async with self._lock:
+            if await self._provider.relaunch():
+                self._values, self._start, self._waiting, self._log = None, {}, [*self._boot], []
 
     async def derived_key(self, label: str) -> Secret:
         """32 bytes bound to (machine, measured code, label). Raises: NotAuthenticated, Unavailable, VerificationFailed."""

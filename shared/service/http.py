@@ -1,7 +1,8 @@
 """Calls to the other services: one client per peer, retries where repeating is safe, answers as results or errors. Knows no peer's API.
 
 A connection error is retried with growing pauses when repeating changes nothing: GET, HEAD, PUT, DELETE, or any call with an
-Idempotency-Key. Every attempt is signed anew. A timeout after sending is never retried here: the peer may still be at work.
+Idempotency-Key. Every attempt is signed anew. A timeout after sending is never retried at the same address: the peer may still be
+at work. A peer may have several addresses (`shared.service.ways`): who cannot be reached, or does not lead, is passed over.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Any, NoReturn, Self
 import httpx2
 
 from shared.canonical import json_bytes
-from shared.errors import BadRequest, Unavailable
+from shared.errors import GputError, Unavailable
 from shared.service.answers import UNCOMPRESSED, BadAnswer, BoundedAnswers, answers_within
 from shared.service.clock import Entropy
 from shared.service.problems import MAX_PROBLEM_BYTES, error_of
+from shared.service.ways import Way, Ways, addresses
 
 CONNECT_TIMEOUT_S = 5.0
 ATTEMPTS = 4
@@ -33,6 +35,7 @@ KEEP_ALIVE_S = 30.0
 
 _REPEATABLE = {"GET", "HEAD", "PUT", "DELETE"}
 # The request did not reach the peer, or its connection broke before an answer began.
+_NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 _CONNECTION_ERRORS = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -63,18 +66,15 @@ class Peers:
         self._clients: list[httpx2.AsyncClient] = []
 
     def peer(self, base_url: str, name: str, *, auth: httpx2.Auth | None = None) -> PeerClient:
-        """A client of the service at `base_url`, called `name` in errors; `auth` signs its requests.
+        """A client of the service at `base_url` (or one of several, comma-separated), called `name` in errors; `auth` signs its requests.
 
         Raises:
             BadRequest: not an http or https address.
         """
-        base_url = base_url.rstrip("/")
-        try:
-            url = httpx2.URL(base_url)
-        except httpx2.InvalidURL:
-            url = httpx2.URL("")
-        if url.scheme not in ("http", "https") or not url.host:
-            raise BadRequest(f"the address of {name} is not an http address: {base_url[:100]!r}")
+        ways = [Way(address, self._client(address, auth)) for address in addresses(base_url, name)]
+        return PeerClient(Ways(ways), name, self._entropy, self._sleep)
+
+    def _client(self, base_url: str, auth: httpx2.Auth | None) -> httpx2.AsyncClient:
         # The platform's environment must not route our calls through its proxy, nor choose whom TLS trusts.
         limits = httpx2.Limits(keepalive_expiry=KEEP_ALIVE_S)
         transport = self._transports.get(base_url) or httpx2.AsyncHTTPTransport(limits=limits, trust_env=False)
@@ -87,7 +87,7 @@ class Peers:
             follow_redirects=False,
         )
         self._clients.append(client)
-        return PeerClient(client, base_url, name, self._entropy, self._sleep)
+        return client
 
     async def close(self) -> None:
         """Closes every client."""
@@ -104,10 +104,9 @@ class Peers:
 class PeerClient:
     """Calls to one peer. A refusal comes back as the error that the peer raised, with its code."""
 
-    def __init__(self, client: httpx2.AsyncClient, base_url: str, name: str, entropy: Entropy, sleep: Sleep) -> None:
-        self.base_url = base_url
+    def __init__(self, ways: Ways, name: str, entropy: Entropy, sleep: Sleep) -> None:
         self.name = name
-        self._client = client
+        self._ways = ways
         self._entropy = entropy
         self._sleep = sleep
 
@@ -128,31 +127,35 @@ class PeerClient:
 
         Args:
             timeout_s: for a long-poll, longer than the wait asked for.
-            attempts: at most so many tries; default 4 where repeating is safe, else 1.
+            attempts: at most so many tries; default 4 where repeating is safe, else 1; for each of the peer's addresses.
 
         Raises:
             Unavailable: codes `peer-unreachable`, `peer-timeout`. GputError: what the peer answered, its code kept.
         """
         body, all_headers = _encoded(json, content, headers, idempotency_key)
-        repeatable = (method in _REPEATABLE or idempotency_key is not None) and (
-            body is None or isinstance(body, bytes)
-        )
-        tries = (attempts or ATTEMPTS) if repeatable else 1
+        replayable = body is None or isinstance(body, bytes)
+        repeatable = replayable and (method in _REPEATABLE or idempotency_key is not None)
+        tries = ((attempts or ATTEMPTS) if repeatable else 1) * (len(self._ways) if replayable else 1)
         options: dict[str, Any] = {
             "content": body, "headers": all_headers, "params": params, "extensions": answers_within(MAX_ANSWER_BYTES),
             **_timeout(timeout_s),
         }  # fmt: skip
         for attempt in range(1, tries + 1):
+            way = self._ways.now
             try:
-                response = await self._client.request(method, _address(self.base_url, path), **options)
-                break
+                response = await way.client.request(method, _address(way.url, path), **options)
             except httpx2.TransportError as error:
-                if attempt == tries or not isinstance(error, _CONNECTION_ERRORS):
-                    self._explain(error, method, path)
+                self._ways.failed(way)
+                if attempt == tries or not self._worth_more(error, attempt, repeatable=repeatable):
+                    self._explain(way, error, method, path)
+            else:
+                if response.status_code < 400:
+                    return response
+                refusal = self._refused(way, response, response.content)
+                if attempt == tries or not self._ways.elsewhere(refusal):
+                    raise refusal
             await self._sleep(self._pause_s(attempt))
-        if response.status_code >= 400:
-            raise self._refusal(response, response.content)
-        return response
+        raise AssertionError("the last try returns or raises")
 
     async def get_json(self, path: str, **options: Any) -> Any:
         """GET; the JSON value of the answer, None for an empty one. Raises: as `request`."""
@@ -175,25 +178,34 @@ class PeerClient:
     async def stream(
         self, method: str, path: str, *, timeout_s: float | None = None, **options: Any
     ) -> AsyncIterator[httpx2.Response]:
-        """An answer that is read while it comes. Raises: as `request`; also when the connection breaks inside the block."""
+        """An answer that is read while it comes, asked for once. Raises: as `request`; also when the connection breaks inside the block."""
+        way = self._ways.now
         try:
-            address = _address(self.base_url, path)
-            async with self._client.stream(method, address, **options, **_timeout(timeout_s)) as response:
+            async with way.client.stream(method, _address(way.url, path), **options, **_timeout(timeout_s)) as response:
                 if response.status_code >= 400:
-                    raise self._refusal(response, await response.aread())
+                    raise self._refused(way, response, await response.aread())
                 yield response
         except httpx2.TransportError as error:
-            self._explain(error, method, path)
+            self._ways.failed(way)
+            self._explain(way, error, method, path)
+
+    def _worth_more(self, error: httpx2.TransportError, attempt: int, *, repeatable: bool) -> bool:
+        """Whether another try is safe, and may do better. Who says nothing is asked once; the peer's other address may be heard."""
+        if isinstance(error, httpx2.ReadTimeout):
+            return repeatable and attempt < len(self._ways)
+        return isinstance(error, _CONNECTION_ERRORS if repeatable else _NEVER_SENT)
 
     def _pause_s(self, attempt: int) -> float:
         ceiling = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (attempt - 1))
         # Half fixed, half drawn: many holders that lost the same peer do not come back in one instant.
         return ceiling * (0.5 + self._entropy(1)[0] / 512)
 
-    def _refusal(self, response: httpx2.Response, body: bytes) -> Exception:
+    def _refused(self, way: Way, response: httpx2.Response, body: bytes) -> GputError:
         error = error_of(response.status_code, body[:MAX_PROBLEM_BYTES], self.name)
         after = response.headers.get("retry-after", "")
         error.retry_after_s = float(after) if after.isdigit() else None
+        if self._ways.elsewhere(error):
+            self._ways.failed(way)
         return error
 
     def _json(self, response: httpx2.Response) -> Any:
@@ -203,22 +215,22 @@ class PeerClient:
             return response.json()
         except ValueError as error:
             raise Unavailable(
-                f"{self.name} at {self.base_url} answered with something that is not JSON",
+                f"{self.name} at {self._ways.now.url} answered with something that is not JSON",
                 code="peer-unintelligible",
                 remedy="Check that the address leads to this service and not to another program.",
             ) from error
 
-    def _explain(self, error: httpx2.TransportError, method: str, path: str) -> NoReturn:
+    def _explain(self, way: Way, error: httpx2.TransportError, method: str, path: str) -> NoReturn:
         if isinstance(error, BadAnswer):
             raise Unavailable(
-                f"{self.name} at {self.base_url} answered {method} {path} with something that is not read: {error}",
+                f"{self.name} at {way.url} answered {method} {path} with something that is not read: {error}",
                 code="peer-unintelligible",
                 remedy="Check that the address leads to this service and not to another program.",
             ) from error
         timed_out = isinstance(error, httpx2.TimeoutException) and not isinstance(error, httpx2.ConnectTimeout)
         what = "did not answer in time" if timed_out else "cannot be reached"
         raise Unavailable(
-            f"{self.name} at {self.base_url} {what} ({method} {path}: {type(error).__name__})",
+            f"{self.name} at {way.url} {what} ({method} {path}: {type(error).__name__})",
             code="peer-timeout" if timed_out else "peer-unreachable",
             remedy=f"Check that {self.name} runs and that its address is right.",
         ) from error

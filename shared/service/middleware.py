@@ -6,7 +6,7 @@ Plain ASGI: Starlette's function middleware costs a task and a queue per request
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
-from shared.errors import TooManyRefused
+from shared.errors import GputError, TooManyRefused
 from shared.service.clock import Entropy
 from shared.service.logging import get_logger
 from shared.service.problems import error_response, unexpected_response
@@ -24,6 +24,9 @@ from shared.service.refusals import Refusals
 
 QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics", "/version"})
 BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+Gate = Callable[[str], None]
+"""Asked for each request's path, but for probes'. Raises `GputError` while the service answers nobody; nothing is read or done then."""
 
 _log = get_logger("request")
 
@@ -69,9 +72,10 @@ class RequestMiddleware:
     """Wraps the whole application."""
 
     def __init__(
-        self, app: ASGIApp, *, registry: CollectorRegistry, entropy: Entropy, max_body_bytes: int, refusals: Refusals
-    ) -> None:
-        self._app, self._refusals = app, refusals
+        self, app: ASGIApp, *, registry: CollectorRegistry, entropy: Entropy, max_body_bytes: int, refusals: Refusals,
+        gate: Gate | None = None,
+    ) -> None:  # fmt: skip
+        self._app, self._refusals, self._gate = app, refusals, gate
         self._max_body_bytes = max_body_bytes
         self._entropy = entropy
         self._total = Counter(
@@ -105,9 +109,9 @@ class RequestMiddleware:
         began = time.perf_counter()  # how long, not when: no decision is taken from it
         with bound_contextvars(request_id=request_id):
             try:
-                wait = self._refusals.wait_s(address)
-                if wait and scope["path"] not in QUIET_PATHS:
-                    await error_response(_unheard(wait), Request(scope))(scope, receive, send_with_id)
+                unheard = self._unheard(address, scope["path"])
+                if unheard is not None:
+                    await error_response(unheard, Request(scope))(scope, receive, send_with_id)
                 else:
                     await self._app(scope, limit.guard(scope, receive), send_with_id)
                     self._refusals.answered(address, status)
@@ -118,6 +122,19 @@ class RequestMiddleware:
                 await unexpected_response(Request(scope))(scope, receive, send_with_id)
             finally:
                 self._record(scope, status, time.perf_counter() - began)
+
+    def _unheard(self, address: str, path: str) -> GputError | None:
+        """Why this request is answered unheard, if it is."""
+        if path in QUIET_PATHS:
+            return None
+        if wait := self._refusals.wait_s(address):
+            return _unheard(wait)
+        try:
+            if self._gate is not None:
+                self._gate(path)
+        except GputError as error:
+            return error
+        return None
 
     def _record(self, scope: Mapping[str, Any], status: int, seconds: float) -> None:
         path = scope["path"]

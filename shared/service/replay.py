@@ -67,12 +67,13 @@ class ReplayWindow:
         store.add_rider(self)
 
     async def open(self) -> None:
-        """Reads back what the process before this one had seen. Raises: Unavailable."""
+        """Reads back what the process before this one had seen; again, what another has seen meanwhile. Raises: Unavailable."""
         statement = (
             sa.select(REPLAY_NONCES).where(REPLAY_NONCES.c.expires > self._clock()).order_by(REPLAY_NONCES.c.expires)
         )
         for row in await self._store.read(lambda connection: connection.execute(statement).all()):
-            self._note(row.fingerprint, bytes(row.nonce), row.expires)
+            if (row.fingerprint, bytes(row.nonce)) not in self._seen:
+                self._note(row.fingerprint, bytes(row.nonce), row.expires)
 
     async def remember(self, fingerprint: str, nonce: bytes, created: int) -> None:
         """Takes a nonce in, once.

@@ -11,17 +11,17 @@ import asyncio
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 
-from shared.errors import Conflict, Unavailable
+from shared.errors import Unavailable
 from shared.service.engine import Dialect, create_engine, dialect_of, parse_url, touch, translate
 
 T = TypeVar("T")
@@ -248,25 +248,3 @@ def _closed() -> Unavailable:
     return Unavailable(
         "the store is closed", code="store-closed", remedy="Repeat the request once the service is up again."
     )
-
-
-def compare_and_set(
-    connection: Connection,
-    table: Table,
-    key: Mapping[str, Any],
-    expected: Mapping[str, Any],
-    values: Mapping[str, Any],
-) -> None:
-    """Updates the row `key` if its columns still equal `expected`.
-
-    Raises:
-        Conflict: code `stale-write`; somebody else was first, or there is no such row. Nothing changed.
-    """
-    conditions = [table.c[name].is_not_distinct_from(value) for name, value in {**key, **expected}.items()]
-    result = connection.execute(sa.update(table).where(*conditions).values(**values))
-    if result.rowcount != 1:
-        raise Conflict(
-            f"{table.name} {', '.join(str(value) for value in key.values())} has changed since it was read",
-            code="stale-write",
-            remedy="Read it again and decide anew.",
-        )

@@ -118,7 +118,7 @@ async def test_all_that_shares_could_give_opens_checkpoints_and_no_visit(
         app = world["orchestrator"].app
         assert app is not None
         house = app.state.orchestrator.house
-        secrets = house.sealed(session).load()
+        secrets = await house.sealed(session).load()
         names = sorted(path.stem for path in (house.folder(session) / "checkpoints").glob("*.sealed"))
         committed = unit.device._state.regions.only(RegionKind.COMMITTED)
         assert committed is not None

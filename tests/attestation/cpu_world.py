@@ -124,6 +124,9 @@ class LocalProvider:
     async def quote(self, report_data: bytes) -> Evidence:
         return self.enclave.evidence(self.name, self.launch, report_data)
 
+    async def relaunch(self) -> bool:
+        return False
+
     async def registers(self) -> dict[int, bytes]:
         return dict(enumerate(self.enclave.cvms.running(self.name, self.launch).rtmrs))
 

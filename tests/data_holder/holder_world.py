@@ -113,6 +113,9 @@ class LocalEvidence:
     async def quote(self, data: bytes) -> Evidence:
         return evidence(self.machine.raw(data, self.cvm, rtmrs=tuple(self.values)))
 
+    async def relaunch(self) -> bool:
+        return False
+
     async def registers(self) -> dict[int, bytes]:
         return dict(enumerate(self.values))
 

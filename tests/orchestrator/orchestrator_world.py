@@ -63,6 +63,9 @@ class Enclave:
     async def quote(self, report_data: bytes) -> Evidence:
         raise Unavailable("no quotes here")
 
+    async def relaunch(self) -> bool:
+        return False
+
     async def registers(self) -> dict[int, bytes]:
         return {}
 

@@ -26,6 +26,9 @@ class Machine:
         self.broken = self.down = 0
         self.calls: list[str] = []
 
+    async def relaunch(self) -> bool:
+        return False
+
     async def registers(self) -> dict[int, bytes]:
         if self.down:
             raise Unavailable("not there")

@@ -106,3 +106,81 @@ async def test_an_answer_that_is_not_json_is_named() -> None:
     assert (
         await client_of(lambda _request: httpx2.Response(200, content=b"\x01")).post_bytes("/x", b"a", "a/b") == b"\x01"
     )
+
+
+async def _nobody_waits(_seconds: float) -> None:
+    return
+
+
+def two(first: Handler, second: Handler) -> PeerClient:
+    urls = ("http://one.test", "http://two.test")
+    transports = {url: httpx2.MockTransport(handler) for url, handler in zip(urls, (first, second), strict=True)}
+    return Peers(transports=transports, sleep=_nobody_waits).peer(", ".join(urls), "the pair")
+
+
+def answering(seen: list[str]) -> Handler:
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        seen.append(f"{request.url.host} {request.content.decode()}")
+        return httpx2.Response(200, json={"ok": True})
+
+    return handle
+
+
+def not_leading(seen: list[str]) -> Handler:
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        seen.append(f"{request.url.host} refused")
+        return httpx2.Response(503, json={"code": "not-leader", "title": "Unavailable"}, headers={"retry-after": "1"})
+
+    return handle
+
+
+async def test_who_does_not_lead_is_passed_over_and_remembered() -> None:
+    seen: list[str] = []
+    client = two(not_leading(seen), answering(seen))
+    for number in (1, 2):  # also a call that is not repeatable: the first one has done nothing
+        assert await client.post_json("/x", {"a": number}) == {"ok": True}
+    assert seen == ["one.test refused", 'two.test {"a":1}', 'two.test {"a":2}']
+
+
+async def test_who_cannot_be_reached_is_passed_over_and_a_broken_call_is_not_made_twice() -> None:
+    seen: list[str] = []
+    for error, answered in ((httpx2.ConnectError, True), (httpx2.ReadError, False)):
+        client = two(failing(9, error, []), answering(seen))
+        if answered:
+            assert await client.post_json("/x", {"a": 1}) == {"ok": True}
+        else:
+            with pytest.raises(Unavailable, match=r"one\.test"):
+                await client.post_json("/x", {"a": 2})
+            assert await client.post_json("/x", {"a": 3}) == {"ok": True}, "but the next call goes elsewhere"
+    assert seen == ['two.test {"a":1}', 'two.test {"a":3}']
+
+
+async def test_nobody_leads() -> None:
+    seen: list[str] = []
+    client = two(not_leading(seen), not_leading(seen))
+    with pytest.raises(Unavailable) as caught:
+        await client.post_json("/x", {"a": 1})
+    assert (caught.value.code, caught.value.retry_after_s, len(seen)) == ("not-leader", 1.0, 2)
+
+
+async def test_a_stream_goes_to_the_next_address_at_its_next_try() -> None:
+    seen: list[str] = []
+    client = two(not_leading(seen), answering(seen))
+    with pytest.raises(Unavailable):
+        async with client.stream("GET", "/x"):
+            pass
+    async with client.stream("GET", "/x") as answer:
+        assert (await answer.aread()) == b'{"ok":true}'
+
+
+async def test_one_wrong_address_in_a_list_is_refused() -> None:
+    with pytest.raises(GputError, match="not an http address"):
+        Peers().peer("http://one.test,two.test", "the pair")
+
+
+async def test_who_says_nothing_is_passed_over_where_repeating_is_safe() -> None:
+    seen: list[str] = []
+    assert await two(failing(9, httpx2.ReadTimeout, []), answering(seen)).get_json("/x") == {"ok": True}
+    with pytest.raises(Unavailable) as caught:
+        await two(failing(9, httpx2.ReadTimeout, []), answering(seen)).post_json("/x", {"a": 1})
+    assert (caught.value.code, len(seen)) == ("peer-timeout", 1)

@@ -94,6 +94,10 @@ class ConfigfsTsmProvider:
         """The runtime register that the guest's code may extend, and its value; none on SEV-SNP and on kernels before 6.16."""
         return await asyncio.to_thread(self._register.values) if self._register is not None else {}
 
+    async def relaunch(self) -> bool:
+        """No: the machine is the CVM, and what it measured stays."""
+        return False
+
     async def extend(self, register: int, digest: bytes, before: bytes) -> None:
         """Extend a register from the value `before`; the same again has no further effect. All 48 bytes.
 

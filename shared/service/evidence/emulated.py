@@ -64,6 +64,12 @@ class EmulatedProvider:
         await self._launched()
         return dict.fromkeys(range(REGISTERS), ZERO)
 
+    async def relaunch(self) -> bool:
+        """The next call launches the CVM again: another process may have taken its place since."""
+        async with self._launching:
+            self._launch = ""
+        return True
+
     async def extend(self, register: int, digest: bytes, before: bytes) -> None:
         """Extend a register. Raises: NotAuthenticated, Unavailable, Conflict."""
         body = {"register": str(register), "digest": digest.hex(), "before": before.hex()}

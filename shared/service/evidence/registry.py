@@ -32,6 +32,10 @@ class EvidenceProvider(Protocol):
         """The runtime registers that this CVM's code may extend, and their values now; none on machines that have none."""
         ...
 
+    async def relaunch(self) -> bool:
+        """Begin this CVM anew, registers and all, where a process can do that to itself; whether it can."""
+        ...
+
     async def extend(self, register: int, digest: bytes, before: bytes) -> None:
         """Extend a register from the value `before`; the same again has no further effect. All 48 bytes.
 

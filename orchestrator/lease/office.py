@@ -1,0 +1,136 @@
+"""Following, leading, following again: one orchestrator process in its deployment. Knows no SQL and not what a term consists of.
+
+A term begins as a start does: everything is built anew from the database. It ends at once when the lease is lost; nothing of it is left
+when the next one begins, here or elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+from orchestrator.lease.fence import not_leader
+from orchestrator.lease.keeper import Lease
+from shared.errors import ConfigurationError, GputError, Unavailable
+from shared.service.changes import Stopping
+from shared.service.logging import get_logger
+from shared.service.trouble import Trouble
+
+AGAIN_S = 1.0
+_log = get_logger("office")
+
+
+class Term(Protocol):
+    """What a leader consists of."""
+
+    async def stop(self) -> None:
+        """End cleanly, everything durable."""
+
+    async def abandon(self) -> None:
+        """End at once: nothing that is begun now would count."""
+
+
+T = TypeVar("T", bound=Term)
+Begin = Callable[[Stopping], Awaitable[T]]
+"""Makes a term and starts it; long-polls of the term end when its `Stopping` is set."""
+
+
+class Office(Generic[T]):
+    """`term` is there while this process leads, and done with starting."""
+
+    def __init__(self, lease: Lease, begin: Begin[T], stopping: Stopping) -> None:
+        self._lease, self._begin, self._stopping = lease, begin, stopping
+        self.term: T | None = None
+        self._ended = Stopping(stopping)
+        self._watch: asyncio.Task[str] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._refused: ConfigurationError | None = None
+        self._state = "it has not started yet"
+
+    async def start(self) -> None:
+        """Lead at once where nobody else does; else follow, until the lease is free. Raises: what a first term's start raises."""
+        if await self._lease.take(reclaim=True) is None:
+            await self._lead()
+        else:
+            self._state = "it stands by, and another orchestrator leads"
+            _log.info("standing by: another orchestrator leads")
+        self._task = asyncio.create_task(self._run(), name="office")
+
+    async def stop(self) -> None:
+        """End the term, if there is one, and let go of the lease."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._watch is not None:
+            term, self.term = self.term, None
+            if term is not None:
+                await term.stop()
+            await self._leave(released=True)
+
+    def gate(self, _path: str) -> None:
+        """Raises: Unavailable: code `not-leader`, unless this orchestrator leads."""
+        if self.term is None:
+            raise not_leader(f"this orchestrator does not lead: {self._state}")
+
+    async def check(self) -> None:
+        """For readiness. Raises: Unavailable, ConfigurationError: why it does not lead."""
+        if self._refused is not None:
+            raise self._refused
+        self.gate("")
+
+    async def _lead(self) -> None:
+        self._state = "it takes over"
+        self._ended = Stopping(self._stopping)
+        self._watch = asyncio.create_task(self._lease.lost(), name="lease")
+        try:
+            self.term = await self._begin(self._ended)
+        except BaseException:
+            await self._leave(released=False)
+            raise
+
+    async def _leave(self, *, released: bool) -> None:
+        self._ended.set()
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
+            await asyncio.wait([watch])
+        await self._lease.end(released=released)
+
+    async def _run(self) -> None:
+        while True:
+            if self._watch is None:
+                await self._follow()
+            elif self._watch.done():
+                await self._abandon(self._watch.result())
+            else:
+                await asyncio.wait([self._watch])
+
+    async def _abandon(self, why: str) -> None:
+        term, self.term = self.term, None  # from here on nobody is answered
+        self._state = f"it was deposed: {why}"
+        if term is not None:
+            await term.abandon()
+        await self._leave(released=False)
+
+    async def _follow(self) -> None:
+        trouble = Trouble(_log, "cannot take over")
+        while self._watch is None:
+            pause: float | None = AGAIN_S
+            try:
+                pause = await self._lease.take()
+                if pause is None:
+                    await self._lead()
+                else:
+                    self._state = "it stands by, and another orchestrator leads"
+                trouble.over()
+            except ConfigurationError as error:
+                # Trying again would take the lease from who could use it.
+                _log.error("this orchestrator cannot lead", code=error.code, detail=error.detail, remedy=error.remedy)
+                self._refused = error
+                await asyncio.get_running_loop().create_future()
+            except GputError as error:
+                trouble.met(error)
+                pause = AGAIN_S if isinstance(error, Unavailable) else 5 * AGAIN_S
+            if pause is not None:
+                await asyncio.sleep(pause)

@@ -1,0 +1,125 @@
+"""The lease's row in PostgreSQL: look, take, renew, let go. Knows what a row means from `table` only, and no process.
+
+Taking locks the row, so two takers decide one after the other. Renewing is one statement, a compare-and-set by the database's clock: it
+goes with every transaction of the leader, whose commit therefore fails together with its lease.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from orchestrator.lease.table import LeaseRow
+from orchestrator.tables import LEASES
+from shared.errors import ConfigurationError
+
+DEPLOYMENT = "orchestrator"
+"""One database serves one deployment, so there is one row."""
+
+_WHERE = LEASES.c.name == DEPLOYMENT
+_NOW = sa.func.clock_timestamp()
+_FIRST = sa.text("INSERT INTO leases (name, token, holder, identity) VALUES (:name, 0, '', '') ON CONFLICT DO NOTHING")
+_LOOK = sa.select(
+    LEASES.c.token, LEASES.c.holder, LEASES.c.identity, LEASES.c.seal,
+    sa.extract("epoch", LEASES.c.expires_at - _NOW).label("left_s"),
+).where(_WHERE)  # fmt: skip
+_RENEW = sa.text(
+    "UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => :lease_s) "
+    "WHERE name = :name AND holder = :holder AND token = :token AND expires_at > clock_timestamp()"
+)
+_TAKE = sa.text(
+    "UPDATE leases SET token = :token, holder = :holder, identity = :identity, seal = :seal, "
+    "expires_at = clock_timestamp() + make_interval(secs => :lease_s) WHERE name = :name"
+)
+_END = sa.text(
+    "UPDATE leases SET expires_at = CASE WHEN :released THEN NULL ELSE clock_timestamp() END "
+    "WHERE name = :name AND holder = :holder AND token = :token"
+)
+
+
+@dataclass(frozen=True)
+class Claimant:
+    """Who wants to lead: the process's own name, its deployment's identity (fingerprint, hex), and for how long it takes the lease."""
+
+    holder: str
+    identity: str
+    lease_s: float
+
+
+def take(connection: Connection, who: Claimant, *, reclaim: bool) -> LeaseRow | int:
+    """The new token if the lease was free and now is `who`'s; else the row that stands.
+
+    Raises:
+        ConfigurationError: code `standby-differs`: the lease is of another deployment, or its holder did not let go of it.
+    """
+    row = connection.execute(_LOOK).first()
+    if row is None:
+        connection.execute(_FIRST, {"name": DEPLOYMENT})
+        row = connection.execute(_LOOK).one()
+    if not _seen(row).may_take(who.holder, reclaim=reclaim):
+        _same_identity(row, who)
+        return _seen(row)
+    row = connection.execute(_LOOK.with_for_update(nowait=True)).one()  # held by a transaction of its holder: not free
+    found = _seen(row)
+    _same_identity(row, who)
+    if not found.may_take(who.holder, reclaim=reclaim):
+        return found
+    # The seal of a holder that let go binds nobody: so another release may be started over the same database.
+    seal = None if row.left_s is None else row.seal
+    values = {"token": row.token + 1, "holder": who.holder, "identity": who.identity, "seal": seal}
+    connection.execute(_TAKE, {"name": DEPLOYMENT, "lease_s": who.lease_s, **values})
+    return found.token + 1
+
+
+def led_by_another(connection: Connection, holder: str) -> bool:
+    """Whether an orchestrator other than `holder` leads at this moment; not in a database that knows no lease yet."""
+    if not sa.inspect(connection).has_table(LEASES.name):
+        return False
+    row = connection.execute(_LOOK).first()
+    return row is not None and not _seen(row).may_take(holder, reclaim=True)
+
+
+def renew(connection: Connection, who: Claimant, token: int) -> bool:
+    """Whether the lease is still `who`'s under `token`; it is then, for `lease_s` from now."""
+    values = {"name": DEPLOYMENT, "holder": who.holder, "token": token, "lease_s": who.lease_s}
+    return connection.execute(_RENEW, values).rowcount == 1
+
+
+def end(connection: Connection, who: Claimant, token: int, *, released: bool) -> None:
+    """Hold it no longer. `released`: after a clean stop; else it counts as expired. Somebody else's is left alone."""
+    connection.execute(_END, {"name": DEPLOYMENT, "holder": who.holder, "token": token, "released": released})
+
+
+def seal(connection: Connection, mine: bytes) -> None:
+    """Write down which measurement leads; called in a transaction of the leader.
+
+    Args:
+        mine: 32 bytes made with a key that only this measurement of this deployment has.
+
+    Raises:
+        ConfigurationError: code `standby-differs`: the holder before us had another, and did not let go.
+    """
+    found = connection.execute(_LOOK).one().seal
+    if found is not None and bytes(found) != mine:
+        raise _differs("another measurement, CVM or sealing key")
+    connection.execute(sa.update(LEASES).where(_WHERE).values(seal=mine))
+
+
+def _seen(row: sa.Row[tuple[object, ...]]) -> LeaseRow:
+    return LeaseRow(row.token, row.holder, None if row.left_s is None else float(row.left_s))
+
+
+def _same_identity(row: sa.Row[tuple[object, ...]], who: Claimant) -> None:
+    if row.left_s is not None and row.identity != who.identity:
+        raise _differs("another identity")
+
+
+def _differs(what: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"this orchestrator cannot stand in for the one that holds the lease in this database: it has {what}",
+        code="standby-differs",
+        remedy="Give both the same release, CVM and shared_dir. To change the release, stop the one that leads first; "
+        "if it is lost for good together with its sessions, delete the row in the table leases.",
+    )

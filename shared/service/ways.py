@@ -1,0 +1,61 @@
+"""The addresses of one peer, in the order in which they are tried. Knows no request.
+
+Several addresses are several orchestrators of one deployment, of which one leads. Whoever has answered last is asked first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import httpx2
+
+from shared.errors import BadRequest, GputError
+
+NOT_LEADER = "not-leader"
+"""The code of who does nothing because another leads: asking that one instead is safe whatever was asked."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One address, without a slash at its end, and the client of it."""
+
+    url: str
+    client: httpx2.AsyncClient
+
+
+def addresses(urls: str, name: str) -> Iterator[str]:
+    """The addresses in a comma-separated list. Raises: BadRequest: one is not an http or https address."""
+    for part in urls.split(","):
+        address = part.strip().rstrip("/")
+        try:
+            url = httpx2.URL(address)
+        except httpx2.InvalidURL:
+            url = httpx2.URL("")
+        if url.scheme not in ("http", "https") or not url.host:
+            raise BadRequest(f"the address of {name} is not an http address: {address[:100]!r}")
+        yield address
+
+
+class Ways:
+    """At least one way; `now` is the one to try."""
+
+    def __init__(self, ways: list[Way]) -> None:
+        self._ways, self._at = ways, 0
+
+    def __len__(self) -> int:
+        return len(self._ways)
+
+    @property
+    def now(self) -> Way:
+        """The way that answered last, or the next one to be tried."""
+        return self._ways[self._at]
+
+    def failed(self, way: Way) -> None:
+        """Try the next one from now on, unless somebody else has found that out already."""
+        if way is self.now:
+            self._at = (self._at + 1) % len(self._ways)
+
+    def elsewhere(self, error: GputError) -> bool:
+        """Whether this refusal only says that another address is the right one."""
+        return len(self._ways) > 1 and error.code == NOT_LEADER

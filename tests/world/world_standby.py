@@ -1,0 +1,210 @@
+"""A world with two orchestrators over one PostgreSQL: the same CVM, identity and files, a data_dir each. And freezing one of them.
+
+Knows the in-process world; no test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import sqlalchemy as sa
+from fastapi import FastAPI
+from sqlalchemy import Connection
+
+from gpu_agent.unit import GpuUnit
+from gput.client import AsyncClient
+from orchestrator.app import create_app as orchestrator_app
+from orchestrator.settings import OrchestratorSettings
+from shared.errors import Unavailable
+from shared.service.app import service_state
+from shared.service.evidence import EmulatedProvider
+from shared.service.http import Peers
+from tests.world.world import PATIENCE_S, UNLIMITED, World, url
+from tests.world.world_material import Material
+from tests.world.world_service import Incarnation, Service
+from tests.world.world_wire import Call, Deliver, Link
+
+FIRST, SECOND = "orchestrator", "standby"
+BOTH = f"{url(FIRST)},{url(SECOND)}"
+LEASE_S = 30.0
+"""Longer than a busy test machine stands still by itself; nobody waits for it (`expire`)."""
+
+
+class Ice:
+    """Stops the first orchestrator: its timer, its database and its calls stand still until it melts, and nobody reaches it.
+
+    `held` has the calls that it was about to make; they go out when it melts. With `commands_left` it freezes by itself, with the batch
+    in its hand that brings the number to 0.
+    """
+
+    def __init__(self) -> None:
+        self.frozen_at: float | None = None
+        self.ahead = 0.0
+        self.held: list[Call] = []
+        self.commands_left: int | None = None
+        self._melted = asyncio.Event()
+        self._melted.set()
+
+    def timer(self) -> float:
+        return self.ahead + (time.monotonic() if self.frozen_at is None else self.frozen_at)
+
+    def freeze(self) -> None:
+        self.frozen_at = time.monotonic()
+        self._melted.clear()
+
+    def skip(self, seconds: float) -> None:
+        """Its timer goes on by so much."""
+        self.ahead += seconds
+
+    def melt(self) -> None:
+        self.frozen_at = None
+        self._melted.set()
+
+    # A rider of its store: nothing is sent to the database, which so hears nothing of it.
+    def write(self, _connection: Connection) -> None:
+        while self.frozen_at is not None:
+            time.sleep(0.01)
+
+    def settle(self, *, committed: bool) -> None:
+        """Nothing rides along."""
+
+    async def hook(self, call: Call, deliver: Deliver) -> httpx2.Response:
+        if call.client == FIRST and call.path.endswith("/commands") and self.commands_left is not None:
+            self.commands_left -= 1
+            if self.commands_left == 0:
+                self.freeze()
+        if self.frozen_at is not None and call.server == FIRST:
+            raise httpx2.ConnectError("a machine that stands still takes no connection")
+        if self.frozen_at is not None and call.client == FIRST:
+            self.held.append(call)
+            await self._melted.wait()
+        return await deliver(call)
+
+
+class PairWorld(World):
+    """`orchestrator` starts first and leads; `standby` follows."""
+
+    def __init__(
+        self, folder: Path, material: Material, unit: GpuUnit | None, database_url: str, **options: Any
+    ) -> None:
+        settings = {f"holder-{name}": {"orchestrator_url": BOTH} for name in options.get("holders", material.keys)}
+        super().__init__(folder, material, unit, settings=settings, **options)
+        self.database_url, self.ice = database_url, Ice()
+        self.wire.services[SECOND] = Service(SECOND, lambda incarnation: self._one(SECOND, incarnation, time.monotonic))
+        self.wire.hooks.append(self.ice.hook)
+        transports = {url(name): Link(self.wire, "owner", name) for name in (FIRST, SECOND)}
+        self.owner = AsyncClient(
+            BOTH, material.keys["owner"], peers=Peers(transports=transports), clock=self.clock_of("owner")
+        )
+
+    def _orchestrator(self, incarnation: Incarnation) -> FastAPI:
+        app = self._one(FIRST, incarnation, self.ice.timer)
+        store = service_state(app).store
+        assert store is not None
+        store.add_rider(self.ice)
+        return app
+
+    def _one(self, name: str, incarnation: Incarnation, timer: Callable[[], float]) -> FastAPI:
+        settings = OrchestratorSettings(
+            data_dir=self.folder / f"{name}-own", shared_dir=self.folder / "orchestrator", trust_dir=self.folder / "trust",
+            database_url=self.database_url, lease_s=LEASE_S, allow_emulated=True, owner_keys=self.folder / "owners",
+            agent_url=url("agent"), platform_url=url("platform"), checkpoint_interval_s=0.2,
+            evidence=f"emulated:{url('platform')}/cvms/orchestrator",
+            evidence_token_file=self.folder / "cvms" / "orchestrator.token", **UNLIMITED,
+        )  # fmt: skip
+        token = (self.folder / "cvms" / "orchestrator.token").read_text()
+        enclave = Link(self.wire, name, "platform", incarnation)
+        return orchestrator_app(
+            settings, url(name), clock=self.clock_of(name), timer=timer, transports=self._links(name, incarnation),
+            evidence=EmulatedProvider(f"{url('platform')}/cvms/orchestrator", token, transport=enclave),
+        )  # fmt: skip
+
+    async def __aenter__(self) -> PairWorld:
+        await super().__aenter__()
+        await self[SECOND].start()
+        return self
+
+    async def __aexit__(self, *end: Any) -> None:
+        self.ice.melt()
+        await self[SECOND].stop()
+        await super().__aexit__(*end)
+
+    async def ask(self, service: str, path: str = "/readyz") -> httpx2.Response:
+        """A plain GET at one service."""
+        transport = Link(self.wire, "somebody", service)
+        async with httpx2.AsyncClient(transport=transport, base_url=url(service)) as http:
+            return await http.get(path)
+
+    async def leads(self, service: str, seconds: float = PATIENCE_S) -> None:
+        """Wait until it does."""
+        deadline = time.monotonic() + seconds
+        while (await self.ask(service)).status_code != 200:
+            assert time.monotonic() < deadline, self.wire.story()
+            await asyncio.sleep(0.05)
+
+    def expire(self) -> None:
+        """The database's clock goes on by a lease."""
+        self._in_database("UPDATE leases SET expires_at = clock_timestamp()")
+
+    def token(self) -> int:
+        """How often the lease was taken."""
+        return int(self._in_database("SELECT token FROM leases")[0])
+
+    def _in_database(self, statement: str) -> list[Any]:
+        engine = sa.create_engine(sa.make_url(self.database_url).set(drivername="postgresql+psycopg"))
+        with engine.begin() as connection:
+            found = connection.exec_driver_sql(statement)
+            values = [*found.scalars()] if found.returns_rows else []
+        engine.dispose()
+        return values
+
+    @contextmanager
+    def database_away(self) -> Iterator[None]:
+        """Nobody gets into the database, and who was in is thrown out."""
+        name = sa.make_url(self.database_url).database
+        with self._elsewhere() as admin:
+            admin.exec_driver_sql(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+            admin.exec_driver_sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+        try:
+            yield
+        finally:
+            with self._elsewhere() as admin:
+                admin.exec_driver_sql(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
+    @contextmanager
+    def _elsewhere(self) -> Iterator[sa.Connection]:
+        parsed = sa.make_url(self.database_url).set(drivername="postgresql+psycopg", database="postgres")
+        engine = sa.create_engine(parsed, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            yield connection
+        engine.dispose()
+
+    async def freezes(self, seconds: float = PATIENCE_S) -> None:
+        """Wait until the first one has frozen by itself."""
+        deadline = time.monotonic() + seconds
+        while not self.ice.held:
+            assert time.monotonic() < deadline, self.wire.story()
+            await asyncio.sleep(0.01)
+
+    async def says(self, service: str, words: str, seconds: float = PATIENCE_S) -> None:
+        """Wait until its readiness says so."""
+        deadline = time.monotonic() + seconds
+        while words not in (said := (await self.ask(service)).text):
+            assert time.monotonic() < deadline, said
+            await asyncio.sleep(0.05)
+
+    async def patiently(self, session: str, condition: Callable[[Any], Any], seconds: float = PATIENCE_S) -> Any:
+        """As `until`, over times in which nobody leads."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return await self.until(session, condition, deadline - time.monotonic())
+            except Unavailable:
+                assert time.monotonic() < deadline, self.wire.story()
+                await asyncio.sleep(0.05)
