@@ -124,7 +124,9 @@ def _signer(message: Sign1, state: SessionState) -> bytes:
         if sha256(channel.signing_key) == message.kid:
             return channel.signing_key
     raise VerificationFailed(
-        "the receipt is signed by a key that this holder never attested", code="receipt-key-unknown", got=message.kid.hex()
+        "the receipt is signed by a key that this holder never attested",
+        code="receipt-key-unknown",
+        got=message.kid.hex(),
     )
 
 

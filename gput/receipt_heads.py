@@ -36,7 +36,7 @@ class Seen:
         if seen is None or seen.size < 0 or len(seen.root) != HASH_BYTES:
             raise BadRequest(
                 f"{text!r} is not a log head", code="bad-head",
-                remedy="Write SIZE:ROOT, for instance 41:5f0c…, as `gput party request` shows it.",
+                remedy="Write SIZE:ROOT, as `log_head` of the holder's GET /v1/requests/SESSION.",
             )  # fmt: skip
         return seen
 

@@ -70,7 +70,7 @@ class Leaves:
     def _compare(self, receipt: Receipt, statement: DeviceStatement, signer: Signer) -> None:
         """Receipt, statement, evidence and what the parties signed before say the same."""
         book, said = self._book, approval_of(self._book.approved, receipt.holder)
-        expected = {
+        expected: dict[str, tuple[Any, ...]] = {
             "session": (book.session, receipt.session, statement.session),
             "manifest": (book.digest, receipt.manifest),
             "program": (book.manifest.program, statement.program),
@@ -84,6 +84,8 @@ class Leaves:
             "device": (signer.device, statement.device),
             "backend": (signer.backend, statement.backend),
         }
+        if receipt.outcome == "closed":
+            expected["steps"] = (book.manifest.steps_for(receipt.holder), statement.steps)
         for name, values in expected.items():
             if any(value != values[0] for value in values[1:]):
                 raise VerificationFailed(

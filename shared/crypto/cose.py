@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from cbor2 import CBORTag
@@ -128,13 +129,20 @@ def parse1(message: bytes) -> Sign1:
         raise _malformed("the unprotected header must be empty")
     if not all(isinstance(part, bytes) for part in (protected, payload, signature)):
         raise _malformed("protected header, payload and signature must be byte strings")
+    alg, kid = _header(protected)
+    return Sign1(kid, alg, protected, payload, signature)
+
+
+@lru_cache(maxsize=256)
+def _header(protected: bytes) -> tuple[int, bytes]:
+    """Algorithm and key id. Few keys sign very many messages: the same bytes are taken apart once."""
     header: Any = cbor_value(protected)
     if not isinstance(header, Mapping) or set(header) != {HEADER_ALG, HEADER_KID}:
         raise _malformed("the protected header must hold alg and kid only")
     alg, kid = header[HEADER_ALG], header[HEADER_KID]
     if type(alg) is not int or not isinstance(kid, bytes):
         raise _malformed("alg must be a number and kid a byte string")
-    return Sign1(kid, alg, protected, payload, signature)
+    return alg, kid
 
 
 def _malformed(why: str) -> BadRequest:
