@@ -13,7 +13,7 @@ STAMP := $(VENV)/.set-up
 # One more than cores: tests wait for one another's services a third of their time.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 7 ? n + 1 : 8 )))
 
-.PHONY: help setup demo test test-full spec lint types contracts docs clean
+.PHONY: help setup demo test test-full chaos spec lint types contracts docs clean
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test: lint types contracts ## Lint, types, import contracts and every quick test
 
 test-full: lint types contracts ## The same and the long tiers
 	$(BIN)/python -m pytest -n $(WORKERS) --durations=20
+
+chaos: setup ## Break a compose deployment again and again while it trains (needs Docker; SEED=, FOR=seconds)
+	WHEELS="$${WHEELS:-$$(.ci/wheels)}" $(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(FOR),--seconds $(FOR))
 
 spec: setup ## Model-check the protocol with spin (needs Debian's spin and gcc; minutes)
 	$(BIN)/python -m docs.spec.tables --check

@@ -65,9 +65,14 @@ class Collector:
         self.items = list(session.items)
 
 
+def marking() -> list[Path]:
+    """The files of tests that mark any."""
+    return [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if MARK in path.read_text()]
+
+
 def collected() -> list[pytest.Item]:
     """Every test in files that mark any. Raises: RuntimeError: they cannot be collected."""
-    files = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if MARK in path.read_text()]
+    files = [str(path) for path in marking()]
     collector = Collector()
     options = ["--collect-only", "-q", "--no-header", "-p", "no:cacheprovider", "-o", "addopts=", f"--rootdir={ROOT}"]
     with redirect_stdout(io.StringIO()) as said:
@@ -115,9 +120,9 @@ def table(found: Mapping[str, Proofs]) -> Iterator[str]:
         yield f"| {row} | {what.attack} | {' | '.join(cells)} | {tests} |"
 
 
-def page() -> str:
-    """The whole page."""
-    found = proofs(collected())
+def page(items: Iterable[pytest.Item]) -> str:
+    """The whole page, from every test in the files that mark any, in any order of files."""
+    found = proofs(sorted(items, key=lambda item: item.path))
     cells = {
         (row, mode): {result.verdict for result in found[row].results.get(mode, {})}
         for row, what in ROWS.items() for mode in MODES if mode not in what.absent
@@ -142,7 +147,7 @@ def page() -> str:
 
 def main(check: bool) -> int:
     """Write, or with `check` compare."""
-    new = page()
+    new = page(collected())
     stale = new != PAGE.read_text()
     if stale and not check:
         PAGE.write_text(new)

@@ -26,8 +26,17 @@ LONGEST_FIRST = (
 """So that no worker ends a run alone, with the longest of all."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long work goes first; otherwise the order stays."""
+COLLECTED = pytest.StashKey[list[pytest.Item]]()
+"""Everything that was collected, before marks or words deselected any."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long work goes first; otherwise the order stays. What is slow by its nature may take an hour before it counts as standing still."""
+    config.stash[COLLECTED] = list(items)
+    for item in items:
+        if item.get_closest_marker("slow") is not None:
+            item.add_marker(pytest.mark.timeout(3600))
     items.sort(key=lambda item: next((n for n, path in enumerate(LONGEST_FIRST) if item.nodeid.startswith(path)), 99))
 
 

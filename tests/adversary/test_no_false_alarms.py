@@ -18,7 +18,7 @@ ROUNDS = 112  # 336 visits in each of three modes
 async def test_honest_visits_raise_no_alarm(mode: TravelMode, new_world: NewWorld) -> None:
     async with new_world() as world:
         session = await world.submit(travel_mode=mode, rounds=ROUNDS, visit_order="shuffled", record_order="shuffled")
-        await world.completed(session, 900)
+        await world.completed(session, 3000)
         visits = await world.visits(session)
         assert Counter(visit["holder"] for visit in visits) == dict.fromkeys(HOLDERS, ROUNDS)
         assert {(visit["attempt"], visit["outcome"]) for visit in visits} == {(1, "closed")}

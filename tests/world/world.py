@@ -6,6 +6,7 @@ Knows the services by their factories and settings only. A test steers it throug
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from gput.client import AsyncClient
 from gput.local.installation import GPU
 from orchestrator.app import create_app as orchestrator_app
 from orchestrator.settings import OrchestratorSettings
+from shared.canonical import cbor_value
 from shared.crypto.signing import PartyKey
 from shared.service.clock import Clock, system_clock
 from shared.service.evidence import EmulatedProvider
@@ -39,8 +41,7 @@ from tests.world.world_tasks import waiting
 from tests.world.world_wire import Exchange, Link, Wire
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
-PATIENCE_S = 150.0
-"""How long a test waits for what takes seconds on a quiet machine: speed is measured elsewhere, here only a stand-still fails."""
+PATIENCE_S = 150.0  # for what takes seconds on a quiet machine: only a stand-still fails here
 UNLIMITED = {"refusals_per_s": 0.0}
 """Everybody has one address here, the attackers too."""
 HBM_BYTES = 1 << 30
@@ -228,10 +229,6 @@ class World:
 
     async def events(self, session: str) -> list[str]:
         """Facts of the log's leaves that are not receipts, in order."""
-        import base64
-
-        from shared.canonical import cbor_value
-
         leaves = await self.owner.items(f"sessions/{session}/log/leaves")
         return [str(cbor_value(base64.b64decode(leaf["leaf"]))) for leaf in leaves if leaf["kind"] == "event"]
 
@@ -248,7 +245,7 @@ class World:
         return tuple(self.material.canaries.values())
 
     def files(self) -> list[bytes]:
-        """Everything the services keep on disk, but the holders' own data and the exported model."""
+        """What services keep on disk, but the holders' own data and the exported model."""
         return [data for _, data in contents_below(self.folder, {"ehr.npz", "model.safetensors"})]
 
     async def seen(self, client: str, server: str, part: str, count: int = 1, seconds: float = PATIENCE_S) -> Exchange:
