@@ -87,7 +87,7 @@ class Leaves:
         if receipt.outcome == "closed":
             expected["steps"] = (book.manifest.steps_for(receipt.holder), statement.steps)
         for name, values in expected.items():
-            if any(value != values[0] for value in values[1:]):
+            if values.count(values[0]) != len(values):
                 raise VerificationFailed(
                     f"{name} differs", code="mismatch", expected=str(values[0]), got=str(values[1:])
                 )
