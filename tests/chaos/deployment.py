@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -26,7 +27,7 @@ class Deployment:
         self.networks: dict[str, list[str]] = {}
 
     def up(self) -> None:
-        """Build, start, wait until everything is healthy, and learn what there is. Raises: CalledProcessError."""
+        """Build, start, wait until everything is healthy, and learn what there is. Raises: RuntimeError."""
         self._compose("build", "--quiet")
         self._compose("up", "--wait", "--wait-timeout", "180")
         services = json.loads(self._compose("config", "--format", "json"))["services"]
@@ -52,7 +53,7 @@ class Deployment:
         return self._compose("logs", "--no-color", "--tail", "60")
 
     def start(self, fault: Fault) -> Callable[[], None]:
-        """Make it happen; what takes it back. Raises: CalledProcessError."""
+        """Make it happen; what takes it back. Raises: RuntimeError: the engine could not."""
         container, network = self._containers[fault.target], f"{self.name}_{fault.network}"
         there: dict[Kind, tuple[list[str], list[str]]] = {
             Kind.KILL: (["kill", container], ["start", container]),
@@ -61,11 +62,16 @@ class Deployment:
                        ["network", "connect", "--alias", fault.target, network, container]),
         }  # fmt: skip
         do, undo = there[fault.kind]
-        self._run("docker", *do)
 
         def mend() -> None:
             self._run("docker", *undo)
 
+        try:
+            self._run("docker", *do)
+        except RuntimeError:
+            with contextlib.suppress(RuntimeError):  # half done is undone
+                mend()
+            raise
         return mend
 
     def _compose(self, *arguments: str) -> str:
@@ -74,5 +80,5 @@ class Deployment:
     def _run(self, *command: str) -> str:
         done = subprocess.run(command, cwd=ROOT, env=self._environment, text=True, capture_output=True, check=False)
         if done.returncode:
-            raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+            raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr.strip()[-2000:]}")
         return done.stdout

@@ -30,7 +30,7 @@ ASKED_FOR = {
     "lazy-scrub", "stale-key", "replayed-evidence", "fake-gpu", "wrong-vm", "trojan-code", "model-overwrite", "late-write", "rollback",
     "poisoned-visit",
 }  # fmt: skip
-DEADLINE_S = 240.0
+DEADLINE_S = 500.0
 # What each screen must name: the check's own code, and words of its own message.
 STOPPED_BY = {
     "fake-gpu": ("gpu-root-unknown", "does not end in a configured root"),

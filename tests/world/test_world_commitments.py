@@ -167,7 +167,8 @@ async def test_what_the_holder_lies_about_the_gpu_refuses(
     view = await world.completed(session)
     assert view["model"]["digest"] == recorded.view["model"]["digest"]
     visits = await world.visits(session)
-    assert {v["outcome"] for v in visits if v["holder"] != "city"} == {"closed"}
+    # On a slow machine a short lease ends others' visits as well; nothing else may.
+    assert {v["reason"] for v in visits if v["holder"] != "city" and v["outcome"] != "closed"} <= {"the lease expired"}
     assert any("the GPU refused city" in event for event in await world.events(session))
 
 
