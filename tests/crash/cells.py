@@ -49,16 +49,21 @@ class Way:
 
 @dataclass(frozen=True)
 class Cell:
-    """`victim` dies at `step` of `actor`: before or after its commit (`commit`), before it leaves or after its answer (`message`)."""
+    """`victim` dies at `step` of `actor`: before or after its commit (`commit`), before it leaves or after its answer (`message`).
+
+    `refill`: not on the session's way there, but when a GPU that was wiped in mid-session is filled again.
+    """
 
     victim: str
     kind: Literal["commit", "message"]
     actor: str
     step: str
     moment: Moment
+    refill: bool = False
 
     def __str__(self) -> str:
-        return f"{self.victim}-{self.moment}-{self.kind}-{self.step}" + ("" if self.actor == ORCH else f"-{self.actor}")
+        more = "-refill" if self.refill else "" if self.actor == ORCH else f"-{self.actor}"
+        return f"{self.victim}-{self.moment}-{self.kind}-{self.step}{more}"
 
 
 DIRECT, PAPER = Way(mode=TravelMode.DIRECT), Way(mode=TravelMode.PAPER)
@@ -73,6 +78,18 @@ WAYS: Mapping[str, Way] = {
     "DrawShare": DIRECT, "Fetch": DIRECT, "Sweep": PAPER, "Restore": WIPED, "Status": AWAY,
 }  # fmt: skip
 """Steps that an undisturbed session does not take, and what leads to them. The model at the end must be the same all the same."""
+
+REFILL = (
+    CLAIMED,
+    "session.life_opened",
+    "session.placed",
+    "OpenLife",
+    "InitSession",
+    "UploadProgram",
+    "Configure",
+    "SetReady",
+)
+"""Steps that are taken a second time when a GPU is filled again; no restart goes back over them."""
 
 _ENDS = "it ends the session or changes whose data the model has seen: there is no undisturbed model to come to"
 _BLAME = "a fault that is somebody's: what follows is no repeat, so the model is another"
@@ -132,6 +149,9 @@ def _all(by_actor: Mapping[str, Iterable[str]]) -> Iterator[Cell]:
         for command in commands():
             for victim in (ORCH, AGENT):
                 yield Cell(victim, "message", ORCH, command, moment)
+        for step in REFILL:
+            for victim in (ORCH,) if "." in step else (ORCH, AGENT):
+                yield Cell(victim, "commit" if "." in step else "message", ORCH, step, moment, refill=True)
         for place in messages():
             client, server, *_ = PLACES[place]
             for victim in dict.fromkeys((_process(client), server)):

@@ -41,6 +41,7 @@ def test_every_step_has_both_moments_or_a_reason() -> None:
             for moment in get_args(Moment):
                 assert ((actor, step, moment) in found) != (step in NOT_HERE), (actor, step, moment)
     known = {step for names in steps().values() for step in names} | set(commands())
+    assert set(REFILL) <= known
     assert WAYS.keys() <= known, "a way to a step that no table has"
     assert NOT_HERE.keys() <= known, "a reason for a step that no table has"
     assert not WAYS.keys() & NOT_HERE.keys()
