@@ -178,3 +178,10 @@ SAMPLE = (
     Cell(DATABASE, "commit", ORCH, "session.exported", "after"),
 )
 """What the quick tier runs: every process that can die, at both moments; set-up, visit, checkpoint and export are among them."""
+
+FOUND = (
+    Cell(ORCH, "commit", ORCH, "session.restored", "before"),
+    Cell(ORCH, "commit", ORCH, "session.life_opened", "before", refill=True),
+    Cell(AGENT, "message", ORCH, "SetReady", "after", refill=True),
+)
+"""Cells that found a fault once; the quick tier runs them, too."""

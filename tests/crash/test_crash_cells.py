@@ -15,9 +15,11 @@ from tests.crash.cells import (
     AGENT,
     CITY,
     DATABASE,
+    FOUND,
     NOT_HERE,
     ORCH,
     PLATFORM,
+    REFILL,
     SAMPLE,
     TABLES,
     WAYS,
@@ -72,7 +74,7 @@ def test_a_new_step_of_a_table_is_covered_by_itself() -> None:
 
 
 def test_the_sample_has_every_process_at_both_moments() -> None:
-    assert set(SAMPLE) <= set(matrix())
+    assert {*SAMPLE, *FOUND} <= set(matrix())
     assert len(set(SAMPLE)) == len(SAMPLE)
     assert {(cell.victim, cell.moment) for cell in SAMPLE} == {
         (victim, moment) for victim in (ORCH, CITY, AGENT, PLATFORM, DATABASE) for moment in get_args(Moment)

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.cells import AGENT, DATABASE, SAMPLE, WAYS, WIPED, Cell, Way, commands, matrix
+from tests.crash.cells import AGENT, DATABASE, FOUND, SAMPLE, WAYS, WIPED, Cell, Way, commands, matrix
 from tests.crash.play import CrashPlay
 from tests.crash.reaper import Reaper
 from tests.laws.stage import Theatre
 from tests.world.world_recorder import Ordered
 
-CELLS = [pytest.param(cell, id=str(cell), marks=() if cell in SAMPLE else pytest.mark.slow) for cell in matrix()]
+CELLS = [
+    pytest.param(cell, id=str(cell), marks=() if cell in (*SAMPLE, *FOUND) else pytest.mark.slow) for cell in matrix()
+]
 
 
 @pytest.mark.parametrize("cell", CELLS)
