@@ -73,7 +73,7 @@ WIPED = Way(power_lost_at="Commit")
 WAYS: Mapping[str, Way] = {
     "session.pause_asked": PAUSED, "session.paused": PAUSED, "session.resumed": PAUSED,
     "session.restored": WIPED, "visit.recalled": AWAY, "training.recalled": Way(first=(Crash(ORCH, "train", 2, "after"),)),
-    "training.lost": WIPED, "visit.lost": Way(power_lost_at="Drain"),
+    "training.lost": Way(power_lost_at="Train"), "visit.lost": Way(power_lost_at="InstallGrant"),
     "holder.superseded": AWAY,
     "DrawShare": DIRECT, "Fetch": DIRECT, "Sweep": PAPER, "Restore": WIPED, "Status": AWAY,
 }  # fmt: skip

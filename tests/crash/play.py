@@ -17,6 +17,8 @@ from tests.world.world import World
 from tests.world.world_faults import Point, Trap
 
 LEASE_S = 2
+AT_THE_END_S = 20.0
+"""How long after the session's end a holder may still come to the last of its own steps."""
 
 
 @dataclass
@@ -47,7 +49,7 @@ class CrashPlay(Play):
                     await act.do(stage)
                 await self._to_the_end(stage)
                 if self.reaper.cell is not None:
-                    await self.reaper.done(self.patience_s)
+                    await self.reaper.done(AT_THE_END_S)
                     await self._to_the_end(stage)
                 self.receipts = await world.owner.items(f"sessions/{stage.session}/receipts")
         self._judge("the end")
