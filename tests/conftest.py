@@ -11,11 +11,17 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import HealthCheck, settings
 
 from shared.service.logging import configure_logging
 
 # httpx's ASGI transport looks for it at every request, and every search of an absent package costs a millisecond.
 sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
+# No example is judged by its time.
+settings.register_profile(
+    "unhurried", parent=settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("unhurried")
 DATABASE = "under_test"
 TOGETHER = ("tests/processes/", "tests/conformance/")
 """Folders whose tests share what is dear to set up; elsewhere a file is what a worker takes."""

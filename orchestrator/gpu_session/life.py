@@ -101,8 +101,9 @@ class GpuLife:
         self.master = Secret(session.take_export_master_secret())
         self._channel = CommandChannel(self.master.reveal(), self.number, "orchestrator")
         self._root = Secret(root_key(self.master.reveal(), self.number))
-        # Frames and SPDM records are counted: two at once would be out of order.
-        self.turn = asyncio.Lock()
+        # Frames are counted, and SPDM records are: two of one kind at once would be out of order. One of each may be under way: the GPU
+        # ends a poll early when an SPDM message comes, and a holder that opens its channel does not wait for a training's end.
+        self._frames, self._records = asyncio.Lock(), asyncio.Lock()
         # Held while the GPU is at a holder's port: the orchestrator's port answers nobody then.
         self.home = asyncio.Lock()
         self.verified: VerifiedGpu | None = None
@@ -118,7 +119,7 @@ class GpuLife:
             CommandRefused: the GPU refused one of them. VerificationFailed: it answered something else.
             Unavailable, Conflict: no answer of the GPU's; the life is over, another may stand.
         """
-        async with self.turn:
+        async with self._frames:
             n, ciphertext, records = self._channel.seal(encode_all(list(commands)), bulk)
             frame = CommandFrame(life=self.number, n=n, ct=ciphertext, bulk=records)
             with _only_sealed_words_count():
@@ -157,7 +158,7 @@ class GpuLife:
         )  # fmt: skip
 
     async def _report(self, nonce: bytes) -> bytes:
-        async with self.turn:
+        async with self._records:
             try:
                 with _only_sealed_words_count():
                     return self._spdm.parse_measurements(await self.link.spdm(self._spdm.request_measurements(nonce)))

@@ -57,7 +57,8 @@ async def test_a_hostile_holder_gets_what_is_stated(
     assert {code for _, code in holder.said} == expected.told
     index = next(v["index"] for v in visits if v["holder"] == NAME and v["round"] == behaviour.visit)
     mine = [visit for visit in visits if visit["index"] == index]
-    # A lease that is short enough to be waited for ends honest attempts as well where the machine is slow.
+    # On a slow machine a holder asks for its channel twice, and a lease short enough to be waited for ends honest attempts.
+    mine = [visit for visit in mine if "opened a new channel" not in (visit["reason"] or "")]
     mine = [mine[0], *(visit for visit in mine[1:] if visit["reason"] != "the lease expired")]
     assert tuple(visit["outcome"] for visit in mine) == expected.outcomes, [visit["reason"] for visit in mine]
     assert expected.reason in (mine[0]["reason"] or "")

@@ -111,7 +111,7 @@ READERS: dict[str, tuple[Callable[[bytes], Any], list[bytes]]] = {
     "crl": (load_crl, LISTS),
     "hcl": (lambda data: parse_hcl(data).check_variable_data(), BLOBS),
 }
-fuzzing = settings(deadline=2000, suppress_health_check=list(HealthCheck))
+fuzzing = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -26,6 +26,7 @@ PATIENCE_S = 900.0
 """How long the session may take after the last fault was taken back."""
 SUBMITTED, VERIFIED = " at http://orchestrator", "receipts verified"
 """What the client says."""
+LAST_LINES = 30
 
 
 def main(argv: list[str]) -> int:
@@ -72,7 +73,11 @@ def _session(deployment: Deployment, faults: list[Fault], log: Path) -> int:
     good = code == 0 and VERIFIED in said
     if not good:
         print(deployment.words(), said, sep="\n", file=sys.stderr)
-    print(said[said.rfind("\nmodel") :] if good else f"the session did NOT end well (client's exit code {code})")
+    print(
+        "\n".join(said.splitlines()[-LAST_LINES:])
+        if good
+        else f"the session did NOT end well (client's exit code {code})"
+    )
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(fault.kind for fault in done).items()))
     end = "complete and verified" if good else "LOST"
     print(f"chaos: {len(done)} faults ({kinds or 'none'}) in {time.monotonic() - begun:.0f} s; session {end}")

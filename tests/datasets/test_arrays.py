@@ -105,7 +105,9 @@ def test_out_of_range_and_not_finite_name_file_and_row(tmp_path: Path, kind: str
 
 
 @given(bad=st.floats(), at=st.integers(0, N - 1), low=st.floats(-5, 0), high=st.floats(0, 5))
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_a_value_is_refused_exactly_when_it_breaks_the_rule(
     tmp_path: Path, bad: float, at: int, low: float, high: float
 ) -> None:
@@ -125,7 +127,9 @@ def test_a_value_is_refused_exactly_when_it_breaks_the_rule(
     source=st.sampled_from(["u1", "i1", "u2", "<i4", ">i4", "?"]), low=st.integers(-70000, 70000), span=st.integers(0, 140000),
     values=st.lists(st.integers(0, 2**32), min_size=1, max_size=20),
 )  # fmt: skip
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_integer_ranges_of_every_width(tmp_path: Path, source: str, low: int, span: int, values: list[int]) -> None:
     schema = RecordSchema(fields=(RecordField(name="x", dtype="int64", min=low, max=low + span),))
     stored = np.array(values, np.uint64).astype(source)
@@ -210,7 +214,9 @@ def test_pickles_are_never_run(tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_damaged_containers_are_refused_or_read_never_worse(tmp_path: Path, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(["npz", "npz-compressed", "safetensors"]))
     path = tmp_path / f"{kind}-{os.urandom(5).hex()}"

@@ -130,7 +130,9 @@ def test_unusable_cache_is_said_plainly(tmp_path: Path) -> None:
         max_size=30,
     )
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_csv_round_trip(tmp_path: Path, rows: list[tuple[list[float], int]]) -> None:
     text = HEAD + "".join(f"{f[0]!r},{label},{f[1]!r},{f[2]!r}\n" for f, label in rows)
     assert read_csv(tmp_path / "t.csv", text) == rows

@@ -65,7 +65,9 @@ def test_root_and_proofs(tmp_path: Path, n: int) -> None:
 
 @pytest.mark.usefixtures("thin")
 @given(n=st.integers(1, 300), start=st.integers(0, 500), count=st.integers(1, 40), shuffled=st.booleans())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_a_tree_kept_in_part_gives_the_same(tmp_path: Path, n: int, start: int, count: int, shuffled: bool) -> None:
     with open_text(tmp_path, n) as dataset:
         tree = RecordTree(dataset, SALT, tmp_path / "trees", "s")

@@ -16,7 +16,9 @@ from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import CursorRange
 from shared.protocol.record_order import order
 
-FRESH = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FRESH = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def tokens_schema(t: int, dtype: str = "uint8", **limits: float) -> RecordSchema:

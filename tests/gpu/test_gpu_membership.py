@@ -123,7 +123,9 @@ def spoiled(data: st.DataObject, change: str, cursor: CursorRange) -> tuple[list
 
 @attack("H14", scoped="stopped: records are proven within the approved root")
 @given(data=st.data(), change=CHANGES, start=st.integers(0, 2 * N), count=st.integers(2, 40), shuffled=st.booleans())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_nothing_else_is(
     world: World, data: st.DataObject, change: str, start: int, count: int, shuffled: bool
 ) -> None:

@@ -122,7 +122,7 @@ def test_a_visit_over_http_leaves_no_record_in_the_agent(process: tuple[subproce
         time.sleep(0.02)
     pids = [running.pid, *descendants(running.pid)]
     assert len(pids) == 3  # agent, compute parent, the next worker waiting
-    assert held_by(pids, needles) == 0
+    assert not held_by(pids, needles)
     with pytest.raises(GputError) as caught:
         holder.copy(holder.sent[0])
     assert caught.value.code == "no-grant"

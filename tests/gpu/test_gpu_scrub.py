@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from shared.names import RegionKind
 from shared.wire import gpu
 from tests.adversary.rows import attack
 from tests.gpu.gpu_world import RECORD_BYTES, World, records
+from tests.world.world_search import Search
+
+PIECE, OVERLAP = 8 << 20, 7
+"""Bytes that are searched at once: small enough to stay cheap, with no window lost between two."""
 
 
 def process_memory(pid: int) -> Iterator[bytes]:
@@ -22,10 +27,10 @@ def process_memory(pid: int) -> Iterator[bytes]:
             if found is None or "gpu-hbm" in line or "[v" in line:
                 continue
             start, end = int(found[1], 16), int(found[2], 16)
-            for at in range(start, end, 64 << 20):
+            for at in range(start, end, PIECE):
                 try:
                     memory.seek(at)
-                    yield memory.read(min(64 << 20, end - at))
+                    yield memory.read(min(PIECE + OVERLAP, end - at))
                 except OSError:  # pages of files that were cut, device memory
                     continue
 
@@ -43,11 +48,13 @@ def windows(canary: bytes) -> list[bytes]:
 def held_by_compute(world: World, needles: list[bytes]) -> int:
     assert world.compute.pid is not None
     pids = [world.compute.pid, *descendants(world.compute.pid)]
-    return held_by(pids, needles)
+    return held_by(pids, needles).total()
 
 
-def held_by(pids: list[int], needles: list[bytes]) -> int:
-    return sum(chunk.count(needle) for pid in pids for chunk in process_memory(pid) for needle in needles)
+def held_by(pids: Iterable[int], needles: Iterable[bytes]) -> Counter[bytes]:
+    """Which of the needles lie in the memory of these processes; the counts are of pieces that hold one."""
+    search = Search(needles)
+    return Counter(needle for pid in pids for piece in process_memory(pid) for needle in search.find(piece))
 
 
 def held_in_hbm(world: World, needles: list[bytes]) -> int:

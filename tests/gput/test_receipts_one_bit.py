@@ -71,7 +71,9 @@ def test_one_bit_of_every_file(folder: Path, number: int) -> None:
             assert re.match(place(folder, name, offset), said), (offset, said)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.data())
 def test_one_bit_anywhere(folder: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from((*FILES, *trust_files(folder)[-CACHED:])))
@@ -80,7 +82,9 @@ def test_one_bit_anywhere(folder: Path, data: st.DataObject) -> None:
     assert re.match(place(folder, name, offset), said), said
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.data())
 def test_one_bit_in_the_log(folder: Path, data: st.DataObject) -> None:
     raw = (folder / LEAVES).read_bytes()

@@ -25,10 +25,10 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
 
 @dataclass
 class Undisturbed:
-    """A session that nothing happened to: its model, windows of records found afterwards (per party and process), who was left."""
+    """A session that nothing happened to: its model, windows of records found afterwards (by party and process), who was left."""
 
     digest: str
-    found: dict[str, dict[str, int]]
+    found: dict[tuple[str, str], int]
     left: list[int]
 
 
@@ -45,10 +45,11 @@ async def _undisturbed(folder: Path, material: Material) -> Undisturbed:
         watched = {"agent": [pids["agent"]], "compute": descendants(pids["agent"])}
         watched |= {name: [pids[name]] for name in ("orchestrator", "platform")}
         assert watched["compute"]
+        owners = {window: holder for holder, canary in material.canaries.items() for window in sparse_windows(canary)}
         found = {
-            holder: {name: held_by(group, sparse_windows(canary)) for name, group in watched.items()}
-            for holder, canary in material.canaries.items()
-        }
+            (owners[window], name): count
+            for name, group in watched.items() for window, count in held_by(group, owners).items()
+        }  # fmt: skip
         everybody = [pid for root in pids.values() for pid in (root, *descendants(root))]
     return Undisturbed(view["model"]["digest"], found, [pid for pid in everybody if _runs(pid)])
 
@@ -63,8 +64,7 @@ def _runs(pid: int) -> bool:
 
 def test_no_record_is_left_in_any_process_but_its_holders(undisturbed: Undisturbed) -> None:
     """L7, processes' memory: after whole sessions, not only after one visit."""
-    left = {(who, where): n for who, places in undisturbed.found.items() for where, n in places.items() if n}
-    assert left == {}
+    assert undisturbed.found == {}
 
 
 def test_nothing_is_left_running(undisturbed: Undisturbed) -> None:

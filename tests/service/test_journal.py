@@ -120,7 +120,9 @@ async def test_an_anchor_finds_what_was_cut_off(store: Store) -> None:
         await load(store, anchor=Head(4, bytes(32)))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     fields=st.tuples(st.text(max_size=3), st.text(max_size=3), st.text(max_size=3)),
     others=st.tuples(st.text(max_size=3), st.text(max_size=3), st.text(max_size=3)),
