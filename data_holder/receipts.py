@@ -20,7 +20,7 @@ from shared.canonical import cbor_value, sha256
 from shared.claims.accountant import spent
 from shared.claims.manifest import Manifest
 from shared.claims.receipt import DeviceStatement, Receipt
-from shared.crypto.cose import load_p384_public, peek_kid, verify1
+from shared.crypto.cose import Sign1, load_p384_public, parse1, verify1
 from shared.errors import GputError, VerificationFailed
 
 C = TypeVar("C", bound=BaseModel)
@@ -87,7 +87,8 @@ def check_receipt(
             "the receipt names a channel that this holder never opened", code="receipt-channel-unknown",
             got=claims.orchestrator_runtime_data,
         )  # fmt: skip
-    receipt = _parse(Receipt, verify1(cose, _signer(cose, state)))
+    message = parse1(cose)
+    receipt = _parse(Receipt, message.verified(_signer(message, state)))
     checks = [Check("orchestrator signature", True)]
     statement = _statement(receipt, channel, checks)
     said = {"session": state.session, "holder": holder, "manifest": request.digest, "dataset_root": state.dataset_root}
@@ -114,17 +115,18 @@ def _privacy(
     _match(checks, "receipt", receipt, {"privacy_spent": spent(manifest, receipt.holder, receipt.round, records)})
 
 
-def _signer(cose: bytes, state: SessionState) -> bytes:
+def _signer(message: Sign1, state: SessionState) -> bytes:
     """The key a receipt names, if it is a session signing key that this holder attested.
 
     Not only the visit's own channel counts: an orchestrator that restarts after the training closes the visit in its next life.
     """
-    kid = peek_kid(cose)
     for channel in state.channels.values():
-        if sha256(channel.signing_key) == kid:
+        if sha256(channel.signing_key) == message.kid:
             return channel.signing_key
     raise VerificationFailed(
-        "the receipt is signed by a key that this holder never attested", code="receipt-key-unknown", got=kid.hex()
+        "the receipt is signed by a key that this holder never attested",
+        code="receipt-key-unknown",
+        got=message.kid.hex(),
     )
 
 

@@ -1,38 +1,61 @@
-"""The holders' approvals in a folder of receipts, verified offline: which dataset each of them committed to. Asks no service."""
+"""What the parties signed before anything ran, verified offline: manifest, and each holder's word for one dataset. Asks no service."""
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from gput.receipt_folder import APPROVALS, SESSION, parse_line
+from gput.receipt_keys import named
 from shared.attestation.approvals import verify_approval
-from shared.claims.manifest import Manifest
+from shared.claims.manifest import Manifest, parse_manifest
 from shared.errors import VerificationFailed
 from shared.wire.visit import Approval, Signed
 
 
-def approved_datasets(items: Iterable[Mapping[str, Any]], session: str, manifest: Manifest) -> dict[str, Approval]:
-    """Each holder's approval, believed from its own signature over this session and manifest.
+@dataclass(frozen=True)
+class SignedFor:
+    """`digest`: the manifest's, hex. `approved`: by holder; `keys`: the holder's raw public key, which the roster names."""
 
-    `items` are the API's views of decisions. A later refusal or veto takes nothing away from the visits before it.
+    session: str
+    manifest: Manifest
+    digest: str
+    approved: dict[str, Approval] = field(default_factory=dict)
+    keys: dict[str, bytes] = field(default_factory=dict)
+
+
+def signed_for(session: Mapping[str, Any], lines: Iterable[bytes]) -> SignedFor:
+    """The manifest, and each holder's approval, believed from its own signature over this session and manifest.
+
+    `lines` are those of the folder's decisions. A later refusal or veto takes nothing away from the visits before it.
 
     Raises:
-        BadRequest, VerificationFailed, NotPermitted: a decision that its roster key did not sign, or that names another manifest.
-        VerificationFailed: `dataset-changed`, one holder approved two datasets.
+        VerificationFailed: naming the decision: its roster key did not sign it, it names another manifest, or (`dataset-changed`) its
+            holder approved two datasets.
     """
-    found: dict[str, Approval] = {}
-    for item in items:
-        if item["decision"] != "approve":
-            continue
-        signed = Signed(document=item["document"], signature=item["signature"])
-        said = verify_approval(signed, bytes.fromhex(item["public_key"]), session=session, manifest=manifest).approval
-        before = found.setdefault(said.holder, said)
-        if before.dataset_root != said.dataset_root:
-            raise VerificationFailed(
-                f"{said.holder} approved two datasets", code="dataset-changed",
-                expected=str(before.dataset_root), got=str(said.dataset_root),
-            )  # fmt: skip
-    return found
+    with named(f"{SESSION}: manifest"):
+        manifest = parse_manifest(b64decode(session["manifest"]["document"], validate=True))
+        book = SignedFor(session["session"], manifest, manifest.digest().hex())
+    for number, line in enumerate(lines):
+        with named(f"{APPROVALS}: approval {number}"):
+            _take(book, parse_line(line))
+    return book
+
+
+def _take(book: SignedFor, item: Mapping[str, Any]) -> None:
+    if item["decision"] != "approve":
+        return
+    signed, key = Signed(document=item["document"], signature=item["signature"]), bytes.fromhex(item["public_key"])
+    said = verify_approval(signed, key, session=book.session, manifest=book.manifest).approval
+    before = book.approved.setdefault(said.holder, said)
+    book.keys[said.holder] = key
+    if before.dataset_root != said.dataset_root:
+        raise VerificationFailed(
+            f"{said.holder} approved two datasets", code="dataset-changed",
+            expected=str(before.dataset_root), got=str(said.dataset_root),
+        )  # fmt: skip
 
 
 def approval_of(approved: Mapping[str, Approval], holder: str) -> Approval:

@@ -1,10 +1,12 @@
 """A session's receipts as files in a folder, and the checksums that say which is as it was saved. Knows no signature, no service.
 
-    session.json                  session, signed log head, manifest, approvals
+    session.json                  session, signed log head, manifest
+    approvals.jsonl               one line per decision of a holder: line n is approval n
     keys.jsonl                    one line per attested key: line n is key n
     leaves.jsonl                  one line per leaf of the log: line n is leaf n, with its own way to the signed root
     TRUST, rim/, collateral/            copies of the roots and reference values that were believed when it was saved
-    SHA256SUMS                    of all of them, as `sha256sum -c` reads it; its last line is the checksum of the lines above
+    SHA256SUMS                    of all of them, as `sha256sum -c` reads it; as comments those of single approvals and keys, and last that
+                                  of the lines above
 
 Every line is canonical JSON (RFC 8785). So one spoilt byte spoils one file, and in the line files one line.
 """
@@ -15,20 +17,24 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from shared.canonical import json_bytes, json_value, sha256
 from shared.errors import BadRequest, VerificationFailed
 
-SESSION, KEYS, LEAVES, SUMS = "session.json", "keys.jsonl", "leaves.jsonl", "SHA256SUMS"
+SESSION, APPROVALS, KEYS, LEAVES, SUMS = "session.json", "approvals.jsonl", "keys.jsonl", "leaves.jsonl", "SHA256SUMS"
+ENTRIES = {APPROVALS: "approval", KEYS: "key"}
+"""Files whose single lines have checksums; a leaf has its own way to the signed root."""
 TRUST = ("gpu-roots.pem", "rim-roots.pem", "cpu-roots.pem", "reference.json")
 OPTIONAL_TRUST = ("snp-roots.pem",)
 TRUST_FOLDERS = ("rim", "collateral")
-PARTS = {"session": str, "head": dict, "manifest": dict, "approvals": list}
+PARTS = {"session": str, "head": dict, "manifest": dict}
 REMEDY = "Fetch the receipts again with `gput session receipts`."
 _OWN_SUM = "# the lines above: "
 _LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9._/-]+)")
+_ENTRY = re.compile(r"# ([0-9a-f]{64})  ([a-z.]+) line ([0-9]+)")
 
 
 def write(folder: Path, bundle: Mapping[str, Any], trust: Path) -> None:
@@ -54,13 +60,19 @@ def write_parts(folder: Path, bundle: Mapping[str, Any]) -> None:
     """As `write`, in a folder that has its trust files."""
     session = {name: bundle[name] for name in PARTS}
     _replace(folder / SESSION, json.dumps(session, indent=1).encode() + b"\n")
-    _replace(folder / KEYS, _lines(bundle["keys"]))
-    _replace(folder / LEAVES, _lines(bundle["leaves"]))
-    sums = "".join(
-        f"{sha256((folder / name).read_bytes()).hex()}  {name}\n"
-        for name in sorted((SESSION, KEYS, LEAVES, *trust_files(folder)))
-    )
-    _replace(folder / SUMS, (sums + _own_line(sums)).encode())
+    for name, part in ((APPROVALS, "approvals"), (KEYS, "keys"), (LEAVES, "leaves")):
+        _replace(folder / name, _lines(bundle[part]))
+    _replace(folder / SUMS, _sums(folder).encode())
+
+
+def _sums(folder: Path) -> str:
+    """What the checksums of the folder as it is would be."""
+    names = sorted((SESSION, APPROVALS, KEYS, LEAVES, *trust_files(folder)))
+    sums = "".join(f"{sha256(read_file(folder, name)).hex()}  {name}\n" for name in names)
+    for name in ENTRIES:
+        for number, line in enumerate(read_lines(folder, name)):
+            sums += f"# {sha256(line).hex()}  {name} line {number}\n"
+    return sums + _own_line(sums)
 
 
 def _lines(values: Iterable[Any]) -> bytes:
@@ -77,26 +89,40 @@ def _replace(path: Path, data: bytes) -> None:
     partial.replace(path)
 
 
-def altered(folder: Path) -> list[str]:
-    """Names of the files that are not as they were saved.
+def check_as_saved(folder: Path) -> bool:
+    """Every file is as it was saved, but for the log, whose leaves say more themselves: whether that one was altered.
 
     Raises:
-        BadRequest: a file is missing. VerificationFailed: the checksums themselves are not as they were saved.
+        BadRequest: a file is missing. VerificationFailed: naming the file, and in it the line where there are lines.
     """
+    files, entries = _read_sums(folder)
+    for name in sorted({SESSION, APPROVALS, KEYS, LEAVES, *TRUST} - files.keys()):
+        raise VerificationFailed(f"{SUMS} does not name {name}", code="file-altered", remedy=REMEDY)
+    changed = [name for name, digest in files.items() if sha256(read_file(folder, name)).hex() != digest]
+    for name in (name for name in changed if name != LEAVES):
+        found = [sha256(line).hex() for line in read_lines(folder, name)] if name in ENTRIES else []
+        number = next((n for n, digest in enumerate(found) if entries.get((name, n)) != digest), None)
+        raise not_as_saved(name if number is None else f"{name}: {ENTRIES[name]} {number}")
+    return bool(changed)
+
+
+def _read_sums(folder: Path) -> tuple[dict[str, str], dict[tuple[str, int], str]]:
+    """Digests by file, and by file and number of its line. Raises: VerificationFailed: naming the line that was altered."""
     sums = read_file(folder, SUMS).decode(errors="replace")
     body, _, own = sums.rstrip("\n").rpartition("\n")
-    entries = [_LINE.fullmatch(line) for line in body.split("\n")]
-    if f"{own}\n" != _own_line(body + "\n") or sums != f"{body}\n{own}\n" or not all(entries):
-        raise VerificationFailed(f"{SUMS} was altered after it was saved", code="file-altered", remedy=REMEDY)
-    expected = {entry[2]: entry[1] for entry in entries if entry is not None}
-    for name in sorted({SESSION, KEYS, LEAVES, *TRUST} - expected.keys()):
-        raise VerificationFailed(f"{SUMS} does not name {name}", code="file-altered", remedy=REMEDY)
-    return [name for name, digest in expected.items() if sha256(read_file(folder, name)).hex() != digest]
+    lines = body.split("\n")
+    files = [entry for line in lines if (entry := _LINE.fullmatch(line))]
+    entries = [entry for line in lines if (entry := _ENTRY.fullmatch(line))]
+    if sums != f"{body}\n{own}\n" or f"{own}\n" != _own_line(body + "\n") or len(files) + len(entries) != len(lines):
+        pairs = zip_longest(sums.split("\n"), _sums(folder).split("\n"))
+        number = next((n for n, (there, should) in enumerate(pairs) if there != should), None)
+        raise not_as_saved(SUMS if number is None else f"{SUMS}: line {number}")
+    return {entry[2]: entry[1] for entry in files}, {(entry[2], int(entry[3])): entry[1] for entry in entries}
 
 
-def not_as_saved(name: str, why: str = "") -> VerificationFailed:
-    """The error about a file that was altered, where nothing in it says more."""
-    return VerificationFailed(f"{name} was altered after it was saved{why}", code="file-altered", remedy=REMEDY)
+def not_as_saved(name: str) -> VerificationFailed:
+    """The error about a file, or a line of one, that was altered, where nothing in it says more."""
+    return VerificationFailed(f"{name} was altered after it was saved", code="file-altered", remedy=REMEDY)
 
 
 def read_session(folder: Path) -> dict[str, Any]:

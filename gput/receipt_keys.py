@@ -6,6 +6,7 @@ Knows the formats of `shared`; asks no service.
 from __future__ import annotations
 
 from base64 import b64decode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,29 @@ class _Rules:
     max_age_s: int
 
 
-def signers_of(folder: Path, session: dict[str, Any]) -> dict[str, Signer]:
-    """Believed keys by SHA-256 of the runtime data that introduced them. Raises: VerificationFailed: naming the key and the check."""
+class Keyring:
+    """Believed keys: those of a channel by SHA-256 of the runtime data that introduced them, signing keys by what receipts call them."""
+
+    def __init__(self, signers: Mapping[str, Signer]) -> None:
+        self._signers = dict(signers)
+        keys = {signer.signing_key for signer in signers.values()}
+        self._by_id = {name: key for key in keys for name in (key, sha256(key))}
+
+    def introduced_by(self, runtime: str) -> Signer:
+        """The keys of one channel. Raises: VerificationFailed `unknown-key`."""
+        if runtime not in self._signers:
+            raise VerificationFailed("the receipt names runtime data that no key introduces", code="unknown-key")
+        return self._signers[runtime]
+
+    def named_by(self, kid: bytes) -> bytes:
+        """The orchestrator's signing key with this key id (the key itself, or its SHA-256). Raises: VerificationFailed `unknown-key`."""
+        if kid not in self._by_id:
+            raise VerificationFailed("signed by a key that no attested orchestrator has", code="unknown-key")
+        return self._by_id[kid]
+
+
+def believed_keys(folder: Path, session: dict[str, Any]) -> Keyring:
+    """The folder's keys. Raises: VerificationFailed: naming the key and the check."""
     rules = _rules(folder, session)
     found = {}
     for number, line in enumerate(read_lines(folder, KEYS)):
@@ -77,7 +99,7 @@ def signers_of(folder: Path, session: dict[str, Any]) -> dict[str, Signer]:
             item = parse_line(line)
             runtime_bytes = b64decode(item["runtime_data"])
             found[sha256(runtime_bytes).hex()] = _signer(item, runtime_bytes, rules)
-    return found
+    return Keyring(found)
 
 
 def _rules(folder: Path, session: dict[str, Any]) -> _Rules:

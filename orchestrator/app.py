@@ -65,7 +65,7 @@ def create_app(
     """
     # Everything on disk that must be right is read first: a wrong path is said at once, not after waiting for a peer.
     trust, bearer = _trust(settings), _bearer(settings.reader_tokens)
-    quoting = _guest(settings, evidence or _provider(settings))
+    quoting = measured_guest(settings, evidence or _provider(settings))
     store = Store(settings.store_url)
     prepare_schema(store, lambda: holder(settings, entropy))
     library = Library(store, settings.files_dir / "library", clock)
@@ -143,7 +143,7 @@ def _provider(settings: OrchestratorSettings) -> EvidenceProvider:
     )
 
 
-def _guest(settings: OrchestratorSettings, quoting: EvidenceProvider) -> Guest:
+def measured_guest(settings: OrchestratorSettings, quoting: EvidenceProvider) -> Guest:
     """This CVM, which measures how it is configured before it says anything about itself."""
     backend, values = settings.evidence.partition(":")[0], settings.model_dump()
     return Guest(quoting, configuration("orchestrator", backend=backend, trust_dir=settings.trust_dir, settings=values))

@@ -27,7 +27,7 @@ TOGETHER = ("tests/processes/", "tests/conformance/")
 """Folders whose tests share what is dear to set up; elsewhere a file is what a worker takes."""
 LONGEST_FIRST = (
     "tests/processes/", "tests/gput/test_gput_demo_process.py", "tests/gput/test_attack_tour.py", "tests/conformance/", "tests/laws/",
-    "tests/world/test_world_crashes.py", "tests/failures/", "tests/adversary/", "tests/world/", "tests/sessions/",
+    "tests/crash/", "tests/world/test_world_crashes.py", "tests/failures/", "tests/adversary/", "tests/world/", "tests/sessions/",
 )  # fmt: skip
 """So that no worker ends a run alone, with the longest of all."""
 

@@ -140,12 +140,15 @@ class PrivacyView(Body):
 
 
 class RequestDetail(RequestView):
-    """The request in full: the manifest as approved by digest, the program (null until fetched), the root this holder signed for, and the
-    privacy that its records would spend (null where the manifest asks for none)."""
+    """The request in full: the manifest as approved by digest, the program (null until fetched), the root this holder signed for, the
+    privacy that its records would spend (null where the manifest asks for none), and the newest log head it saw (null before the first)."""
 
     document: dict[str, Any]
     dataset_root: str | None
     privacy: PrivacyView | None
+    log_head: str | None = Field(
+        description="SIZE:ROOT, as `gput receipts verify --head` takes it", examples=["41:" + "5f" * 32]
+    )
     program: ProgramView | None
 
 

@@ -18,8 +18,6 @@ from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.hardware.spdm import SpdmResponder
 from gpu_agent.hardware.state import Doors, GpuState
 from gpu_agent.hardware.stock_firmware import StockFirmware
-from shared.canonical import sha256
-from shared.crypto import cose
 from shared.crypto.schedule import resume_proof
 from shared.errors import VerificationFailed
 from shared.wire.copy import CopyAck, StagedAck
@@ -52,7 +50,7 @@ class Device:
     ) -> None:
         self.gpu_id, self.backend = gpu_id, root.backend
         self._hbm, self._compute, self._clock, self._root = hbm, compute, clock, root
-        doors = Doors(root.device, root.backend.value, entropy, clock, next_boot, self._sign_statement)
+        doors = Doors(root.device, root.backend.value, entropy, clock, next_boot, root.sign_statement)
         self._state = GpuState(doors, hbm, compute)
         self._state.wait = self._wait
         self._processor = CommandProcessor(self._state, report)
@@ -144,10 +142,6 @@ class Device:
             return self._compute.news(timeout_s)
         finally:
             self._lock.acquire()
-
-    def _sign_statement(self, payload: bytes) -> bytes:
-        key = self._root.statement_key
-        return cose.sign1(payload, key, kid=sha256(cose.p384_point(key.public_key())))
 
     # ------------------------------------------------------------ hooks of the SPDM responder
 

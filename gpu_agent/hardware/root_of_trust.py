@@ -82,6 +82,10 @@ class RootOfTrust:
         """ECDSA P-384 over SHA-384(data) by the leaf key, r ‖ s (96 bytes)."""
         return ecc.sign(self._leaf, data)
 
+    def sign_statement(self, payload: bytes) -> bytes:
+        """COSE_Sign1 by the statement key of this boot, which it names by SHA-256 of its point."""
+        return sign1(payload, self.statement_key, kid=sha256(p384_point(self.statement_key.public_key())))
+
     def measurements(self, request: bytes) -> bytes:
         """The signed MEASUREMENTS response to a GET_MEASUREMENTS of 37 bytes. Raises: BadRequest `malformed-spdm`."""
         return self.report(request)[REQUEST_BYTES:]

@@ -1,4 +1,4 @@
-"""`gput bench`: figures of this machine: visit cost per step, memory, training against plain PyTorch, verification of evidence.
+"""`gput bench`: figures of this machine: visits by step, memory, training against plain PyTorch, verification of evidence and receipts.
 
 Knows the API's views only. Ratios are against limits measured in the same run; nothing here asserts a wall time.
 """
@@ -80,6 +80,27 @@ def attest(
     if not found:
         raise BadRequest("there is no evidence among these files", code="no-evidence")
     emit(found, ("evidence", "kind", "verdict", "checks", "warm_ms", "cold_ms"), fmt)
+
+
+@app.command()
+def receipts(
+    count: Annotated[int, typer.Option(min=1, max=1_000_000, help="how many receipts")] = 10_000,
+    fmt: FormatOption = Format.TABLE,
+) -> None:
+    """Time of `gput receipts verify` over a session of so many receipts, made beforehand with real keys; one thread.
+
+    `signatures_s`: the receipts' signatures alone, two each, verified in the same run; `ratio` is to that limit.
+
+    Example:  gput bench receipts --count 10000
+    """
+    from gput.receipt_timing import times
+
+    with tempfile.TemporaryDirectory(prefix="gput-bench-") as folder:
+        work, saved = Path(folder) / "work", Path(folder) / "receipts"
+        say(f"making {count} receipts …")
+        asyncio.run(run_module("gput.local.receipts_bench", str(work), str(saved), str(count)))
+        found = times(saved)
+    emit([found], ("receipts", "seconds", "receipts_per_s", "signatures_s", "ratio"), fmt)
 
 
 async def _visits(folder: Path, visits: int) -> dict[str, Any]:

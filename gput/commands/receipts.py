@@ -19,18 +19,22 @@ app = typer.Typer(
     help="Receipts of visits.",
 )
 Folder = Annotated[Path, typer.Argument(help="folder made by `gput session receipts` or `gput demo`")]
+HeadOption = Annotated[
+    list[str] | None, typer.Option("--head", help="SIZE:ROOT of a log head that a holder remembers; may be repeated")
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
 
 
 @app.command()
-def verify(folder: Folder, fmt: FormatOption = Format.TABLE) -> None:
+def verify(folder: Folder, head: HeadOption = None, fmt: FormatOption = Format.TABLE) -> None:
     """Verify keys, log and every receipt; exit code 4 and one line that names file, number and check where something does not hold.
 
     Example:  gput receipts verify runs/latest/receipts
     """
+    from gput.receipt_heads import Seen
     from gput.receipts import verify as check
 
-    found = check(folder)
+    found = check(folder, [Seen.parse(text) for text in head or ()])
     show({"result": "all hold", **found.__dict__}, fmt)
 
 
@@ -38,7 +42,7 @@ def verify(folder: Folder, fmt: FormatOption = Format.TABLE) -> None:
 def show_(folder: Folder, fmt: FormatOption = Format.TABLE) -> None:
     """List the receipts (unverified: use `verify` for that)."""
     from gput.receipt_folder import LEAVES, parse_line, read_lines
-    from gput.receipts import is_receipt
+    from gput.receipt_leaves import is_receipt
     from shared.errors import GputError
 
     rows = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -86,10 +87,21 @@ async def head(session: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
         raise NotFound(
             f"The log of {session} has no signed head yet", code="no-head", remedy="Wait for the first visit."
         )
+    return head_view(row)
+
+
+def head_view(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A signed tree head, from its stored row."""
     return {
         "size": row["size"], "root": row["root"], "signature": b64encode(row["signature"]).decode(),
         "key": row["signing_key"], "time": row["time"],
     }  # fmt: skip
+
+
+def leaf_view(index: int, kind: str, leaf: bytes, path: Sequence[bytes] | None) -> dict[str, Any]:
+    """A leaf's bytes with its way to the root of the tree that was asked about, if one was."""
+    way = None if path is None else [node.hex() for node in path]
+    return {"index": index, "kind": kind, "leaf": b64encode(leaf).decode(), "path": way}
 
 
 @router.get("/v1/sessions/{session}/log/leaves", summary="Leaves of the log", responses=ex.shows(ex.listed(ex.LEAF)))
@@ -104,13 +116,11 @@ async def leaves(
     found = await parts.library.page(LEAVES, "idx", listing.after, listing.ask, session=session)
     wanted = [row for row in found if size is None or row["idx"] < size]
 
-    def path(index: int) -> list[str] | None:
-        return None if size is None else [node.hex() for node in tree.inclusion(index, size)]
+    def path(index: int) -> list[bytes] | None:
+        return None if size is None else tree.inclusion(index, size)
 
-    return listing.page([
-        {"index": row["idx"], "kind": row["kind"], "leaf": b64encode(row["leaf"]).decode(), "path": path(row["idx"])}
-        for row in listing.cut(wanted, lambda row: row["idx"])
-    ])  # fmt: skip
+    shown = listing.cut(wanted, lambda row: row["idx"])
+    return listing.page([leaf_view(row["idx"], row["kind"], row["leaf"], path(row["idx"])) for row in shown])
 
 
 @router.get(

@@ -108,6 +108,7 @@ class GpuLife:
         self.home = asyncio.Lock()
         self.verified: VerifiedGpu | None = None
         self.statement_key: Any = None
+        self._broken: Conflict | None = None
 
     # ------------------------------------------------------------ commands
 
@@ -158,8 +159,21 @@ class GpuLife:
 
     async def _report(self, nonce: bytes) -> bytes:
         async with self._records:
-            with _only_sealed_words_count():
-                return self._spdm.parse_measurements(await self.link.spdm(self._spdm.request_measurements(nonce)))
+            try:
+                with _only_sealed_words_count():
+                    return self._spdm.parse_measurements(await self.link.spdm(self._spdm.request_measurements(nonce)))
+            except Conflict as error:
+                self._broken = error
+                raise
+
+    def require_whole(self) -> None:
+        """Nobody has found this life's SPDM session broken, while asking for evidence: a holder's channel hears of it, not who travels.
+
+        Raises:
+            Conflict: code `channel-broken`.
+        """
+        if self._broken is not None:
+            raise self._broken
 
     async def attest(self, signing_key: bytes, epoch: int, device: str | None) -> VerifiedGpu:
         """Ask for evidence of our own and believe it only after verification.

@@ -88,8 +88,10 @@ class Opener:
 
     def _candidates(self) -> Iterator[tuple[int, int]]:
         # Oldest first: the last claim may or may not have reached the GPU, and asking in this order never runs ahead by more than one.
+        # A claim of another boot is that of a GPU wiped since it was placed: it holds nothing that is worth resuming.
         state = self._book.state
-        known = {*state.claims, *([(state.life, state.boot_counter)] if state.life else [])}
+        known = {claim for claim in state.claims if claim[1] == state.boot_counter}
+        known |= {(state.life, state.boot_counter)} if state.life else set()
         yield from sorted({(life + 1, boot) for life, boot in known}, key=lambda pair: pair[::-1])
 
     async def _try(self, opening: Opening, facts: PublicFacts) -> GpuLife | None:

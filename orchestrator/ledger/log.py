@@ -59,6 +59,13 @@ class SignedHead:
     signature: bytes
     signing_key: bytes
 
+    def columns(self) -> dict[str, Any]:
+        """As it is stored, less its session."""
+        return {
+            "size": self.head.size, "root": self.head.root.hex(), "time": self.head.time,
+            "signature": self.signature, "signing_key": self.signing_key.hex(),
+        }  # fmt: skip
+
 
 def sign_head(tree: MerkleTree, session: str, key: PartyKey, at: float) -> SignedHead:
     """The log's head as it stands."""
@@ -68,10 +75,7 @@ def sign_head(tree: MerkleTree, session: str, key: PartyKey, at: float) -> Signe
 
 def head_row(signed: SignedHead) -> Row:
     """Keep the newest signed head for readers."""
-    values = {
-        "size": signed.head.size, "root": signed.head.root.hex(), "time": signed.head.time,
-        "signature": signed.signature, "signing_key": signed.signing_key.hex(),
-    }  # fmt: skip
+    values = signed.columns()
 
     def write(connection: Connection) -> None:
         put_row(connection, HEADS, {"session": signed.head.session}, values)

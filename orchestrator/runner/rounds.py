@@ -87,6 +87,7 @@ class Rounds:
         deadline = run.clock() + state.manifest.lease_s
         while not self._wishes.any and stop.holder in state.active:
             await self._heads.check(run.book)
+            run.life.require_whole()
             channel = run.channels.ready(stop.holder)
             if channel is not None:
                 self._wishes.waiting_for = []

@@ -165,7 +165,11 @@ class SessionRunner:
 
         async def attest(challenge: bytes, key: bytes) -> GpuEvidence:
             async with life.home:  # waits while the GPU is at a holder
-                return await life.evidence(challenge, key, state.last_epoch)
+                try:
+                    return await life.evidence(challenge, key, state.last_epoch)
+                except Conflict:
+                    book.announce()  # who waits for this very channel must see that it cannot come in this life
+                    raise
 
         self.channels = Channels(
             book, signing_key=signing_key, identity=house.identity, guest=house.guest, room=house.cpu, attest=attest,

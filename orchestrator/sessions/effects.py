@@ -24,6 +24,8 @@ def _life_opened(state: SessionState, body: dict[str, Any]) -> None:
     state.life, state.boot_counter = body["life"], body["boot_counter"]
     state.device, state.backend, state.signing_key = body["device"], body["backend"], body["signing_key"]
     state.claims.clear()
+    if not body["resumed"]:
+        state.placement = None  # the GPU was wiped: it holds nothing until `placed` says so again
 
 
 def _placed(state: SessionState, body: dict[str, Any]) -> None:

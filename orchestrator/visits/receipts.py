@@ -13,6 +13,7 @@ from shared.claims.accountant import spent
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.claims.visit import VisitTimers
 from shared.crypto.cose import sign1, verify1
+from shared.crypto.signing import PartyKey
 from shared.errors import VerificationFailed
 from shared.wire.codec import encode
 
@@ -45,6 +46,11 @@ def check_statement(run: Run, statement: bytes, model_after: str) -> DeviceState
     return claims
 
 
+def sign_receipt(receipt: Receipt, key: PartyKey) -> bytes:
+    """COSE_Sign1 by the session signing key, which it names by fingerprint."""
+    return sign1(encode(receipt), key, kid=bytes.fromhex(key.fingerprint))
+
+
 def make_receipt(run: Run, statement: bytes, *, outcome: str, before: float | None, after: float | None) -> NewLeaf:
     """Sign the receipt, make its leaf, and queue it for the holder's inbox after the commit."""
     visit, state = run.visit, run.state
@@ -59,7 +65,7 @@ def make_receipt(run: Run, statement: bytes, *, outcome: str, before: float | No
         "timers": VisitTimers.model_validate(details["timers"]), "statement": statement, "closed_at": int(run.clock()),
         "privacy_spent": spent(state.manifest, visit.holder, visit.round, run.dataset.records),
     })  # fmt: skip
-    cose = sign1(encode(receipt), run.signing_key, kid=bytes.fromhex(run.signing_key.fingerprint))
+    cose = sign_receipt(receipt, run.signing_key)
     leaf = receipt_leaf(state.tree, state.id, cose, visit=visit.id, holder=visit.holder, outcome=outcome)
     holder, index = visit.holder, leaf.fact["index"]
     run.outbox.append(

@@ -7,7 +7,9 @@ header, an attached payload. One signed value therefore has one encoding (but fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from cbor2 import CBORTag
 from cryptography.exceptions import InvalidSignature
@@ -29,12 +31,37 @@ Signer = PartyKey | ec.EllipticCurvePrivateKey
 Verifier = bytes | ec.EllipticCurvePublicKey
 
 
-class _Parts(NamedTuple):
-    protected: bytes
-    alg: int
+@dataclass(frozen=True, slots=True)
+class Sign1:
+    """A COSE_Sign1 taken apart, *unverified*: `kid` is only good for looking up the key, under which `verified` gives the payload."""
+
     kid: bytes
-    payload: bytes
-    signature: bytes
+    _alg: int
+    _protected: bytes
+    _payload: bytes
+    _signature: bytes
+
+    def verified(self, public: Verifier, *, external_aad: bytes = b"", kid: bytes | None = None) -> bytes:
+        """Payload, signed by exactly this key (raw Ed25519, or P-384).
+
+        Raises:
+            VerificationFailed: `cose-alg`, `cose-kid` or `bad-signature`.
+        """
+        fitting = EDDSA if isinstance(public, bytes) else ES384
+        if self._alg != fitting:
+            raise VerificationFailed(
+                "COSE algorithm does not fit the key", code="cose-alg", expected=str(fitting), got=str(self._alg)
+            )
+        if kid is not None and self.kid != kid:
+            raise VerificationFailed(
+                "COSE message names another key", code="cose-kid", expected=kid.hex(), got=self.kid.hex()
+            )
+        structure = _sig_structure(self._protected, external_aad, self._payload)
+        if isinstance(public, bytes):
+            verify_cose(public, structure, self._signature)
+        else:
+            _verify_es384(public, structure, self._signature)
+        return self._payload
 
 
 def sign1(payload: bytes, signer: Signer, *, kid: bytes, external_aad: bytes = b"", alg: int | None = None) -> bytes:
@@ -65,27 +92,7 @@ def verify1(message: bytes, public: Verifier, *, external_aad: bytes = b"", kid:
         BadRequest: `malformed-cose`, not of the strict profile.
         VerificationFailed: `cose-alg`, `cose-kid` or `bad-signature`.
     """
-    parts = _parse(message)
-    fitting = EDDSA if isinstance(public, bytes) else ES384
-    if parts.alg != fitting:
-        raise VerificationFailed(
-            "COSE algorithm does not fit the key", code="cose-alg", expected=str(fitting), got=str(parts.alg)
-        )
-    if kid is not None and parts.kid != kid:
-        raise VerificationFailed(
-            "COSE message names another key", code="cose-kid", expected=kid.hex(), got=parts.kid.hex()
-        )
-    structure = _sig_structure(parts.protected, external_aad, parts.payload)
-    if isinstance(public, bytes):
-        verify_cose(public, structure, parts.signature)
-    else:
-        _verify_es384(public, structure, parts.signature)
-    return parts.payload
-
-
-def peek_kid(message: bytes) -> bytes:
-    """The key id a message names, *unverified*: only good for looking up the key. Raises: BadRequest."""
-    return _parse(message).kid
+    return parse1(message).verified(public, external_aad=external_aad, kid=kid)
 
 
 def p384_point(public: ec.EllipticCurvePublicKey) -> bytes:
@@ -107,7 +114,8 @@ def _sig_structure(protected: bytes, external_aad: bytes, payload: bytes) -> byt
     return cbor_bytes(["Signature1", protected, external_aad, payload])
 
 
-def _parse(message: bytes) -> _Parts:
+def parse1(message: bytes) -> Sign1:
+    """A message taken apart, its signature unchecked. Raises: BadRequest `malformed-cose`, not of the strict profile."""
     if len(message) > MAX_MESSAGE_BYTES:
         raise _malformed(f"{len(message)} bytes are too many")
     tagged: Any = cbor_value(message)
@@ -121,13 +129,20 @@ def _parse(message: bytes) -> _Parts:
         raise _malformed("the unprotected header must be empty")
     if not all(isinstance(part, bytes) for part in (protected, payload, signature)):
         raise _malformed("protected header, payload and signature must be byte strings")
+    alg, kid = _header(protected)
+    return Sign1(kid, alg, protected, payload, signature)
+
+
+@lru_cache(maxsize=256)
+def _header(protected: bytes) -> tuple[int, bytes]:
+    """Algorithm and key id. Few keys sign very many messages: the same bytes are taken apart once."""
     header: Any = cbor_value(protected)
     if not isinstance(header, Mapping) or set(header) != {HEADER_ALG, HEADER_KID}:
         raise _malformed("the protected header must hold alg and kid only")
     alg, kid = header[HEADER_ALG], header[HEADER_KID]
     if type(alg) is not int or not isinstance(kid, bytes):
         raise _malformed("alg must be a number and kid a byte string")
-    return _Parts(protected, alg, kid, payload, signature)
+    return alg, kid
 
 
 def _malformed(why: str) -> BadRequest:

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
-from shared.crypto.cose import load_p384_public, p384_point, peek_kid, sign1, verify1
+from shared.crypto.cose import load_p384_public, p384_point, parse1, sign1, verify1
 from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest, GputError, VerificationFailed
 
@@ -46,7 +46,7 @@ def test_eddsa_message_is_the_one_computed_by_hand() -> None:
     assert message == expected
     Ed25519PublicKey.from_public_bytes(key.public).verify(message[-64:], structure)
     assert verify1(message, key.public, external_aad=AAD, kid=KID) == PAYLOAD
-    assert peek_kid(message) == KID
+    assert parse1(message).kid == KID
 
 
 def test_es384_message_is_the_one_computed_by_hand() -> None:

@@ -57,11 +57,14 @@ async def test_a_head_is_durable_before_the_first_byte_goes_to_the_gpu(running: 
     await running.approved_with_channel()
     running.orchestrator.leaves = [b"one", b"two"]
     assert await on_disk(running) is None
+    assert (await running.get(f"/v1/requests/{SESSION}"))["log_head"] is None
     running.gpu.hook = look
     shown = await visit(running)
     await running.until(lambda: running.orchestrator.reports)
     assert shown.size == 2
     assert seen == [shown]
+    told = (await running.get(f"/v1/requests/{SESSION}"))["log_head"]
+    assert told == f"2:{shown.root.hex()}", "as an auditor's --head takes it"
 
 
 async def test_without_a_memory_the_empty_log_is_stated(running: Running) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gput.receipt_folder import KEYS, LEAVES, parse_line, read_lines, read_session, write_parts
+from gput.receipt_folder import APPROVALS, KEYS, LEAVES, parse_line, read_lines, read_session, write_parts
 
-PARTS = {"keys": KEYS, "leaves": LEAVES}
+PARTS = {"approvals": APPROVALS, "keys": KEYS, "leaves": LEAVES}
 
 
 @dataclass(frozen=True)

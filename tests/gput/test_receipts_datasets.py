@@ -58,7 +58,7 @@ def test_a_visit_under_another_root_than_the_approved_one(
 def test_a_holder_that_signed_for_two_datasets(bundle: Bundle, gput_material: Material) -> None:
     other = signed_again(approval(bundle, "city"), gput_material.keys["city"], dataset_root="d0" * 32)
     bundle.value["approvals"].append(other)
-    refused(bundle, "approvals: city approved two datasets", "dataset-changed")
+    refused(bundle, "approvals.jsonl: approval 3: city approved two datasets", "dataset-changed")
     bundle.value["approvals"][-1] = approval(bundle, "city")  # the same word twice is one word
     verify(bundle.write())
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import random
 import re
 import shutil
 import subprocess
@@ -13,12 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gput.__main__ import main
-from gput.receipt_folder import KEYS, LEAVES, SESSION, SUMS, TRUST, trust_files
+from gput.receipt_folder import APPROVALS, KEYS, LEAVES, SESSION, SUMS, TRUST, trust_files
 from gput.receipts import verify
 from shared.errors import VerificationFailed
 from tests.gput.gput_samples import Bundle, Saved
 
-FILES = (SESSION, KEYS, LEAVES, SUMS, *TRUST)
+FILES = (SESSION, APPROVALS, KEYS, LEAVES, SUMS, *TRUST)
+LINED = (APPROVALS, KEYS, LEAVES, SUMS)
 CACHED = 3
 """Two reference integrity manifests and one collateral bundle."""
 
@@ -50,15 +53,26 @@ def told(folder: Path, name: str, offset: int, bit: int) -> str:
 
 
 def place(folder: Path, name: str, offset: int) -> str:
-    """How the error must begin: the file, and in the line files the number of the entry that the byte belongs to."""
+    """How the error must begin: the file, and in a list the number of the entry that the byte belongs to."""
+    entry = {LEAVES: "leaf", KEYS: "key", APPROVALS: "approval", SUMS: "line"}.get(name)
     line = (folder / name).read_bytes()[:offset].count(b"\n")
-    return {LEAVES: rf"leaves\.jsonl: leaf {line}: ", KEYS: rf"keys\.jsonl(: key {line}: | was altered)"}.get(
-        name, re.escape(name) + r"\b"
-    )
+    return re.escape(name) + (r"\b" if entry is None else f": {entry} {line}\\b")
+
+
+@pytest.mark.parametrize("number", range(len(FILES) + CACHED))
+def test_one_bit_of_every_file(folder: Path, number: int) -> None:
+    """Every file, and in those with lines every line: its first and last byte, and some between, drawn by the file's name."""
+    name = (*FILES, *trust_files(folder)[-CACHED:])[number]
+    raw, draw = (folder / name).read_bytes(), random.Random(name)
+    ends = [0, *(found.end() for found in re.finditer(rb"\n", raw))] if name in LINED else [0, len(raw)]
+    for begin, end in itertools.pairwise(ends):
+        for offset in (begin, end - 1, *(draw.randrange(begin, end) for _ in range(3))):
+            said = told(folder, name, offset, draw.randrange(8))
+            assert re.match(place(folder, name, offset), said), (offset, said)
 
 
 @settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(st.data())
 def test_one_bit_anywhere(folder: Path, data: st.DataObject) -> None:

@@ -13,7 +13,7 @@ import cbor2
 import pytest
 
 from gput.__main__ import main
-from gput.receipt_folder import KEYS, LEAVES, SESSION, SUMS, TRUST
+from gput.receipt_folder import APPROVALS, KEYS, LEAVES, SESSION, SUMS, TRUST
 from gput.receipts import verify
 from shared.canonical import cbor_bytes, cbor_value
 from shared.errors import BadRequest, GputError
@@ -77,7 +77,7 @@ def test_the_statement_of_another_visit(bundle: Bundle) -> None:
     refused(bundle.write(), f"leaf {leaf['index']}: the signature")
 
 
-FILES = (SESSION, KEYS, LEAVES, SUMS, *TRUST)
+FILES = (SESSION, APPROVALS, KEYS, LEAVES, SUMS, *TRUST)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])

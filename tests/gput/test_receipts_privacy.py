@@ -8,8 +8,8 @@ import cbor2
 import pytest
 
 from gput.receipt_folder import LEAVES, parse_line, read_lines
+from gput.receipt_leaves import is_receipt
 from gput.receipt_privacy import check_privacy, check_spent_once, spent_by_holder
-from gput.receipts import is_receipt
 from shared.claims.accountant import spent
 from shared.claims.manifest import Manifest
 from shared.claims.privacy import Privacy, PrivacySpent

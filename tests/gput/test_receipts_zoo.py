@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from gput.receipt_folder import LEAVES
-from gput.receipts import is_receipt, save, verify
+from gput.receipt_leaves import is_receipt
+from gput.receipts import save, verify
 from shared.canonical import cbor_bytes
 from tests.gput.gput_samples import Bundle, Saved
 from tests.gput.receipts_world import flipped_hex, receipt_leaves, refused

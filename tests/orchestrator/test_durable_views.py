@@ -125,7 +125,7 @@ async def test_neither_are_events_nor_an_end(world: rest.World) -> None:
 
 async def test_the_shown_state_is_the_one_a_restart_would_fold(room: Room) -> None:
     book = await room.submitted(await room.catalogue())
-    life = {"life": 1, "boot_counter": 5, "device": "d", "backend": "EMULATED", "signing_key": "k"}
+    life = {"life": 1, "boot_counter": 5, "device": "d", "backend": "EMULATED", "signing_key": "k", "resumed": False}
     for i in range(3):
         book.stage(new_fact(SessionFact.APPROVED, Role.HOLDER, **approved_body(i)))
     for fact in (

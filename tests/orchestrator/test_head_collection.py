@@ -91,7 +91,14 @@ async def started(room: Room, leaves: int = 3, **changes: Any) -> Book:
     book.stage(new_fact(SessionFact.AGREED))
     book.stage(new_fact(SessionFact.STARTED))
     if leaves:
-        life = {"life": 1, "boot_counter": 5, "device": "d", "backend": "EMULATED", "signing_key": "k"}
+        life = {
+            "life": 1,
+            "boot_counter": 5,
+            "device": "d",
+            "backend": "EMULATED",
+            "signing_key": "k",
+            "resumed": False,
+        }
         book.stage(new_fact(SessionFact.LIFE_OPENED, **life))
         book.stage(new_fact(SessionFact.PLACED, placement=PLACEMENT, model=MODEL))
     for number in range(leaves):

@@ -32,12 +32,14 @@ def running(agreed_manifest: Manifest | None = None, without: tuple[int, ...] = 
             apply(state, new_fact(SessionFact.APPROVED, Role.HOLDER, **said.body()))
     for fact in (new_fact(SessionFact.AGREED), new_fact(SessionFact.STARTED), claim(1, 5)):
         apply(state, fact)
-    apply(
-        state,
-        new_fact(SessionFact.LIFE_OPENED, life=1, boot_counter=5, device="d", backend="EMULATED", signing_key="k"),
-    )
+    apply(state, life_opened(1, 5, resumed=False))
     apply(state, new_fact(SessionFact.PLACED, placement=PLACEMENT, model=MODEL))
     return state
+
+
+def life_opened(life: int, boot_counter: int, *, resumed: bool) -> NewFact:
+    about = {"life": life, "boot_counter": boot_counter, "device": "d", "backend": "EMULATED", "signing_key": "k"}
+    return new_fact(SessionFact.LIFE_OPENED, **about, resumed=resumed)
 
 
 def apply(state: SessionState, fact: NewFact) -> None:
@@ -66,6 +68,18 @@ def test_a_closed_visit_moves_model_position_and_log() -> None:
     stop = state.next_stop()
     assert stop is not None
     assert (stop.holder, stop.index) == ("h1", 2)
+
+
+def test_a_wiped_gpu_holds_nothing_until_it_is_placed_again() -> None:
+    """Else a start that follows would resume what was never filled."""
+    state = running()
+    apply(state, life_opened(2, 5, resumed=True))
+    assert state.placement is not None
+    apply(state, life_opened(1, 6, resumed=False))
+    assert state.placement is None
+    assert state.committed is not None, "the session is where it was: this is what is filled in again"
+    apply(state, new_fact(SessionFact.PLACED, placement=PLACEMENT, model=None))
+    assert state.placement is not None
 
 
 def test_epochs_never_come_twice_over_repeats() -> None:

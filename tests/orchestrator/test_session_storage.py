@@ -94,7 +94,7 @@ async def test_a_visit_is_projected_with_its_facts_on_both_databases(tmp_path: P
     ]
     for verified in approved:
         book.stage(new_fact(SessionFact.APPROVED, Role.HOLDER, **verified.body()))
-    life = {"life": 1, "boot_counter": 5, "device": "d", "backend": "EMULATED", "signing_key": "k"}
+    life = {"life": 1, "boot_counter": 5, "device": "d", "backend": "EMULATED", "signing_key": "k", "resumed": False}
     for fact in (
         new_fact(SessionFact.AGREED), new_fact(SessionFact.STARTED), new_fact(SessionFact.LIFE_OPENED, **life),
         new_fact(SessionFact.PLACED, placement=PLACEMENT, model=MODEL), planned(book.state),

@@ -23,11 +23,15 @@ INCARNATION: contextvars.ContextVar[Incarnation | None] = contextvars.ContextVar
 
 
 class Incarnation:
-    """One life of a service: its name, its tasks, found by the context they inherit, and whether it was killed."""
+    """One life of a service: its name, its tasks, found by the context they inherit, and whether it was killed.
+
+    `at_commit` is done once, when the transaction under way is durable and nobody has heard of it; on the writer's thread.
+    """
 
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.dead = False
+        self.at_commit: Callable[[], None] | None = None
         self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
     # What a rider of the store is asked: a killed process commits nothing any more.
@@ -36,7 +40,9 @@ class Incarnation:
             raise Unavailable("this process was killed", code="killed")
 
     def settle(self, *, committed: bool) -> None:
-        """Nothing rides along."""
+        if committed and self.at_commit is not None:
+            self.at_commit()
+            self.at_commit = None
 
 
 def task_factory(

@@ -1,0 +1,187 @@
+"""The crash matrix as a list: every step of the tables and every message of a session, by who dies and at which moment. Pure.
+
+A step is a fact of a table; dying just before or just after its commit are two cells. What a step does before its fact is committed are
+messages and GPU commands: dying before one leaves and after its peer has acted are two more, for whoever sends it and for whoever answers
+it. A new fact, holder's kind or GPU command has its cells without a word here; where no undisturbed session comes to
+it, its cells fail until `WAYS` says what does, or `NOT_HERE` why nothing may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, get_args
+
+from data_holder.protocol import state as holder_state
+from data_holder.protocol.visit import HOLDER_VISIT
+from orchestrator.sessions.facts import CLAIMED
+from shared.names import TravelMode
+from shared.protocol.machine import Machine
+from shared.protocol.session import SESSION
+from shared.protocol.training import TRAINING
+from shared.protocol.visit import VISIT
+from shared.wire import gpu
+from tests.laws.acts import COMMANDS, PLACES, Act, Crash, Say, Visits
+from tests.world.world_faults import Moment
+
+ORCH, AGENT, PLATFORM, CITY, DATABASE = "orchestrator", "agent", "platform", "holder-city", "database"
+KINDS = (
+    holder_state.REQUEST,
+    holder_state.DECISION,
+    holder_state.CHANNEL,
+    holder_state.HEAD,
+    holder_state.RECEIPT,
+    holder_state.ENDED,
+)
+"""What a holder's journal tells besides its table."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """What brings a session to a step: another travel mode, acts beforehand, acts once it runs, the power of its GPU lost at a message."""
+
+    mode: TravelMode = TravelMode.SCOPED
+    first: tuple[Act, ...] = ()
+    then: tuple[Act, ...] = ()
+    power_lost_at: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`victim` dies at `step` of `actor`: before or after its commit (`commit`), before it leaves or after its answer (`message`).
+
+    `refill`: not on the session's way there, but when a GPU that was wiped in mid-session is filled again.
+    """
+
+    victim: str
+    kind: Literal["commit", "message"]
+    actor: str
+    step: str
+    moment: Moment
+    refill: bool = False
+
+    def __str__(self) -> str:
+        more = "-refill" if self.refill else "" if self.actor == ORCH else f"-{self.actor}"
+        return f"{self.victim}-{self.moment}-{self.kind}-{self.step}{more}"
+
+
+DIRECT, PAPER = Way(mode=TravelMode.DIRECT), Way(mode=TravelMode.PAPER)
+AWAY = Way(first=(Crash(ORCH, "copy", 2, "before"),))
+PAUSED = Way(then=(Visits(1), Say("pause")))
+WIPED = Way(power_lost_at="Commit")
+WAYS: Mapping[str, Way] = {
+    "session.pause_asked": PAUSED, "session.paused": PAUSED, "session.resumed": PAUSED,
+    "session.restored": WIPED, "visit.recalled": AWAY, "training.recalled": Way(first=(Crash(ORCH, "train", 2, "after"),)),
+    "training.lost": Way(power_lost_at="Train"), "visit.lost": Way(power_lost_at="InstallGrant"),
+    "holder.superseded": AWAY,
+    "DrawShare": DIRECT, "Fetch": DIRECT, "Sweep": PAPER, "Restore": WIPED, "Status": AWAY,
+}  # fmt: skip
+"""Steps that an undisturbed session does not take, and what leads to them. The model at the end must be the same all the same."""
+
+REFILL = (
+    CLAIMED,
+    "session.life_opened",
+    "session.placed",
+    "OpenLife",
+    "InitSession",
+    "UploadProgram",
+    "Configure",
+    "SetReady",
+)
+"""Steps that are taken a second time when a GPU is filled again; no restart goes back over them."""
+
+_ENDS = "it ends the session or changes whose data the model has seen: there is no undisturbed model to come to"
+_BLAME = "a fault that is somebody's: what follows is no repeat, so the model is another"
+NOT_HERE: Mapping[str, str] = {
+    "session.refused": _ENDS, "session.vetoed": _ENDS, "session.head_contradicted": _ENDS, "session.failed": _ENDS,
+    "session.cancel_asked": _ENDS, "session.cancelled": _ENDS, "holder.refused": _ENDS,
+    "visit.quarantined": _BLAME, "training.quarantined": _BLAME, "training.rejected": _BLAME, "RollBack": _BLAME,
+    "training.loaded": "no row of its own: a verified visit is a loaded phase",
+    "holder.abandoned": "a holder gives up when its link to the GPU fails for long, not at a crash",
+}  # fmt: skip
+"""Steps that are in no cell, and why. Schedules of tests/laws go through them with words, vetoes and attacks."""
+
+TABLES: Mapping[str, Sequence[Machine[Any, Any]]] = {ORCH: (SESSION, VISIT, TRAINING), CITY: (HOLDER_VISIT,)}
+
+
+def steps(tables: Mapping[str, Sequence[Machine[Any, Any]]] = TABLES) -> dict[str, list[str]]:
+    """Every step by the process that commits it, as its journal names it; those of a holder begin with `holder`."""
+    found: dict[str, list[str]] = {}
+    for actor, machines in tables.items():
+        # A fact that begins a machine is in no move: all of a vocabulary counts.
+        kinds = dict.fromkeys((machine.name, type(fact)) for machine in machines for _, fact in machine.moves)
+        pairs = ((machine, fact) for machine, kind in kinds for fact in kind)
+        found[actor] = [_label(machine, fact) for machine, fact in pairs]
+    found[ORCH].append(CLAIMED)
+    found[CITY] += [f"holder.{kind}" for kind in KINDS]
+    return found
+
+
+def _label(machine: str, fact: StrEnum) -> str:
+    """As the journal calls it (`training.closed`), by the first word of its machine's name."""
+    return f"{machine.partition(' ')[0].removesuffix(chr(39) + 's')}.{fact.value}"
+
+
+def commands() -> list[str]:
+    """Every GPU command there is, by name."""
+    return [kind.__name__ for kind in get_args(get_args(gpu.Command)[0])]
+
+
+def messages() -> list[str]:
+    """Every kind of message between services that is no GPU command."""
+    return [place for place, (_, _, part, _, _) in PLACES.items() if part != COMMANDS]
+
+
+def matrix(tables: Mapping[str, Sequence[Machine[Any, Any]]] = TABLES) -> list[Cell]:
+    """Every cell."""
+    return [cell for cell in _all(steps(tables)) if cell.step not in NOT_HERE]
+
+
+def _all(by_actor: Mapping[str, Iterable[str]]) -> Iterator[Cell]:
+    moments: tuple[Moment, ...] = get_args(Moment)
+    for moment in moments:
+        for actor, names in by_actor.items():
+            for step in names:
+                yield Cell(actor, "commit", actor, step, moment)
+                if actor == ORCH:
+                    yield Cell(DATABASE, "commit", actor, step, moment)
+        for command in commands():
+            for victim in (ORCH, AGENT):
+                yield Cell(victim, "message", ORCH, command, moment)
+        for step in REFILL:
+            for victim in (ORCH,) if "." in step else (ORCH, AGENT):
+                yield Cell(victim, "commit" if "." in step else "message", ORCH, step, moment, refill=True)
+        for place in messages():
+            client, server, *_ = PLACES[place]
+            for victim in dict.fromkeys((_process(client), server)):
+                yield Cell(victim, "message", _process(client), place, moment)
+
+
+def _process(client: str) -> str:
+    return {"holder": CITY, "": CITY}.get(client, client)
+
+
+SAMPLE = (
+    Cell(ORCH, "commit", ORCH, "session.submitted", "before"),
+    Cell(ORCH, "commit", ORCH, "training.closed", "after"),
+    Cell(ORCH, "message", ORCH, "Checkpoint", "before"),
+    Cell(ORCH, "message", ORCH, "Export", "after"),
+    Cell(CITY, "commit", CITY, "holder.provisioned", "before"),
+    Cell(CITY, "commit", CITY, "holder.decision", "after"),
+    Cell(CITY, "message", CITY, "report", "after"),
+    Cell(AGENT, "message", ORCH, "SetReady", "before"),
+    Cell(AGENT, "message", ORCH, "Train", "after"),
+    Cell(PLATFORM, "message", ORCH, "switch", "before"),
+    Cell(PLATFORM, "message", CITY, "quote", "after"),
+    Cell(DATABASE, "commit", ORCH, "session.checkpointed", "before"),
+    Cell(DATABASE, "commit", ORCH, "session.exported", "after"),
+)
+"""What the quick tier runs: every process that can die, at both moments; set-up, visit, checkpoint and export are among them."""
+
+FOUND = (
+    Cell(ORCH, "commit", ORCH, "session.restored", "before"),
+    Cell(ORCH, "commit", ORCH, "session.life_opened", "before", refill=True),
+    Cell(AGENT, "message", ORCH, "SetReady", "after", refill=True),
+)
+"""Cells that found a fault once; the quick tier runs them, too."""
