@@ -96,6 +96,7 @@ async def test_a_zombie_is_refused_by_the_gpu(new_pair: NewPair, recorded: Recor
         held = list(world.ice.held)
         before = len(world.wire.transcript)
         world.ice.melt()
+        await world.ice.arrived()
         await _same_end(world, session, recorded)
         late = [e for e in world.wire.transcript[before:] if e.call in held]
         commands = [e for e in late if e.call.server == "agent" and e.call.path.endswith("/commands")]

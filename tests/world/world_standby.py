@@ -39,8 +39,9 @@ LEASE_S = 30.0
 class Ice:
     """Stops the first orchestrator: its timer, its database and its calls stand still until it melts, and nobody reaches it.
 
-    `held` has the calls that it was about to make; they go out when it melts. With `commands_left` it freezes by itself, with the batch
-    in its hand that brings the number to 0.
+    `held` has the calls that were just on their way; they arrive when it melts, even if whoever made them is deposed in that moment and
+    listens no more: what is on the wire cannot be taken back. With `commands_left` it freezes by itself, with the batch on the wire that
+    brings the number to 0.
     """
 
     def __init__(self) -> None:
@@ -48,6 +49,7 @@ class Ice:
         self.ahead = 0.0
         self.held: list[Call] = []
         self.commands_left: int | None = None
+        self._on_the_wire: list[asyncio.Task[httpx2.Response]] = []
         self._melted = asyncio.Event()
         self._melted.set()
 
@@ -83,8 +85,18 @@ class Ice:
             raise httpx2.ConnectError("a machine that stands still takes no connection")
         if self.frozen_at is not None and call.client == FIRST:
             self.held.append(call)
-            await self._melted.wait()
+            late = asyncio.create_task(self._late(call, deliver))
+            self._on_the_wire.append(late)
+            return await asyncio.shield(late)
         return await deliver(call)
+
+    async def _late(self, call: Call, deliver: Deliver) -> httpx2.Response:
+        await self._melted.wait()
+        return await deliver(call)
+
+    async def arrived(self) -> None:
+        """Wait until every held call was taken or refused where it was sent to."""
+        await asyncio.gather(*self._on_the_wire, return_exceptions=True)
 
 
 class PairWorld(World):
@@ -132,6 +144,7 @@ class PairWorld(World):
 
     async def __aexit__(self, *end: Any) -> None:
         self.ice.melt()
+        await self.ice.arrived()
         await self[SECOND].stop()
         await super().__aexit__(*end)
 
