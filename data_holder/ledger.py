@@ -13,14 +13,21 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from data_holder.protocol.state import SessionState
+from data_holder.protocol.state import DECISION, KINDS, SessionState
 from shared.crypto.secret import Secret
 from shared.errors import NotFound, Unavailable
 from shared.service.clock import Clock
 from shared.service.journal import Journal, NewFact
 from shared.service.store import Store
+from shared.service.vocabulary import Vocabulary
 
 Project = Callable[[Connection], object]
+VOCABULARY = Vocabulary(
+    versions=dict.fromkeys(KINDS, 1),
+    # Approvals signed before they said how many records they are over.
+    added={DECISION: {"records": None}},
+)
+"""How facts of earlier releases are read."""
 
 
 class Ledger:
@@ -31,7 +38,7 @@ class Ledger:
         self._clock = clock
         self._key: Secret | None = None
         self._verified = False
-        self._journal = Journal(self._reveal)
+        self._journal = Journal(self._reveal, VOCABULARY)
         self._states: dict[str, SessionState] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
