@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from data_holder.protocol.state import DECISION, KINDS, SessionState
+from data_holder.tables.schema import PURGES, REQUESTS
 from shared.crypto.secret import Secret
 from shared.errors import NotFound, Unavailable
 from shared.service.clock import Clock
@@ -109,9 +111,19 @@ class Ledger:
             self._states[session] = trial
             return trial
 
+    def forget(self, session: str) -> None:
+        """It is being removed: nobody finds it any more."""
+        self._states.pop(session, None)
+        self._locks.pop(session, None)
+
     def _load(self, connection: Connection) -> dict[str, SessionState]:
         states = {}
+        # Half removed. A note without that, which the platform might leave, hides nothing: the request is there.
+        noted = sa.select(PURGES.c.stream).where(PURGES.c.stream.not_in(sa.select(REQUESTS.c.session)))
+        leaving = set(connection.execute(noted).scalars())
         for stream in self._journal.streams(connection):
+            if stream in leaving:
+                continue
             state = SessionState(stream)
             for fact in self._journal.load(connection, stream):
                 state.fold(fact.kind, fact.body)

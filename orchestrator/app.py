@@ -130,7 +130,7 @@ async def _begin(app: FastAPI, site: Site, peers: Peers, lease: Lease, ended: St
     parts, cursors = await site.build(peers, ended, lease)
     app.state.orchestrator, service_state(app).cursors = parts, cursors
     try:
-        await parts.supervisor.start()
+        await parts.start()
     except BaseException:
         await parts.abandon()
         raise

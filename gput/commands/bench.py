@@ -33,6 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Measure this machine.",
 )
+PAGE = 20
 FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
 
 
@@ -76,28 +77,41 @@ def life(
 async def _life(crowd: Crowd, windows: int) -> list[Sample]:
     try:
         client = await crowd.start()
-        wanted = [crowd.rounds * len(crowd.names) * number // windows for number in range(1, windows + 1)]
-        found = [await _window(client, crowd, visits) for visits in wanted]
-        costs = [
-            _control(visit) for visit in await client.items(f"sessions/{crowd.session}/visits") if visit["receipt"]
-        ]
-        return [
-            Sample(one.visits, {**_costs(costs[before : one.visits]), **one.figures})
-            for before, one in zip([0, *wanted], found, strict=False)
-        ]
+        visits = _Visits(client, f"sessions/{crowd.session}/visits")
+        total = crowd.rounds * len(crowd.names)
+        return [await _window(visits, crowd, total * number // windows) for number in range(1, windows + 1)]
     finally:
         await crowd.stop()
 
 
-async def _window(client: AsyncClient, crowd: Crowd, visits: int) -> Sample:
-    view = await client.session(crowd.session)
-    while view["visits_closed"] < visits:
+class _Visits:
+    """Reads each visit once, in order."""
+
+    def __init__(self, client: AsyncClient, path: str) -> None:
+        self.client, self._path = client, path
+        self._after: str | None = None
+
+    async def costs(self) -> list[float]:
+        """Control cost in seconds of each closed visit since the last call; what does not fill a page yet waits for more."""
+        found: list[float] = []
+        while True:
+            page = await self.client.get(self._path, after=self._after, limit=PAGE)
+            if page["next"] is None:
+                return found
+            self._after = page["next"]
+            found += [_control(visit) for visit in page["items"] if visit["receipt"] is not None]
+
+
+async def _window(visits: _Visits, crowd: Crowd, wanted: int) -> Sample:
+    view = await visits.client.session(crowd.session)
+    while view["visits_closed"] < wanted:
         if view["phase"] in ("FAILED", "CANCELLED"):
             raise JobFailed(f"the session ended {view['phase']}", remedy=str(view.get("failure")))
         await asyncio.sleep(0.5)
-        view = await client.session(crowd.session)
-    say(f"{view['visits_closed']} visits")
-    return sample(visits, crowd.processes(), crowd.folders())
+        view = await visits.client.session(crowd.session)
+    found, costs = sample(wanted, crowd.processes(), crowd.folders()), _costs(await visits.costs())
+    say(f"{view['visits_closed']} visits, {costs.get('control_median_ms')} ms")
+    return Sample(wanted, {**costs, **found.figures})
 
 
 @app.command()

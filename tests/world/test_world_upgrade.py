@@ -15,7 +15,7 @@ from tests.world.world import NewWorld, World
 from tests.world.world_recording import Recording
 
 ORCH, PACKAGE = "orchestrator", "orchestrator"
-OF_0003 = {"leases", "session_secrets"}
+OF_0003, OF_0005 = {"leases", "session_secrets"}, {"purges"}
 Contents = dict[str, list[tuple[Any, ...]]]
 
 
@@ -71,7 +71,7 @@ async def test_a_session_begun_under_the_previous_schema_goes_on_in_its_gpu(
         await world[ORCH].kill()
         before = contents(sqlite_url)
         downgrade(sqlite_url, PACKAGE, "0002", world.folder / "orchestrator")
-        assert contents(sqlite_url) == without(before, *OF_0003)
+        assert contents(sqlite_url) == without(before, *OF_0003, *OF_0005)
         assert [(session, sealed(world, session).read_bytes())] == before["session_secrets"]
         await world[ORCH].start()
         check_schema(sqlite_url, PACKAGE)
@@ -94,7 +94,7 @@ async def test_every_schema_there_and_back(new_world: NewWorld, recorded: Record
         before = contents(database_url)
         assert before["session_secrets"]
         assert before["attestations"]
-        for schema, gone in (("0003", set()), ("0002", OF_0003)):
+        for schema, gone in (("0004", OF_0005), ("0003", OF_0005), ("0002", OF_0003 | OF_0005)):
             downgrade(database_url, PACKAGE, schema, files)
             assert contents(database_url) == without(before, *gone)
             upgrade(database_url, PACKAGE, files)
