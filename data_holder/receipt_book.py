@@ -103,5 +103,4 @@ class ReceiptBook:
             return None
 
     async def _own_visit(self, session: str, epoch: int) -> rows.Row | None:
-        found = await self._store.read(lambda connection: rows.visits(connection, session, (session, epoch - 1), 1))
-        return found[0] if found and found[0]["epoch"] == epoch else None
+        return await self._store.read(lambda connection: rows.attempt(connection, session, epoch))

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, insert, or_, select
+from sqlalchemy import Column, Connection, Select, delete, insert, select, tuple_
 
 from data_holder.tables.schema import DATASETS, RECEIPTS, REQUESTS, VISITS
 from shared.errors import Conflict, NotFound
+from shared.service.statements import find_row
 
 Row = dict[str, Any]
 
@@ -66,12 +67,12 @@ def request(connection: Connection, session: str) -> Row:
 def visits(connection: Connection, session: str | None, after: Sequence[Any] | None, limit: int) -> list[Row]:
     """Attempts by (session, epoch)."""
     query = select(VISITS).order_by(VISITS.c.session, VISITS.c.epoch).limit(limit)
-    if session:
-        query = query.where(VISITS.c.session == session)
-    if after:
-        here = and_(VISITS.c.session == after[0], VISITS.c.epoch > after[1])
-        query = query.where(or_(VISITS.c.session > after[0], here))
-    return _all(connection, query)
+    return _all(connection, _after(query, VISITS.c.session, VISITS.c.epoch, session, after))
+
+
+def attempt(connection: Connection, session: str, epoch: int) -> Row | None:
+    """One attempt, if it was ever offered."""
+    return find_row(connection, VISITS, {"session": session, "epoch": epoch})
 
 
 def attempts(connection: Connection, visit: str) -> list[Row]:
@@ -85,12 +86,7 @@ def attempts(connection: Connection, visit: str) -> list[Row]:
 def receipts(connection: Connection, session: str | None, after: Sequence[Any] | None, limit: int) -> list[Row]:
     """Receipts by (session, leaf index)."""
     query = select(RECEIPTS).order_by(RECEIPTS.c.session, RECEIPTS.c.index).limit(limit)
-    if session:
-        query = query.where(RECEIPTS.c.session == session)
-    if after:
-        here = and_(RECEIPTS.c.session == after[0], RECEIPTS.c.index > after[1])
-        query = query.where(or_(RECEIPTS.c.session > after[0], here))
-    return _all(connection, query)
+    return _all(connection, _after(query, RECEIPTS.c.session, RECEIPTS.c.index, session, after))
 
 
 def receipt(connection: Connection, session: str, index: int) -> Row:
@@ -113,6 +109,17 @@ VISIT_FIELDS = (
     "visit", "session", "round", "index", "attempt", "epoch", "phase", "length", "commitment", "start", "count",
     "bytes_sent", "at",
 )  # fmt: skip
+
+
+def _after(
+    query: Select[Any], named: Column[str], number: Column[int], session: str | None, after: Sequence[Any] | None
+) -> Select[Any]:
+    """Of one session or all, what comes after (session, number); in a form that lets the index find the place at once."""
+    if session:
+        query = query.where(named == session)
+    if after is None:
+        return query
+    return query.where(number > after[1] if session == after[0] else tuple_(named, number) > tuple_(after[0], after[1]))
 
 
 def _all(connection: Connection, query: Any) -> list[Row]:
