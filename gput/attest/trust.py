@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -46,17 +47,17 @@ class Wish:
     genuine_only: bool = False
     verifier: bytes | None = None
 
-    @property
+    @cached_property
     def agreed(self) -> EvidencePolicy:
         """The policy given, or the default one: every maker's hardware; emulation where it was allowed."""
         return self.policy or EvidencePolicy(roots=(*HARDWARE, *(EMULATED if self.allow_emulated else ())))
 
-    @property
+    @cached_property
     def gpu(self) -> GpuPolicy:
         """The policy for a GPU."""
         return replace(GpuPolicy.of(self.agreed, allow_emulated=self.allow_emulated), unappraised=self.genuine_only)
 
-    @property
+    @cached_property
     def cpu(self) -> CpuPolicy:
         """The policy for a confidential VM."""
         return CpuPolicy.of(self.agreed, allow_emulated=self.allow_emulated)

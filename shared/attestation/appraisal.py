@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 from shared.attestation.ar4si import Tier, Tolerated, vector, worst
 from shared.attestation.cpu_trust import EMULATED_MARK
 from shared.attestation.results import CheckStatus, Examination
-from shared.canonical import json_bytes, sha256
-from shared.claims import Claim
 from shared.errors import VerificationFailed
 from shared.names import Backend
 
@@ -31,7 +29,7 @@ class Appraisal:
         kind: its format. evidence: SHA-256 of its bytes, hex.
         tolerated: what the policy accepts although not passed.
         root_set: whose root it stands on; None where on none that is known.
-        policy: digest of the policy (`policy_digest`).
+        policy: digest of the policy (`policy_id.policy_digest`).
         nonce: what the evidence covers: a GPU's nonce (32 bytes), a CPU's report data (64).
         claims: what the evidence says, by the names of its maker; ready for JSON.
         known_instance, weak_platform: as `ar4si.vector`.
@@ -107,18 +105,3 @@ def check_list(examination: Examination) -> list[dict[str, Any]]:
         {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(check).items()}
         for check in examination
     ]
-
-
-def policy_digest(*parts: object) -> str:
-    """The id of a policy: "sha-256:" and the digest over the canonical JSON of its parts (policies, rules; dataclasses or claims)."""
-    return f"sha-256:{sha256(json_bytes([_plain(part) for part in parts])).hex()}"
-
-
-def _plain(part: object) -> Any:
-    if isinstance(part, Claim):
-        return part.model_dump(mode="json")
-    if is_dataclass(part) and not isinstance(part, type):
-        return {entry.name: _plain(getattr(part, entry.name)) for entry in fields(part)}
-    if isinstance(part, (set, frozenset)):
-        return sorted(part)
-    return [_plain(item) for item in part] if isinstance(part, (list, tuple)) else part

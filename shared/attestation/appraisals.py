@@ -6,13 +6,14 @@ compare with may then be left open; what was compared and differs still refuses.
 
 from __future__ import annotations
 
-from shared.attestation.appraisal import Appraisal, policy_digest
+from shared.attestation.appraisal import Appraisal
 from shared.attestation.ar4si import Tolerated
 from shared.attestation.cpu_claims import snp_claims, tdx_claims
 from shared.attestation.cpu_trust import CpuPolicy
 from shared.attestation.gpu_claims import nvidia_claims
 from shared.attestation.gpu_examination import GpuFindings
 from shared.attestation.gpu_policy import GpuPolicy
+from shared.attestation.policy_id import policy_digest
 from shared.attestation.results import CheckStatus
 from shared.attestation.snp_examination import INSPECTION, NO_CRL, ExaminedSnp
 from shared.attestation.snp_trust import SnpPolicy
@@ -32,7 +33,7 @@ def appraise_gpu(found: GpuFindings, report: bytes, policy: GpuPolicy, *, genuin
         examination=found.examination,
         tolerated=tolerated | {UNBOUND_GPU} if genuine_only else tolerated,
         root_set=found.root_set,
-        policy=policy_digest(policy),
+        policy=policy.digest,
         evidence=sha256(report).hex(),
         nonce=found.report.nonce if found.report else None,
         claims=nvidia_claims(found),
@@ -57,7 +58,7 @@ def appraise_tdx(found: TdxExamination, quote: bytes, policy: CpuPolicy, *, genu
         examination=found.checks,
         tolerated=[*tdx_tolerated(found, policy), *(UNBOUND_TDX if genuine_only else ())],
         root_set=found.root_set,
-        policy=policy_digest(policy),
+        policy=policy.digest,
         evidence=sha256(quote).hex(),
         nonce=found.quote.body.report_data if found.quote else None,
         claims=tdx_claims(found),

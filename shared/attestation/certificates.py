@@ -143,12 +143,13 @@ class RevocationList:
             raise VerificationFailed(f"the {name} has {len(der)} bytes", code=code)
         try:
             self._list = x509.load_der_x509_crl(der)
-            self.number = self._list.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+            extensions = self._list.extensions
+            self.number = extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
             signed = self._list.issuer == issuer.subject and self._list.is_signature_valid(
                 p256_key(f"issuer of the {name}", issuer, code)
             )
             # A delta or a list for part of the certificates would say nothing about the others.
-            partial = any(extension.critical for extension in self._list.extensions)
+            partial = any(extension.critical for extension in extensions)
             start, end = self._list.last_update_utc, self._list.next_update_utc
         except (x509.ExtensionNotFound, *BAD_CERTIFICATE):
             raise VerificationFailed(f"the {name} is not a complete revocation list", code=code) from None

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.pck import certificate_fingerprint
+from shared.attestation.policy_id import Identified
 from shared.canonical import json_value
 from shared.claims import Claim
 from shared.claims.manifest import EvidencePolicy
@@ -124,7 +125,7 @@ class CpuReference:
 
 
 @dataclass(frozen=True)
-class CpuPolicy:
+class CpuPolicy(Identified):
     """What is believed of a peer's CPU. The defaults are those for production: hardware roots, nothing emulated.
 
     Attributes:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from shared.attestation.gpu_ocsp import MAX_RESPONSE_BYTES, MAX_RESPONSES
 from shared.attestation.gpu_trust import GpuRoots
+from shared.attestation.policy_id import Identified
 from shared.attestation.results import CheckStatus
 from shared.attestation.rim_store import RimFetcher, RimFolder, RimSource
 from shared.attestation.root_sets import check_set
@@ -54,7 +55,7 @@ class GpuTrust:
 
 
 @dataclass(frozen=True)
-class GpuPolicy:
+class GpuPolicy(Identified):
     """What is believed of a GPU.
 
     Attributes:

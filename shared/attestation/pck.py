@@ -5,7 +5,7 @@ Source: Intel SGX PCK Certificate and CRL Profile Specification 1.5. Revocation 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -150,7 +150,7 @@ def sgx_entries(der: bytes) -> dict[tuple[int, ...], bytes]:
     Raises:
         VerificationFailed: `quote-chain-malformed`.
     """
-    items = list(_elements(der))
+    items = _elements(der)
     if len(items) != 1 or items[0][0] != DER_SEQUENCE:
         raise _malformed("the SGX extension is not one sequence")
     return _pairs(items[0][1], ())
@@ -169,7 +169,7 @@ _TAGS: dict[tuple[int, ...], int] = {
 def _pairs(data: bytes, above: tuple[int, ...]) -> dict[tuple[int, ...], bytes]:
     entries: dict[tuple[int, ...], bytes] = {}
     for tag, content in _elements(data):
-        parts = list(_elements(content))
+        parts = _elements(content)
         if tag != DER_SEQUENCE or len(parts) != 2 or parts[0][0] != DER_OID:
             raise _malformed("an entry of the SGX extension is not a pair")
         name, (kind, value) = parts[0][1], parts[1]
@@ -184,20 +184,25 @@ def _pairs(data: bytes, above: tuple[int, ...]) -> dict[tuple[int, ...], bytes]:
     return entries
 
 
-def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(tag, contents) of consecutive DER elements with single-byte tags and definite lengths (X.690 8.1)."""
-    at = 0
-    while at < len(data):
-        tag, start, length = data[at], at + 2, data[at + 1] if at + 1 < len(data) else 0xFF
+def _elements(data: bytes) -> list[tuple[int, bytes]]:
+    """(tag, contents) of consecutive DER elements with single-byte tags and definite lengths (X.690 8.1).
+
+    Raises:
+        VerificationFailed: `quote-chain-malformed`.
+    """
+    found, at, end = [], 0, len(data)
+    while at < end:
+        tag, start, length = data[at], at + 2, data[at + 1] if at + 1 < end else 0xFF
         if length >= 0x80:
             count = length & 0x7F
-            if not 1 <= count <= 2 or start + count > len(data):
+            if not 1 <= count <= 2 or start + count > end:
                 raise _malformed("the SGX extension has a bad DER length")
             length, start = int.from_bytes(data[start : start + count], "big"), start + count
-        if start + length > len(data):
-            raise _malformed("the SGX extension is truncated")
-        yield tag, data[start : start + length]
         at = start + length
+        if at > end:
+            raise _malformed("the SGX extension is truncated")
+        found.append((tag, data[start:at]))
+    return found
 
 
 def _octets(entries: Mapping[tuple[int, ...], bytes], arcs: tuple[int, ...], size: int) -> bytes:

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from shared.attestation.appraisal import Appraisal, policy_digest
+from shared.attestation.appraisal import Appraisal
 from shared.attestation.appraisals import appraise_snp
 from shared.attestation.ar4si import EMULATED, PLACES, Tier, overall, tier_of, vector
 from shared.attestation.cpu_verifier import CHECKS, CpuPolicy, verify_cpu_evidence
 from shared.attestation.ear import PROFILE, claims_set, sign_result
 from shared.attestation.gpu_verifier import GpuPolicy
+from shared.attestation.policy_id import policy_digest
 from shared.attestation.results import Check, CheckStatus, Examination
 from shared.attestation.snp_verifier import SnpEndorsements, examine_snp_evidence
 from shared.claims.manifest import GpuRules

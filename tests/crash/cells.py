@@ -74,8 +74,10 @@ WAYS: Mapping[str, Way] = {
     "session.pause_asked": PAUSED, "session.paused": PAUSED, "session.resumed": PAUSED,
     "session.restored": WIPED, "visit.recalled": AWAY, "training.recalled": Way(first=(Crash(ORCH, "train", 2, "after"),)),
     "training.lost": Way(power_lost_at="Train"), "visit.lost": Way(power_lost_at="InstallGrant"),
-    "holder.superseded": AWAY,
-    "DrawShare": DIRECT, "Fetch": DIRECT, "Sweep": PAPER, "Restore": WIPED, "Status": AWAY,
+    # The first visit's holder is the city; with its report taken the orchestrator that comes back offers anew, without it it recalls.
+    "holder.superseded": Way(first=(Crash(ORCH, "report", 1, "after"),)),
+    "holder.abandoned": Way(first=(Crash(ORCH, "report", 1, "before"),)),
+    "DrawShare": DIRECT, "Fetch": DIRECT, "Sweep": PAPER, "Restore": WIPED,
 }  # fmt: skip
 """Steps that an undisturbed session does not take, and what leads to them. The model at the end must be the same all the same."""
 
@@ -98,7 +100,7 @@ NOT_HERE: Mapping[str, str] = {
     "session.cancel_asked": _ENDS, "session.cancelled": _ENDS, "holder.refused": _ENDS,
     "visit.quarantined": _BLAME, "training.quarantined": _BLAME, "training.rejected": _BLAME, "RollBack": _BLAME,
     "training.loaded": "no row of its own: a verified visit is a loaded phase",
-    "holder.abandoned": "a holder gives up when its link to the GPU fails for long, not at a crash",
+    "Status": "a question that changes nothing, and that no orchestrator asks in a session",
 }  # fmt: skip
 """Steps that are in no cell, and why. Schedules of tests/laws go through them with words, vetoes and attacks."""
 

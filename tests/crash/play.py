@@ -17,7 +17,7 @@ from tests.world.world import World
 from tests.world.world_faults import Point, Trap
 
 LEASE_S = 2
-AT_THE_END_S = 20.0
+AT_THE_END_S = 120.0
 """How long after the session's end a holder may still come to the last of its own steps."""
 
 

@@ -277,7 +277,8 @@ def test_bench_times_each_piece_of_evidence(files: Files, capsys: Capture) -> No
     assert [(row["evidence"], row["verdict"]) for row in rows] == [
         (n, "accepted") for n in ("quote.bin", "report.bin", "snp.bin")
     ]
-    assert all(row["warm_ms"] > 0 and row["cold_ms"] > 0 and row["checks"] >= 20 for row in rows)
+    assert all(row[name] > 0 for row in rows for name in ("warm_ms", "met_first_ms", "cold_ms"))
+    assert all(row["checks"] >= 20 for row in rows)
     assert main(["bench", "attest", files.path("chain.pem")]) == 2
 
 

@@ -73,7 +73,7 @@ class Play:
     folder: Path
     acts: Sequence[Act]
     holders: tuple[str, ...] = ("city", "harbour")
-    patience_s: float = 120.0
+    patience_s: float = 300.0
     judging: bool = True
     mode: TravelMode = TravelMode.SCOPED
     case: Case = field(init=False)
