@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from gput.receipt_folder import APPROVALS, SESSION, parse_line
 from gput.receipt_keys import named
+from gput.receipt_known import Dataset, SignedFor
 from shared.attestation.approvals import verify_approval
-from shared.claims.manifest import Manifest, parse_manifest
+from shared.claims.manifest import parse_manifest
 from shared.errors import VerificationFailed
-from shared.wire.visit import Approval, Signed
-
-
-@dataclass(frozen=True)
-class SignedFor:
-    """`digest`: the manifest's, hex. `approved`: by holder; `keys`: the holder's raw public key, which the roster names."""
-
-    session: str
-    manifest: Manifest
-    digest: str
-    approved: dict[str, Approval] = field(default_factory=dict)
-    keys: dict[str, bytes] = field(default_factory=dict)
+from shared.wire.visit import Signed
 
 
 def signed_for(session: Mapping[str, Any], lines: Iterable[bytes]) -> SignedFor:
@@ -49,17 +38,10 @@ def _take(book: SignedFor, item: Mapping[str, Any]) -> None:
         return
     signed, key = Signed(document=item["document"], signature=item["signature"]), bytes.fromhex(item["public_key"])
     said = verify_approval(signed, key, session=book.session, manifest=book.manifest).approval
-    before = book.approved.setdefault(said.holder, said)
+    found = Dataset(str(said.dataset_root), int(said.records or 0))
+    before = book.approved.setdefault(said.holder, found)
     book.keys[said.holder] = key
-    if before.dataset_root != said.dataset_root:
+    if before.root != found.root:
         raise VerificationFailed(
-            f"{said.holder} approved two datasets", code="dataset-changed",
-            expected=str(before.dataset_root), got=str(said.dataset_root),
-        )  # fmt: skip
-
-
-def approval_of(approved: Mapping[str, Approval], holder: str) -> Approval:
-    """The holder's approval. Raises: VerificationFailed `not-approved`: there is none, so no visit of it may be."""
-    if holder not in approved:
-        raise VerificationFailed(f"{holder} never approved the session", code="not-approved")
-    return approved[holder]
+            f"{said.holder} approved two datasets", code="dataset-changed", expected=before.root, got=found.root
+        )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from shared.errors import GputError
+
+SOON_S = 1.0
 
 
 class Format(StrEnum):
@@ -56,6 +59,28 @@ def _is_list_of_records(value: Any) -> bool:
 def say(text: str) -> None:
     """Talk to the person, on stderr, so that stdout stays data."""
     print(text, file=sys.stderr)
+
+
+class Ticker:
+    """Says on a terminal, in one line on stderr, how far a long work is; nowhere else, and nothing of work that is soon done."""
+
+    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what, self._clock, self._began = what, clock, clock()
+        self._shown = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The line goes: the result, or the error, is what stays."""
+        if self._shown:
+            print(f"\r{' ' * len(self._shown)}\r", end="", file=sys.stderr, flush=True)
+
+    def at(self, done: int, total: int) -> None:
+        """So much is done."""
+        if self._clock() - self._began >= SOON_S and sys.stderr is not None and sys.stderr.isatty():
+            self._shown = f"{done} of {total} {self._what} ({done / total:.0%})"
+            print(f"\r{self._shown}", end="", file=sys.stderr, flush=True)
 
 
 def explain(error: GputError) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gput.approvals import SignedFor
 from gput.receipt_keys import named
+from gput.receipt_known import SignedFor
 from shared.attestation.head_statements import verify_head_statement
 from shared.errors import BadRequest, VerificationFailed
 from shared.protocol.merkle import HASH_BYTES, root

@@ -6,7 +6,6 @@ Knows the formats of `shared`; asks no service.
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gput.receipt_folder import KEYS, SESSION, parse_line, read_lines
+from gput.receipt_known import Keyring, Signer
 from shared.attestation.channel import gpu_evidence_digest, report_data
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots, CpuTrust
@@ -25,20 +25,8 @@ from shared.attestation.session_events import check_session_event
 from shared.attestation.snp_trust import SnpTrust
 from shared.canonical import json_value, sha256
 from shared.claims.manifest import EvidencePolicy
-from shared.crypto.cose import Verifier
 from shared.errors import GputError, VerificationFailed
 from shared.wire.visit import Evidence, GpuEvidence, RuntimeData
-
-
-@dataclass(frozen=True)
-class Signer:
-    """One life's keys, believed: the orchestrator's session signing key and the device's statement key."""
-
-    signing_key: bytes
-    statement_key: Verifier
-    gpu_evidence: str
-    device: str
-    backend: str
 
 
 class named:  # noqa: N801  # reads as a word at the call
@@ -67,27 +55,6 @@ class _Rules:
     gpu: GpuTrust
     gpu_policy: GpuPolicy
     max_age_s: int
-
-
-class Keyring:
-    """Believed keys: those of a channel by SHA-256 of the runtime data that introduced them, signing keys by what receipts call them."""
-
-    def __init__(self, signers: Mapping[str, Signer]) -> None:
-        self._signers = dict(signers)
-        keys = {signer.signing_key for signer in signers.values()}
-        self._by_id = {name: key for key in keys for name in (key, sha256(key))}
-
-    def introduced_by(self, runtime: str) -> Signer:
-        """The keys of one channel. Raises: VerificationFailed `unknown-key`."""
-        if runtime not in self._signers:
-            raise VerificationFailed("the receipt names runtime data that no key introduces", code="unknown-key")
-        return self._signers[runtime]
-
-    def named_by(self, kid: bytes) -> bytes:
-        """The orchestrator's signing key with this key id (the key itself, or its SHA-256). Raises: VerificationFailed `unknown-key`."""
-        if kid not in self._by_id:
-            raise VerificationFailed("signed by a key that no attested orchestrator has", code="unknown-key")
-        return self._by_id[kid]
 
 
 def believed_keys(folder: Path, session: dict[str, Any]) -> Keyring:

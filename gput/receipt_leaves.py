@@ -1,20 +1,19 @@
-"""The leaves of a saved log, each checked by itself: its line's one form, signatures, what receipt and statement say, its place in the log.
+"""A leaf of a saved log, checked by itself: its line's one form, signatures, what receipt and statement say, its place in the log.
 
-Knows no folder: lines come in, in order. Each part is taken apart once and each signature checked once, as there may be very many.
+Knows no folder and no other leaf, so leaves may be checked in any order and by many processes. Each part is taken apart once and each
+signature checked once, as there may be very many; what is kept of a leaf is little.
 """
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from typing import Any
+from typing import Any, NamedTuple
 
-from gput.approvals import SignedFor, approval_of
-from gput.receipt_keys import Keyring, Signer
+from gput.receipt_known import Known, Signer
 from gput.receipt_privacy import check_privacy
 from shared.canonical import cbor_value, json_value
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.crypto.cose import parse1, verify1
-from shared.crypto.tree_head import TreeHead
 from shared.errors import VerificationFailed
 from shared.protocol.merkle import leaf_hash, verify_inclusion
 
@@ -26,76 +25,100 @@ def is_receipt(leaf: bytes) -> bool:
     return leaf[:1] == COSE_SIGN1_TAG
 
 
-class Leaves:
-    """What was believed so far: `receipts` by their leaf's number, `events` as CBOR values by theirs, `hashes` of all leaves in order."""
+class HeldReceipt(NamedTuple):
+    """What a receipt says that is held against other leaves, or summed up. `stop`: its index in the plan; `epsilon`: spent, if anything."""
 
-    def __init__(self, head: TreeHead, keys: Keyring, book: SignedFor) -> None:
-        self._head, self._keys, self._book = head, keys, book
-        self.receipts: dict[int, tuple[Receipt, DeviceStatement]] = {}
-        self.events: dict[int, Any] = {}
-        self.hashes: list[bytes] = []
+    visit: str
+    stop: int
+    round: int
+    holder: str
+    outcome: str
+    backend: str
+    records: int
+    first_step: int
+    model_before: str
+    model_after: str
+    epsilon: float | None
 
-    def take(self, line: bytes) -> None:
-        """Check the line of the next leaf and keep what it says. Raises: GputError, or what malformed values raise (see `named`)."""
-        index = len(self.hashes)
-        leaf, path = _parsed(index, line)
-        if is_receipt(leaf):
-            self.receipts[index] = self._receipt(leaf)
-        else:
-            self.events[index] = cbor_value(leaf)
-        self.hashes.append(self._placed(index, leaf, path))
+    @classmethod
+    def of(cls, receipt: Receipt, said: DeviceStatement) -> HeldReceipt:
+        """What counts of both."""
+        spent = receipt.privacy_spent
+        return cls(
+            receipt.visit, receipt.index, receipt.round, receipt.holder, receipt.outcome, said.backend, said.records,
+            said.first_step, said.model_before, said.model_after, None if spent is None else spent.epsilon,
+        )  # fmt: skip
 
-    def _placed(self, index: int, leaf: bytes, path: list[bytes]) -> bytes:
-        """Hash of the leaf, which is at this place of the signed log."""
-        hashed = leaf_hash(leaf)
-        try:
-            verify_inclusion(hashed, index, self._head.size, path, self._head.root)
-        except VerificationFailed as error:
-            raise VerificationFailed(
-                f"not what the signed log holds at this place ({error.detail})", code="log-mismatch"
-            ) from None
-        return hashed
 
-    def _receipt(self, leaf: bytes) -> tuple[Receipt, DeviceStatement]:
-        message = parse1(leaf)
-        # Not only the key of the visit's own channel counts: an orchestrator that restarts after the training closes the visit in
-        # its next life.
-        payload = message.verified(self._keys.named_by(message.kid))
-        receipt = Receipt.model_validate(cbor_value(payload))
-        signer = self._keys.introduced_by(receipt.orchestrator_runtime_data)
-        statement = DeviceStatement.model_validate(cbor_value(verify1(receipt.statement, signer.statement_key)))
-        self._compare(receipt, statement, signer)
-        return receipt, statement
+class HeldLeaf(NamedTuple):
+    """A leaf that holds by itself. `hash`: 32 bytes; `says`: of a receipt what counts further, of an event its bytes."""
 
-    def _compare(self, receipt: Receipt, statement: DeviceStatement, signer: Signer) -> None:
-        """Receipt, statement, evidence and what the parties signed before say the same."""
-        book, said = self._book, approval_of(self._book.approved, receipt.holder)
-        expected: dict[str, tuple[Any, ...]] = {
-            "session": (book.session, receipt.session, statement.session),
-            "manifest": (book.digest, receipt.manifest),
-            "program": (book.manifest.program, statement.program),
-            "dataset root": (said.dataset_root, receipt.dataset_root, statement.dataset_root),
-            "dataset records": (said.records, statement.dataset_records),
-            "visit": (receipt.visit, statement.visit),
-            "travel mode": (book.manifest.travel_mode, statement.travel_mode),
-            "epoch": (receipt.epoch, statement.epoch),
-            "holder": (receipt.holder, statement.holder),
-            "gpu evidence": (signer.gpu_evidence, receipt.gpu_evidence),
-            "device": (signer.device, statement.device),
-            "backend": (signer.backend, statement.backend),
-        }
-        if receipt.outcome == "closed":
-            expected["steps"] = (book.manifest.steps_for(receipt.holder), statement.steps)
-        for name, values in expected.items():
-            if values.count(values[0]) != len(values):
-                raise VerificationFailed(
-                    f"{name} differs", code="mismatch", expected=str(values[0]), got=str(values[1:])
-                )
-        check_privacy(receipt, statement, book.manifest, said.records or 0)
-        if statement.scrubbed_bytes < statement.length:
-            raise VerificationFailed("fewer bytes scrubbed than were written", code="scrub")
-        if receipt.fence_epoch <= receipt.epoch:
-            raise VerificationFailed("the fence is not after the visit", code="fence")
+    hash: bytes
+    says: HeldReceipt | bytes
+
+
+def check_leaf(known: Known, index: int, line: bytes) -> HeldLeaf:
+    """Check the line of leaf `index`. Raises: GputError, or what malformed values raise (see `receipt_keys.named`)."""
+    leaf, path = _parsed(index, line)
+    if is_receipt(leaf):
+        says: HeldReceipt | bytes = _receipt(known, leaf)
+    else:
+        cbor_value(leaf)
+        says = leaf
+    return HeldLeaf(_placed(known, index, leaf, path), says)
+
+
+def _placed(known: Known, index: int, leaf: bytes, path: list[bytes]) -> bytes:
+    """Hash of the leaf, which is at this place of the signed log."""
+    hashed = leaf_hash(leaf)
+    try:
+        verify_inclusion(hashed, index, known.head.size, path, known.head.root)
+    except VerificationFailed as error:
+        raise VerificationFailed(
+            f"not what the signed log holds at this place ({error.detail})", code="log-mismatch"
+        ) from None
+    return hashed
+
+
+def _receipt(known: Known, leaf: bytes) -> HeldReceipt:
+    message = parse1(leaf)
+    # Not only the key of the visit's own channel counts: an orchestrator that restarts after the training closes the visit in
+    # its next life.
+    payload = message.verified(known.keys.named_by(message.kid))
+    receipt = Receipt.model_validate(cbor_value(payload))
+    signer = known.keys.introduced_by(receipt.orchestrator_runtime_data)
+    said = DeviceStatement.model_validate(cbor_value(verify1(receipt.statement, signer.statement_key)))
+    _compare(known, receipt, said, signer)
+    return HeldReceipt.of(receipt, said)
+
+
+def _compare(known: Known, receipt: Receipt, statement: DeviceStatement, signer: Signer) -> None:
+    """Receipt, statement, evidence and what the parties signed before say the same."""
+    book, said = known.book, known.book.dataset_of(receipt.holder)
+    expected: dict[str, tuple[Any, ...]] = {
+        "session": (book.session, receipt.session, statement.session),
+        "manifest": (book.digest, receipt.manifest),
+        "program": (book.manifest.program, statement.program),
+        "dataset root": (said.root, receipt.dataset_root, statement.dataset_root),
+        "dataset records": (said.records, statement.dataset_records),
+        "visit": (receipt.visit, statement.visit),
+        "travel mode": (book.manifest.travel_mode, statement.travel_mode),
+        "epoch": (receipt.epoch, statement.epoch),
+        "holder": (receipt.holder, statement.holder),
+        "gpu evidence": (signer.gpu_evidence, receipt.gpu_evidence),
+        "device": (signer.device, statement.device),
+        "backend": (signer.backend, statement.backend),
+    }
+    if receipt.outcome == "closed":
+        expected["steps"] = (book.manifest.steps_for(receipt.holder), statement.steps)
+    for name, values in expected.items():
+        if values.count(values[0]) != len(values):
+            raise VerificationFailed(f"{name} differs", code="mismatch", expected=str(values[0]), got=str(values[1:]))
+    check_privacy(receipt, statement, book.manifest, said.records)
+    if statement.scrubbed_bytes < statement.length:
+        raise VerificationFailed("fewer bytes scrubbed than were written", code="scrub")
+    if receipt.fence_epoch <= receipt.epoch:
+        raise VerificationFailed("the fence is not after the visit", code="fence")
 
 
 def _parsed(index: int, line: bytes) -> tuple[bytes, list[bytes]]:

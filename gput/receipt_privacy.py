@@ -1,16 +1,11 @@
-"""What receipts say of privacy, computed again from the manifest, the approvals and the visits. Knows no signature and no file."""
+"""What a receipt says of privacy, computed again from the manifest, the approvals and the visit. Knows no signature and no file."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from shared.claims.accountant import spent
 from shared.claims.manifest import Manifest
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.errors import VerificationFailed
-
-Checked = Mapping[int, tuple[Receipt, DeviceStatement]]
-"""Receipt and device statement by the number of their leaf, in the log's order."""
 
 
 def check_privacy(receipt: Receipt, statement: DeviceStatement, manifest: Manifest, records: int) -> None:
@@ -28,30 +23,3 @@ def check_privacy(receipt: Receipt, statement: DeviceStatement, manifest: Manife
     for name, (should, says) in expected.items():
         if should != says:
             raise VerificationFailed(f"{name} differs", code="mismatch", expected=str(should), got=str(says))
-
-
-def check_spent_once(receipts: Checked, manifest: Manifest, where: str) -> None:
-    """No stop was trained on twice with different noise: then what the plan spends is the most that was spent.
-
-    A repeat after a reset of the GPU begins with the same model, draws the same noise, and tells nothing new.
-
-    Raises:
-        VerificationFailed: naming the leaf.
-    """
-    began: dict[int, tuple[str, int]] = {}
-    for leaf, (receipt, statement) in receipts.items():
-        start = (statement.model_before, statement.first_step)
-        if manifest.privacy is not None and began.setdefault(receipt.index, start) != start:
-            raise VerificationFailed(
-                f"{where}: leaf {leaf}: the records of visit {receipt.index} took part twice, with other noise",
-                code="privacy-spent-twice",
-            )
-
-
-def spent_by_holder(receipts: Checked) -> dict[str, float]:
-    """Epsilon that each visited holder's records have spent, as its last receipt says; empty without privacy."""
-    return {
-        receipt.holder: receipt.privacy_spent.epsilon
-        for receipt, _ in sorted(receipts.values(), key=lambda pair: pair[0].round)
-        if receipt.privacy_spent is not None
-    }

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gput.approvals import SignedFor, signed_for
+from gput.approvals import signed_for
 from gput.client import AsyncClient
+from gput.receipt_chain import check_models, check_spent_once, spent_by_holder
+from gput.receipt_crew import held
 from gput.receipt_folder import (
     APPROVALS,
     LEAVES,
@@ -25,10 +28,10 @@ from gput.receipt_folder import (
     write,
 )
 from gput.receipt_heads import Seen, check_memories, check_seen
-from gput.receipt_keys import Keyring, believed_keys, named
-from gput.receipt_leaves import Leaves
-from gput.receipt_privacy import check_spent_once, spent_by_holder
-from shared.claims.receipt import DeviceStatement, Receipt
+from gput.receipt_keys import believed_keys, named
+from gput.receipt_known import Keyring, Known
+from gput.receipt_leaves import HeldReceipt, check_leaf
+from shared.canonical import cbor_value
 from shared.crypto.tree_head import TreeHead, verify_tree_head
 from shared.errors import VerificationFailed
 from shared.names import TravelMode
@@ -66,7 +69,20 @@ class Verified:
     root: str
 
 
-def verify(folder: Path, seen: Iterable[Seen] = ()) -> Verified:
+Progress = Callable[[int, int], None]
+"""Told how many of how many leaves hold so far."""
+
+
+@dataclass
+class _Leaves:
+    """What was believed so far: `receipts` by their leaf's number, `events` as CBOR values by theirs, `hashes` of all leaves in order."""
+
+    receipts: dict[int, HeldReceipt] = field(default_factory=dict)
+    events: dict[int, Any] = field(default_factory=dict)
+    hashes: list[bytes] = field(default_factory=list)
+
+
+def verify(folder: Path, seen: Iterable[Seen] = (), jobs: int = 1, progress: Progress | None = None) -> Verified:
     """Verify everything in `folder`, in numbered steps; what fails is named by its file and its number there.
 
     1. every file is as it was saved; 2. every key: quote over its runtime data, GPU evidence and its nonce, statement key under
@@ -75,6 +91,7 @@ def verify(folder: Path, seen: Iterable[Seen] = ()) -> Verified:
     for, the privacy spent, and its place under the signed root; 5. every head that a holder remembered at a restart, and those in `seen`,
     are of this very log; 6. the chain of model digests has no gap, and no visit's privacy was spent twice.
 
+    Step 4 is shared out among `jobs` processes, where there are leaves enough; what is found does not depend on how many.
     An altered log is gone through first, so that the leaf is named by what is wrong with it; steps 2 to 6 do not rely on step 1.
 
     Raises:
@@ -85,15 +102,16 @@ def verify(folder: Path, seen: Iterable[Seen] = ()) -> Verified:
     keys = believed_keys(folder, session)
     head = _check_head(session, keys)
     book = signed_for(session, read_lines(folder, APPROVALS))
-    found = _check_leaves(folder, head, keys, book)
+    known = Known(head, keys, book)
+    found = _check_leaves(folder, known, jobs, progress or (lambda done, total: None))
     if log_altered:
         raise not_as_saved(LEAVES)
     check_memories(found.events, found.hashes, book, LEAVES)
     for one in seen:
         check_seen(found.hashes, one, "you were shown")
-    _check_models(found.receipts)
+    check_models(found.receipts, LEAVES)
     check_spent_once(found.receipts, book.manifest, LEAVES)
-    return _summed_up(found, head, book)
+    return _summed_up(found, known)
 
 
 def _check_head(session: dict[str, Any], keys: Keyring) -> TreeHead:
@@ -104,46 +122,41 @@ def _check_head(session: dict[str, Any], keys: Keyring) -> TreeHead:
         return verify_tree_head(tree, key, b64decode(head["signature"])).head
 
 
-def _check_leaves(folder: Path, head: TreeHead, keys: Keyring, book: SignedFor) -> Leaves:
-    found = Leaves(head, keys, book)
-    lines = read_lines(folder, LEAVES)
-    for index, line in enumerate(lines):
-        with named(f"{LEAVES}: leaf {index}"):
-            found.take(line)
-    if len(lines) != head.size:
+def _check_leaves(folder: Path, known: Known, jobs: int, progress: Progress) -> _Leaves:
+    found, lines = _Leaves(), read_lines(folder, LEAVES)
+    with closing(held(known, lines, jobs)) as pieces:
+        for piece in pieces:
+            for leaf in piece:
+                if isinstance(leaf.says, HeldReceipt):
+                    found.receipts[len(found.hashes)] = leaf.says
+                else:
+                    found.events[len(found.hashes)] = cbor_value(leaf.says)
+                found.hashes.append(leaf.hash)
+            progress(len(found.hashes), len(lines))
+    if (first := len(found.hashes)) < len(lines):
+        with named(f"{LEAVES}: leaf {first}"):
+            check_leaf(known, first, lines[first])
+            raise VerificationFailed("refused by one process, holds for another", code="checked-differently")
+    if len(lines) != known.head.size:
         raise VerificationFailed(f"{LEAVES} does not hold all leaves of the signed log", code="log-mismatch",
-                                 expected=str(head.size), got=str(len(lines)))  # fmt: skip
+                                 expected=str(known.head.size), got=str(len(lines)))  # fmt: skip
     return found
 
 
-def _summed_up(found: Leaves, head: TreeHead, book: SignedFor) -> Verified:
-    receipts = found.receipts
+def _summed_up(found: _Leaves, known: Known) -> Verified:
+    receipts, book = found.receipts, known.book
     holders: dict[str, int] = {}
-    for receipt, _ in receipts.values():
+    for receipt in receipts.values():
         holders[receipt.holder] = holders.get(receipt.holder, 0) + 1
     return Verified(
         session=book.session,
         leaves=len(found.hashes),
         receipts=len(receipts),
-        backends=tuple(sorted({statement.backend for _, statement in receipts.values()})),
+        backends=tuple(sorted({receipt.backend for receipt in receipts.values()})),
         travel_mode=book.manifest.travel_mode,
         holders=holders,
-        datasets={name: str(said.dataset_root) for name, said in book.approved.items()},
-        records=sum(statement.records for _, statement in receipts.values()),
+        datasets={name: said.root for name, said in book.approved.items()},
+        records=sum(receipt.records for receipt in receipts.values()),
         privacy_spent=spent_by_holder(receipts),
-        root=head.root.hex(),
+        root=known.head.root.hex(),
     )
-
-
-def _check_models(receipts: dict[int, tuple[Receipt, DeviceStatement]]) -> None:
-    """Each visit starts from the model the last committed one left; a visit after a restore repeats an earlier model."""
-    known: set[str] = set()
-    for index, (receipt, statement) in receipts.items():
-        if known and statement.model_before not in known:
-            raise VerificationFailed(
-                f"{LEAVES}: leaf {index}: visit {receipt.visit} starts from a model that no earlier receipt left",
-                code="model-gap",
-            )
-        known |= {statement.model_before}
-        if receipt.outcome == "closed":
-            known |= {statement.model_after}

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gput.output import Format, emit, show
+from gput.output import Format, Ticker, emit, show
 from shared.errors import BadRequest
 
 app = typer.Typer(
@@ -22,19 +22,24 @@ Folder = Annotated[Path, typer.Argument(help="folder made by `gput session recei
 HeadOption = Annotated[
     list[str] | None, typer.Option("--head", help="SIZE:ROOT of a log head that a holder remembers; may be repeated")
 ]
+JobsOption = Annotated[
+    int | None, typer.Option("--jobs", min=1, max=1024, help="processes to verify with; default: the cores it may use")
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
 
 
 @app.command()
-def verify(folder: Folder, head: HeadOption = None, fmt: FormatOption = Format.TABLE) -> None:
+def verify(folder: Folder, head: HeadOption = None, jobs: JobsOption = None, fmt: FormatOption = Format.TABLE) -> None:
     """Verify keys, log and every receipt; exit code 4 and one line that names file, number and check where something does not hold.
 
     Example:  gput receipts verify runs/latest/receipts
     """
+    from gput.receipt_crew import cores
     from gput.receipt_heads import Seen
     from gput.receipts import verify as check
 
-    found = check(folder, [Seen.parse(text) for text in head or ()])
+    with Ticker("leaves hold") as ticker:
+        found = check(folder, [Seen.parse(text) for text in head or ()], jobs or cores(), ticker.at)
     show({"result": "all hold", **found.__dict__}, fmt)
 
 

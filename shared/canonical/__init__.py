@@ -39,7 +39,7 @@ def json_value(data: bytes, limit: int = MAX_JSON_BYTES) -> Any:
     if len(data) > limit:
         raise BadRequest(f"JSON of {len(data)} bytes exceeds {limit}")
     try:
-        return _json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        return _STRICT.decode(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"not strict JSON: {error}") from error
 
@@ -55,6 +55,9 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+_STRICT = _json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+
+
 def cbor_bytes(value: Any) -> bytes:
     """Deterministic CBOR of `value` (RFC 8949 section 4.2.1)."""
     return cbor2.dumps(value, canonical=True)
@@ -66,14 +69,35 @@ def cbor_value(data: bytes) -> Any:
     Raises:
         BadRequest: malformed, trailing bytes, or not in deterministic form.
     """
+    value = cbor_in_any_form(data)
     try:
-        value = cbor2.loads(data)
         again = cbor2.dumps(value, canonical=True)
-    except Exception as error:  # cbor2 raises many types on hostile input; all mean the same here
+    except Exception as error:  # as below
         raise BadRequest(f"not CBOR: {type(error).__name__}") from error
     if again != data:
         raise BadRequest("CBOR is not in deterministic form")
     return value
+
+
+def cbor_in_any_form(data: bytes) -> Any:
+    """Parse CBOR, deterministic or not: for a caller that knows the one form of what it expects, and compares.
+
+    Raises:
+        BadRequest: malformed, or trailing bytes.
+    """
+    try:
+        return cbor2.loads(data)
+    except Exception as error:  # cbor2 raises many types on hostile input; all mean the same here
+        raise BadRequest(f"not CBOR: {type(error).__name__}") from error
+
+
+def cbor_byte_string(data: bytes) -> bytes:
+    """`data` as a byte string in deterministic CBOR (RFC 8949 section 3.1, major type 2): what `cbor_bytes` gives, sooner."""
+    size = len(data)
+    if size < 24:  # the head's own five bits; then 1, 2, 4 bytes of length
+        return bytes((0x40 | size,)) + data
+    form, width = (0x58, 1) if size < 1 << 8 else (0x59, 2) if size < 1 << 16 else (0x5A, 4)
+    return bytes((form,)) + size.to_bytes(width) + data
 
 
 def sha256(data: bytes) -> bytes:

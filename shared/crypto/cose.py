@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
-from shared.canonical import cbor_bytes, cbor_value
-from shared.crypto.signing import PartyKey, verify_cose
+from shared.canonical import cbor_byte_string, cbor_bytes, cbor_in_any_form, cbor_value
+from shared.crypto.signing import COSE_PREFIX, PartyKey, verify_cose
 from shared.errors import BadRequest, VerificationFailed
 
 COSE_SIGN1_TAG = 18
@@ -28,7 +28,8 @@ P384_BYTES = 48
 MAX_MESSAGE_BYTES = 1024 * 1024
 
 Signer = PartyKey | ec.EllipticCurvePrivateKey
-Verifier = bytes | ec.EllipticCurvePublicKey
+P384Public = ec.EllipticCurvePublicKey
+Verifier = bytes | P384Public
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def sign1(payload: bytes, signer: Signer, *, kid: bytes, external_aad: bytes = b
     protected = cbor_bytes({HEADER_ALG: fitting, HEADER_KID: kid})
     structure = _sig_structure(protected, external_aad, payload)
     signature = signer.sign_cose(structure) if isinstance(signer, PartyKey) else _sign_es384(signer, structure)
-    return cbor_bytes(CBORTag(COSE_SIGN1_TAG, [protected, {}, payload, signature]))
+    return _message(protected, payload, signature)
 
 
 def verify1(message: bytes, public: Verifier, *, external_aad: bytes = b"", kid: bytes | None = None) -> bytes:
@@ -111,14 +112,19 @@ def load_p384_public(point: bytes) -> ec.EllipticCurvePublicKey:
 
 
 def _sig_structure(protected: bytes, external_aad: bytes, payload: bytes) -> bytes:
-    return cbor_bytes(["Signature1", protected, external_aad, payload])
+    return COSE_PREFIX + b"".join(map(cbor_byte_string, (protected, external_aad, payload)))
+
+
+def _message(protected: bytes, payload: bytes, signature: bytes) -> bytes:
+    """The one encoding: tag 18, an array of four, the second of them an empty map."""
+    return b"\xd2\x84%b\xa0%b%b" % tuple(map(cbor_byte_string, (protected, payload, signature)))
 
 
 def parse1(message: bytes) -> Sign1:
     """A message taken apart, its signature unchecked. Raises: BadRequest `malformed-cose`, not of the strict profile."""
     if len(message) > MAX_MESSAGE_BYTES:
         raise _malformed(f"{len(message)} bytes are too many")
-    tagged: Any = cbor_value(message)
+    tagged: Any = cbor_in_any_form(message)
     if not isinstance(tagged, CBORTag) or tagged.tag != COSE_SIGN1_TAG:
         raise _malformed("not tagged as COSE_Sign1")
     value = tagged.value
@@ -129,6 +135,8 @@ def parse1(message: bytes) -> Sign1:
         raise _malformed("the unprotected header must be empty")
     if not all(isinstance(part, bytes) for part in (protected, payload, signature)):
         raise _malformed("protected header, payload and signature must be byte strings")
+    if _message(protected, payload, signature) != message:
+        raise _malformed("not in deterministic form")
     alg, kid = _header(protected)
     return Sign1(kid, alg, protected, payload, signature)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -193,6 +194,7 @@ def _verify(public: bytes, message: bytes, signature: bytes, what: str) -> None:
         ) from None
 
 
+@lru_cache(maxsize=256)
 def _public(public: bytes) -> Ed25519PublicKey:
     try:
         return Ed25519PublicKey.from_public_bytes(public)

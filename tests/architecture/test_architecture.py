@@ -99,6 +99,7 @@ def test_long_lists_still_exist() -> None:
         ("data_holder.__main__", ("torch",)),
         ("gpu_agent.platform.api", ("torch",)),
         ("gput.client", ("torch",)),
+        ("gput.receipt_worker", ("torch", "httpx2", "asyncio", "shared.attestation", "shared.wire", "typer")),
         ("gput.__main__", ("torch", "fastapi", "sqlalchemy")),
     ],
 )

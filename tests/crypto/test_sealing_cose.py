@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
+from shared.canonical import cbor_byte_string
 from shared.crypto.cose import load_p384_public, p384_point, parse1, sign1, verify1
 from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest, GputError, VerificationFailed
@@ -105,6 +106,8 @@ def test_lax_forms_are_refused() -> None:
         cbor2.dumps([protected, unprotected, payload, signature]),
         cbor2.dumps(cbor2.CBORTag(18, [protected, {4: KID}, payload, signature])),
         cbor2.dumps(cbor2.CBORTag(18, [protected, unprotected, None, signature])),
+        b"\xd2\x9f" + sign1(PAYLOAD, key, kid=KID)[2:] + b"\xff",  # an array of indefinite length
+        sign1(PAYLOAD, key, kid=KID) + b"\x00",
         cbor2.dumps(cbor2.CBORTag(98, [protected, unprotected, payload, signature])),
         cbor2.dumps(cbor2.CBORTag(18, [cbor2.dumps({1: -8}), unprotected, payload, signature])),
         cbor2.dumps(cbor2.CBORTag(18, [cbor2.dumps({1: -8, 2: [1], 4: KID}), unprotected, payload, signature])),
@@ -113,6 +116,16 @@ def test_lax_forms_are_refused() -> None:
     for message in lax:
         with pytest.raises(BadRequest):
             verify1(message, key.public)
+
+
+@pytest.mark.parametrize("size", [0, 1, 23, 24, 255, 256, 65535, 65536, 70000])
+def test_byte_strings_of_every_length_have_the_general_form(size: int) -> None:
+    data = bytes(size)
+    assert cbor_byte_string(data) == cbor2.dumps(data, canonical=True)
+    key = PartyKey.generate()
+    message = sign1(data, key, kid=KID)
+    assert message == cbor2.dumps(cbor2.loads(message), canonical=True)
+    assert verify1(message, key.public) == data
 
 
 def test_points_are_checked() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from typing import Any
 
 import pytest
 
-from gput.output import Format, emit, explain, say, show
+from gput.output import Format, Ticker, emit, explain, say, show
 from shared.errors import BadRequest, Unavailable, VerificationFailed
 from shared.service.problems import error_of
 
@@ -77,6 +79,31 @@ def test_no_colour_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> Non
 def test_talk_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     say("hello")
     assert capsys.readouterr() == ("", "hello\n")
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_long_work_says_how_far_it_is_on_a_terminal_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, now = _Terminal(), 0.0
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with Ticker("leaves hold", clock=lambda: now) as ticker:
+        ticker.at(1, 4)
+        assert terminal.getvalue() == ""  # it may soon be done
+        now = 5.0
+        ticker.at(2, 4)
+        assert terminal.getvalue() == "\r2 of 4 leaves hold (50%)"
+    assert terminal.getvalue().endswith("\r" + " " * len("2 of 4 leaves hold (50%)") + "\r")
+
+
+def test_long_work_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    with Ticker("leaves hold", clock=lambda: now) as ticker:
+        now = 5.0
+        ticker.at(2, 4)
+    assert capsys.readouterr().err == ""
 
 
 def test_an_error_says_what_why_and_what_to_do() -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from gput.__main__ import main
-from gput.approvals import SignedFor, signed_for
+from gput.approvals import signed_for
 from gput.receipt_folder import APPROVALS, LEAVES, read_lines, read_session
 from gput.receipt_heads import Seen, check_memories, check_seen
+from gput.receipt_known import SignedFor
 from gput.receipts import verify
 from shared.attestation.head_statements import sign_head_statement
 from shared.canonical import sha256

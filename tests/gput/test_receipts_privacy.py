@@ -7,9 +7,10 @@ from typing import Any
 import cbor2
 import pytest
 
+from gput.receipt_chain import check_spent_once, spent_by_holder
 from gput.receipt_folder import LEAVES, parse_line, read_lines
-from gput.receipt_leaves import is_receipt
-from gput.receipt_privacy import check_privacy, check_spent_once, spent_by_holder
+from gput.receipt_leaves import HeldReceipt, is_receipt
+from gput.receipt_privacy import check_privacy
 from shared.claims.accountant import spent
 from shared.claims.manifest import Manifest
 from shared.claims.privacy import Privacy, PrivacySpent
@@ -49,10 +50,11 @@ def test_what_is_right_passes(receipts: dict[int, Pair], agreed: Manifest) -> No
     assert len(receipts) == len(HOLDERS) * ROUNDS
     for receipt, statement in receipts.values():
         check_privacy(receipt, statement, agreed, RECORDS)
-    check_spent_once(receipts, agreed, LEAVES)
+    kept = {leaf: HeldReceipt.of(*pair) for leaf, pair in receipts.items()}
+    check_spent_once(kept, agreed, LEAVES)
     total = spent(agreed, "city", ROUNDS, RECORDS)
     assert total is not None
-    assert spent_by_holder(receipts) == dict.fromkeys(HOLDERS, total.epsilon)
+    assert spent_by_holder(kept) == dict.fromkeys(HOLDERS, total.epsilon)
 
 
 FALSE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -87,9 +89,10 @@ def test_a_stop_trained_on_twice_with_other_noise_is_named_by_its_leaf(
     receipts: dict[int, Pair], agreed: Manifest
 ) -> None:
     number, (receipt, statement) = next(iter(receipts.items()))
-    again = {**receipts, 99: (receipt, statement)}
+    kept = {leaf: HeldReceipt.of(*pair) for leaf, pair in receipts.items()}
+    again = {**kept, 99: HeldReceipt.of(receipt, statement)}
     check_spent_once(again, agreed, LEAVES)  # the same computation after a reset: the same noise
-    again[99] = (receipt, statement.model_copy(update={"model_before": "ab" * 32}))
+    again[99] = again[99]._replace(model_before="ab" * 32)
     with pytest.raises(VerificationFailed, match="leaf 99") as refused:
         check_spent_once(again, agreed, LEAVES)
     assert refused.value.code == "privacy-spent-twice"

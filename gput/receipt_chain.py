@@ -1,0 +1,54 @@
+"""What receipts say of one another: the chain of models, the privacy that a plan spends once. Knows no signature and no file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gput.receipt_leaves import HeldReceipt
+from shared.claims.manifest import Manifest
+from shared.errors import VerificationFailed
+
+Checked = Mapping[int, HeldReceipt]
+"""Receipts by the number of their leaf, in the log's order."""
+
+
+def check_models(receipts: Checked, where: str) -> None:
+    """Each visit starts from the model the last committed one left; a visit after a restore repeats an earlier model.
+
+    Raises:
+        VerificationFailed: naming the leaf.
+    """
+    known: set[str] = set()
+    for leaf, receipt in receipts.items():
+        if known and receipt.model_before not in known:
+            raise VerificationFailed(
+                f"{where}: leaf {leaf}: visit {receipt.visit} starts from a model that no earlier receipt left",
+                code="model-gap",
+            )
+        known |= {receipt.model_before}
+        if receipt.outcome == "closed":
+            known |= {receipt.model_after}
+
+
+def check_spent_once(receipts: Checked, manifest: Manifest, where: str) -> None:
+    """No stop was trained on twice with different noise: then what the plan spends is the most that was spent.
+
+    A repeat after a reset of the GPU begins with the same model, draws the same noise, and tells nothing new.
+
+    Raises:
+        VerificationFailed: naming the leaf.
+    """
+    began: dict[int, tuple[str, int]] = {}
+    for leaf, receipt in receipts.items():
+        start = (receipt.model_before, receipt.first_step)
+        if manifest.privacy is not None and began.setdefault(receipt.stop, start) != start:
+            raise VerificationFailed(
+                f"{where}: leaf {leaf}: the records of visit {receipt.stop} took part twice, with other noise",
+                code="privacy-spent-twice",
+            )
+
+
+def spent_by_holder(receipts: Checked) -> dict[str, float]:
+    """Epsilon that each visited holder's records have spent, as its last receipt says; empty without privacy."""
+    ordered = sorted(receipts.values(), key=lambda receipt: receipt.round)
+    return {receipt.holder: receipt.epsilon for receipt in ordered if receipt.epsilon is not None}
