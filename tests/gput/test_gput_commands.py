@@ -89,7 +89,7 @@ def test_a_failure_is_one_line_and_an_exit_code(
 def test_a_fault_of_ours_is_one_line_and_exit_code_5(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def broken(folder: Path, heads: object) -> None:
+    def broken(*_arguments: object) -> None:
         secret = "hush"  # noqa: F841  # must not be shown
         raise RuntimeError("a\nb")
 
@@ -105,7 +105,7 @@ def test_a_fault_of_ours_is_one_line_and_exit_code_5(
 def test_ctrl_c_is_exit_code_130(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def interrupted(folder: Path, heads: object) -> None:
+    def interrupted(*_arguments: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("gput.receipts.verify", interrupted)
