@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from shared.claims.manifest import PartyName
-from shared.service.retention import KEEP_FINISHED_S
+from shared.service.retention import DAY_S
 from shared.service.settings import ServiceSettings
 
 
@@ -52,7 +52,7 @@ class HolderSettings(ServiceSettings):
     )
     inbox_wait_s: int = Field(default=20, ge=1, le=30, description="seconds that one long-poll of the inbox waits")
     keep_finished_s: float = Field(
-        default=KEEP_FINISHED_S, gt=0,
+        default=3650 * DAY_S, gt=0,  # its receipts say what became of its records, and rules on records ask for years
         description="seconds for which a finished session is kept whole; then it is removed, its receipts included; inf: never",
     )  # fmt: skip
     prepare_bytes: int = Field(default=16 * 1024 * 1024, ge=4096, description="sealed chunks kept ready, in bytes")

@@ -23,7 +23,6 @@ BITE = 200
 BETWEEN_S = 0.02
 EVERY_S = 600.0
 DAY_S = 86_400.0
-KEEP_FINISHED_S = 90 * DAY_S
 _log = get_logger("retention")
 
 
