@@ -17,6 +17,7 @@ from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, LinkCounters, OrchestratorLink
 from data_holder.policy import Policy, load_policy
 from data_holder.receipt_book import ReceiptBook
+from data_holder.retention import Retention
 from data_holder.runner import Runner
 from data_holder.settings import HolderSettings
 from data_holder.trust import load_anchors
@@ -141,6 +142,7 @@ def assemble(
     runner = Runner(
         ledger=ledger, approvals=approvals, heads=heads, channels=channels, visits=visits, receipts=receipts, link=link,
         commitments=commitments, guest=foundation.guest, wait_s=settings.inbox_wait_s, stopping=stopping,
+        retention=Retention(store, ledger, commitments, clock, settings.keep_finished_s),
     )  # fmt: skip
     replies = Replies(store, clock)
     return Holder(foundation, store, ledger, catalogue, approvals, visits, runner, link, gpu, peers, replies)

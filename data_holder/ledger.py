@@ -11,16 +11,25 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from data_holder.protocol.state import SessionState
+from data_holder.protocol.state import DECISION, KINDS, SessionState
+from data_holder.tables.schema import PURGES, REQUESTS
 from shared.crypto.secret import Secret
 from shared.errors import NotFound, Unavailable
 from shared.service.clock import Clock
 from shared.service.journal import Journal, NewFact
 from shared.service.store import Store
+from shared.service.vocabulary import Vocabulary
 
 Project = Callable[[Connection], object]
+VOCABULARY = Vocabulary(
+    versions=dict.fromkeys(KINDS, 1),
+    # Approvals signed before they said how many records they are over.
+    added={DECISION: {"records": None}},
+)
+"""How facts of earlier releases are read."""
 
 
 class Ledger:
@@ -31,7 +40,7 @@ class Ledger:
         self._clock = clock
         self._key: Secret | None = None
         self._verified = False
-        self._journal = Journal(self._reveal)
+        self._journal = Journal(self._reveal, VOCABULARY)
         self._states: dict[str, SessionState] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -102,9 +111,19 @@ class Ledger:
             self._states[session] = trial
             return trial
 
+    def forget(self, session: str) -> None:
+        """It is being removed: nobody finds it any more."""
+        self._states.pop(session, None)
+        self._locks.pop(session, None)
+
     def _load(self, connection: Connection) -> dict[str, SessionState]:
         states = {}
+        # Half removed. A note without that, which the platform might leave, hides nothing: the request is there.
+        noted = sa.select(PURGES.c.stream).where(PURGES.c.stream.not_in(sa.select(REQUESTS.c.session)))
+        leaving = set(connection.execute(noted).scalars())
         for stream in self._journal.streams(connection):
+            if stream in leaving:
+                continue
             state = SessionState(stream)
             for fact in self._journal.load(connection, stream):
                 state.fold(fact.kind, fact.body)

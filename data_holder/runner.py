@@ -18,6 +18,7 @@ from data_holder.heads import HeadStatements
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.receipt_book import ReceiptBook
+from data_holder.retention import Retention
 from data_holder.visits import Visits
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
@@ -25,6 +26,7 @@ from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavai
 from shared.service.changes import Stopping
 from shared.service.guest import Guest
 from shared.service.logging import get_logger
+from shared.service.retention import again_and_again
 from shared.service.trouble import Trouble
 from shared.wire.visit import Inbox, InboxItem
 
@@ -41,12 +43,12 @@ class Runner:
     def __init__(
         self, *, ledger: Ledger, approvals: Approvals, heads: HeadStatements, channels: Channels, visits: Visits,
         receipts: ReceiptBook, commitments: Commitments, link: OrchestratorLink, guest: Guest, wait_s: int,
-        stopping: Stopping,
+        stopping: Stopping, retention: Retention,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._heads = ledger, approvals, heads
         self._channels, self._visits = channels, visits
         self._receipts, self._link, self._guest, self._wait_s = receipts, link, guest, wait_s
-        self._commitments, self._stopping = commitments, stopping
+        self._commitments, self._stopping, self.retention = commitments, stopping, retention
         self.connected = False
         self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
@@ -60,7 +62,8 @@ class Runner:
         """Until stopped: unlock the journal, settle what a crash left open, then listen and tend."""
         if not (await self._once(self._unlock) and await self._once(self._begin)):
             return
-        tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._tend())]
+        retention = again_and_again(self.retention.sweep)
+        tasks = [asyncio.create_task(work) for work in (self._listen(), self._tend(), retention)]
         try:
             await asyncio.gather(*tasks)
         finally:

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from shared.claims.manifest import PartyName
+from shared.service.retention import KEEP_FINISHED_S
 from shared.service.settings import ServiceSettings
 
 
@@ -50,6 +51,10 @@ class HolderSettings(ServiceSettings):
         description="folder of NAME.pub (Ed25519 PEM) whose owners may sign requests to the operator's API",
     )
     inbox_wait_s: int = Field(default=20, ge=1, le=30, description="seconds that one long-poll of the inbox waits")
+    keep_finished_s: float = Field(
+        default=KEEP_FINISHED_S, gt=0,
+        description="seconds for which a finished session is kept whole; then it is removed, its receipts included; inf: never",
+    )  # fmt: skip
     prepare_bytes: int = Field(default=16 * 1024 * 1024, ge=4096, description="sealed chunks kept ready, in bytes")
 
     @field_validator("orchestrator_url", "agent_url")

@@ -5,13 +5,22 @@ from __future__ import annotations
 import sys
 
 from orchestrator.app import create_app
+from orchestrator.lease.keeper import go_back
 from orchestrator.settings import OrchestratorSettings
+from orchestrator.site import holder
+from shared.service.clock import system_entropy
 from shared.service.server import service_main
+from shared.service.store import Store
 
 
 def main() -> int:
     """Run until told to stop; the exit code says how it ended."""
-    return service_main(OrchestratorSettings, create_app)
+    return service_main(OrchestratorSettings, create_app, go_back=_go_back)
+
+
+def _go_back(settings: OrchestratorSettings, revision: str) -> None:
+    store = Store(settings.store_url)
+    go_back(store, settings.files_dir, lambda: holder(settings, system_entropy), revision)
 
 
 if __name__ == "__main__":

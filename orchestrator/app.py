@@ -67,7 +67,7 @@ def create_app(
     trust, bearer = _trust(settings), _bearer(settings.reader_tokens)
     quoting = measured_guest(settings, evidence or _provider(settings))
     store = Store(settings.store_url)
-    prepare_schema(store, lambda: holder(settings, entropy))
+    prepare_schema(store, settings.files_dir, lambda: holder(settings, entropy))
     library = Library(store, settings.files_dir / "library", clock)
     keys, replay = KnownKeys(settings.owner_keys, library), ReplayWindow(store, clock)
     site = Site(
@@ -130,7 +130,7 @@ async def _begin(app: FastAPI, site: Site, peers: Peers, lease: Lease, ended: St
     parts, cursors = await site.build(peers, ended, lease)
     app.state.orchestrator, service_state(app).cursors = parts, cursors
     try:
-        await parts.supervisor.start()
+        await parts.start()
     except BaseException:
         await parts.abandon()
         raise

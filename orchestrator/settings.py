@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
+from shared.service.retention import KEEP_FINISHED_S
 from shared.service.settings import ServiceSettings
 
 
@@ -56,6 +57,10 @@ class OrchestratorSettings(ServiceSettings):
     visit_attempts: int = Field(
         default=3, ge=1, description="failed attempts before a visit is skipped where the quorum allows"
     )
+    keep_finished_s: float = Field(
+        default=KEEP_FINISHED_S, gt=0,
+        description="seconds for which a finished session is kept whole; then all but its newest signed log head is removed; inf: never",
+    )  # fmt: skip
     max_upload_bytes: int = Field(default=8 << 30, ge=1 << 20, description="largest weights or validation file")
 
     @property

@@ -20,6 +20,7 @@ from orchestrator.library import Library
 from orchestrator.runner.house import House
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.catalogue import Catalogue
+from orchestrator.sessions.facts import VOCABULARY
 from orchestrator.settings import OrchestratorSettings
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
@@ -87,7 +88,7 @@ class Site:
         journal_key = await self._derived("gput/journal")
         await lease.sealed(hmac.digest(journal_key.reveal(), b"gput/lease/1", "sha256"))
         sweep(settings.files_dir)
-        catalogue = Catalogue(self.store, Journal(journal_key.reveal), self.library, clock, ended)
+        catalogue = Catalogue(self.store, Journal(journal_key.reveal, VOCABULARY), self.library, clock, ended)
         cpu, gpu = self.trust
         auth = SignedAuth(self.identity, clock, entropy)
         house = House(

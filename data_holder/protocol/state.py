@@ -101,7 +101,7 @@ def _decision(state: SessionState, body: Mapping[str, Any]) -> None:
     document, signature = base64.b64decode(body["document"]), base64.b64decode(body["signature"])
     state.decision = Decision(document, signature, body["dataset"], body["by"])
     state.dataset_root = body["dataset_root"] or state.dataset_root
-    state.records = body.get("records") or state.records
+    state.records = body["records"] or state.records
 
 
 def _channel(state: SessionState, body: Mapping[str, Any]) -> None:
@@ -149,3 +149,5 @@ def _ended(state: SessionState, body: Mapping[str, Any]) -> None:
 _FOLDS = {
     REQUEST: _request, DECISION: _decision, CHANNEL: _channel, VISIT: _visit, HEAD: _head, RECEIPT: _receipt, ENDED: _ended,
 }  # fmt: skip
+KINDS = tuple(_FOLDS)
+"""Every kind of fact there is."""

@@ -1,5 +1,5 @@
-"""`gput bench`: figures of this machine: visits by step, memory, training against plain PyTorch, checkpoints, verification of evidence and
-receipts.
+"""`gput bench`: figures of this machine: visits by step, growth over a long session, memory, training against plain PyTorch, checkpoints,
+verification of evidence and receipts.
 
 Knows the API's views only. Ratios are against limits measured in the same run; nothing here asserts a wall time.
 """
@@ -17,11 +17,14 @@ from typing import Annotated, Any
 
 import typer
 
+from gput.client import AsyncClient
+from gput.local.crowd import Crowd
 from gput.local.demo import Demo
+from gput.local.growth import Sample, sample, trends
 from gput.local.job import Plan, run_module
 from gput.local.report import DATA_OR_COMPUTE
 from gput.output import Format, emit, say
-from shared.errors import BadRequest
+from shared.errors import BadRequest, JobFailed
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -30,6 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Measure this machine.",
 )
+PAGE = 20
 FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
 
 
@@ -46,6 +50,68 @@ def visit(
         found = asyncio.run(_visits(Path(folder), visits))
     emit(_by_step(found["visits"]), ("step", "median_ms", "p99_ms"), fmt)
     emit(found["memory"], ("service", "rss_anon_mb"), fmt)
+
+
+@app.command()
+def life(
+    visits: Annotated[int, typer.Option(min=40, help="how many visits")] = 500,
+    holders: Annotated[int, typer.Option(min=3, max=256, help="how many holders, a process each")] = 8,
+    windows: Annotated[int, typer.Option(min=5, max=200, help="how often to look")] = 20,
+    fmt: FormatOption = Format.TABLE,
+) -> None:
+    """Whether a long session of a tiny program grows: cost of a visit, memory, handles, threads, databases, by window of visits.
+
+    Example:  gput bench life --visits 3000 --holders 64
+    """
+    with tempfile.TemporaryDirectory(prefix="gput-bench-") as folder:
+        samples = asyncio.run(_life(Crowd(Path(folder), visits, holders, say), windows))
+    names = [f"control_{share}_ms" for share in ("median", "p99")]
+    emit(
+        [{"visits": one.visits, **{name: one.figures.get(name) for name in names}} for one in samples],
+        ("visits", *names),
+        fmt,
+    )
+    emit(trends(samples), ("figure", "first", "last", "per_1000_visits", "grows"), fmt)
+
+
+async def _life(crowd: Crowd, windows: int) -> list[Sample]:
+    try:
+        client = await crowd.start()
+        visits = _Visits(client, f"sessions/{crowd.session}/visits")
+        total = crowd.rounds * len(crowd.names)
+        return [await _window(visits, crowd, total * number // windows) for number in range(1, windows + 1)]
+    finally:
+        await crowd.stop()
+
+
+class _Visits:
+    """Reads each visit once, in order."""
+
+    def __init__(self, client: AsyncClient, path: str) -> None:
+        self.client, self._path = client, path
+        self._after: str | None = None
+
+    async def costs(self) -> list[float]:
+        """Control cost in seconds of each closed visit since the last call; what does not fill a page yet waits for more."""
+        found: list[float] = []
+        while True:
+            page = await self.client.get(self._path, after=self._after, limit=PAGE)
+            if page["next"] is None:
+                return found
+            self._after = page["next"]
+            found += [_control(visit) for visit in page["items"] if visit["receipt"] is not None]
+
+
+async def _window(visits: _Visits, crowd: Crowd, wanted: int) -> Sample:
+    view = await visits.client.session(crowd.session)
+    while view["visits_closed"] < wanted:
+        if view["phase"] in ("FAILED", "CANCELLED"):
+            raise JobFailed(f"the session ended {view['phase']}", remedy=str(view.get("failure")))
+        await asyncio.sleep(0.5)
+        view = await visits.client.session(crowd.session)
+    found, costs = sample(wanted, crowd.processes(), crowd.folders()), _costs(await visits.costs())
+    say(f"{view['visits_closed']} visits, {costs.get('control_median_ms')} ms")
+    return Sample(wanted, {**costs, **found.figures})
 
 
 @app.command()
@@ -149,8 +215,16 @@ async def _visits(folder: Path, visits: int) -> dict[str, Any]:
 def _by_step(visits: list[dict[str, Any]]) -> list[dict[str, Any]]:
     steps = list(dict.fromkeys(step for visit in visits for step in visit["durations"]))
     rows = [{"step": step, **_figures(v["durations"].get(step, 0.0) for v in visits)} for step in steps]
-    control = (sum(s for name, s in v["durations"].items() if name not in DATA_OR_COMPUTE) for v in visits)
+    control = (_control(visit) for visit in visits)
     return [*rows, {"step": "control (all but data, training, validation)", **_figures(control)}]
+
+
+def _control(visit: dict[str, Any]) -> float:
+    return float(sum(s for name, s in visit["durations"].items() if name not in DATA_OR_COMPUTE))
+
+
+def _costs(seconds: list[float]) -> dict[str, float]:
+    return {f"control_{name}": value for name, value in _figures(seconds).items()} if seconds else {}
 
 
 def _figures(seconds: Iterable[float]) -> dict[str, float]:

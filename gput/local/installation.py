@@ -20,6 +20,8 @@ from shared.errors import EmulationWarning
 from shared.names import ORCHESTRATOR_PORT, holder_port
 
 GPU = "gpu-0"
+SIDE_BY_SIDE = 8
+"""Holders that start at a time: of many more the last would have no processor before patience with it ends."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,18 @@ class Installation:
     async def start(self) -> None:
         """Start what does not run; the holders side by side."""
         await self.start_base()
-        starts = (self._ensure(f"holder-{h.name}", "data_holder", self._holder(h)) for h in self.holders)
-        starting = [asyncio.ensure_future(start) for start in starts]
+        places = asyncio.Semaphore(SIDE_BY_SIDE)
+
+        async def start(holder: HolderSpec) -> None:
+            async with places:
+                await self._ensure(f"holder-{holder.name}", "data_holder", self._holder(holder))
+
+        starting = [asyncio.ensure_future(start(holder)) for holder in self.holders]
         try:
             await asyncio.gather(*starting)
         finally:  # when one fails, none may come up after `stop`
-            for start in starting:
-                start.cancel()
+            for task in starting:
+                task.cancel()
             await asyncio.gather(*starting, return_exceptions=True)
 
     async def stop(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -11,6 +12,7 @@ from fastapi import Body, Depends, FastAPI, Request, Response
 from orchestrator.api import examples as ex
 from orchestrator.library import Library
 from orchestrator.runner.house import House
+from orchestrator.runner.retention import Retention
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import Catalogue
@@ -18,6 +20,7 @@ from shared.errors import NotPermitted
 from shared.names import Role
 from shared.service.callers import require, signed_caller
 from shared.service.idempotency import Replies
+from shared.service.retention import again_and_again
 from shared.service.signatures import Caller
 from shared.service.store import Store
 from shared.wire.visit import Signed
@@ -33,14 +36,27 @@ class Orchestrator:
     replies: Replies
     # Bytes of finished models that holders fetched from this process, by session (law L9: zero unless the output policy says so).
     model_to_holders: dict[str, int] = field(default_factory=dict)
+    _tidying: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take up every session, and tidy up after finished ones."""
+        await self.supervisor.start()
+        self._tidying = asyncio.create_task(again_and_again(Retention(self.house).sweep), name="retention")
 
     async def stop(self) -> None:
         """End every session's runner within seconds, its state durable."""
+        await self._end_tidying()
         await self.supervisor.stop()
 
     async def abandon(self) -> None:
         """End every session's runner at once."""
+        await self._end_tidying()
         await self.supervisor.abandon()
+
+    async def _end_tidying(self) -> None:
+        if self._tidying is not None:
+            self._tidying.cancel()
+            await asyncio.wait([self._tidying])
 
     @property
     def catalogue(self) -> Catalogue:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, select
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts, sees_losses, visible
 from orchestrator.sessions.book import Book
+from orchestrator.sessions.facts import VOCABULARY
 from shared.service.signatures import Caller
 from shared.service.sse import Event, event_stream
 from shared.service.tables import JOURNAL
@@ -33,8 +34,8 @@ _FINAL = {"completed", "failed", "cancelled"}
 
 
 def _event(session: str, row: Any) -> Event:
-    body = json.loads(row.body)
-    machine, _, fact = row.kind.partition(".")
+    kind, body = VOCABULARY.read(row.kind, json.loads(row.body))
+    machine, _, fact = kind.partition(".")
     data = {"seq": row.seq, "at": row.at, "kind": machine, "fact": fact, "session": session}
     data.update({name: body[name] for name in _SHOWN if name in body})
     if body.get("validation_after") is not None:

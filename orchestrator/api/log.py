@@ -15,6 +15,7 @@ from orchestrator.ledger.log import read_head
 from orchestrator.sessions.attested import attestation_view
 from orchestrator.tables import ATTESTATIONS, CHANNELS, LEAVES
 from shared.canonical import cbor_value
+from shared.claims.manifest import PartyName
 from shared.errors import BadRequest, NotFound
 from shared.service.pagination import Paging
 
@@ -43,10 +44,13 @@ def receipt_view(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @router.get("/v1/sessions/{session}/receipts", summary="Receipts", responses=ex.shows(ex.listed(ex.RECEIPT)))
-async def receipts(session: str, caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
+async def receipts(
+    session: str, caller: Anybody, parts: Parts, paging: Paging, holder: PartyName | None = None
+) -> dict[str, Any]:
     await visible(parts, caller, session)
-    listing = paging.of(f"receipts/{session}")
-    found = await parts.library.page(LEAVES, "idx", listing.after, listing.ask, session=session, kind="receipt")
+    listing = paging.of(f"receipts/{session}/{holder}")
+    where = {"session": session, "kind": "receipt"} | ({"holder": holder} if holder else {})
+    found = await parts.library.page(LEAVES, "idx", listing.after, listing.ask, **where)
     return listing.page([receipt_view(row) for row in listing.cut(found, lambda row: row["idx"])])
 
 

@@ -25,6 +25,11 @@ class _Box:
         self.floor = floor
         self.changes = Changes(stopping)
 
+    def heard(self, after: int) -> None:
+        """The holder has everything up to `after`: offers and receipts of all its visits need not be kept."""
+        while self.items and self.items[0].seq <= after:
+            self.floor = self.items.popleft().seq
+
 
 class Inboxes:
     """One bounded box per holder."""
@@ -69,6 +74,7 @@ class Inboxes:
             if posted or again:
                 items = [*posted, *again]
                 return Inbox(items=items, next=items[-1].seq)
+        box.heard(after)
         seen = box.changes.version
         items = _after(box, after)
         if not items and wait_s > 0:

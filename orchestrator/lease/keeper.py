@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection
@@ -14,10 +15,10 @@ from sqlalchemy.exc import DBAPIError
 from orchestrator.lease import rows
 from orchestrator.lease.fence import Fence
 from orchestrator.lease.rows import Claimant
-from shared.errors import GputError
+from shared.errors import ConfigurationError, GputError
 from shared.service.engine import create_engine, parse_url, translate
 from shared.service.logging import get_logger
-from shared.service.migrations import check_schema, upgrade
+from shared.service.migrations import check_schema, downgrade, upgrade
 from shared.service.store import Store
 from shared.service.trouble import Trouble
 
@@ -30,16 +31,36 @@ SHORTEST_S, LONGEST_S = 0.05, 1.0
 _log = get_logger("lease")
 
 
-def prepare_schema(store: Store, holder: Callable[[], str]) -> None:
+def prepare_schema(store: Store, files: Path, holder: Callable[[], str]) -> None:
     """The newest schema; of a database that another orchestrator works with at this moment nothing is changed.
+
+    Args:
+        files: folder of what whoever leads goes on with.
 
     Raises:
         ConfigurationError, Unavailable: as `upgrade`; code `schema-outdated`: a standby of a newer release.
     """
-    if store.dialect == "postgresql" and _apart(store.url, lambda c: rows.led_by_another(c, holder())):
+    if _led_by_another(store, holder):
         check_schema(store.url, PACKAGE)
     else:
-        upgrade(store.url, PACKAGE)
+        upgrade(store.url, PACKAGE, files)
+
+
+def go_back(store: Store, files: Path, holder: Callable[[], str], revision: str) -> None:
+    """An older schema, for an older version of the program.
+
+    Raises:
+        ConfigurationError: as `downgrade`; code `schema-in-use`: another orchestrator leads. Unavailable.
+    """
+    if _led_by_another(store, holder):
+        raise ConfigurationError(
+            "another orchestrator leads over this database", code="schema-in-use", remedy="Stop it cleanly first."
+        )
+    downgrade(store.url, PACKAGE, revision, files)
+
+
+def _led_by_another(store: Store, holder: Callable[[], str]) -> bool:
+    return store.dialect == "postgresql" and _apart(store.url, lambda c: rows.led_by_another(c, holder()))
 
 
 class Lease(Protocol):

@@ -1,13 +1,15 @@
 """A Merkle tree that grows one leaf at a time (RFC 9162 section 2.1), with proofs in O(log n). Knows no storage, no signature.
 
-`levels[k][i]` is the hash of the complete subtree over leaves [i·2^k, (i+1)·2^k), so an append costs O(1) amortised and nothing is
-computed over all leaves again; the proofs are those that `shared.protocol.merkle` verifies.
+Entry i of `levels[k]` is the hash of the complete subtree over leaves [i·2^k, (i+1)·2^k), so an append costs O(1) amortised and nothing is
+computed over all leaves again; the proofs are those that `shared.protocol.merkle` verifies. A leaf costs 64 bytes of memory.
 """
 
 from __future__ import annotations
 
 from shared.canonical import sha256
 from shared.protocol.merkle import EMPTY_ROOT
+
+HASH_BYTES = 32
 
 
 def _node(left: bytes, right: bytes) -> bytes:
@@ -18,32 +20,36 @@ class MerkleTree:
     """Leaf hashes in (32 bytes each), roots and proofs out."""
 
     def __init__(self) -> None:
-        self._levels: list[list[bytes]] = [[]]
+        self._levels: list[bytearray] = [bytearray()]
 
     @property
     def size(self) -> int:
         """Number of leaves."""
-        return len(self._levels[0])
+        return len(self._levels[0]) // HASH_BYTES
 
     def leaf(self, index: int) -> bytes:
         """The hash of leaf `index`."""
-        return self._levels[0][index]
+        return self._entry(0, range(self.size)[index])
+
+    def _entry(self, level: int, index: int) -> bytes:
+        return bytes(self._levels[level][index * HASH_BYTES : (index + 1) * HASH_BYTES])
 
     def holds(self, leaf_hash: bytes) -> bool:
         """Whether any leaf has this hash; looks at all of them."""
-        return leaf_hash in self._levels[0]
+        return any(self._entry(0, index) == leaf_hash for index in range(self.size))
 
     def append(self, leaf_hash: bytes) -> None:
         """Add one leaf hash at the end."""
         level, value = 0, leaf_hash
         while True:
             if level == len(self._levels):
-                self._levels.append([])
+                self._levels.append(bytearray())
             row = self._levels[level]
-            row.append(value)
-            if len(row) % 2:
+            row += value
+            count = len(row) // HASH_BYTES
+            if count % 2:
                 return
-            value = _node(row[-2], row[-1])
+            value = _node(self._entry(level, count - 2), self._entry(level, count - 1))
             level += 1
 
     def root(self, size: int | None = None) -> bytes:
@@ -85,7 +91,7 @@ class MerkleTree:
         width = stop - start
         level = width.bit_length() - 1
         if width == 1 << level and start % width == 0:
-            return self._levels[level][start >> level]
+            return self._entry(level, start >> level)
         middle = start + _split(width)
         return _node(self._span(start, middle), self._span(middle, stop))
 

@@ -21,12 +21,12 @@ from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import check_manifest, read_manifest, start_model
 from orchestrator.sessions.views import summary
-from orchestrator.tables import SESSIONS
+from orchestrator.tables import HEADS, SESSIONS
 from shared.attestation.approvals import verify_approval
 from shared.attestation.one_time_keys import decoded
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import fingerprint, verify
-from shared.errors import GputError, NotFound, Unavailable, VerificationFailed
+from shared.errors import Conflict, GputError, NotFound, Unavailable, VerificationFailed
 from shared.names import Role
 from shared.protocol.session import SESSION, SessionFact
 from shared.service.changes import Changes, Stopping
@@ -38,6 +38,9 @@ from shared.service.store import Store
 from shared.wire.visit import Signed
 
 _log = get_logger("sessions")
+FINAL = tuple(phase.value for phase in SESSION.phases() if SESSION.final(phase))
+KEPT_ENDED = 16
+"""Books of ended sessions that stay in memory for who looks at them."""
 _DECISIONS = {"session.approved", "session.refused", "session.vetoed"}
 
 
@@ -75,6 +78,7 @@ class Catalogue:
         manifest = read_manifest(document)
         if await self._exists(session):
             return await self.open(session)
+        await self._refuse_removed(session)
         known = await self._library.known_for(manifest, gpus, allow_emulated, gpu_memory)
         await asyncio.to_thread(
             check_manifest, manifest, gpu, known
@@ -86,6 +90,15 @@ class Catalogue:
     async def _exists(self, session: str) -> bool:
         statement = select(SESSIONS.c.id).where(SESSIONS.c.id == session)
         return await self._store.read(lambda c: c.execute(statement).first()) is not None
+
+    async def _refuse_removed(self, session: str) -> None:
+        """A key of long ago: its holders may remember another log under this id."""
+        head = await self._store.read(lambda connection: find_row(connection, HEADS, {"session": session}))
+        if head is not None:
+            raise Conflict(
+                f"{session} was submitted under this Idempotency-Key, has ended and was removed", code="session-removed",
+                remedy="Submit with a fresh Idempotency-Key.",
+            )  # fmt: skip
 
     async def _create(
         self,
@@ -133,7 +146,25 @@ class Catalogue:
             if self._books.get(session) is book:
                 self._books[session] = self._book(state, head)
             book = self._books[session]
+            self._let_go()
         return book
+
+    def _let_go(self) -> None:
+        """Of the ended sessions' books only the newest stay in memory; where their journals end is remembered of all."""
+        ended = [session for session, book in self._books.items() if book.durable.ended]
+        for session in ended[:-KEPT_ENDED]:
+            self._seen[session] = self._books.pop(session).head
+            self._changes.pop(session, None)
+
+    def may_forget(self, session: str) -> bool:
+        """Whether no book in memory says that the session goes on."""
+        book = self._books.get(session)
+        return book is None or book.state.ended
+
+    def forget(self, session: str) -> None:
+        """It is being removed."""
+        for memory in (self._books, self._changes, self._seen):
+            memory.pop(session, None)
 
     async def reopen(self, session: str) -> Book:
         """A fresh book from the journal: what was staged and not committed is forgotten.
@@ -171,8 +202,7 @@ class Catalogue:
 
         One that does not verify is left out, named in the log, and refused to whoever asks for it; it must not stop the others.
         """
-        final = [phase.value for phase in SESSION.phases() if SESSION.final(phase)]
-        statement = select(SESSIONS.c.id).where(SESSIONS.c.phase.not_in(final)).order_by(SESSIONS.c.number)
+        statement = select(SESSIONS.c.id).where(SESSIONS.c.phase.not_in(FINAL)).order_by(SESSIONS.c.number)
         found = [await self._trusted(row.id) for row in await self._store.read(lambda c: list(c.execute(statement)))]
         return [book for book in found if book is not None]
 
@@ -196,9 +226,8 @@ class Catalogue:
 
     async def recently_ended(self, limit: int) -> list[dict[str, Any]]:
         """Rows of the sessions that ended last, newest first."""
-        final = [phase.value for phase in SESSION.phases() if SESSION.final(phase)]
         statement = (
-            select(SESSIONS).where(SESSIONS.c.phase.in_(final)).order_by(SESSIONS.c.updated_at.desc()).limit(limit)
+            select(SESSIONS).where(SESSIONS.c.phase.in_(FINAL)).order_by(SESSIONS.c.updated_at.desc()).limit(limit)
         )
         return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
 

@@ -146,7 +146,7 @@ def _pause_settled(state: SessionState, _body: dict[str, Any]) -> None:
 
 HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "gpu.claimed": lambda s, b: s.claims.append((b["life"], b["boot_counter"])),
-    "session.submitted": lambda s, b: setattr(s, "start_model", b.get("start_model")),
+    "session.submitted": lambda s, b: setattr(s, "start_model", b["start_model"]),
     "session.approved": _approved,
     "session.refused": lambda s, b: s.decisions.update({b["holder"]: "refuse"}),
     "session.vetoed": lambda s, b: s.decisions.update({b["holder"]: "veto"}),

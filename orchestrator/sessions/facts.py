@@ -2,6 +2,7 @@
 
 A row's kind is `machine.fact`, for instance `visit.granted`; its body names who stated it (`by`). Besides the tables there is one
 kind of its own, `gpu.claimed`: the life number that is about to be asked of the GPU, written down before the GPU hears of it.
+A session outlives releases: whoever changes what a fact says adds to `VOCABULARY` how older ones are read.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from shared.protocol.session import SessionFact
 from shared.protocol.training import TrainingFact
 from shared.protocol.visit import VisitFact
 from shared.service.journal import NewFact
+from shared.service.vocabulary import Vocabulary
 
 CLAIMED = "gpu.claimed"
 TableFact = SessionFact | VisitFact | TrainingFact
@@ -22,6 +24,18 @@ _MACHINES: dict[type, str] = {SessionFact: "session", VisitFact: "visit", Traini
 def kind_of(fact: TableFact) -> str:
     """The journal kind of a table's fact."""
     return f"{_MACHINES[type(fact)]}.{fact.value}"
+
+
+VOCABULARY = Vocabulary(
+    versions=dict.fromkeys([CLAIMED, *map(kind_of, (*SessionFact, *VisitFact, *TrainingFact))], 1),
+    added={
+        # Sessions submitted before weights could be given started from the program's own.
+        kind_of(SessionFact.SUBMITTED): {"start_model": None},
+        # Visits planned before the next holder could load while the GPU trains.
+        kind_of(VisitFact.PLANNED): {"ahead": False},
+    },
+)
+"""Every kind there is."""
 
 
 def new_fact(fact: TableFact, by: Role = Role.ORCHESTRATOR, **body: Any) -> NewFact:

@@ -160,7 +160,7 @@ class SessionState:
         self.visits_planned += 1
         self.last_epoch = max(self.last_epoch, body["fence_epoch"])
         visit = VisitState.planned(body, self.visits_planned, at)
-        if body.get("ahead"):
+        if body["ahead"]:
             self.ahead = visit
         else:
             self._begin(visit)

@@ -106,6 +106,7 @@ LEAVES = Table(
     Column("visit", String(18)),
     Column("holder", String(63)),
     Column("outcome", String(16)),
+    Index("leaves_by_holder", "session", "holder", "idx"),
 )  # fmt: skip
 
 CHANNELS = Table(
@@ -152,6 +153,12 @@ LEASES = Table(
     Column("identity", String(64), nullable=False),  # fingerprint
     Column("seal", LargeBinary),
     Column("expires_at", DateTime(timezone=True)),  # by the database's clock; NULL: nobody holds it
+)  # fmt: skip
+
+PURGES = Table(
+    "purges", METADATA,
+    Column("stream", String(18), primary_key=True),  # a session that is there no more, whose rows and files are on their way out
+    Column("at", Float, nullable=False),
 )  # fmt: skip
 
 SECRETS = Table(

@@ -22,6 +22,7 @@ from sqlalchemy.exc import IntegrityError
 from shared.canonical import cbor_bytes, json_bytes
 from shared.errors import Conflict, VerificationFailed
 from shared.service.tables import JOURNAL
+from shared.service.vocabulary import Vocabulary
 
 CHAIN_BYTES = 32
 KEY_BYTES = 32
@@ -67,9 +68,10 @@ EMPTY = Head(0, bytes(CHAIN_BYTES))
 class Journal:
     """Appends and verifies under one MAC key. Its methods are called inside `store.write` and `store.read`."""
 
-    def __init__(self, key: Callable[[], bytes]) -> None:
-        """`key` returns at least 32 bytes; it is asked at each call and its answer is not kept."""
-        self._key = key
+    def __init__(self, key: Callable[[], bytes], vocabulary: Vocabulary | None = None) -> None:
+        """`key` returns at least 32 bytes; it is asked at each call and its answer is not kept. Without a vocabulary every kind is taken
+        as it is."""
+        self._key, self._vocabulary = key, vocabulary
 
     def append(
         self, connection: Connection, stream: str, facts: Sequence[NewFact], *, expected_seq: int, at: float
@@ -87,10 +89,10 @@ class Journal:
         rows = []
         for fact in facts:
             body = json_bytes(fact.body).decode()
-            seq = head.seq + 1
-            head = Head(seq, _link(key, head.chain, stream, seq, fact.kind, float(at), body))
+            seq, kind = head.seq + 1, self._stored(fact.kind)
+            head = Head(seq, _link(key, head.chain, stream, seq, kind, float(at), body))
             rows.append(
-                {"stream": stream, "seq": seq, "kind": fact.kind, "at": float(at), "body": body, "chain": head.chain}
+                {"stream": stream, "seq": seq, "kind": kind, "at": float(at), "body": body, "chain": head.chain}
             )
         if rows:
             try:
@@ -112,6 +114,7 @@ class Journal:
 
         Raises:
             VerificationFailed: code `journal-tampered`; names the first bad row.
+            ConfigurationError: code `newer-journal`; a newer version of the program wrote on.
         """
         key = self._key()
         chain = EMPTY.chain
@@ -127,13 +130,20 @@ class Journal:
                 raise _tampered(stream, seq, "its chain value does not verify")
             chain = expected
             anchored = anchored or anchor == Head(seq, chain)
-            facts.append(Fact(stream, seq, row.kind, row.at, json.loads(row.body)))
+            kind, body = self._read(row.kind, json.loads(row.body))
+            facts.append(Fact(stream, seq, kind, row.at, body))
         if not anchored:
             assert anchor is not None
             raise _tampered(
                 stream, min(anchor.seq, len(facts) + 1), "the stream does not contain the head remembered elsewhere"
             )
         return facts
+
+    def _stored(self, kind: str) -> str:
+        return kind if self._vocabulary is None else self._vocabulary.stored(kind)
+
+    def _read(self, stored: str, body: Any) -> tuple[str, Any]:
+        return (stored, body) if self._vocabulary is None else self._vocabulary.read(stored, body)
 
     def streams(self, connection: Connection) -> list[str]:
         """Names of all streams, sorted; not verified."""

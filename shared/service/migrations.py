@@ -1,17 +1,19 @@
 """Schema upgrades of a service's database by alembic. Knows no table.
 
 Each package keeps `migrations/versions/*.py` and a version table of its own (`<package>_schema`); the shared tables are a set of the
-same kind (`shared_schema`). An upgrade is one transaction: it happens whole or not at all.
+same kind (`shared_schema`). An upgrade is one transaction: it happens whole or not at all. So is a downgrade, which refuses to lose what
+the older schema cannot hold and nobody can bring back.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -33,12 +35,17 @@ class _Schema:
     versions: Path
     version_table: str
 
-    def config(self, connection: Connection) -> Config:
-        config = Config(attributes={"connection": connection, "version_table": self.version_table})
+    def config(self, connection: Connection, files: Path | None = None) -> Config:
+        attributes = {"connection": connection, "version_table": self.version_table, "files": files}
+        config = Config(attributes=attributes)
         config.set_main_option("script_location", _escaped(_ENVIRONMENT))
         config.set_main_option("version_locations", _escaped(self.versions))
         config.set_main_option("path_separator", "newline")
         return config
+
+    def revisions(self, connection: Connection) -> set[str]:
+        scripts = ScriptDirectory.from_config(self.config(connection)).walk_revisions()
+        return {str(script.revision) for script in scripts}
 
     def current(self, connection: Connection) -> set[str]:
         context = MigrationContext.configure(connection, opts={"version_table": self.version_table})
@@ -64,25 +71,60 @@ def _schema(package: str) -> _Schema:
     return _Schema(versions, f"{package.replace('.', '_')}_schema")
 
 
-def upgrade(url: str, package: str) -> None:
+def upgrade(url: str, package: str, files: Path | None = None) -> None:
     """Brings the shared tables and those of `package` to the newest schema this code knows.
+
+    Args:
+        files: folder of the service's files, for revisions that move something between files and tables.
 
     Raises:
         ConfigurationError: code `newer-schema`: a newer version of the program has already upgraded the database.
         Unavailable: the database is unreachable or its disk full.
     """
-    for schema in (_SHARED, _schema(package)):
-        _run(url, schema, lambda config: command.upgrade(config, "head"))
+    with _connection(url) as connection:
+        for schema in (_SHARED, _schema(package)):
+            _known(url, connection, schema)
+            command.upgrade(schema.config(connection, files), "head")
+        connection.commit()
 
 
-def downgrade(url: str, package: str, revision: str = "base") -> None:
-    """Takes the tables of `package` back to `revision`; "base" removes them, and the shared ones too.
+def downgrade(url: str, package: str, revision: str = "base", files: Path | None = None) -> None:
+    """Takes the tables of `package` back to `revision`, for an older version of the program; "base" removes them, and the shared ones too.
 
-    Raises: as `upgrade`.
+    Raises:
+        ConfigurationError: code `downgrade-loses`: the older schema cannot hold what is there; nothing was changed. Code
+            `unknown-schema`: there is no such revision. Else as `upgrade`.
     """
-    _run(url, _schema(package), lambda config: command.downgrade(config, revision))
-    if revision == "base":
-        _run(url, _SHARED, lambda config: command.downgrade(config, "base"))
+    schema = _schema(package)
+    with _connection(url) as connection:
+        _known(url, connection, schema)
+        if revision not in {"base", *schema.revisions(connection)}:
+            raise ConfigurationError(
+                f"there is no schema {revision!r} of {package}",
+                code="unknown-schema",
+                remedy=f"Name one of: base, {', '.join(sorted(schema.revisions(connection)))}.",
+            )
+        command.downgrade(schema.config(connection, files), revision)
+        if revision == "base":
+            command.downgrade(_SHARED.config(connection), "base")
+        connection.commit()
+
+
+def files_of(context: MigrationContext) -> Path | None:
+    """In a revision: the folder of the service's files, as `upgrade` or `downgrade` was given it."""
+    folder: Path | None = context.config.attributes.get("files") if context.config is not None else None
+    return folder
+
+
+def refuse_loss(connection: Connection, table: str, what: str, remedy: str, *, where: str = "1 = 1") -> None:
+    """In a revision's downgrade. Raises: ConfigurationError: code `downgrade-loses`: `table` has a row `where` that holds."""
+    rows = connection.execute(sa.select(sa.func.count()).select_from(sa.table(table)).where(sa.text(where))).scalar()
+    if rows:
+        raise ConfigurationError(
+            f"going back would lose {what} ({rows} rows in {table}): the older schema has no place for it",
+            code="downgrade-loses",
+            remedy=remedy,
+        )
 
 
 def check_schema(url: str, package: str) -> None:
@@ -98,19 +140,14 @@ def check_schema(url: str, package: str) -> None:
                 )
 
 
-def _run(url: str, schema: _Schema, act: Callable[[Config], None]) -> None:
-    with _connection(url) as connection:
-        config = schema.config(connection)
-        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-        newer = schema.current(connection) - known
-        if newer:
-            raise ConfigurationError(
-                f"{place(parse_url(url))} has the schema of a newer version of this program ({', '.join(sorted(newer))})",
-                code="newer-schema",
-                remedy="Run that newer version, or name another database by the setting database_url.",
-            )
-        act(config)
-        connection.commit()
+def _known(url: str, connection: Connection, schema: _Schema) -> None:
+    newer = schema.current(connection) - schema.revisions(connection)
+    if newer:
+        raise ConfigurationError(
+            f"{place(parse_url(url))} has the schema of a newer version of this program ({', '.join(sorted(newer))})",
+            code="newer-schema",
+            remedy="Run that newer version, or name another database by the setting database_url.",
+        )
 
 
 @contextmanager

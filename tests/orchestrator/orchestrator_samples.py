@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.library import Library
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import Catalogue
-from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.facts import VOCABULARY, new_fact
 from orchestrator.sessions.state import SessionState
 from shared.canonical import json_bytes
 from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry
@@ -90,7 +90,7 @@ def planned(state: SessionState, visit: str = "v_1") -> NewFact:
     assert stop is not None
     return new_fact(
         VisitFact.PLANNED, visit=visit, round=stop.round, index=stop.index, attempt=state.attempts + 1, holder=stop.holder,
-        cursor={}, records=8, first_step=0, steps=2, epoch=state.last_epoch + 1, fence_epoch=state.last_epoch + 2, region=2,
+        cursor={}, records=8, first_step=0, steps=2, epoch=state.last_epoch + 1, fence_epoch=state.last_epoch + 2, region=2, ahead=False,
     )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ class Room:
     async def catalogue(self) -> Catalogue:
         """Another process's view of the same database."""
         await self.store.open()
-        journal = Journal(lambda: bytes(32))
+        journal = Journal(lambda: bytes(32), VOCABULARY)
         return Catalogue(self.store, journal, Library(self.store, self.folder, lambda: 1.0), lambda: 1.0, Stopping())
 
     async def submitted(self, catalogue: Catalogue, session: str = SESSION, **changes: Any) -> Book:

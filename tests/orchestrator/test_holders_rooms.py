@@ -55,6 +55,20 @@ async def test_who_comes_from_before_the_start_or_from_too_far_back_gets_what_st
     assert Inboxes(lambda: 1001.0, Stopping())._seq > first.next
 
 
+async def test_what_a_holder_has_is_not_kept_and_a_lost_answer_is_given_again() -> None:
+    inboxes = Inboxes(lambda: 1000.0, Stopping())
+    at = (await inboxes.read("h0", 0, 0, nothing)).next
+    for _ in range(3 * KEPT):
+        inboxes.post("h0", kind="channel_wanted", session=SESSION)
+        lost, again = await inboxes.read("h0", at, 0, nothing), await inboxes.read("h0", at, 0, nothing)
+        assert lost == again
+        assert [item.kind for item in again.items] == ["channel_wanted"]
+        at = again.next
+        assert len(inboxes._box("h0").items) == 1
+    assert (await inboxes.read("h0", at, 0, nothing)).items == []
+    assert not inboxes._box("h0").items
+
+
 async def test_what_is_posted_while_what_stands_is_looked_for_is_not_lost() -> None:
     inboxes = Inboxes(lambda: 1000.0, Stopping())
 

@@ -6,19 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, text, update
+from sqlalchemy import Connection, delete, text, update
 
 from orchestrator.ledger.log import event_leaf, head_row, read_head, sign_head
 from orchestrator.ledger.tree import MerkleTree
-from orchestrator.sessions.catalogue import fold
-from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.catalogue import KEPT_ENDED, fold
+from orchestrator.sessions.facts import VOCABULARY, new_fact
 from orchestrator.tables import SESSIONS
 from shared.attestation.approvals import verify_approval
-from shared.errors import Conflict, Unavailable, VerificationFailed
+from shared.errors import ConfigurationError, Conflict, Unavailable, VerificationFailed
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
 from shared.protocol.visit import VisitFact
-from shared.service.journal import Journal
+from shared.service.journal import Journal, NewFact
+from shared.service.tables import JOURNAL
 from tests.adversary.rows import attack
 from tests.orchestrator.orchestrator_samples import MODEL, PLACEMENT, SESSION, Room, approval, key, manifest, planned
 
@@ -154,3 +155,47 @@ async def test_a_commit_that_failed_is_no_loss(tmp_path: Path) -> None:
 
 def _full_disk(_connection: Connection) -> None:
     raise Unavailable("no space left", code="disk-full")
+
+
+@pytest.mark.parametrize("fact", [NewFact("session.dreamt", {}), NewFact("session.agreed/2", {"by": "orchestrator"})])
+async def test_a_session_that_a_newer_version_went_on_with_is_refused_and_no_other(
+    tmp_path: Path, fact: NewFact
+) -> None:
+    room = Room(tmp_path)
+    catalogue = await room.catalogue()
+    await room.submitted(catalogue)
+    await room.submitted(catalogue, "s_other")
+    await room.store.write(lambda c: Journal(lambda: bytes(32)).append(c, SESSION, [fact], expected_seq=1, at=2.0))
+    again = await room.catalogue()
+    with pytest.raises(ConfigurationError, match="does not know") as refusal:
+        await again.open(SESSION)
+    assert refusal.value.code == "newer-journal"
+    assert [book.state.id for book in await again.live()] == ["s_other"]
+    await room.store.close()
+
+
+async def test_a_submission_of_before_weights_could_be_given_is_read(tmp_path: Path) -> None:
+    fact = new_fact(SessionFact.SUBMITTED, Role.OWNER, manifest="0", owner="alice")
+    kind, body = VOCABULARY.read(fact.kind, fact.body)
+    assert (kind, body["start_model"], body["owner"]) == (fact.kind, None, "alice")
+
+
+async def test_books_of_ended_sessions_do_not_pile_up(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    catalogue = await room.catalogue()
+    sessions = [f"s_{number}" for number in range(KEPT_ENDED + 4)]
+    for session in sessions:
+        book = await room.submitted(catalogue, session)
+        await book.record(new_fact(SessionFact.CANCELLED, Role.OWNER))
+    living = await room.submitted(catalogue, "s_living")
+    assert len(catalogue._books) == KEPT_ENDED + 1
+    again = await catalogue.open(sessions[0])
+    assert (again.state.phase, again.state.seq) == (SessionPhase.CANCELLED, 2)
+    assert await catalogue.open("s_living") is living
+    # What was seen of the journals that were let go still counts.
+    await room.store.write(
+        lambda c: c.execute(delete(JOURNAL).where(JOURNAL.c.stream == sessions[1], JOURNAL.c.seq == 2))
+    )
+    with pytest.raises(VerificationFailed):
+        await catalogue.open(sessions[1])
+    await room.store.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from shared.service.migrations import refuse_loss
+
 revision = "0001"
 down_revision: str | None = None
 
@@ -79,6 +81,9 @@ def _visits() -> None:
 
 
 def downgrade() -> None:
-    """Drop them all."""
+    """Drop them all. Raises: ConfigurationError: code `downgrade-loses`: a session was decided on."""
+    refuse_loss(
+        op.get_bind(), "holder_requests", "all sessions", "Delete the database itself, if that is what is wanted."
+    )
     for name in ("holder_receipts", "holder_visits", "holder_requests", "holder_datasets"):
         op.drop_table(name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from shared.service.migrations import refuse_loss
+
 revision = "0001"
 down_revision = None
 
@@ -128,7 +130,9 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove them."""
+    """Remove them. Raises: ConfigurationError: code `downgrade-loses`: there is a session, a party or a program."""
+    for table in ("sessions", "parties", "programs", "files"):
+        refuse_loss(op.get_bind(), table, f"all {table}", "Delete the database itself, if that is what is wanted.")
     op.drop_index("visits_by_session", table_name="visits")
     op.drop_table("visits")
     op.drop_table("tree_heads")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from shared.service.migrations import refuse_loss
+
 revision = "0002"
 down_revision = "0001"
 
@@ -25,6 +27,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove it."""
+    """Remove it. Raises: ConfigurationError: code `downgrade-loses`: there are results, which only this schema can hold."""
+    refuse_loss(
+        op.get_bind(), "attestations", "the signed attestation results of sessions",
+        "Save them (`gput attest session`) and purge those sessions, or stay with this schema.",
+    )  # fmt: skip
     op.drop_index(op.f("ix_attestations_session"), table_name="attestations")
     op.drop_table("attestations")

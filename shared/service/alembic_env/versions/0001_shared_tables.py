@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from shared.service.migrations import refuse_loss
+
 revision = "shared_0001"
 down_revision = None
 
@@ -37,6 +39,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    refuse_loss(op.get_bind(), "journal", "all sessions", "Delete the database itself, if that is what is wanted.")
     op.drop_table("idempotent_replies")
     op.drop_table("replay_nonces")
     op.drop_table("journal")

@@ -1,0 +1,55 @@
+"""What this holder keeps of finished sessions, receipts included, goes when it was kept long enough. Knows no HTTP.
+
+A session that has not ended, or whose end was never heard of, stays.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from data_holder.commitments import Commitments
+from data_holder.ledger import VOCABULARY, Ledger
+from data_holder.protocol.state import ENDED
+from data_holder.tables.schema import PURGES, RECEIPTS, REQUESTS, VISITS
+from shared.service.clock import Clock
+from shared.service.logging import get_logger
+from shared.service.retention import Purges
+from shared.service.store import Store
+from shared.service.tables import JOURNAL
+
+_log = get_logger("retention")
+
+
+class Retention:
+    """One holder's; `sweep` is called again and again once its journal is open."""
+
+    def __init__(self, store: Store, ledger: Ledger, commitments: Commitments, clock: Clock, keep_s: float) -> None:
+        self._store, self._ledger, self._commitments = store, ledger, commitments
+        self._clock, self._keep_s = clock, keep_s
+        self._purges = Purges(store, PURGES, (VISITS.c.session, RECEIPTS.c.session), self._remove_files)
+
+    async def sweep(self) -> None:
+        """Remove what is due, after what another process left half removed. Raises: Unavailable."""
+        await self._purges.finish(REQUESTS.c.session)
+        last = self._clock() - self._keep_s
+        ended = (JOURNAL.c.kind == VOCABULARY.stored(ENDED)) & (JOURNAL.c.at <= last)
+        statement = sa.select(JOURNAL.c.stream).where(ended).distinct()
+        for session in await self._store.read(lambda c: list(c.execute(statement).scalars())):
+            if self._ledger.knows(session) and self._ledger.state(session).ended is not None:
+                await self._begin(session)
+        for session in await self._purges.finish(REQUESTS.c.session):
+            _log.info("removed a finished session with its receipts", session=session)
+
+    async def _begin(self, session: str) -> None:
+        at = self._clock()
+
+        def act(connection: Connection) -> None:
+            if connection.execute(sa.delete(REQUESTS).where(REQUESTS.c.session == session)).rowcount:
+                self._purges.note(connection, session, at)
+
+        await self._store.write(act)
+        self._ledger.forget(session)
+
+    async def _remove_files(self, session: str) -> None:
+        self._commitments.forget(session)

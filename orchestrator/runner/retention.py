@@ -1,0 +1,83 @@
+"""Finished sessions are kept whole for so long, then removed whole: rows, journal, files; their newest signed head stays. Knows no GPU.
+
+A session that has not ended is never touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from contextlib import suppress
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from orchestrator.runner.house import House
+from orchestrator.sessions.catalogue import FINAL
+from orchestrator.tables import (
+    APPROVALS,
+    ATTESTATIONS,
+    CHANNELS,
+    LEAVES,
+    LOSSES,
+    PURGES,
+    SECRETS,
+    SESSIONS,
+    VISITS,
+)
+from shared.service.data_dir import unwritable
+from shared.service.logging import get_logger
+from shared.service.retention import Purges
+
+AT_ONCE = 100
+OWNED = tuple(table.c.session for table in (SECRETS, APPROVALS, ATTESTATIONS, CHANNELS, LOSSES, VISITS, LEAVES))
+"""All tables with rows of a session but `sessions`, where it is known, and `tree_heads`, which stays."""
+_ID = re.compile(r"s_[a-z0-9]+")
+_log = get_logger("retention")
+
+
+class Retention:
+    """One orchestrator's; `sweep` is called again and again while it leads."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._purges = Purges(house.store, PURGES, OWNED, self._remove_files)
+
+    async def sweep(self) -> None:
+        """Remove what is due, after what another process left half removed. Raises: Unavailable."""
+        await self._purges.finish(SESSIONS.c.id)
+        for session in await self._due():
+            await self._begin(session)
+        for session in await self._purges.finish(SESSIONS.c.id):
+            _log.info("removed a finished session; its signed log head stays", session=session)
+
+    async def _due(self) -> list[str]:
+        last = self._house.clock() - self._house.settings.keep_finished_s
+        ended = SESSIONS.c.phase.in_(FINAL) & (SESSIONS.c.updated_at <= last)
+        statement = sa.select(SESSIONS.c.id).where(ended).order_by(SESSIONS.c.updated_at).limit(AT_ONCE)
+        return await self._house.store.read(lambda c: list(c.execute(statement).scalars()))
+
+    async def _begin(self, session: str) -> None:
+        """From here on nobody finds it."""
+        if not self._house.catalogue.may_forget(session):
+            return  # its row says that it has ended, and its journal says that it has not
+        at = self._house.clock()
+
+        def act(connection: Connection) -> None:
+            ended = (SESSIONS.c.id == session) & SESSIONS.c.phase.in_(FINAL)
+            if connection.execute(sa.delete(SESSIONS).where(ended)).rowcount:
+                self._purges.note(connection, session, at)
+
+        await self._house.store.write(act)
+        self._house.catalogue.forget(session)
+
+    async def _remove_files(self, session: str) -> None:
+        if not _ID.fullmatch(session):  # it comes from the platform's disk and becomes a path
+            return
+        folder = self._house.folder(session)
+        try:
+            with suppress(FileNotFoundError):
+                await asyncio.to_thread(shutil.rmtree, folder)
+        except OSError as error:
+            raise unwritable(folder, error) from error

@@ -1,0 +1,140 @@
+"""A finished session that was kept long enough is gone, from every table and folder; the one that runs beside it loses nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from data_holder.tables import schema as holder_schema
+from orchestrator import tables
+from orchestrator.runner import retention
+from shared.errors import Conflict, NotFound, Unavailable
+from shared.service import retention as shared_retention
+from shared.service.tables import IDEMPOTENT_REPLIES
+from tests.world.test_world_upgrade import contents
+from tests.world.world import NewWorld, World
+from tests.world.world_recording import Recording
+
+ORCH, NORTH = "orchestrator", "holder-north"
+BRIEF = {"keep_finished_s": 0.001}
+ALL_BRIEF = dict.fromkeys((ORCH, NORTH, "holder-city", "holder-harbour"), BRIEF)
+OUTLIVE = ("tree_heads", "idempotent_replies")
+"""The signed head stays for good; an answer to an Idempotency-Key for a day."""
+
+
+def named(folder: Path, session: str, *outlive: str) -> list[str]:
+    """Rows and files of a service that name the session."""
+    url = f"sqlite:///{next(folder.glob('*.db'))}"
+    rows = [name for name, rows in contents(url).items() if name not in outlive and session in repr(rows)]
+    files = [str(path) for path in folder.rglob("*") if session in path.name]
+    return rows + files
+
+
+async def sweep(world: World, service: str) -> None:
+    app = world[service].app
+    assert app is not None
+    if service == ORCH:
+        await retention.Retention(app.state.orchestrator.house).sweep()
+    else:
+        await app.state.holder.runner.retention.sweep()
+
+
+async def finished(world: World) -> str:
+    session = await world.submit()
+    await world.completed(session)
+    for name in world.holders:  # each hears of the end, and proves its receipts first
+        while (await world.operator(name).request(session))["phase"] != "COMPLETED":
+            pass
+    return session
+
+
+async def running(world: World) -> str:
+    view: Any = await world.owner.submit(world.material.manifest(name="another study"))
+    await world.until(view["id"], lambda view: view["visits_closed"] >= 1)
+    return str(view["id"])
+
+
+async def test_a_finished_session_goes_and_a_running_one_loses_nothing(
+    new_world: NewWorld, recorded: Recording
+) -> None:
+    async with new_world(settings=ALL_BRIEF) as world:
+        old, young = await finished(world), await running(world)
+        head = await world.owner.get(f"sessions/{old}/log/head")
+        for service in ALL_BRIEF:
+            assert named(world.folder / service, old, *OUTLIVE)
+            await sweep(world, service)
+            assert named(world.folder / service, old, *OUTLIVE) == []
+            assert named(world.folder / service, young)
+        rows = contents(f"sqlite:///{next((world.folder / ORCH).glob('*.db'))}")["tree_heads"]
+        assert [row[1:3] for row in rows if row[0] == old] == [(head["size"], head["root"])]
+        with pytest.raises(NotFound):
+            await world.owner.session(old)
+        view = await world.completed(young)
+        assert view["model"]["digest"] == recorded.view["model"]["digest"]
+        receipts = await world.owner.items(f"sessions/{young}/receipts")
+        assert len(receipts) == view["visits_closed"] == len(recorded.visits)
+        norths = await world.owner.items(f"sessions/{young}/receipts", holder="north")
+        assert norths == [receipt for receipt in receipts if receipt["holder"] == "north"] != []
+        for service in (ORCH, NORTH):
+            await world[service].restart()
+        assert [entry["id"] for entry in await world.owner.items("sessions")] in ([], [young])
+
+
+async def test_killed_in_the_middle_it_goes_on(new_world: NewWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with new_world(settings=ALL_BRIEF) as world:
+        old = await finished(world)
+        bite, taken = shared_retention._bite, 0
+
+        def few(*arguments: Any) -> bool:
+            nonlocal taken
+            taken += 1
+            if taken == 3:
+                raise Unavailable("killed", code="killed")
+            return bite(*arguments)
+
+        for service in (ORCH, NORTH):
+            taken = 0
+            with monkeypatch.context() as patch:
+                patch.setattr(shared_retention, "BITE", 2)
+                patch.setattr(shared_retention, "_bite", few)
+                with pytest.raises(Unavailable, match="killed"):
+                    await sweep(world, service)
+            assert named(world.folder / service, old, *OUTLIVE)
+            await world[service].kill()
+            await world[service].start()
+            await sweep(world, service)
+            assert named(world.folder / service, old, *OUTLIVE) == []
+        with pytest.raises(NotFound):
+            await world.owner.session(old)
+
+
+@pytest.mark.slow
+async def test_what_is_not_due_stays_and_its_id_is_not_given_again(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await world.enrol()
+        manifest = world.material.manifest()
+        session = str((await world.owner.submit(manifest, idempotency_key="once"))["id"])
+        await world.completed(session)
+        before = named(world.folder / ORCH, session)
+        await sweep(world, ORCH)
+        assert named(world.folder / ORCH, session) == before
+        app = world[ORCH].app
+        assert app is not None
+        app.state.orchestrator.house.settings.keep_finished_s = 0.001
+        await sweep(world, ORCH)
+        assert (await world.owner.submit(manifest, idempotency_key="once"))["id"] == session, "the first answer again"
+        # A day later.
+        await app.state.orchestrator.store.write(lambda c: c.execute(sa.delete(IDEMPOTENT_REPLIES)))
+        with pytest.raises(Conflict) as caught:
+            await world.owner.submit(manifest, idempotency_key="once")
+        assert caught.value.code == "session-removed"
+
+
+def test_every_table_with_a_session_in_it_is_known_to_the_removal() -> None:
+    named = {table.name for table in tables.METADATA.sorted_tables if "session" in table.c}
+    assert named - {column.table.name for column in retention.OWNED} == {"tree_heads"}
+    holders = {table.name for table in holder_schema.METADATA.sorted_tables if "session" in table.c}
+    assert holders == {"holder_requests", "holder_visits", "holder_receipts"}
