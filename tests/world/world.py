@@ -42,10 +42,7 @@ from tests.world.world_wire import Exchange, Link, Wire
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 PATIENCE_S = 150.0  # for what takes seconds on a quiet machine: only a stand-still fails here
-OFTEN = {
-    "checkpoint_interval_s": 0.2,
-    "checkpoint_share": 1e6,
-}  # sealed, whatever share of these short trainings it takes
+OFTEN = {"checkpoint_interval_s": 0.2, "checkpoint_share": 1e6}  # whatever share of these short trainings
 UNLIMITED = {"refusals_per_s": 0.0}
 """Everybody has one address here, the attackers too."""
 HBM_BYTES = 1 << 30
