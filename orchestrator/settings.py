@@ -48,7 +48,12 @@ class OrchestratorSettings(ServiceSettings):
         description="PostgreSQL only: seconds after which another orchestrator of the same database may lead, if this one is not heard of",
     )
     gpus: tuple[str, ...] = Field(default=("gpu-0",), min_length=1, description="ids of the GPUs of the pool")
-    checkpoint_interval_s: float = Field(default=5.0, gt=0, description="seconds between sealed checkpoints")
+    checkpoint_interval_s: float = Field(default=5.0, gt=0, description="seconds between sealed checkpoints, at least")
+    checkpoint_share: float = Field(
+        default=0.01,
+        gt=0,
+        description="largest share of the training time that sealed checkpoints take: one of 1 s is followed by 1 s / share of training",
+    )
     visit_attempts: int = Field(
         default=3, ge=1, description="failed attempts before a visit is skipped where the quorum allows"
     )

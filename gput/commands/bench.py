@@ -1,5 +1,5 @@
-"""`gput bench`: figures of this machine: visits by step, growth over a long session, memory, training against plain PyTorch, verification
-of evidence and receipts.
+"""`gput bench`: figures of this machine: visits by step, growth over a long session, memory, training against plain PyTorch, checkpoints,
+verification of evidence and receipts.
 
 Knows the API's views only. Ratios are against limits measured in the same run; nothing here asserts a wall time.
 """
@@ -171,6 +171,26 @@ def receipts(
         asyncio.run(run_module("gput.local.receipts_bench", str(work), str(saved), str(count)))
         found = times(saved, jobs or cores())
     emit([found], ("receipts", "jobs", "seconds", "receipts_per_s", "processor_s", "signatures_s", "ratio"), fmt)
+
+
+@app.command()
+def checkpoint(
+    pairs: Annotated[int, typer.Option(min=1, max=100, help="sessions with checkpoints, and as many without")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="rounds of each session")] = 12,
+    fmt: FormatOption = Format.TABLE,
+) -> None:
+    """Cost of sealed checkpoints at the default settings: the same sessions with and without them by turns, in real processes.
+
+    `share_of_training`: how long sessions stood still for checkpoints ÷ how long they trained. The ratios are of medians, with ÷ without.
+
+    Example:  gput bench checkpoint --pairs 3
+    """
+    from gput.local.checkpoint_bench import compare, ratios
+
+    with tempfile.TemporaryDirectory(prefix="gput-bench-") as folder:
+        found = asyncio.run(compare(Path(folder), Plan(rounds=rounds), pairs, say))
+    emit(found, ("checkpoints", "made", "checkpoint_s", "training_s", "session_s"), fmt)
+    emit([ratios(found)], ("training_ratio", "session_ratio", "share_of_training"), fmt)
 
 
 async def _visits(folder: Path, visits: int) -> dict[str, Any]:

@@ -35,11 +35,12 @@ class HolderSpec:
 
 @dataclass
 class Installation:
-    """All services of one folder. `start()` and `stop()` may be called again and again."""
+    """All services of one folder. `start()` and `stop()` may be called again and again. `tuning`: the orchestrator's settings that
+    differ from its defaults."""
 
     folder: Path
     holders: Sequence[HolderSpec]
-    checkpoint_interval_s: float = 5.0
+    tuning: Mapping[str, float] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ keys
@@ -151,7 +152,7 @@ class Installation:
             "owner_keys": self.folder / "owners",
             "agent_url": self.services["agent"].url,
             "platform_url": self.services["platform"].url,
-            "checkpoint_interval_s": self.checkpoint_interval_s,
+            **self.tuning,
             **self._evidence("orchestrator"),
         }
 

@@ -12,6 +12,7 @@ from orchestrator.holders.channels import Channel
 from orchestrator.ids import new_checkpoint_name
 from orchestrator.itinerary import PlannedVisit
 from orchestrator.runner.heads import Heads
+from orchestrator.runner.pace import CheckpointPace
 from orchestrator.runner.wishes import Wishes
 from orchestrator.sessions.approvals import check_quorum
 from orchestrator.sessions.facts import new_fact
@@ -31,11 +32,10 @@ class Rounds:
     """Drives one session's visits within one life."""
 
     def __init__(
-        self, run: Run, wishes: Wishes, heads: Heads, checkpoints: Checkpoints, interval_s: float, model_path: Path
+        self, run: Run, wishes: Wishes, heads: Heads, checkpoints: Checkpoints, pace: CheckpointPace, model_path: Path
     ) -> None:
         self._run, self._wishes, self._heads, self._checkpoints = run, wishes, heads, checkpoints
-        self._interval_s, self._model_path = interval_s, model_path
-        self._checkpointed_at = run.clock()
+        self._pace, self._model_path = pace, model_path
 
     async def travel(self) -> None:
         """Visit after visit until the itinerary is done or somebody wishes otherwise.
@@ -116,7 +116,8 @@ class Rounds:
         await recall(run, Recall(reason, blame=blame, skip=True), visit)
 
     async def _checkpoint_if_due(self) -> None:
-        if self._run.clock() - self._checkpointed_at >= self._interval_s:
+        self._pace.trained(self._run.watch.seconds.get("train", 0.0))
+        if self._pace.due(self._run.clock()):
             await self.checkpoint()
 
     async def checkpoint(self) -> None:
@@ -124,20 +125,21 @@ class Rounds:
         run, state = self._run, self._run.state
         await run.commit()
         newest = state.checkpoints[-1] if state.checkpoints else None
-        if newest is None or newest.position != state.position or newest.state != run.committed:
-            name = new_checkpoint_name(run.entropy)
-            sealed = await self._checkpoints.write(run.life, name, run.committed.validation)
-            if (sealed.state.model, sealed.state.step) != (run.committed.model, run.committed.step):
-                raise VerificationFailed(
-                    "The GPU sealed another model than the committed one", code="checkpoint-mismatch"
-                )
-            fact = new_fact(
-                SessionFact.CHECKPOINTED, name=sealed.name, position=state.position, total=sealed.total,
-                model=asdict(sealed.state),
-            )  # fmt: skip
-            await run.book.record(fact)
-            self._checkpoints.prune(state.checkpoints)
-        self._checkpointed_at = run.clock()
+        if newest is not None and newest.position == state.position and newest.state == run.committed:
+            self._pace.not_needed(run.clock())
+            return
+        began = run.timer()
+        sealed = await self._checkpoints.write(run.life, new_checkpoint_name(run.entropy), run.committed.validation)
+        if (sealed.state.model, sealed.state.step) != (run.committed.model, run.committed.step):
+            raise VerificationFailed("The GPU sealed another model than the committed one", code="checkpoint-mismatch")
+        cost_s = run.timer() - began
+        fact = new_fact(
+            SessionFact.CHECKPOINTED, name=sealed.name, position=state.position, total=sealed.total,
+            model=asdict(sealed.state), seconds=round(cost_s, 6),
+        )  # fmt: skip
+        await run.book.record(fact)
+        self._checkpoints.prune(state.checkpoints)
+        self._pace.made(run.clock(), cost_s)
 
     async def _finish(self) -> None:
         run, state = self._run, self._run.state

@@ -14,6 +14,7 @@ from orchestrator.gpu_session.placement import Placer
 from orchestrator.holders.channels import Channels
 from orchestrator.runner.heads import Heads
 from orchestrator.runner.house import House
+from orchestrator.runner.pace import CheckpointPace
 from orchestrator.runner.recovery import first_placement, restore, resume
 from orchestrator.runner.rounds import Rounds
 from orchestrator.runner.wishes import Wishes
@@ -196,9 +197,9 @@ class SessionRunner:
 
     async def _travel(self, run: Run, checkpoints: Checkpoints) -> None:
         house, wishes = self._house, self.wishes
-        rounds = Rounds(
-            run, wishes, self.heads, checkpoints, house.settings.checkpoint_interval_s, house.model_path(run.state.id)
-        )
+        settings = house.settings
+        pace = CheckpointPace(settings.checkpoint_interval_s, settings.checkpoint_share, run.clock())
+        rounds = Rounds(run, wishes, self.heads, checkpoints, pace, house.model_path(run.state.id))
         if run.state.manifest.privacy is not None and not run.state.checkpoints:
             await rounds.checkpoint()  # from here on the secret of the noise outlives the GPU's memory
         while True:

@@ -13,6 +13,7 @@ from typing import Any
 
 from gput.client import AsyncClient
 from gput.local.installation import HolderSpec, Installation
+from tests.world.world import OFTEN
 from tests.world.world_material import HOLDERS, Material
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
@@ -36,7 +37,7 @@ class Stage:
             )
             for name in HOLDERS
         ]
-        self.installation = Installation(self.folder, specs, checkpoint_interval_s=0.2)
+        self.installation = Installation(self.folder, specs, OFTEN)
 
     async def launch(self) -> None:
         """Start what does not run, over the same files."""

@@ -53,7 +53,7 @@ class PairStage(Stage):
     def renew(self) -> None:
         super().renew()
         plain = self.installation
-        self.installation = PairInstallation(plain.folder, plain.holders, plain.checkpoint_interval_s)
+        self.installation = PairInstallation(plain.folder, plain.holders, plain.tuning)
         self.installation.database_url = self._database_url
 
     async def client(self) -> AsyncClient:

@@ -87,7 +87,7 @@ async def test_a_clean_stop_hands_over_and_back(new_pair: NewPair, recorded: Rec
 async def test_a_zombie_is_refused_by_the_gpu(new_pair: NewPair, recorded: Recording) -> None:
     """It stood still with a command for the GPU in its hand, and believes that it leads until the database says otherwise."""
     async with new_pair() as world:
-        world.ice.commands_left = 30
+        world.ice.stop_at(30, "/commands")
         session = await world.submit()
         await world.freezes()
         world.expire()

@@ -42,6 +42,7 @@ from tests.world.world_wire import Exchange, Link, Wire
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 PATIENCE_S = 150.0  # for what takes seconds on a quiet machine: only a stand-still fails here
+OFTEN = {"checkpoint_interval_s": 0.2, "checkpoint_share": 1e6}  # whatever share of these short trainings
 UNLIMITED = {"refusals_per_s": 0.0}
 """Everybody has one address here, the attackers too."""
 HBM_BYTES = 1 << 30
@@ -136,7 +137,7 @@ class World:
             "data_dir": self.folder / "orchestrator", "trust_dir": self.folder / "trust", "allow_emulated": True,
             "owner_keys": self.folder / "owners", "agent_url": url("agent"), "platform_url": url("platform"),
             "evidence": f"emulated:{url('platform')}/cvms/orchestrator",
-            "evidence_token_file": self.folder / "cvms" / "orchestrator.token", "checkpoint_interval_s": 0.2, **UNLIMITED,
+            "evidence_token_file": self.folder / "cvms" / "orchestrator.token", **OFTEN, **UNLIMITED,
         }  # fmt: skip
         return orchestrator_app(
             OrchestratorSettings(**(options | dict(self._settings.get("orchestrator", {})))), url("orchestrator"),

@@ -25,7 +25,7 @@ from shared.errors import Unavailable
 from shared.service.app import service_state
 from shared.service.evidence import EmulatedProvider
 from shared.service.http import Peers
-from tests.world.world import PATIENCE_S, UNLIMITED, World, url
+from tests.world.world import OFTEN, PATIENCE_S, UNLIMITED, World, url
 from tests.world.world_material import Material
 from tests.world.world_service import Incarnation, Service
 from tests.world.world_wire import Call, Deliver, Link
@@ -40,25 +40,28 @@ class Ice:
     """Stops the first orchestrator: its timer, its database and its calls stand still until it melts, and nobody reaches it.
 
     `held` has the calls that were just on their way; they arrive when it melts, even if whoever made them is deposed in that moment and
-    listens no more: what is on the wire cannot be taken back. With `commands_left` it freezes by itself, with the batch on the wire that
-    brings the number to 0.
+    listens no more: what is on the wire cannot be taken back. With `stop_at` it freezes by itself, with that call on the wire. What
+    `let_pass` names gets through all the same: a process that has a last burst of work before it looks at clock or database.
     """
 
     def __init__(self) -> None:
         self.frozen_at: float | None = None
         self.ahead = 0.0
         self.held: list[Call] = []
-        self.commands_left: int | None = None
+        self._passing: Callable[[Call], bool] = lambda call: False
+        self._changed = asyncio.Event()
+        self._stop: tuple[int, str] | None = None
         self._on_the_wire: list[asyncio.Task[httpx2.Response]] = []
-        self._melted = asyncio.Event()
-        self._melted.set()
+
+    def stop_at(self, nth: int, path_end: str) -> None:
+        """Freeze with the nth call from here on whose path ends so."""
+        self._stop = nth, path_end
 
     def timer(self) -> float:
         return self.ahead + (time.monotonic() if self.frozen_at is None else self.frozen_at)
 
     def freeze(self) -> None:
         self.frozen_at = time.monotonic()
-        self._melted.clear()
 
     def skip(self, seconds: float) -> None:
         """Its timer goes on by so much."""
@@ -66,7 +69,12 @@ class Ice:
 
     def melt(self) -> None:
         self.frozen_at = None
-        self._melted.set()
+        self._changed.set()
+
+    def let_pass(self, path_end: str) -> None:
+        """Calls whose path ends so arrive, also those on the wire."""
+        self._passing = lambda call: call.path.endswith(path_end)
+        self._changed.set()
 
     # A rider of its store: nothing is sent to the database, which so hears nothing of it.
     def write(self, _connection: Connection) -> None:
@@ -77,21 +85,27 @@ class Ice:
         """Nothing rides along."""
 
     async def hook(self, call: Call, deliver: Deliver) -> httpx2.Response:
-        if call.client == FIRST and call.path.endswith("/commands") and self.commands_left is not None:
-            self.commands_left -= 1
-            if self.commands_left == 0:
+        if self._stop is not None and call.client == FIRST and call.path.endswith(self._stop[1]):
+            left = self._stop[0] - 1
+            self._stop = (left, self._stop[1]) if left else None
+            if not left:
                 self.freeze()
         if self.frozen_at is not None and call.server == FIRST:
             raise httpx2.ConnectError("a machine that stands still takes no connection")
-        if self.frozen_at is not None and call.client == FIRST:
+        if self._stands(call):
             self.held.append(call)
             late = asyncio.create_task(self._late(call, deliver))
             self._on_the_wire.append(late)
             return await asyncio.shield(late)
         return await deliver(call)
 
+    def _stands(self, call: Call) -> bool:
+        return self.frozen_at is not None and call.client == FIRST and not self._passing(call)
+
     async def _late(self, call: Call, deliver: Deliver) -> httpx2.Response:
-        await self._melted.wait()
+        while self._stands(call):
+            self._changed.clear()
+            await self._changed.wait()
         return await deliver(call)
 
     async def arrived(self) -> None:
@@ -110,6 +124,7 @@ class PairWorld(World):
         self.database_url, self.ice = database_url, Ice()
         self.wire.services[SECOND] = Service(SECOND, lambda incarnation: self._one(SECOND, incarnation, time.monotonic))
         self.wire.hooks.append(self.ice.hook)
+        self.wire.patient.add(FIRST)  # a machine that stands still counts no time
         transports = {url(name): Link(self.wire, "owner", name) for name in (FIRST, SECOND)}
         self.owner = AsyncClient(
             BOTH, material.keys["owner"], peers=Peers(transports=transports), clock=self.clock_of("owner")
@@ -126,7 +141,7 @@ class PairWorld(World):
         settings = OrchestratorSettings(
             data_dir=self.folder / f"{name}-own", shared_dir=self.folder / "orchestrator", trust_dir=self.folder / "trust",
             database_url=self.database_url, lease_s=LEASE_S, allow_emulated=True, owner_keys=self.folder / "owners",
-            agent_url=url("agent"), platform_url=url("platform"), checkpoint_interval_s=0.2,
+            agent_url=url("agent"), platform_url=url("platform"), **OFTEN,
             evidence=f"emulated:{url('platform')}/cvms/orchestrator",
             evidence_token_file=self.folder / "cvms" / "orchestrator.token", **UNLIMITED,
         )  # fmt: skip
@@ -201,7 +216,14 @@ class PairWorld(World):
     async def freezes(self, seconds: float = PATIENCE_S) -> None:
         """Wait until the first one has frozen by itself."""
         deadline = time.monotonic() + seconds
-        while not self.ice.held:
+        while self.ice.frozen_at is None:
+            assert time.monotonic() < deadline, self.wire.story()
+            await asyncio.sleep(0.01)
+
+    async def reaches(self, client: str, path_end: str, seconds: float = PATIENCE_S) -> None:
+        """Wait until the frozen one stands still with a call whose path ends so."""
+        deadline = time.monotonic() + seconds
+        while not any(call.path.endswith(path_end) for call in self.ice.held if call.client == client):
             assert time.monotonic() < deadline, self.wire.story()
             await asyncio.sleep(0.01)
 
