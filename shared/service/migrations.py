@@ -25,6 +25,8 @@ from sqlalchemy.exc import DBAPIError
 from shared.errors import ConfigurationError, Unavailable
 from shared.service.engine import create_engine, parse_url, place, translate
 
+THINKS_S = 60
+"""How long a revision may compute between two statements: on a busy machine, longer than a transaction that bars visits may stand still."""
 _ENVIRONMENT = Path(__file__).parent / "alembic_env"
 
 
@@ -156,6 +158,8 @@ def _connection(url: str) -> Iterator[Connection]:
     engine = create_engine(parsed, "write")
     try:
         with engine.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.exec_driver_sql(f"SET idle_in_transaction_session_timeout = {THINKS_S * 1000}")
             yield connection
     except DBAPIError as error:
         raise translate(error, parsed) or error from error

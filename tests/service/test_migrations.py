@@ -112,3 +112,15 @@ def test_a_failed_upgrade_leaves_nothing(database_url: str, package: str, tmp_pa
 def test_package_without_migrations_is_named(sqlite_url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"shared\.wire has no migrations"):
         upgrade(sqlite_url, "shared.wire")
+
+
+def test_a_revision_may_think_for_longer_than_a_visits_transaction(
+    postgres_url: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.service.engine.STALLED_S", 0.05)
+    revision = tmp_path / package / "migrations" / "versions" / "0001_things.py"
+    revision.write_text(
+        revision.read_text().replace("def upgrade():", "def upgrade():\n    import time; time.sleep(0.5)")
+    )
+    upgrade(postgres_url, package)
+    check_schema(postgres_url, package)
