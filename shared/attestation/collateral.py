@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from urllib.parse import unquote
 
 from cryptography import x509
@@ -34,6 +34,8 @@ from shared.errors import BadRequest, VerificationFailed
 from shared.wire.collateral import CollateralAnswers
 
 MAX_BUNDLE_BYTES = 4 * 1024 * 1024
+REMEMBERED, REMEMBERED_BYTES = 16, 256 * 1024
+"""So many documents, each no longer than this (a maker's have 30 to 60 kB), are not read anew: 4 MiB at most."""
 UNSIGNED, MALFORMED, EXPIRED = "collateral-broken", "collateral-malformed", "collateral-expired"
 RENEW = "fetch current collateral into the trust folder (an emulated installation: manufacture again, then restart)"
 _INNER = re.compile(r'^\s*\{\s*"(\w+)"\s*:\s*(\{.*\})\s*,\s*"signature"\s*:\s*"([0-9a-fA-F]{128})"\s*\}\s*$', re.DOTALL)
@@ -56,17 +58,7 @@ class Collateral:
     @classmethod
     def parse(cls, data: bytes) -> Collateral:
         """From the JSON document of nine members. Raises: BadRequest `malformed-collateral`."""
-        if len(data) > MAX_BUNDLE_BYTES:
-            raise _malformed(f"{len(data)} bytes are too many")
-        value = json_value(data, MAX_BUNDLE_BYTES)
-        names = {field.name for field in fields(cls)}
-        if not isinstance(value, dict) or value.keys() != names or not all(isinstance(v, str) for v in value.values()):
-            raise _malformed(f"it is not a JSON object of the texts {', '.join(sorted(names))}")
-        try:
-            octets = {name: bytes.fromhex(value[name]) for name in names if _SIZES[name][0] is bytes}
-        except ValueError:
-            raise _malformed("a list or signature is not hexadecimal") from None
-        return cls(**{**value, **octets})
+        return _remembered(data) if len(data) <= REMEMBERED_BYTES else _read(data)
 
     @classmethod
     def from_answers(cls, answers: CollateralAnswers) -> Collateral:
@@ -108,6 +100,22 @@ class Collateral:
         return json_bytes({name: part.hex() if isinstance(part, bytes) else part for name, part in parts.items()})
 
 
+def _read(data: bytes) -> Collateral:
+    if len(data) > MAX_BUNDLE_BYTES:
+        raise _malformed(f"{len(data)} bytes are too many")
+    value = json_value(data, MAX_BUNDLE_BYTES)
+    names = {field.name for field in fields(Collateral)}
+    if not isinstance(value, dict) or value.keys() != names or not all(isinstance(v, str) for v in value.values()):
+        raise _malformed(f"it is not a JSON object of the texts {', '.join(sorted(names))}")
+    try:
+        octets = {name: bytes.fromhex(value[name]) for name in names if _SIZES[name][0] is bytes}
+    except ValueError:
+        raise _malformed("a list or signature is not hexadecimal") from None
+    return Collateral(**{**value, **octets})
+
+
+_remembered = lru_cache(REMEMBERED)(_read)
+"""The same document comes along with every quote of a machine; what cannot be read is not remembered."""
 _SIZES: Mapping[str, tuple[type, int, int]] = {
     "pck_crl_issuer_chain": (str, 1, MAX_CHAIN_BYTES),
     "root_ca_crl": (bytes, 1, MAX_CRL_BYTES),
