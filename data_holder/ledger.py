@@ -130,7 +130,7 @@ class Ledger:
             states[stream] = state
         return states
 
-    def _reveal(self) -> bytes:
+    def _reveal(self, _stream: str) -> bytes:
         if self._key is None:
             raise _locked()
         return self._key.reveal()

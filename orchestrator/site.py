@@ -20,7 +20,7 @@ from orchestrator.library import Library
 from orchestrator.runner.house import House
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.catalogue import Catalogue
-from orchestrator.sessions.facts import VOCABULARY
+from orchestrator.sessions.keyring import CvmKeys, Keyring
 from orchestrator.settings import OrchestratorSettings
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
@@ -31,7 +31,6 @@ from shared.service.cursors import Cursors
 from shared.service.guest import Guest
 from shared.service.http import Peers
 from shared.service.idempotency import Replies
-from shared.service.journal import Journal
 from shared.service.logging import get_logger
 from shared.service.replay import ReplayWindow
 from shared.service.signatures import SignedAuth
@@ -88,13 +87,15 @@ class Site:
         journal_key = await self._derived("gput/journal")
         await lease.sealed(hmac.digest(journal_key.reveal(), b"gput/lease/1", "sha256"))
         sweep(settings.files_dir)
-        catalogue = Catalogue(self.store, Journal(journal_key.reveal, VOCABULARY), self.library, clock, ended)
+        secrets, sealing = await self._derived("gput/session-secrets"), await self._derived("gput/session-keys")
+        keyring = Keyring(CvmKeys(journal_key, secrets, sealing), entropy)
+        catalogue = Catalogue(self.store, keyring, self.library, clock, ended)
         cpu, gpu = self.trust
         auth = SignedAuth(self.identity, clock, entropy)
         house = House(
             settings=settings, store=self.store, catalogue=catalogue, library=self.library, inboxes=Inboxes(clock, ended),
             arrivals=Arrivals(), identity=self.identity, guest=self.guest, cpu=cpu, gpu=gpu,
-            sealing_key=await self._derived("gput/session-secrets"), agent=peers.peer(settings.agent_url, "GPU agent"),
+            keyring=keyring, agent=peers.peer(settings.agent_url, "GPU agent"),
             platform=peers.peer(settings.platform_url, "platform", auth=auth), clock=clock, entropy=entropy, timer=self.timer,
         )  # fmt: skip
         replies = Replies(self.store, clock)

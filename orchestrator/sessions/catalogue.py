@@ -17,7 +17,8 @@ from orchestrator.ids import new_session_id
 from orchestrator.library import Library
 from orchestrator.sessions.approvals import MANIFEST_LABEL
 from orchestrator.sessions.book import Book
-from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.facts import VOCABULARY, new_fact
+from orchestrator.sessions.keyring import KeyAway, Keyring
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import check_manifest, read_manifest, start_model
 from orchestrator.sessions.views import summary
@@ -31,7 +32,7 @@ from shared.names import Role
 from shared.protocol.session import SESSION, SessionFact
 from shared.service.changes import Changes, Stopping
 from shared.service.clock import Clock
-from shared.service.journal import Fact, Head, Journal
+from shared.service.journal import EMPTY, Fact, Head, Journal
 from shared.service.logging import get_logger
 from shared.service.statements import find_row
 from shared.service.store import Store
@@ -45,15 +46,17 @@ _DECISIONS = {"session.approved", "session.refused", "session.vetoed"}
 
 
 class Catalogue:
-    """Books by session id. A book stays open while its session lives."""
+    """Books by session id. A book stays open while its session lives. `away`: sessions found live whose key is not at hand."""
 
-    def __init__(self, store: Store, journal: Journal, library: Library, clock: Clock, stopping: Stopping) -> None:
-        self._store, self._journal, self._library = store, journal, library
+    def __init__(self, store: Store, keyring: Keyring, library: Library, clock: Clock, stopping: Stopping) -> None:
+        self._store, self._keyring, self._library = store, keyring, library
+        self._journal = Journal(keyring.journal_key, VOCABULARY)
         self._clock, self._stopping = clock, stopping
         self._books: dict[str, Book] = {}
         self._changes: dict[str, Changes] = {}
         self._seen: dict[str, Head] = {}  # ends of journals that this process knows to be durable
         self._refused: set[str] = set()
+        self.away: set[str] = set()
 
     async def submit(
         self,
@@ -127,6 +130,7 @@ class Catalogue:
                 "created_at": at, "updated_at": at, "summary": summary(state),
             }  # fmt: skip
             connection.execute(insert(SESSIONS).values(row))
+            self._keyring.create(connection, session, manifest)
             self._journal.append(connection, session, [fact], expected_seq=0, at=at)
 
         await self._store.write(write)
@@ -135,7 +139,7 @@ class Catalogue:
         """The session's book, verified from the ground up when it was not open yet or was closed.
 
         Raises:
-            NotFound: no such session. VerificationFailed: storage was tampered with.
+            NotFound: no such session. VerificationFailed: storage was tampered with. KeyAway: its holders' shares are needed first.
         """
         book = self._books.get(session)
         if book is None or book.closed:
@@ -145,6 +149,7 @@ class Catalogue:
             # Two requests may have loaded at once; the first one's book is everybody's.
             if self._books.get(session) is book:
                 self._books[session] = self._book(state, head)
+            self.away.discard(session)
             book = self._books[session]
             self._let_go()
         return book
@@ -165,6 +170,7 @@ class Catalogue:
         """It is being removed."""
         for memory in (self._books, self._changes, self._seen):
             memory.pop(session, None)
+        self._keyring.forget(session)
 
     async def reopen(self, session: str) -> Book:
         """A fresh book from the journal: what was staged and not committed is forgotten.
@@ -189,7 +195,10 @@ class Catalogue:
 
         def read(connection: Connection) -> tuple[Mapping[Any, Any] | None, list[Fact], Head]:
             row = find_row(connection, SESSIONS, {"id": session})
-            facts = [] if row is None else self._journal.load(connection, session, anchor=seen)
+            if row is None:
+                return None, [], EMPTY
+            self._keyring.load(connection, session)
+            facts = self._journal.load(connection, session, anchor=seen)
             return row, facts, self._journal.head(connection, session)
 
         row, facts, head = await self._store.read(read)
@@ -200,6 +209,7 @@ class Catalogue:
     async def live(self) -> list[Book]:
         """Books of every session that has not ended, oldest first.
 
+        One whose key is not at hand is left out and noted in `away`.
         One that does not verify is left out, named in the log, and refused to whoever asks for it; it must not stop the others.
         """
         statement = select(SESSIONS.c.id).where(SESSIONS.c.phase.not_in(FINAL)).order_by(SESSIONS.c.number)
@@ -209,6 +219,9 @@ class Catalogue:
     async def _trusted(self, session: str) -> Book | None:
         try:
             return await self.open(session)
+        except KeyAway:
+            self.away.add(session)
+            return None
         except Unavailable:
             raise  # the database is away: that says nothing of the session
         except GputError as error:

@@ -216,3 +216,29 @@ def dataset_salt(sealing_key: bytes, holder: str, session: str, dataset: str) ->
 def checkpoint_key(secret: bytes, name: str) -> bytes:
     """Key of one checkpoint, used for its parts only."""
     return hkdf(secret, cbor_bytes(["gput/checkpoint", name]), KEY_BYTES)
+
+
+# ------------------------------------------------------------ a session's recovery key (design 4.5)
+
+
+def session_journal_key(recovery_key: bytes, session: str) -> bytes:
+    """MAC key of the session's journal."""
+    return hkdf(recovery_key, cbor_bytes(["gput/session-journal", session]), KEY_BYTES)
+
+
+def session_sealing_key(recovery_key: bytes, session: str) -> bytes:
+    """What the session's resume secret and checkpoint key are sealed with."""
+    return hkdf(recovery_key, cbor_bytes(["gput/session-sealing", session]), KEY_BYTES)
+
+
+def session_key_check(recovery_key: bytes, session: str) -> bytes:
+    """A public value (32 bytes) that only this key has: whether shares gave the right one."""
+    return hkdf(recovery_key, cbor_bytes(["gput/session-key-check", session]), KEY_BYTES)
+
+
+def share_coefficient(
+    recovery_key: bytes, session: str, holders: tuple[str, ...], threshold: int, number: int
+) -> bytes:
+    """48 bytes for one coefficient of the polynomial that shares the key: 16 more than the field needs, so that its remainder is even."""
+    what = ["gput/share-coefficient", session, list(holders), threshold, number]
+    return hkdf(recovery_key, cbor_bytes(what), 48)
