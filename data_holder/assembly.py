@@ -17,6 +17,7 @@ from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, LinkCounters, OrchestratorLink
 from data_holder.policy import Policy, load_policy
 from data_holder.receipt_book import ReceiptBook
+from data_holder.recovery import ShareBook
 from data_holder.retention import Retention
 from data_holder.runner import Runner
 from data_holder.settings import HolderSettings
@@ -128,9 +129,10 @@ def assemble(
         clock=clock, policy=foundation.policy, automatic=settings.approve == "policy", default_dataset=settings.dataset,
     )  # fmt: skip
     heads = HeadStatements(key=key, ledger=ledger, approvals=approvals, link=link)
+    shares = ShareBook(store, entropy)
     channels = Channels(
         name=settings.name, key=key, link=link, ledger=ledger, guest=foundation.guest,
-        verifier=foundation.verifier, clock=clock, entropy=entropy,
+        verifier=foundation.verifier, shares=shares, clock=clock, entropy=entropy,
     )  # fmt: skip
     facts = VisitFacts(ledger, clock)
     visits = Visits(
@@ -141,7 +143,7 @@ def assemble(
     receipts = ReceiptBook(ledger=ledger, approvals=approvals, store=store, facts=facts, link=link)
     runner = Runner(
         ledger=ledger, approvals=approvals, heads=heads, channels=channels, visits=visits, receipts=receipts, link=link,
-        commitments=commitments, guest=foundation.guest, wait_s=settings.inbox_wait_s, stopping=stopping,
+        commitments=commitments, shares=shares, guest=foundation.guest, wait_s=settings.inbox_wait_s, stopping=stopping,
         retention=Retention(store, ledger, commitments, clock, settings.keep_finished_s),
     )  # fmt: skip
     replies = Replies(store, clock)

@@ -14,6 +14,7 @@ from typing import Protocol
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink, document
 from data_holder.protocol.state import CHANNEL
+from data_holder.recovery import ShareBook
 from data_holder.requests import Approved
 from data_holder.trust import AttestedGpu
 from shared.attestation.channel import (
@@ -24,6 +25,8 @@ from shared.attestation.channel import (
     report_data,
     sign_one_time_key,
 )
+from shared.attestation.dealing import open_dealt
+from shared.attestation.one_time_keys import SHARE_KEY_LABEL
 from shared.attestation.session_events import SESSION_EVENT, session_event
 from shared.canonical import json_value, sha256
 from shared.claims.manifest import Manifest
@@ -88,6 +91,13 @@ class OpenChannel:
             self._keys.popitem(last=False)
         return signed
 
+    def signed_share_key(self, key: OneTimeKey) -> Signed:
+        """The signed document of the key that this holder's share is to be sealed to."""
+        return sign_one_time_key(
+            self.signing, session=self.session, holder=self.holder, channel=self.orchestrator.channel,
+            nonce=self.entropy(32).hex(), public=key.public, label=SHARE_KEY_LABEL,
+        )  # fmt: skip
+
     def signed_key(self, digest: str) -> Signed:
         """The signed document of an unused one-time key. Raises: ProtocolViolation `one-time-key-unknown`."""
         return self._entry(digest).signed
@@ -117,10 +127,11 @@ class Channels:
 
     def __init__(
         self, *, name: str, key: PartyKey, link: OrchestratorLink, ledger: Ledger, guest: Guest,
-        verifier: Verifier, clock: Clock, entropy: Entropy,
+        verifier: Verifier, shares: ShareBook, clock: Clock, entropy: Entropy,
     ) -> None:  # fmt: skip
         self._name, self._key, self._link, self._ledger = name, key, link, ledger
-        self._guest, self._verifier, self._clock, self._entropy = guest, verifier, clock, entropy
+        self._guest, self._verifier, self._shares = guest, verifier, shares
+        self._clock, self._entropy = clock, entropy
         self._open: dict[str, OpenChannel] = {}
 
     def get(self, session: str) -> OpenChannel:
@@ -137,10 +148,11 @@ class Channels:
         self._open.pop(session, None)
 
     async def open(self, session: str, approved: Approved) -> OpenChannel:
-        """Attest the orchestrator, answer with one's own quote, and keep the channel; the old one is dead.
+        """Attest the orchestrator, answer with one's own quote, and keep the share it deals, and the channel; the old one is dead.
 
         Raises:
-            VerificationFailed: the orchestrator or its GPU is not what the manifest and this holder's trust folder ask for.
+            VerificationFailed: the orchestrator or its GPU is not what the manifest and this holder's trust folder ask for; or it deals
+                another share than before (`share-differs`).
             Refused: it identifies itself by another enrolled key than before. Unavailable: no answer.
         """
         nonce = self._entropy(32).hex()
@@ -163,15 +175,21 @@ class Channels:
             enrolled_key=self._key.public, not_after=channel.not_after,
         )  # fmt: skip
         await self._guest.record(SESSION_EVENT, session_event(RuntimeData.model_validate(json_value(runtime))))
+        share_key = OneTimeKey.generate()
         proof = ChannelProof(
             runtime_data=base64.b64encode(runtime).decode(),
             evidence=await self._guest.quote(report_data("holder", runtime), about=session),
             one_time_key=channel.new_key(),
+            share_key=channel.signed_share_key(share_key),
         )
         # The facts first: a receipt of a visit over this channel must find them after any restart.
         await self._ledger.record(session, [(CHANNEL, _facts(channel, offer, runtime))], lambda connection: None)
         path = f"/v1/sessions/{session}/channels/{offer.channel}"
-        ChannelState.model_validate(await self._link.send("PUT", path, document(proof)))
+        opened = ChannelState.model_validate(await self._link.send("PUT", path, document(proof)))
+        if opened.share is not None and proof.share_key is not None:
+            signed, signer = proof.share_key, orchestrator.signing_key
+            share = open_dealt(opened.share, signed_key=signed, key=share_key, signing_key=signer)
+            await self._shares.keep(session, share)
         self._open[session] = channel
         _log.info("channel open", session=session, channel=offer.channel, backend=orchestrator.cvm.backend.value)
         return channel

@@ -18,6 +18,7 @@ from data_holder.heads import HeadStatements
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.receipt_book import ReceiptBook
+from data_holder.recovery import KEY_LABEL, ShareBook
 from data_holder.retention import Retention
 from data_holder.visits import Visits
 from shared.attestation.one_time_keys import decoded
@@ -42,13 +43,13 @@ class Runner:
 
     def __init__(
         self, *, ledger: Ledger, approvals: Approvals, heads: HeadStatements, channels: Channels, visits: Visits,
-        receipts: ReceiptBook, commitments: Commitments, link: OrchestratorLink, guest: Guest, wait_s: int,
+        receipts: ReceiptBook, commitments: Commitments, shares: ShareBook, link: OrchestratorLink, guest: Guest, wait_s: int,
         stopping: Stopping, retention: Retention,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._heads = ledger, approvals, heads
         self._channels, self._visits = channels, visits
         self._receipts, self._link, self._guest, self._wait_s = receipts, link, guest, wait_s
-        self._commitments, self._stopping, self.retention = commitments, stopping, retention
+        self._commitments, self._shares, self._stopping, self.retention = commitments, shares, stopping, retention
         self.connected = False
         self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
@@ -76,6 +77,7 @@ class Runner:
     async def _unlock(self) -> None:
         """Journal and commitment key come from the quoting enclave, for this measured code only."""
         self._commitments.unlock(await self._guest.derived_key(COMMITMENT_LABEL))
+        self._shares.unlock(await self._guest.derived_key(KEY_LABEL))
         await self._ledger.open(await self._guest.derived_key(JOURNAL_LABEL))
 
     async def _once(self, act: Act) -> bool:

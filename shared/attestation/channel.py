@@ -17,7 +17,13 @@ from shared.attestation.cpu_verifier import VerifiedCvm
 from shared.attestation.cvm_verifier import Cvm, verify_cvm_evidence
 from shared.attestation.nonces import gpu_nonce
 from shared.attestation.offers import VerifiedOffer, open_offer, seal_offer, verify_offer
-from shared.attestation.one_time_keys import VerifiedOneTimeKey, decoded, sign_one_time_key, verify_one_time_key
+from shared.attestation.one_time_keys import (
+    SHARE_KEY_LABEL,
+    VerifiedOneTimeKey,
+    decoded,
+    sign_one_time_key,
+    verify_one_time_key,
+)
 from shared.attestation.session_events import check_session_event
 from shared.canonical import json_bytes, json_value, sha256, sha512
 from shared.crypto.signing import fingerprint
@@ -91,7 +97,7 @@ class VerifiedOrchestrator(Generic[G]):
 
 @dataclass(frozen=True)
 class VerifiedHolder:
-    """A holder whose code, session signing key and first one-time key were verified. Only `verify_holder` makes it."""
+    """A holder whose code, session signing key and first one-time keys were verified. Only `verify_holder` makes it."""
 
     channel: str
     runtime: RuntimeData
@@ -99,6 +105,7 @@ class VerifiedHolder:
     cvm: Cvm
     signing_key: bytes
     one_time_key: VerifiedOneTimeKey
+    share_key: VerifiedOneTimeKey | None = None
     _mint: object = None
 
     def __post_init__(self) -> None:
@@ -243,7 +250,13 @@ def verify_holder(
     one_time = verify_one_time_key(
         proof.one_time_key, signing_key=signing_key, session=own.session, holder=own.holder, channel=channel
     )
-    return VerifiedHolder(channel, runtime, raw, cvm, signing_key, one_time, _MINT)
+    share_key = None
+    if proof.share_key is not None:
+        share_key = verify_one_time_key(
+            proof.share_key, signing_key=signing_key, session=own.session, holder=own.holder, channel=channel,
+            label=SHARE_KEY_LABEL,
+        )  # fmt: skip
+    return VerifiedHolder(channel, runtime, raw, cvm, signing_key, one_time, share_key, _MINT)
 
 
 def _runtime_bytes(**fields: object) -> bytes:

@@ -113,13 +113,29 @@ class ChannelProof(Claim):
     runtime_data: Base64
     evidence: Evidence
     one_time_key: Signed
+    share_key: Signed | None = Field(
+        default=None, description="a one-time key for the share alone, label gput/share-key"
+    )
 
 
-class ChannelState(Claim):
-    """Answer to a ChannelProof."""
+class DealtShare(Claim):
+    """The holder's share of the session's recovery key, sealed to its share key, and the orchestrator's signature.
 
+    `sealed` = HPKE to the share key, info = SHA-512("gput/asc/1 share" 00 ‖ share-key document), plaintext = 33 bytes.
+    `signature` (Ed25519, session signing key) covers SHA-512("gput/dealt-share" 00 ‖ share-key document ‖ sealed).
+    """
+
+    sealed: Base64
+    signature: Base64
+
+
+class ChannelState(Grown):
+    """Answer to a ChannelProof. `share`: absent in a session without a recovery key."""
+
+    later = ("share",)
     channel: str
     state: Literal["open"] = "open"
+    share: DealtShare | None = None
 
 
 class VisitOffer(Claim):
