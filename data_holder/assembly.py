@@ -21,6 +21,7 @@ from data_holder.recovery import ShareBook
 from data_holder.retention import Retention
 from data_holder.runner import Runner
 from data_holder.settings import HolderSettings
+from data_holder.share_release import ShareRelease
 from data_holder.trust import load_anchors
 from data_holder.visit_facts import VisitFacts
 from data_holder.visits import Visits
@@ -141,9 +142,18 @@ def assemble(
         clock=clock, entropy=entropy, facts=facts,
     )  # fmt: skip
     receipts = ReceiptBook(ledger=ledger, approvals=approvals, store=store, facts=facts, link=link)
+    release = ShareRelease(
+        shares=shares,
+        ledger=ledger,
+        approvals=approvals,
+        link=link,
+        verifier=foundation.verifier,
+        clock=clock,
+        entropy=entropy,
+    )
     runner = Runner(
         ledger=ledger, approvals=approvals, heads=heads, channels=channels, visits=visits, receipts=receipts, link=link,
-        commitments=commitments, shares=shares, guest=foundation.guest, wait_s=settings.inbox_wait_s, stopping=stopping,
+        commitments=commitments, shares=shares, release=release, guest=foundation.guest, wait_s=settings.inbox_wait_s, stopping=stopping,
         retention=Retention(store, ledger, commitments, clock, settings.keep_finished_s),
     )  # fmt: skip
     replies = Replies(store, clock)

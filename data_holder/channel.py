@@ -27,6 +27,7 @@ from shared.attestation.channel import (
 )
 from shared.attestation.dealing import open_dealt
 from shared.attestation.one_time_keys import SHARE_KEY_LABEL
+from shared.attestation.recovery import RecoveryExpectation, VerifiedRecovery
 from shared.attestation.session_events import SESSION_EVENT, session_event
 from shared.canonical import json_value, sha256
 from shared.claims.manifest import Manifest
@@ -38,6 +39,7 @@ from shared.protocol.travel import TRAVEL
 from shared.service.clock import Clock, Entropy
 from shared.service.guest import Guest
 from shared.service.logging import get_logger
+from shared.wire.recovery import ShareOffer
 from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, RuntimeData, Signed
 
 MAX_UNUSED_KEYS = 4
@@ -45,9 +47,13 @@ _log = get_logger("data_holder.channel")
 
 
 class Verifier(Protocol):
-    """Who decides whether a channel offer is believed (`data_holder.trust.TrustAnchors`)."""
+    """Who decides whether an orchestrator is believed (`data_holder.trust.TrustAnchors`)."""
 
-    async def prepare(self, offer: ChannelOffer, *, at: float) -> None: ...
+    async def prepare(self, offer: ChannelOffer | ShareOffer, *, at: float) -> None: ...
+
+    def verify_recovery(
+        self, offer: ShareOffer, expected: RecoveryExpectation, manifest: Manifest, *, at: float
+    ) -> VerifiedRecovery: ...
 
     def verify_orchestrator(
         self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
@@ -163,7 +169,7 @@ class Channels:
         manifest, now = approved.request.manifest, self._clock()
         # The same nonce is the GPU's challenge: its report is fresh for this channel, not the one of another holder or hour.
         expected = OrchestratorExpectation(
-            session, self._name, approved.request.digest, nonce, self._known_key(session), gpu_challenge=nonce,
+            session, self._name, approved.request.digest, nonce, self._ledger.state(session).orchestrator_key(), gpu_challenge=nonce,
             gpu_device=self._known_gpu(session),
         )  # fmt: skip
         await self._verifier.prepare(offer, at=now)
@@ -204,13 +210,6 @@ class Channels:
             min(now + entry.evidence.max_age_s, orchestrator.runtime.not_after), TRAVEL[manifest.travel_mode].agreed,
             PartyKey.generate(self._entropy), self._entropy,
         )  # fmt: skip
-
-    def _known_key(self, session: str) -> bytes | None:
-        """The orchestrator's enrolled key as attested before in this session: it must not change under way."""
-        known = {record.enrolled_key for record in self._ledger.state(session).channels.values()}
-        if len(known) > 1:
-            raise Refused(f"session {session} has channels to two orchestrators", code="orchestrator-changed")
-        return next(iter(known), None)
 
     def _known_gpu(self, session: str) -> str | None:
         """The GPU as attested before in this session: another one is refused, however genuine."""

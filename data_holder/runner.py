@@ -20,6 +20,7 @@ from data_holder.links import OrchestratorLink
 from data_holder.receipt_book import ReceiptBook
 from data_holder.recovery import KEY_LABEL, ShareBook
 from data_holder.retention import Retention
+from data_holder.share_release import ShareRelease
 from data_holder.visits import Visits
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
@@ -43,14 +44,14 @@ class Runner:
 
     def __init__(
         self, *, ledger: Ledger, approvals: Approvals, heads: HeadStatements, channels: Channels, visits: Visits,
-        receipts: ReceiptBook, commitments: Commitments, shares: ShareBook, link: OrchestratorLink, guest: Guest, wait_s: int,
-        stopping: Stopping, retention: Retention,
+        receipts: ReceiptBook, commitments: Commitments, shares: ShareBook, release: ShareRelease, link: OrchestratorLink,
+        guest: Guest, wait_s: int, stopping: Stopping, retention: Retention,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._heads = ledger, approvals, heads
         self._channels, self._visits = channels, visits
         self._receipts, self._link, self._guest, self._wait_s = receipts, link, guest, wait_s
         self._commitments, self._shares, self._stopping, self.retention = commitments, shares, stopping, retention
-        self.connected = False
+        self._release, self.connected = release, False
         self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._channels_wanted: set[str] = set()
@@ -174,6 +175,8 @@ class Runner:
             await self._heads.asked(session, item.challenge)
         elif item.kind == "channel_wanted":
             await self._open_channel(session)
+        elif item.kind == "share_wanted":
+            await self._release.wanted(session)
         elif item.kind == "offer" and item.offer is not None:
             try:
                 await self._visits.offer(session, item.offer)

@@ -52,7 +52,7 @@ def holder(settings: OrchestratorSettings, entropy: Entropy) -> str:
 
 @dataclass
 class Site:
-    """One process. `terms` counts those that it began."""
+    """One process. `terms` counts those that it began; `recover`: it may follow another measurement that did not let go of its lease."""
 
     settings: OrchestratorSettings
     store: Store
@@ -64,6 +64,7 @@ class Site:
     clock: Clock
     entropy: Entropy
     timer: Callable[[], float]
+    recover: bool = False
     terms: int = 0
 
     def lease(self) -> Lease:
@@ -71,7 +72,8 @@ class Site:
         if self.store.dialect == "sqlite":
             return SoleLease()
         name = holder(self.settings, self.entropy)
-        return SharedLease(self.store, Claimant(name, self.identity.fingerprint, self.settings.lease_s), self.timer)
+        who = Claimant(name, self.identity.fingerprint, self.settings.lease_s)
+        return SharedLease(self.store, who, self.timer, recover=self.recover)
 
     async def build(self, peers: Peers, ended: Stopping, lease: Lease) -> tuple[Orchestrator, Cursors]:
         """The parts of a term.

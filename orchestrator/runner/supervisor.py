@@ -9,6 +9,7 @@ import asyncio
 
 from orchestrator.holders.channels import Channels
 from orchestrator.runner.house import House
+from orchestrator.runner.recoveries import Recoveries
 from orchestrator.runner.session_runner import SessionRunner
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
@@ -31,6 +32,7 @@ class Supervisor:
 
     def __init__(self, house: House) -> None:
         self._house = house
+        self.recoveries = Recoveries(house, self._take_up)
         self._leases: dict[str, str] = {}
         self._runners: dict[str, SessionRunner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -45,9 +47,18 @@ class Supervisor:
                 self._leases.setdefault(book.state.gpu, book.state.id)
         await self.look()
 
+    async def _take_up(self) -> None:
+        try:
+            await self.start()
+        except Unavailable as error:
+            self._look_in_vain(error)
+
     async def look(self) -> None:
-        """Start every session that can run now."""
-        for book in await self._house.catalogue.live():
+        """Start every session that can run now, and ask for the shares of those whose key is away."""
+        books = await self._house.catalogue.live()
+        if not self._stopping:
+            await self.recoveries.look()
+        for book in books:
             state = book.state
             if self._stopping:
                 return
@@ -89,8 +100,11 @@ class Supervisor:
         try:
             await self.look()
         except Unavailable as error:
-            _log.warning("sessions cannot be looked for", code=error.code, detail=error.detail)
-            self._look_later()
+            self._look_in_vain(error)
+
+    def _look_in_vain(self, error: Unavailable) -> None:
+        _log.warning("sessions cannot be looked for", code=error.code, detail=error.detail)
+        self._look_later()
 
     def release(self, gpu: str, session: str) -> None:
         """Give a lease back."""
@@ -130,6 +144,11 @@ class Supervisor:
             owner = self._leases.get(state.gpu)
             return [f"{state.gpu} (in use by {owner})"] if owner not in (None, state.id) else [state.gpu]
         return waiting_for(state)
+
+    def waits_away(self, session: str) -> list[str]:
+        """The same of a session whose key is away."""
+        recovery = self.recoveries.of(session)
+        return ["nobody: its key is sealed to another CVM or release"] if recovery is None else recovery.waits()
 
     # ------------------------------------------------------------ owners' words
 
@@ -187,12 +206,14 @@ class Supervisor:
     async def stop(self) -> None:
         """The process stops: every runner ends within seconds, its state durable."""
         self._stopping = True
+        await self.recoveries.stop()
         pairs = [(self._runners[session], task) for session, task in self._tasks.items()]
         await asyncio.gather(*(runner.stop(task) for runner, task in pairs))
 
     async def abandon(self) -> None:
         """Another orchestrator leads, or may: every runner ends at once, wherever it stands. The GPU is left to who leads."""
         self._stopping = True
+        await self.recoveries.stop()
         left = {*self._tasks.values()}
         while left:
             for task in left:

@@ -186,9 +186,13 @@ class Catalogue:
         return book
 
     def _book(self, state: SessionState, head: Head) -> Book:
-        # Who watches a session goes on watching it when its book is opened again.
-        changes = self._changes.setdefault(state.id, Changes(self._stopping))
-        return Book(state, head, store=self._store, journal=self._journal, clock=self._clock, changes=changes)
+        return Book(
+            state, head, store=self._store, journal=self._journal, clock=self._clock, changes=self.changes(state.id)
+        )
+
+    def changes(self, session: str) -> Changes:
+        """Who watches a session goes on watching it when its book is opened again, or for the first time."""
+        return self._changes.setdefault(session, Changes(self._stopping))
 
     async def _load(self, session: str) -> tuple[SessionState, Head]:
         seen = self._seen.get(session)

@@ -100,19 +100,12 @@ class Keyring:
         except VerificationFailed:
             raise KeyAway(
                 f"the key of {session} is sealed to another CVM or release than this one",
-                remedy="Nothing at once: its holders are asked for their shares; the session's page says whom it waits for.",
+                remedy="If it has not ended, its holders are asked for their shares; its page says whom it waits for.",
             ) from None
         self._keys[session] = SessionKeys.of(key, session)
 
-    def adopt(self, session: str, recovery: Secret) -> None:
-        """Take what the holders' shares gave for the session's key; its journal has to verify under it before anything relies on it."""
-        self._keys[session] = SessionKeys.of(recovery, session)
-
-    def resealing(self, session: str) -> Callable[[Connection], object]:
-        """Puts the adopted key under this CVM's, within a transaction."""
-        recovery = self._of(session).recovery
-        if recovery is None:
-            raise ValueError(f"{session} has no key of its own")
+    def resealing(self, session: str, recovery: Secret) -> Callable[[Connection], object]:
+        """Puts a key that shares gave, and that the journal verifies under, under this CVM's, within a transaction."""
         values = {"sealed": self._sealed(session, recovery)}
         return lambda connection: update_row(connection, SESSION_KEYS, {"session": session}, values)
 
@@ -130,7 +123,7 @@ class Keyring:
         return None if recovery is None else deal(recovery, sharing_plan(session, manifest))[holder]
 
     def forget(self, session: str) -> None:
-        """It is being removed, or its key was the wrong one."""
+        """It is being removed."""
         self._keys.pop(session, None)
 
     def _of(self, session: str) -> SessionKeys:

@@ -237,7 +237,7 @@ class InboxItem(Claim):
     """One thing that waits for a holder. `kind` says which field is set."""
 
     seq: int
-    kind: Literal["approval_wanted", "head_wanted", "channel_wanted", "offer", "receipt", "ended"]
+    kind: Literal["approval_wanted", "head_wanted", "channel_wanted", "share_wanted", "offer", "receipt", "ended"]
     session: SessionId
     manifest: Base64 | None = None
     challenge: Nonce | None = None

@@ -37,14 +37,15 @@ class House:
     def __init__(self, folder: Path, installation: Path, url: str) -> None:
         self.folder, self._installation, self.url = folder, installation, url
 
-    def app(self, name: str, *, measurement: bytes = b"same", **changes: Any) -> FastAPI:
+    def app(self, name: str, *, measurement: bytes = b"same", recover: bool = False, **changes: Any) -> FastAPI:
         options: dict[str, Any] = {
             "data_dir": self.folder / name, "shared_dir": self.folder / "shared", "database_url": self.url, "lease_s": 30,
             "trust_dir": self._installation / "trust", "owner_keys": self._installation / "owners", "allow_emulated": True,
             "evidence": "emulated:unused", "evidence_token_file": self.folder / "t", "agent_url": "http://127.0.0.1:9",
             "platform_url": "http://127.0.0.1:9", "public_url": BASE,
         }  # fmt: skip
-        return create_app(OrchestratorSettings(**(options | changes)), evidence=Measured(measurement))
+        settings = OrchestratorSettings(**(options | changes))
+        return create_app(settings, evidence=Measured(measurement), recover=recover)
 
     @asynccontextmanager
     async def running(self, name: str, **changes: Any) -> AsyncIterator[str]:
@@ -97,6 +98,26 @@ async def test_another_measurement_leads_after_a_clean_stop_only(house: House) -
     assert caught.value.code == "standby-differs"
     async with house.running("c") as third:  # nothing was taken from who may
         assert third == "ok"
+    async with house.running("b", measurement=b"other") as second:
+        assert second == "ok"
+
+
+async def test_another_measurement_leads_after_a_crash_if_its_operator_says_so(house: House) -> None:
+    async with house.running("a"):
+        async with house.running("b", measurement=b"other", recover=True) as second:
+            assert "stands by" in second, "never from one that lives"
+        house.execute("UPDATE leases SET expires_at = clock_timestamp() + interval '1 hour'")
+    house.execute("UPDATE leases SET expires_at = clock_timestamp()")
+    with pytest.raises(ConfigurationError) as caught:
+        async with house.running("b", measurement=b"other"):
+            pass
+    assert "--recover" in str(caught.value.remedy)
+    async with house.running("b", measurement=b"other", recover=True) as second:
+        assert second == "ok"
+    house.execute("UPDATE leases SET expires_at = clock_timestamp()")
+    with pytest.raises(ConfigurationError):  # the new one's seal counts from now on
+        async with house.running("a"):
+            pass
     async with house.running("b", measurement=b"other") as second:
         assert second == "ok"
 
