@@ -18,7 +18,7 @@ from tests.world.world_recording import Recording
 from tests.world.world_recovery import (
     ORCH,
     change,
-    known_to_the_holders,
+    known_to_everybody,
     of_another_release,
     on_another_machine,
     waits,
@@ -67,6 +67,7 @@ async def test_another_machine_goes_on_with_the_holders_shares(new_world: NewWor
         assert await recovered(world, session) == [event]
 
 
+@pytest.mark.slow
 @attack("O02", any="stopped: holders give their shares of a session's key to known measurements only")
 async def test_a_release_that_holders_do_not_know_gets_no_share_until_they_do(
     new_world: NewWorld, recorded: Recording, tmp_path: Path
@@ -83,13 +84,14 @@ async def test_a_release_that_holders_do_not_know_gets_no_share_until_they_do(
         assert [entry["waiting_for"] for entry in await world.owner.items("sessions")] != [[]]
         for name in world.holders:
             assert await released(world, name, session) == []
-        known_to_the_holders(world, tmp_path / "newer")
-        for name in world.holders:
-            await world[f"holder-{name}"].restart()
+        known_to_everybody(world, tmp_path / "newer")
+        for service in (ORCH, *(f"holder-{name}" for name in world.holders)):
+            await world[service].restart()
         await same_end(world, session, recorded)
         assert len(await recovered(world, session)) == 1
 
 
+@pytest.mark.slow
 async def test_one_share_too_few_is_none_and_the_missing_holder_is_named(
     new_world: NewWorld, recorded: Recording
 ) -> None:
@@ -118,6 +120,7 @@ async def test_with_k_of_n_a_holder_may_be_gone_for_good(new_world: NewWorld) ->
         assert "'north'" not in event
 
 
+@pytest.mark.slow
 async def test_a_holder_that_has_vetoed_gives_nothing_and_says_so(new_world: NewWorld) -> None:
     async with new_world() as world:
         session = await running(world, quorum=2, rounds=30)
@@ -129,6 +132,7 @@ async def test_a_holder_that_has_vetoed_gives_nothing_and_says_so(new_world: New
         assert await released(world, "north", session) == []
 
 
+@pytest.mark.slow
 @attack("V22", any="stopped: a wrong share is no share, and its holder is named")
 async def test_a_lying_holder_is_named(
     new_world: NewWorld, recorded: Recording, monkeypatch: pytest.MonkeyPatch
@@ -152,6 +156,7 @@ async def test_a_lying_holder_is_named(
         await same_end(world, session, recorded)
 
 
+@pytest.mark.slow
 async def test_a_deleted_key_row_loses_the_session_and_selects_no_other_key(new_world: NewWorld) -> None:
     async with new_world() as world:
         session = await running(world, rounds=30)
@@ -163,6 +168,7 @@ async def test_a_deleted_key_row_loses_the_session_and_selects_no_other_key(new_
         assert getattr(caught.value, "code", None) == "journal-tampered"
 
 
+@pytest.mark.slow
 async def test_a_changed_key_row_is_healed_by_the_holders(new_world: NewWorld, recorded: Recording) -> None:
     async with new_world() as world:
         session = await running(world)

@@ -12,6 +12,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gpu_agent.platform import manufacture
+from gpu_agent.platform.files import Installation
 from gpu_agent.platform.measurement import measure_code
 from shared.canonical import sha256
 from shared.crypto.secret import Secret
@@ -53,14 +55,25 @@ def of_another_release(world: World, code: Path) -> None:
     world._settings["platform"] = {**world._settings.get("platform", {}), "cvms": {ORCH: [code]}}
 
 
-def known_to_the_holders(world: World, code: Path) -> None:
-    """From their next start on: this release's measurement stands beside the one before in everybody's reference values."""
-    path = world.folder / "trust" / "reference.json"
-    value = json.loads(path.read_text())
-    profiles = value["cvms"][ORCH]
-    known = profiles if isinstance(profiles, list) else [profiles]
-    value["cvms"][ORCH] = [*known, {**known[0], "mr_td": measure_code([code]).hex()}]
-    path.write_text(json.dumps(value))
+def known_to_everybody(world: World, code: Path) -> None:
+    """From each one's next start on: what their operators believe now, this release's measurement beside the one before.
+
+    Profiles state the trust folder, too, and that is another one now.
+    """
+    place = Installation(world.folder)
+    value = json.loads(place.reference.read_text())
+    known = {role: {profile["mr_td"] for profile in profiles} for role, profiles in value["cvms"].items()}
+    known[ORCH].add(measure_code([code]).hex())
+    value["cvms"] = {role: [{"mr_td": mr_td} for mr_td in sorted(mr_tds)] for role, mr_tds in known.items()}
+    place.reference.write_text(json.dumps(value))
+    value["cvms"] = {
+        role: [
+            {"mr_td": mr_td, **manufacture._registers(place, role, settings)}
+            for mr_td in sorted(mr_tds) for settings in manufacture.CONFIGURATIONS[role]
+        ]
+        for role, mr_tds in known.items()
+    }  # fmt: skip
+    place.reference.write_text(json.dumps(value))
 
 
 def change(world: World, statement: str, **values: Any) -> list[Any]:
