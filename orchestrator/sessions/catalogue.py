@@ -54,6 +54,8 @@ class Catalogue:
         self._changes: dict[str, Changes] = {}
         self._seen: dict[str, Head] = {}  # ends of journals that this process knows to be durable
         self._refused: set[str] = set()
+        self.doubts, self.doubtful = Changes(stopping), set[str]()
+        """Sessions of which a commit failed that may have taken effect: who acts on facts must read them again."""
 
     async def submit(
         self,
@@ -182,7 +184,14 @@ class Catalogue:
     def _book(self, state: SessionState, head: Head) -> Book:
         # Who watches a session goes on watching it when its book is opened again.
         changes = self._changes.setdefault(state.id, Changes(self._stopping))
-        return Book(state, head, store=self._store, journal=self._journal, clock=self._clock, changes=changes)
+        return Book(
+            state, head, store=self._store, journal=self._journal, clock=self._clock, changes=changes,
+            doubted=lambda: self._doubt(state.id),
+        )  # fmt: skip
+
+    def _doubt(self, session: str) -> None:
+        self.doubtful.add(session)
+        self.doubts.notify()
 
     async def _load(self, session: str) -> tuple[SessionState, Head]:
         seen = self._seen.get(session)
