@@ -130,12 +130,11 @@ def assemble(
         clock=clock, policy=foundation.policy, automatic=settings.approve == "policy", default_dataset=settings.dataset,
     )  # fmt: skip
     heads = HeadStatements(key=key, ledger=ledger, approvals=approvals, link=link)
-    shares = ShareBook(store, entropy)
+    facts, shares = VisitFacts(ledger, clock), ShareBook(store, entropy)
     channels = Channels(
         name=settings.name, key=key, link=link, ledger=ledger, guest=foundation.guest,
         verifier=foundation.verifier, shares=shares, clock=clock, entropy=entropy,
     )  # fmt: skip
-    facts = VisitFacts(ledger, clock)
     visits = Visits(
         ledger=ledger, approvals=approvals, channels=channels, commitments=commitments, link=link,
         gpu_link=_GpuLinks(peers, gpu).to, agent_url=settings.agent_url, prepare_bytes=settings.prepare_bytes,
@@ -143,14 +142,9 @@ def assemble(
     )  # fmt: skip
     receipts = ReceiptBook(ledger=ledger, approvals=approvals, store=store, facts=facts, link=link)
     release = ShareRelease(
-        shares=shares,
-        ledger=ledger,
-        approvals=approvals,
-        link=link,
-        verifier=foundation.verifier,
-        clock=clock,
+        shares=shares, ledger=ledger, approvals=approvals, link=link, verifier=foundation.verifier, clock=clock,
         entropy=entropy,
-    )
+    )  # fmt: skip
     runner = Runner(
         ledger=ledger, approvals=approvals, heads=heads, channels=channels, visits=visits, receipts=receipts, link=link,
         commitments=commitments, shares=shares, release=release, guest=foundation.guest, wait_s=settings.inbox_wait_s, stopping=stopping,

@@ -18,8 +18,8 @@ from orchestrator.ledger.log import event_leaf
 from orchestrator.runner.house import House
 from orchestrator.sessions.approvals import MANIFEST_LABEL
 from orchestrator.sessions.book import Book
-from orchestrator.sessions.catalogue import fold
 from orchestrator.sessions.facts import VOCABULARY, kind_of, new_fact
+from orchestrator.sessions.folding import fold
 from orchestrator.sessions.keyring import Dealt, SessionKeys, read_dealt, sharing_plan
 from orchestrator.sessions.submission import read_manifest
 from shared.attestation.approvals import roster_key
@@ -219,13 +219,9 @@ class KeyRecovery:
         facts, head = await house.store.read(read)
         if not any(self._is_ours(fact) for fact in facts):  # the answer to an earlier commit may have been lost
             book = Book(
-                fold(self._row, facts),
-                head,
-                store=house.store,
-                journal=journal,
-                clock=house.clock,
-                changes=self.changes,
-            )
+                fold(self._row, facts), head, store=house.store, journal=journal, clock=house.clock, changes=self.changes,
+                doubted=_tried_again,
+            )  # fmt: skip
             await self._write_down(book, key)
 
     def _is_ours(self, fact: Fact) -> bool:
@@ -241,3 +237,7 @@ class KeyRecovery:
         fact = new_fact(kind, recovery=self._token, shares=givers, leaf=leaf.fact)
         await book.record(fact, leaf.row, self._house.keyring.resealing(self.id, key))
         _log.warning("a session's key was recovered", session=self.id, holders=list(self._given))
+
+
+def _tried_again() -> None:
+    """`drive` reads the journal once more: it finds there what a commit did that failed."""

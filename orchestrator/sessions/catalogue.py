@@ -18,16 +18,16 @@ from orchestrator.library import Library
 from orchestrator.sessions.approvals import MANIFEST_LABEL
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import VOCABULARY, new_fact
+from orchestrator.sessions.folding import fold
 from orchestrator.sessions.keyring import KeyAway, Keyring
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import check_manifest, read_manifest, start_model
 from orchestrator.sessions.views import summary
 from orchestrator.tables import HEADS, SESSIONS
-from shared.attestation.approvals import verify_approval
 from shared.attestation.one_time_keys import decoded
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import fingerprint, verify
-from shared.errors import Conflict, GputError, NotFound, Unavailable, VerificationFailed
+from shared.errors import Conflict, GputError, NotFound, Unavailable
 from shared.names import Role
 from shared.protocol.session import SESSION, SessionFact
 from shared.service.changes import Changes, Stopping
@@ -42,7 +42,6 @@ _log = get_logger("sessions")
 FINAL = tuple(phase.value for phase in SESSION.phases() if SESSION.final(phase))
 KEPT_ENDED = 16
 """Books of ended sessions that stay in memory for who looks at them."""
-_DECISIONS = {"session.approved", "session.refused", "session.vetoed"}
 
 
 class Catalogue:
@@ -57,6 +56,8 @@ class Catalogue:
         self._seen: dict[str, Head] = {}  # ends of journals that this process knows to be durable
         self._refused: set[str] = set()
         self.away: set[str] = set()
+        self.doubts, self.doubtful = Changes(stopping), set[str]()
+        """Sessions of which a commit failed that may have taken effect: who acts on facts must read them again."""
 
     async def submit(
         self,
@@ -187,12 +188,17 @@ class Catalogue:
 
     def _book(self, state: SessionState, head: Head) -> Book:
         return Book(
-            state, head, store=self._store, journal=self._journal, clock=self._clock, changes=self.changes(state.id)
-        )
+            state, head, store=self._store, journal=self._journal, clock=self._clock, changes=self.changes(state.id),
+            doubted=lambda: self._doubt(state.id),
+        )  # fmt: skip
 
     def changes(self, session: str) -> Changes:
         """Who watches a session goes on watching it when its book is opened again, or for the first time."""
         return self._changes.setdefault(session, Changes(self._stopping))
+
+    def _doubt(self, session: str) -> None:
+        self.doubtful.add(session)
+        self.doubts.notify()
 
     async def _load(self, session: str) -> tuple[SessionState, Head]:
         seen = self._seen.get(session)
@@ -254,40 +260,6 @@ class Catalogue:
         if found is None:
             raise NotFound(f"There is no session {session}", code="unknown-session")
         return found
-
-
-def fold(row: Mapping[Any, Any], facts: list[Fact]) -> SessionState:
-    """A session's state from its row and its verified facts.
-
-    1. The journal's first fact names manifest digest and owner's key; the row's manifest and key must be those.
-    2. The owner's signature covers the manifest's bytes.
-    3. Every approval, refusal and veto carries a roster holder's signature over this manifest.
-
-    Raises:
-        VerificationFailed: any of these fails.
-    """
-    document, owner_key = bytes(row["manifest"]), bytes.fromhex(row["owner_key"])
-    if not facts or facts[0].kind != "session.submitted":
-        raise VerificationFailed(
-            f"The journal of {row['id']} does not begin with its submission", code="journal-tampered"
-        )
-    manifest, first = read_manifest(document), facts[0].body
-    if manifest.digest().hex() != first["manifest"] or fingerprint(owner_key) != first["owner_key"]:
-        raise VerificationFailed(f"The stored manifest of {row['id']} is not the submitted one", code="manifest-changed",
-                                 expected=first["manifest"], got=manifest.digest().hex())  # fmt: skip
-    verify(owner_key, MANIFEST_LABEL, document, bytes(row["signature"]))
-    state = SessionState(row["id"], manifest, first["owner"], first["gpu"])
-    for fact in facts:
-        if fact.kind in _DECISIONS:
-            signed = Signed(document=fact.body["document"], signature=fact.body["signature"])
-            key = bytes.fromhex(fact.body["public_key"])
-            said = verify_approval(signed, key, session=row["id"], manifest=manifest).body()
-            if said != {name: fact.body.get(name) for name in said}:
-                raise VerificationFailed(
-                    f"A decision in {row['id']}'s journal is not what its holder signed", code="journal-tampered"
-                )
-        state.apply(fact.kind, fact.body, fact.at)
-    return state
 
 
 def signed_manifest(row: Mapping[Any, Any]) -> Signed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Literal, TypeVar
 
 from pydantic import ValidationError
@@ -141,17 +142,10 @@ def build_orchestrator_runtime(
         BadRequest: `malformed-runtime-data`.
     """
     return _runtime_bytes(
-        role="orchestrator",
-        session=session,
-        holder=holder,
-        manifest=manifest,
-        peer_nonce=peer_nonce,
-        nonce=nonce,
-        signing_key=signing_key.hex(),
-        enrolled_key=enrolled_key.hex(),
-        gpu_evidence=gpu_evidence_digest(gpu_evidence),
+        role="orchestrator", session=session, holder=holder, manifest=manifest, peer_nonce=peer_nonce, nonce=nonce,
+        signing_key=signing_key.hex(), enrolled_key=enrolled_key.hex(), gpu_evidence=gpu_evidence_digest(gpu_evidence),
         not_after=not_after,
-    )
+    )  # fmt: skip
 
 
 def build_holder_runtime(
@@ -160,17 +154,10 @@ def build_holder_runtime(
     """The holder's runtime data: an answer to exactly the orchestrator's. Raises: BadRequest `malformed-runtime-data`."""
     seen = orchestrator.runtime
     return _runtime_bytes(
-        role="holder",
-        session=seen.session,
-        holder=seen.holder,
-        manifest=seen.manifest,
-        peer_nonce=seen.nonce,
-        nonce=nonce,
-        signing_key=signing_key.hex(),
-        enrolled_key=enrolled_key.hex(),
-        previous=sha256(orchestrator.runtime_data).hex(),
+        role="holder", session=seen.session, holder=seen.holder, manifest=seen.manifest, peer_nonce=seen.nonce, nonce=nonce,
+        signing_key=signing_key.hex(), enrolled_key=enrolled_key.hex(), previous=sha256(orchestrator.runtime_data).hex(),
         not_after=not_after,
-    )
+    )  # fmt: skip
 
 
 def verify_orchestrator(
@@ -247,15 +234,11 @@ def verify_holder(
     _check_lifetime(runtime, max_lifetime_s, at)
     cvm = _verify_quote(runtime, proof.evidence, raw, cpu, at)
     signing_key = bytes.fromhex(runtime.signing_key)
-    one_time = verify_one_time_key(
-        proof.one_time_key, signing_key=signing_key, session=own.session, holder=own.holder, channel=channel
+    verified = partial(
+        verify_one_time_key, signing_key=signing_key, session=own.session, holder=own.holder, channel=channel
     )
-    share_key = None
-    if proof.share_key is not None:
-        share_key = verify_one_time_key(
-            proof.share_key, signing_key=signing_key, session=own.session, holder=own.holder, channel=channel,
-            label=SHARE_KEY_LABEL,
-        )  # fmt: skip
+    one_time = verified(proof.one_time_key)
+    share_key = None if proof.share_key is None else verified(proof.share_key, label=SHARE_KEY_LABEL)
     return VerifiedHolder(channel, runtime, raw, cvm, signing_key, one_time, share_key, _MINT)
 
 

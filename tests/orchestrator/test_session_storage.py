@@ -10,8 +10,9 @@ from sqlalchemy import Connection, delete, text, update
 
 from orchestrator.ledger.log import event_leaf, head_row, read_head, sign_head
 from orchestrator.ledger.tree import MerkleTree
-from orchestrator.sessions.catalogue import KEPT_ENDED, fold
+from orchestrator.sessions.catalogue import KEPT_ENDED
 from orchestrator.sessions.facts import VOCABULARY, new_fact
+from orchestrator.sessions.folding import fold
 from orchestrator.tables import SESSIONS
 from shared.attestation.approvals import verify_approval
 from shared.errors import ConfigurationError, Conflict, Unavailable, VerificationFailed
