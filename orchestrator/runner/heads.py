@@ -82,6 +82,7 @@ class Heads:
         """
         while not (self.confirmed or wishes.any):
             seen = book.changes.version
+            book.require_open()
             await self.check(book)
             check_quorum(book.state)
             missing = awaited(book.state.active, book.state.quorum, self._stated)

@@ -105,6 +105,7 @@ class Rounds:
     async def _wait(self, whom: str, seconds: float) -> None:
         changes = self._run.book.changes
         seen = changes.version
+        self._run.book.require_open()
         self._wishes.waiting_for = [whom]
         if not self._wishes.any:
             await changes.wait(seen, seconds)

@@ -109,6 +109,7 @@ class SessionRunner:
             changes = self.book.changes
             await changes.wait(changes.version, PATIENCE_S[min(failures, len(PATIENCE_S) - 1)])
         self.book = await self._house.catalogue.reopen(self.book.state.id)
+        self.wishes.recall(self.book.state)
 
     def _drop_life(self) -> None:
         run, self.run, self.channels = self.run, None, None
@@ -226,6 +227,7 @@ class SessionRunner:
         book = self.book
         while book.state.phase is SessionPhase.PAUSED and not (self.wishes.cancel or self.wishes.stop):
             seen = book.changes.version
+            book.require_open()
             await book.changes.wait(seen, 3600.0)
 
     # ------------------------------------------------------------ words from outside

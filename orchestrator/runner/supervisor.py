@@ -19,7 +19,9 @@ from shared.protocol.session import SessionFact
 from shared.service.logging import get_logger
 
 _log = get_logger("supervisor")
-LOOK_AGAIN_S = 5.0
+LOOK_AGAIN_S = 2.0
+"""How often the sessions are looked through on nobody's behalf, at most."""
+LONG_S = 3600.0
 ABANDON_S = 1.0
 """After which a runner that is being ended is told again."""
 OWN_TROUBLE = ("disk-full", "disk-unusable")
@@ -35,18 +37,18 @@ class Supervisor:
         self._runners: dict[str, SessionRunner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
-        self._looking: asyncio.Task[None] | None = None
+        self._settling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Take up every session that was running or ready, oldest first; running ones have the older right to their GPU."""
+        self._settling = asyncio.create_task(self._settle(self._house.catalogue.doubts.version), name="doubts")
         books = await self._house.catalogue.live()
         for book in sorted(books, key=lambda b: b.state.placement is None):
             if book.state.phase in (SessionPhase.RUNNING, SessionPhase.PAUSED):
                 self._leases.setdefault(book.state.gpu, book.state.id)
-        await self.look()
+        await self._launch_all()
 
-    async def look(self) -> None:
-        """Start every session that can run now."""
+    async def _launch_all(self) -> None:
         for book in await self._house.catalogue.live():
             state = book.state
             if self._stopping:
@@ -64,33 +66,54 @@ class Supervisor:
         self._tasks[session] = task
 
     async def _drive(self, runner: SessionRunner) -> None:
-        session, gpu = runner.book.state.id, runner.book.state.gpu
+        session = runner.book.state.id
         try:
             await runner.drive()
         except GputError as error:  # the database is away even for saying that the session failed: look again later
             _log.error("runner ended", session=session, code=error.code, detail=error.detail)
-            self._look_later()
+            self._house.catalogue.doubts.notify()
         finally:
             self._runners.pop(session, None)
             self._tasks.pop(session, None)
         if runner.book.durable.ended:
-            self._tell_end(runner.book)
-            self.release(gpu, session)
-            await self._look_or_later()
-
-    def _look_later(self) -> None:
-        asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_soon)
-
-    def _look_soon(self) -> None:
-        self._looking = asyncio.create_task(self._look_or_later(), name="look for sessions")
-
-    async def _look_or_later(self) -> None:
-        # The database may still be away: whoever looks on nobody's behalf must look again, or the sessions would stand for ever.
-        try:
+            self._ended(runner.book)
             await self.look()
+
+    async def _settle(self, seen: int) -> None:
+        """Whoever brings a fact takes the step that follows from it. Where the commit failed and the fact may stand all the same, nobody
+        did: its sessions are read again here, as after a restart."""
+        catalogue = self._house.catalogue
+        while True:
+            seen = await catalogue.doubts.wait(seen, LONG_S)
+            await self.look()
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def look(self) -> None:
+        """Start every session that can run now; while the database is away, as soon as it is back. What led here stands, come what may."""
+        try:
+            await self._read_again()
+            await self._launch_all()
         except Unavailable as error:
             _log.warning("sessions cannot be looked for", code=error.code, detail=error.detail)
-            self._look_later()
+            self._house.catalogue.doubts.notify()
+
+    async def _read_again(self) -> None:
+        catalogue = self._house.catalogue
+        for session in sorted(catalogue.doubtful):
+            try:
+                book = await catalogue.open(session)
+            except Unavailable:
+                raise
+            except GputError as error:
+                _log.error("session cannot be read again", session=session, code=error.code, detail=error.detail)
+            else:
+                if book.durable.ended and session not in self._runners:
+                    self._ended(book)
+            catalogue.doubtful.discard(session)
+
+    def _ended(self, book: Book) -> None:
+        self._tell_end(book)
+        self.release(book.durable.gpu, book.durable.id)
 
     def release(self, gpu: str, session: str) -> None:
         """Give a lease back."""
@@ -180,24 +203,30 @@ class Supervisor:
             runner.recall_current("the owner cancelled the session")
             return
         await book.record(new_fact(SessionFact.CANCELLED, Role.OWNER, party=by))
-        self._tell_end(book)
-        self.release(book.state.gpu, book.state.id)
+        self._ended(book)
         await self.look()
 
     async def stop(self) -> None:
         """The process stops: every runner ends within seconds, its state durable."""
         self._stopping = True
+        await self._settle_no_more()
         pairs = [(self._runners[session], task) for session, task in self._tasks.items()]
         await asyncio.gather(*(runner.stop(task) for runner, task in pairs))
 
     async def abandon(self) -> None:
         """Another orchestrator leads, or may: every runner ends at once, wherever it stands. The GPU is left to who leads."""
         self._stopping = True
+        await self._settle_no_more()
         left = {*self._tasks.values()}
         while left:
             for task in left:
                 task.cancel()
             _, left = await asyncio.wait(left, timeout=ABANDON_S)
+
+    async def _settle_no_more(self) -> None:
+        if self._settling is not None:
+            self._settling.cancel()
+            await asyncio.wait([self._settling])
 
     def has_channel(self, session: str, holder: str) -> bool:
         """Whether the holder's channel is open, for the session's page."""

@@ -28,6 +28,11 @@ class Wishes:
         """What the journal says was asked and has not come true yet."""
         return cls(changed, pause=state.pause_asked, cancel=state.cancel_asked, by=state.asked_by)
 
+    def recall(self, state: SessionState) -> None:
+        """Take up what the journal says was asked, though nobody could be told that it was written down."""
+        self.pause, self.cancel = self.pause or state.pause_asked, self.cancel or state.cancel_asked
+        self.by = self.by or state.asked_by
+
     @property
     def any(self) -> bool:
         """Whether the runner should leave its round of visits."""

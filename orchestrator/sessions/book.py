@@ -34,17 +34,19 @@ class Book:
     """One session, in memory and on disk. All calls come from the event loop's thread.
 
     `head` is the journal's end as this process last saw it durable: whoever opens the book again finds it there, or somebody cut it off.
+    `doubted` is told when a commit failed: it may have taken effect all the same, and nobody else may be left to act on it.
     """
 
     def __init__(
-        self, state: SessionState, head: Head, *, store: Store, journal: Journal, clock: Clock, changes: Changes
-    ) -> None:
+        self, state: SessionState, head: Head, *, store: Store, journal: Journal, clock: Clock, changes: Changes,
+        doubted: Callable[[], None],
+    ) -> None:  # fmt: skip
         self.state, self.head = state, head
         self.durable = state.twin()
         self.changes = changes
         # For who reads what is written down and then stages: nobody else's turn comes between.
         self.turn = asyncio.Lock()
-        self._store, self._journal, self._clock = store, journal, clock
+        self._store, self._journal, self._clock, self._doubted = store, journal, clock, doubted
         self._written = state.seq
         self._facts: list[NewFact] = []
         self._rows: list[Row] = []
@@ -60,7 +62,7 @@ class Book:
         Raises:
             ProtocolViolation: the tables do not allow it; nothing changed.
         """
-        self._refuse_if_closed()
+        self.require_open()
         before = self.state.open_visits
         self.state.apply(fact.kind, fact.body, self._clock())
         self._facts.append(NewFact(fact.kind, {**fact.body, **self._seen(fact, before)}))
@@ -77,7 +79,7 @@ class Book:
         Raises:
             Unavailable, Conflict: the database refused; the book is closed for good.
         """
-        self._refuse_if_closed()
+        self.require_open()
         if self._facts or self._rows:
             self._tail = asyncio.ensure_future(self._write())
         if self._tail is not None:
@@ -98,7 +100,8 @@ class Book:
         if self._tail is not None:
             await asyncio.wait([self._tail])
 
-    def _refuse_if_closed(self) -> None:
+    def require_open(self) -> None:
+        """For who only waits: what is written about the session from now on is in this book. Raises: Unavailable."""
         if self.closed:
             raise Unavailable(
                 "The session's book is closed and will be opened again from its journal", code="book-closed"
@@ -146,6 +149,8 @@ class Book:
             self.head = await self._store.write(act)
         except BaseException:
             self.closed = True
+            self._doubted()
+            self.changes.notify()  # who waits with this book in its hand must fetch another
             raise
         for fact in facts:
             self.durable.apply(fact.kind, fact.body, at)

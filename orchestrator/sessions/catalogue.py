@@ -19,7 +19,7 @@ from orchestrator.sessions.approvals import MANIFEST_LABEL
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.state import SessionState
-from orchestrator.sessions.submission import check_manifest, read_manifest, start_model
+from orchestrator.sessions.submission import Known, check_manifest, read_manifest, start_model
 from orchestrator.sessions.views import summary
 from orchestrator.tables import HEADS, SESSIONS
 from shared.attestation.approvals import verify_approval
@@ -54,6 +54,8 @@ class Catalogue:
         self._changes: dict[str, Changes] = {}
         self._seen: dict[str, Head] = {}  # ends of journals that this process knows to be durable
         self._refused: set[str] = set()
+        self.doubts, self.doubtful = Changes(stopping), set[str]()
+        """Sessions of which a commit failed that may have taken effect: who acts on facts must read them again."""
 
     async def submit(
         self,
@@ -84,7 +86,7 @@ class Catalogue:
             check_manifest, manifest, gpu, known
         )  # may read gigabytes of weights: off the event loop
         start = await asyncio.to_thread(start_model, manifest, known)
-        await self._create(session, manifest, document, signature, owner, owner_key, gpu, start)
+        await self._create(session, manifest, known, document, signature, owner, owner_key, gpu, start)
         return await self.open(session)
 
     async def _exists(self, session: str) -> bool:
@@ -104,12 +106,13 @@ class Catalogue:
         self,
         session: str,
         manifest: Manifest,
+        known: Known,
         document: bytes,
         signature: bytes,
         owner: str,
         owner_key: bytes,
         gpu: str,
-        start: str | None = None,
+        start: str | None,
     ) -> None:
         at = self._clock()
         fact = new_fact(
@@ -120,6 +123,7 @@ class Catalogue:
         state.apply(fact.kind, fact.body, at)
 
         def write(connection: Connection) -> None:
+            self._library.require(connection, manifest, known)
             number = (connection.execute(select(func.max(SESSIONS.c.number))).scalar() or 0) + 1
             row = {
                 "id": session, "number": number, "owner": owner, "owner_key": owner_key.hex(), "manifest": document,
@@ -182,7 +186,14 @@ class Catalogue:
     def _book(self, state: SessionState, head: Head) -> Book:
         # Who watches a session goes on watching it when its book is opened again.
         changes = self._changes.setdefault(state.id, Changes(self._stopping))
-        return Book(state, head, store=self._store, journal=self._journal, clock=self._clock, changes=changes)
+        return Book(
+            state, head, store=self._store, journal=self._journal, clock=self._clock, changes=changes,
+            doubted=lambda: self._doubt(state.id),
+        )  # fmt: skip
+
+    def _doubt(self, session: str) -> None:
+        self.doubtful.add(session)
+        self.doubts.notify()
 
     async def _load(self, session: str) -> tuple[SessionState, Head]:
         seen = self._seen.get(session)

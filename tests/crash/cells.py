@@ -74,9 +74,10 @@ WAYS: Mapping[str, Way] = {
     "session.pause_asked": PAUSED, "session.paused": PAUSED, "session.resumed": PAUSED,
     "session.restored": WIPED, "visit.recalled": AWAY, "training.recalled": Way(first=(Crash(ORCH, "train", 2, "after"),)),
     "training.lost": Way(power_lost_at="Train"), "visit.lost": Way(power_lost_at="InstallGrant"),
-    # The first visit's holder is the city; with its report taken the orchestrator that comes back offers anew, without it it recalls.
+    # The first visit's holder is the city. With its report taken the orchestrator that comes back offers anew; the city that comes back
+    # before anything was copied has no key for its visit any more.
     "holder.superseded": Way(first=(Crash(ORCH, "report", 1, "after"),)),
-    "holder.abandoned": Way(first=(Crash(ORCH, "report", 1, "before"),)),
+    "holder.abandoned": Way(first=(Crash(CITY, "copy", 1, "before"),)),
     "DrawShare": DIRECT, "Fetch": DIRECT, "Sweep": PAPER, "Restore": WIPED,
 }  # fmt: skip
 """Steps that an undisturbed session does not take, and what leads to them. The model at the end must be the same all the same."""

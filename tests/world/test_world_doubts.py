@@ -1,0 +1,106 @@
+"""A commit that took effect though nobody heard of it: what follows from it happens all the same, and nobody has to say it twice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from sqlalchemy import Connection
+
+from shared.errors import Unavailable
+from shared.service.app import service_state
+from shared.service.journal import Journal, NewFact
+from shared.service.store import Store
+from tests.world.world import PATIENCE_S, NewWorld, World
+
+GONE = Unavailable("the connection was lost while it committed", code="database-unreachable")
+
+
+@contextmanager
+def unheard(world: World, kind: str) -> Iterator[list[str]]:
+    """The orchestrator's first commit of a `kind` of fact is durable, and then reported as failed; lists it once it has happened."""
+    app = world["orchestrator"].app
+    assert app is not None
+    mine, met, done = service_state(app).store, set[int](), list[str]()
+    append, write = Journal.append, Store.write
+
+    def appended(
+        journal: Journal, connection: Connection, stream: str, facts: Sequence[NewFact], **options: Any
+    ) -> Any:
+        head = append(journal, connection, stream, facts, **options)
+        if not done and any(fact.kind == kind for fact in facts):
+            met.add(id(connection))
+        return head
+
+    async def written(store: Store, act: Callable[[Connection], Any]) -> Any:
+        seen: list[int] = []
+
+        def watched(connection: Connection) -> Any:
+            value = act(connection)
+            seen.append(id(connection))
+            return value
+
+        value = await write(store, watched)
+        if store is mine and not done and met.intersection(seen):
+            done.append(kind)
+            raise GONE
+        return value
+
+    with patch.object(Journal, "append", appended), patch.object(Store, "write", written):
+        yield done
+
+
+async def _refused(world: World, session: str, word: str) -> None:
+    with pytest.raises(Unavailable):
+        await world.owner.act(session, word)
+
+
+async def test_the_last_approval(new_world: NewWorld) -> None:
+    async with new_world(holders=("city", "harbour")) as world:
+        with unheard(world, "session.agreed") as lost:
+            session = await world.submit()
+            await world.completed(session)
+        assert lost, "it happened"
+
+
+async def test_an_owners_word_to_go_on(new_world: NewWorld) -> None:
+    async with new_world(holders=("city", "harbour")) as world:
+        session = await world.submit()
+        await world.until(session, lambda view: view["phase"] == "RUNNING")
+        await world.owner.act(session, "pause")
+        await world.until(session, lambda view: view["phase"] == "PAUSED")
+        with unheard(world, "session.resumed") as lost:
+            await _refused(world, session, "resume")
+            await world.completed(session)
+        assert lost
+
+
+@pytest.mark.parametrize(("word", "kind"), [("pause", "session.pause_asked"), ("cancel", "session.cancel_asked")])
+async def test_an_owners_word_to_a_running_session(word: str, kind: str, new_world: NewWorld) -> None:
+    async with new_world(holders=("city", "harbour")) as world:
+        session = await world.submit(rounds=20)
+        await world.until(session, lambda view: view["phase"] == "RUNNING" and view["visits_closed"])
+        with unheard(world, kind) as lost:
+            await _refused(world, session, word)
+            phase = {"pause": "PAUSED", "cancel": "CANCELLED"}[word]
+            await world.until(session, lambda view: view["phase"] == phase)
+        assert lost
+
+
+async def test_the_end_of_a_session_that_waits(new_world: NewWorld) -> None:
+    """It has the GPU's lease no longer, and its holders hear of its end."""
+    async with new_world(holders=("city", "harbour"), approve="manual") as world:
+        session = await world.submit()
+        await world.operator("city").request(session)
+        with unheard(world, "session.cancelled") as lost:
+            await _refused(world, session, "cancel")
+        assert lost
+        deadline = time.monotonic() + PATIENCE_S
+        while (await world.operator("city").get(f"requests/{session}"))["state"] != "ended":
+            assert time.monotonic() < deadline, "nobody told the holder"
+            await asyncio.sleep(0.02)
