@@ -15,6 +15,7 @@ from data_holder.approvals import Approvals
 from data_holder.channel import Channels
 from data_holder.commitments import Commitments
 from data_holder.heads import HeadStatements
+from data_holder.keyring import Keyring, Keys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.receipt_book import ReceiptBook
@@ -24,13 +25,11 @@ from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
 from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
 from shared.service.changes import Stopping
-from shared.service.guest import Guest
 from shared.service.logging import get_logger
 from shared.service.retention import again_and_again
 from shared.service.trouble import Trouble
 from shared.wire.visit import Inbox, InboxItem
 
-JOURNAL_LABEL, COMMITMENT_LABEL = "holder-journal", "holder-commitments"
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 5.0
 TEND_S = 1.0
 _log = get_logger("data_holder.runner")
@@ -42,12 +41,12 @@ class Runner:
 
     def __init__(
         self, *, ledger: Ledger, approvals: Approvals, heads: HeadStatements, channels: Channels, visits: Visits,
-        receipts: ReceiptBook, commitments: Commitments, link: OrchestratorLink, guest: Guest, wait_s: int,
+        receipts: ReceiptBook, commitments: Commitments, link: OrchestratorLink, keyring: Keyring, wait_s: int,
         stopping: Stopping, retention: Retention,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._heads = ledger, approvals, heads
         self._channels, self._visits = channels, visits
-        self._receipts, self._link, self._guest, self._wait_s = receipts, link, guest, wait_s
+        self._receipts, self._link, self._keyring, self._wait_s = receipts, link, keyring, wait_s
         self._commitments, self._stopping, self.retention = commitments, stopping, retention
         self.connected = False
         self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
@@ -74,9 +73,11 @@ class Runner:
                 await self._visits.cancel(state.session)
 
     async def _unlock(self) -> None:
-        """Journal and commitment key come from the quoting enclave, for this measured code only."""
-        self._commitments.unlock(await self._guest.derived_key(COMMITMENT_LABEL))
-        await self._ledger.open(await self._guest.derived_key(JOURNAL_LABEL))
+        await self._keyring.unlock(self._use)
+
+    async def _use(self, keys: Keys) -> None:
+        await self._ledger.open(keys.journal)
+        self._commitments.unlock(keys.commitments)
 
     async def _once(self, act: Act) -> bool:
         """Try until it is done, however long enclave or database are away; False when stopping."""
