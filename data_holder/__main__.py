@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from data_holder.api import create_app
 from data_holder.settings import HolderSettings
+from shared.service.migrations import downgrade
 from shared.service.server import service_main
 
 
@@ -28,7 +29,10 @@ def main() -> int:
             "name": foundation.settings.name, "fingerprint": key.fingerprint, "public_key": key.public_pem.decode(),
         }  # fmt: skip
 
-    return service_main(HolderSettings, factory, ready=ready)
+    def go_back(settings: HolderSettings, revision: str) -> None:
+        downgrade(settings.store_url, "data_holder", revision)
+
+    return service_main(HolderSettings, factory, ready=ready, go_back=go_back)
 
 
 if __name__ == "__main__":

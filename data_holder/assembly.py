@@ -13,6 +13,7 @@ from data_holder.channel import Channels, Verifier
 from data_holder.commitments import Commitments
 from data_holder.heads import HeadStatements
 from data_holder.identity import Tokens, load_identity, load_tokens, operator_keys
+from data_holder.keyring import Keyring, RecoveryKey
 from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, LinkCounters, OrchestratorLink
 from data_holder.policy import Policy, load_policy
@@ -52,6 +53,7 @@ class Foundation:
     policy: Policy | None
     verifier: Verifier
     guest: Guest
+    recovery: RecoveryKey | None
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def lay_foundation(
                 settings.evidence, token_file=settings.evidence_token_file, sealing_key_file=settings.sealing_key_file
             ),
         ),
+        RecoveryKey.read(settings.recovery_key_file) if settings.recovery_key_file is not None else None,
     )
 
 
@@ -147,7 +150,8 @@ def assemble(
     )  # fmt: skip
     runner = Runner(
         ledger=ledger, approvals=approvals, heads=heads, channels=channels, visits=visits, receipts=receipts, link=link,
-        commitments=commitments, shares=shares, release=release, guest=foundation.guest, wait_s=settings.inbox_wait_s, stopping=stopping,
+        commitments=commitments, shares=shares, release=release, wait_s=settings.inbox_wait_s, stopping=stopping,
+        keyring=Keyring(store, foundation.guest, settings.name, foundation.recovery, entropy),
         retention=Retention(store, ledger, commitments, clock, settings.keep_finished_s),
     )  # fmt: skip
     replies = Replies(store, clock)

@@ -1,4 +1,4 @@
-"""This holder's shares of sessions' recovery keys: kept sealed under a key of this CVM, one a session. Knows no GPU.
+"""This holder's shares of sessions' keys: kept sealed under a key of what this holder keeps, one a session. Knows no GPU.
 
 A share is dealt anew, and is the same, whenever a channel is opened, so that one which cannot be opened any more is simply replaced.
 """
@@ -9,29 +9,29 @@ from sqlalchemy import Connection
 
 from data_holder.tables.schema import SHARES
 from shared.crypto.aead import at_rest_open, at_rest_seal
+from shared.crypto.schedule import share_sealing_key
 from shared.crypto.secret import Secret
 from shared.errors import Unavailable, VerificationFailed
 from shared.service.clock import Entropy
 from shared.service.statements import find_row, put_row
 from shared.service.store import Store
 
-KEY_LABEL = "gput/recovery-shares"
 SALT_BYTES = 16
 
 
 class ShareBook:
-    """Shares by session. `unlock` comes first, with a key that the quoting enclave derives for this CVM."""
+    """Shares by session. `unlock` comes first."""
 
     def __init__(self, store: Store, entropy: Entropy) -> None:
         self._store, self._entropy = store, entropy
         self._key: Secret | None = None
 
     def unlock(self, key: Secret) -> None:
-        """From here on shares can be kept and found."""
-        self._key = key
+        """From here on shares can be kept and found. `key`: the one that salts of commitments come from; theirs is derived from it."""
+        self._key = Secret(share_sealing_key(key.reveal()))
 
     async def find(self, session: str) -> Secret | None:
-        """The share of a session; None where there is none, or none that this CVM can open. Raises: Unavailable."""
+        """The share of a session; None where there is none, or none that this holder can open. Raises: Unavailable."""
         row = await self._store.read(lambda connection: find_row(connection, SHARES, {"session": session}))
         if row is None:
             return None
@@ -66,7 +66,7 @@ class ShareBook:
 
     def _opened(self) -> Secret:
         if self._key is None:
-            raise Unavailable("the quoting enclave has not given the key of the shares yet", code="shares-locked")
+            raise Unavailable("this holder's keys are not open yet", code="shares-locked")
         return self._key
 
 

@@ -15,10 +15,11 @@ from data_holder.approvals import Approvals
 from data_holder.channel import Channels
 from data_holder.commitments import Commitments
 from data_holder.heads import HeadStatements
+from data_holder.keyring import Keyring, Keys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.receipt_book import ReceiptBook
-from data_holder.recovery import KEY_LABEL, ShareBook
+from data_holder.recovery import ShareBook
 from data_holder.retention import Retention
 from data_holder.share_release import ShareRelease
 from data_holder.visits import Visits
@@ -26,13 +27,11 @@ from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
 from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
 from shared.service.changes import Stopping
-from shared.service.guest import Guest
 from shared.service.logging import get_logger
 from shared.service.retention import again_and_again
 from shared.service.trouble import Trouble
 from shared.wire.visit import Inbox, InboxItem
 
-JOURNAL_LABEL, COMMITMENT_LABEL = "holder-journal", "holder-commitments"
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 5.0
 TEND_S = 1.0
 _log = get_logger("data_holder.runner")
@@ -45,11 +44,11 @@ class Runner:
     def __init__(
         self, *, ledger: Ledger, approvals: Approvals, heads: HeadStatements, channels: Channels, visits: Visits,
         receipts: ReceiptBook, commitments: Commitments, shares: ShareBook, release: ShareRelease, link: OrchestratorLink,
-        guest: Guest, wait_s: int, stopping: Stopping, retention: Retention,
+        keyring: Keyring, wait_s: int, stopping: Stopping, retention: Retention,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._heads = ledger, approvals, heads
         self._channels, self._visits = channels, visits
-        self._receipts, self._link, self._guest, self._wait_s = receipts, link, guest, wait_s
+        self._receipts, self._link, self._keyring, self._wait_s = receipts, link, keyring, wait_s
         self._commitments, self._shares, self._stopping, self.retention = commitments, shares, stopping, retention
         self._release, self.connected = release, False
         self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
@@ -76,10 +75,12 @@ class Runner:
                 await self._visits.cancel(state.session)
 
     async def _unlock(self) -> None:
-        """Journal and commitment key come from the quoting enclave, for this measured code only."""
-        self._commitments.unlock(await self._guest.derived_key(COMMITMENT_LABEL))
-        self._shares.unlock(await self._guest.derived_key(KEY_LABEL))
-        await self._ledger.open(await self._guest.derived_key(JOURNAL_LABEL))
+        await self._keyring.unlock(self._use)
+
+    async def _use(self, keys: Keys) -> None:
+        await self._ledger.open(keys.journal)
+        self._commitments.unlock(keys.commitments)
+        self._shares.unlock(keys.commitments)
 
     async def _once(self, act: Act) -> bool:
         """Try until it is done, however long enclave or database are away; False when stopping."""

@@ -34,6 +34,11 @@ class HolderSettings(ServiceSettings):
         default=None,
         description="configfs-tsm: only: 32-byte secret that a key broker or vTPM released into this guest",
     )
+    recovery_key_file: Path | None = Field(
+        default=None,
+        description="32-byte key of its operator's (`gput party recovery-key`), which opens what this holder keeps sealed where the "
+        "platform's key of this measured code does not, as after an update",
+    )
     datasets: dict[str, Path] = Field(default_factory=dict, description="dataset name -> path; more by the API")
     dataset: str | None = Field(default=None, description="dataset of approvals that name none")
     policy: Path | None = Field(default=None, description="TOML file: which sessions may be approved without a person")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -173,3 +173,14 @@ class DigestStore:
         if not path.is_file():
             raise NotFound(f"No stored file has the digest {digest}", code="file-not-found", remedy="Upload it first.")
         return path
+
+    def keep_only(self, digests: Collection[str]) -> None:
+        """Remove every other file, but those that are just being written. Raises: Unavailable."""
+        if not self._folder.is_dir():
+            return
+        for path in self._folder.iterdir():
+            if path.name not in digests and not path.name.startswith("."):
+                try:
+                    path.unlink(missing_ok=True)
+                except OSError as error:
+                    raise unwritable(path, error) from error

@@ -5,13 +5,14 @@ Rows point to files by digest; what is read from disk is checked against its dig
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy import Connection, Table, insert, select, update
 
 from orchestrator.files import DigestStore
 from orchestrator.sessions.submission import Known, weights_digest
@@ -37,6 +38,8 @@ class Library:
         self.archives = DigestStore(folder / "programs", "sha256")
         self.files = {kind: DigestStore(folder / kind, "sha256") for kind in KINDS}
         self._opened = lru_cache(maxsize=16)(open_archive)
+        self.door = asyncio.Lock()
+        """Held by whoever brings or removes a file with its row: there is never one without the other, but after a crash."""
 
     # ------------------------------------------------------------ parties
 
@@ -83,13 +86,14 @@ class Library:
             raise VerificationFailed("The archive is not the program in the path", code="digest-mismatch",
                                      remedy="Upload under its own digest.", expected=digest, got=archive.digest.hex())  # fmt: skip
         name = sha256(data).hex()
-        self.archives.put(data, name)
         summary = program_summary(archive, len(data))
         row = {
             "digest": digest, "archive_sha256": name, "archive_bytes": len(data),
             "summary": summary, "stored_at": self._clock(),
         }  # fmt: skip
-        return summary, await self._insert_once(PROGRAMS, row, ("digest",))
+        async with self.door:
+            await asyncio.to_thread(self.archives.put, data, name)
+            return summary, await self._put_once(PROGRAMS, row, ("digest",))
 
     async def archive_bytes(self, digest: str) -> bytes:
         """The archive of a program. Raises: NotFound (code `unknown-program`), VerificationFailed."""
@@ -111,15 +115,18 @@ class Library:
 
     async def add_file(self, kind: str, digest: str, spooled: Path) -> tuple[dict[str, Any], bool]:
         """Take over a spooled upload. Raises: VerificationFailed (`digest-mismatch`)."""
-        size = self.files[kind].adopt(spooled, digest)
-        row = {"kind": kind, "digest": digest, "size_bytes": size, "stored_at": self._clock()}
-        created = await self._insert_once(FILES, row, ("kind", "digest"))
+        async with self.door:
+            size = await asyncio.to_thread(self.files[kind].adopt, spooled, digest)  # may hash and copy gigabytes
+            row = {"kind": kind, "digest": digest, "size_bytes": size, "stored_at": self._clock()}
+            created = await self._put_once(FILES, row, ("kind", "digest"))
         return {key: row[key] for key in ("digest", "size_bytes", "stored_at")}, created
 
-    async def _insert_once(self, table: Table, row: dict[str, Any], keys: Sequence[str]) -> bool:
+    async def _put_once(self, table: Table, row: dict[str, Any], keys: Sequence[str]) -> bool:
+        """Whether it is new. One that is here already counts as stored now: it is not removed before it can be named."""
+
         def act(connection: Connection) -> bool:
             where = [table.c[key] == row[key] for key in keys]
-            if connection.execute(select(table.c[keys[0]]).where(*where)).first():
+            if connection.execute(update(table).where(*where).values(stored_at=row["stored_at"])).rowcount:
                 return False
             connection.execute(insert(table).values(row))
             return True
@@ -150,6 +157,19 @@ class Library:
             archive_bytes=archive_bytes,
             gpu_memory=gpu_memory,
         )
+
+    @staticmethod
+    def require(connection: Connection, manifest: Manifest, known: Known) -> None:
+        """In the transaction that creates a session: what its manifest was judged by is still here.
+
+        Raises:
+            Conflict: code `upload-removed`: it was not, by chance, and the session was not created.
+        """
+        files = [*known.weights, *([] if manifest.validation is None else [manifest.validation.dataset])]
+        wanted = [*(FILES.c.digest == digest for digest in files), PROGRAMS.c.digest == manifest.program]
+        if not all(connection.execute(select(where.left.table).where(where)).first() for where in wanted):
+            raise Conflict("What the manifest names was removed just now, for nobody had used it for long", code="upload-removed",
+                           remedy="Upload it again and submit once more.")  # fmt: skip
 
     async def page(self, table: Table, key: str, after: str | None, limit: int, **where: str) -> list[dict[str, Any]]:
         """Rows of a table in order of `key`, after a cursor."""

@@ -61,6 +61,10 @@ class OrchestratorSettings(ServiceSettings):
         default=90 * DAY_S, gt=0,
         description="seconds for which a finished session is kept whole; then all but its newest signed log head is removed; inf: never",
     )  # fmt: skip
+    keep_unused_s: float = Field(
+        default=30 * DAY_S, gt=0,
+        description="seconds after its last upload until a program or file that no kept session names is removed; inf: never",
+    )  # fmt: skip
     max_upload_bytes: int = Field(default=8 << 30, ge=1 << 20, description="largest weights or validation file")
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import warnings
@@ -22,6 +23,9 @@ settings.register_profile(
     "unhurried", parent=settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("unhurried")
+# Workers share the cores, and a thread of PyTorch's that spins there was measured to slow its own training by 17 (docs/adr/0006). Read when
+# PyTorch is imported, here and in the processes that tests start.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 DATABASE = "under_test"
 TOGETHER = ("tests/processes/", "tests/conformance/")
 """Folders whose tests share what is dear to set up; elsewhere a file is what a worker takes."""

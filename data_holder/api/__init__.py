@@ -100,12 +100,20 @@ class _Engine:
     async def journal_is_open(self) -> None:
         """Raises: Unavailable."""
         if not self.holder.ledger.is_open:
-            raise Unavailable("the journal is locked: the quoting enclave has not answered", code="journal-locked")
+            reason = self._why or ": the quoting enclave has not answered"
+            raise Unavailable(f"the journal is locked{reason}", code="journal-locked")
 
     async def runner_runs(self) -> None:
         """Raises: Unavailable."""
         if self._running is None or self._running.done():
-            raise Unavailable("the holder has stopped serving; its log says why", code="runner-stopped")
+            raise Unavailable(f"the holder has stopped serving{self._why}; its log says more", code="runner-stopped")
+
+    @property
+    def _why(self) -> str:
+        """The code of what ended it: all that is for everybody to read."""
+        ended = self._running is not None and self._running.done() and not self._running.cancelled()
+        error = self._running.exception() if self._running is not None and ended else None
+        return f" ({error.code})" if isinstance(error, GputError) else ""
 
 
 async def _run(holder: Holder) -> None:

@@ -65,6 +65,14 @@ PURGES = Table(
     Column("at", Float, nullable=False),
 )  # fmt: skip
 
+KEYS = Table(
+    "holder_keys", METADATA,
+    Column("path", String(16), primary_key=True),  # platform | recovery: whose key opens it
+    Column("key", String(16)),  # id of the recovery key, for people; None: the platform's, which has none
+    Column("salt", LargeBinary, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+)  # fmt: skip
+
 RECEIPTS = Table(
     "holder_receipts", METADATA,
     Column("session", String(32), primary_key=True),

@@ -17,6 +17,7 @@ from gput.output import Format, emit, say, show
 from shared.crypto.signing import PartyKey, load_public
 from shared.errors import BadRequest, Conflict
 from shared.service.http import Peers
+from shared.service.key_file import key_id, make_key_file
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -58,6 +59,21 @@ def init(output: Annotated[Path, typer.Argument(help="new private key file")]) -
     public.write_bytes(key.public_pem)
     say(f"wrote {output} (keep it secret) and {public}")
     print(key.fingerprint)
+
+
+@app.command("recovery-key")
+def recovery_key(output: Annotated[Path, typer.Argument(help="new key file")]) -> None:
+    """Make a recovery key for your holder service (never overwrites one) and print its id, by which the holder's log calls it.
+
+    Its setting recovery_key_file names the file. Whoever has both the key and the holder's database can read and forge what that holder
+    remembers, so keep a copy elsewhere and lock this one away when an update is done.
+
+    Example:  gput party recovery-key keys/holder-recovery.key
+    """
+    place_for(output, 0o700)
+    key = make_key_file(output)
+    say(f"wrote {output} (keep it secret, and a copy of it elsewhere)")
+    print(key_id(key))
 
 
 @app.command()

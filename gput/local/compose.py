@@ -32,6 +32,7 @@ VOLUMES = Path("/volumes")
 SECRET = Path("/run/secrets/database_password")
 SERVICE_UID = 10001
 TRUST = "trust"
+RECOVERY_KEY = "recovery.key"
 ORCHESTRATOR = "http://orchestrator:8000,http://standby:8000"
 """Both, whether or not the standby was started."""
 LISTEN = {"host": "0.0.0.0", "port": 8000, "log_format": "json"}  # noqa: S104  # a container's own network namespace
@@ -53,6 +54,7 @@ def prepare() -> None:
     _copy(INSTALLATION / "owner", VOLUMES / "client" / "owner")
     _copy(INSTALLATION / "trust", VOLUMES / "client" / "trust")
     _copy(folders["held-out"], VOLUMES / "client" / "held-out")
+    say(f"each holder's recovery key is {HOME / RECOVERY_KEY} in its own volume: keep a copy elsewhere")
     for volume in VOLUMES.iterdir():  # the mount points; the folder that holds them belongs to the read-only image
         _own(volume)
 
@@ -65,6 +67,7 @@ def _prepare_holder(installation: Installation, name: str, corpus_folder: Path) 
     public.parent.mkdir(exist_ok=True)
     public.write_bytes(key.public_pem)
     _copy(INSTALLATION / volume / "identity.pem", VOLUMES / volume / "state" / "identity.pem")
+    _copy(installation.recovery_key(name), VOLUMES / volume / RECOVERY_KEY)
     _copy(corpus_folder, VOLUMES / volume / "corpus")
 
 
@@ -140,6 +143,7 @@ def _holder(name: str) -> dict[str, object]:
         "allow_emulated": True,
         "orchestrator_url": ORCHESTRATOR,
         "datasets": {"corpus": HOME / "corpus"},
+        "recovery_key_file": HOME / RECOVERY_KEY,
         "evidence": f"emulated:http://platform:8000/cvms/{cvm}",
         "evidence_token_file": HOME / "cvms" / f"{cvm}.token",
         "policy": HOME / "policy.toml",

@@ -18,6 +18,7 @@ from gput.local.process import Service
 from shared.crypto.signing import PartyKey
 from shared.errors import EmulationWarning
 from shared.names import ORCHESTRATOR_PORT, holder_port
+from shared.service.key_file import make_key_file
 
 GPU = "gpu-0"
 SIDE_BY_SIDE = 8
@@ -72,6 +73,13 @@ class Installation:
             # Whoever uses this class says EMULATED to people in words; a warning with a code line would add nothing.
             warnings.simplefilter("ignore", EmulationWarning)
             manufacture(self.folder, [GPU], cvms, make_device=manufacture_device, at=time.time())
+        for holder in self.holders:
+            if not self.recovery_key(holder.name).exists():
+                make_key_file(self.recovery_key(holder.name))
+
+    def recovery_key(self, name: str) -> Path:
+        """A holder's recovery key: with it a new release reads what that holder kept. Its records lie beside it in the clear."""
+        return self.folder / f"holder-{name}" / "recovery.key"
 
     def holder_key(self, name: str) -> PartyKey:
         """A holder's enrolled key, made here because this launcher plays every party."""
@@ -166,6 +174,7 @@ class Installation:
             "allow_emulated": True,
             "orchestrator_url": self.services["orchestrator"].url,
             "datasets": dict(holder.datasets),
+            "recovery_key_file": self.recovery_key(holder.name),
             **self._evidence(name),
             **policy,
         }

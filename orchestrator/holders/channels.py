@@ -56,7 +56,7 @@ PENDING_S = 120.0
 MAX_PENDING = 1024
 _log = get_logger("orchestrator.channels")
 Share = Callable[[str], Secret | None]
-"""Holder -> its share of the session's recovery key; None where the session has no such key."""
+"""Holder -> its share of the session's key; None where the session has no such key."""
 Attest = Callable[[bytes, bytes], Awaitable[GpuEvidence]]
 """(challenge, session signing key) -> fresh GPU evidence, asked inside the SPDM session."""
 

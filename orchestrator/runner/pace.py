@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+SEALED_BYTES_PER_S, SEALED_AT_LEAST_S = 35e6, 0.02
+"""What sealing was measured to take from the GPU to the last byte on the disk, on two cores that others kept busy: slow, so that a guess
+seldom falls short."""
+
+
+def expected_cost(last_s: float | None, sealed_bytes: int) -> float:
+    """Seconds that a session's next checkpoint will take: as long as its last one, in whichever life, or what so many bytes should."""
+    return last_s if last_s is not None else SEALED_AT_LEAST_S + sealed_bytes / SEALED_BYTES_PER_S
+
 
 class CheckpointPace:
     """Due when both are over: `interval_s`, and so much training that the last checkpoint was `share` of it.
 
-    What one costs is not known before the first, which is therefore made after the interval, whatever it costs.
-
     Args:
         now: seconds, of the clock that `due` and `made` are given.
+        cost_s: what the first one of this life is expected to take, in the last one's place.
     """
 
-    def __init__(self, interval_s: float, share: float, now: float) -> None:
+    def __init__(self, interval_s: float, share: float, now: float, cost_s: float) -> None:
         self._interval_s, self._share = interval_s, share
-        self._made_at, self._cost_s, self._trained_s = now, 0.0, 0.0
+        self._made_at, self._cost_s, self._trained_s = now, cost_s, 0.0
 
     def trained(self, seconds: float) -> None:
         """The GPU trained for so long."""

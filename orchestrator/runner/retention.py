@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from orchestrator.runner.house import House
+from orchestrator.runner.unused import Unused
 from orchestrator.sessions.catalogue import FINAL
 from orchestrator.tables import (
     APPROVALS,
@@ -46,6 +47,7 @@ class Retention:
     def __init__(self, house: House) -> None:
         self._house = house
         self._purges = Purges(house.store, PURGES, OWNED, self._remove_files)
+        self._unused = Unused(house.store, house.library)
 
     async def sweep(self) -> None:
         """Remove what is due, after what another process left half removed. Raises: Unavailable."""
@@ -54,6 +56,7 @@ class Retention:
             await self._begin(session)
         for session in await self._purges.finish(SESSIONS.c.id):
             _log.info("removed a finished session; its signed log head stays", session=session)
+        await self._unused.sweep(self._house.clock() - self._house.settings.keep_unused_s)
 
     async def _due(self) -> list[str]:
         last = self._house.clock() - self._house.settings.keep_finished_s

@@ -14,13 +14,14 @@ from orchestrator.gpu_session.placement import Placer
 from orchestrator.holders.channels import Channels
 from orchestrator.runner.heads import Heads
 from orchestrator.runner.house import House
-from orchestrator.runner.pace import CheckpointPace
+from orchestrator.runner.pace import CheckpointPace, expected_cost
 from orchestrator.runner.recovery import first_placement, restore, resume
 from orchestrator.runner.rounds import Rounds
 from orchestrator.runner.wishes import Wishes
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
 from orchestrator.visits.run import Run
+from shared.claims.layout import plan_memory
 from shared.crypto.signing import PartyKey
 from shared.errors import Conflict, GputError, Unavailable
 from shared.names import Role, SessionPhase
@@ -199,7 +200,9 @@ class SessionRunner:
     async def _travel(self, run: Run, checkpoints: Checkpoints) -> None:
         house, wishes = self._house, self.wishes
         settings = house.settings
-        pace = CheckpointPace(settings.checkpoint_interval_s, settings.checkpoint_share, run.clock())
+        plan, made = plan_memory(run.program.manifest, run.state.manifest.training), run.state.checkpoints
+        cost_s = expected_cost(made[-1].seconds if made else None, plan.model.length + plan.optimiser.length)
+        pace = CheckpointPace(settings.checkpoint_interval_s, settings.checkpoint_share, run.clock(), cost_s)
         rounds = Rounds(run, wishes, self.heads, checkpoints, pace, house.model_path(run.state.id))
         if run.state.manifest.privacy is not None and not run.state.checkpoints:
             await rounds.checkpoint()  # from here on the secret of the noise outlives the GPU's memory

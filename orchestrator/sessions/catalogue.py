@@ -21,7 +21,7 @@ from orchestrator.sessions.facts import VOCABULARY, new_fact
 from orchestrator.sessions.folding import fold
 from orchestrator.sessions.keyring import KeyAway, Keyring
 from orchestrator.sessions.state import SessionState
-from orchestrator.sessions.submission import check_manifest, read_manifest, start_model
+from orchestrator.sessions.submission import Known, check_manifest, read_manifest, start_model
 from orchestrator.sessions.views import summary
 from orchestrator.tables import HEADS, SESSIONS
 from shared.attestation.one_time_keys import decoded
@@ -88,7 +88,7 @@ class Catalogue:
             check_manifest, manifest, gpu, known
         )  # may read gigabytes of weights: off the event loop
         start = await asyncio.to_thread(start_model, manifest, known)
-        await self._create(session, manifest, document, signature, owner, owner_key, gpu, start)
+        await self._create(session, manifest, known, document, signature, owner, owner_key, gpu, start)
         return await self.open(session)
 
     async def _exists(self, session: str) -> bool:
@@ -108,12 +108,13 @@ class Catalogue:
         self,
         session: str,
         manifest: Manifest,
+        known: Known,
         document: bytes,
         signature: bytes,
         owner: str,
         owner_key: bytes,
         gpu: str,
-        start: str | None = None,
+        start: str | None,
     ) -> None:
         at = self._clock()
         fact = new_fact(
@@ -124,6 +125,7 @@ class Catalogue:
         state.apply(fact.kind, fact.body, at)
 
         def write(connection: Connection) -> None:
+            self._library.require(connection, manifest, known)
             number = (connection.execute(select(func.max(SESSIONS.c.number))).scalar() or 0) + 1
             row = {
                 "id": session, "number": number, "owner": owner, "owner_key": owner_key.hex(), "manifest": document,

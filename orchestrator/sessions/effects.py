@@ -44,7 +44,7 @@ def _restored(state: SessionState, body: dict[str, Any]) -> None:
 
 
 def _checkpointed(state: SessionState, body: dict[str, Any]) -> None:
-    made = Checkpoint(body["name"], body["position"], body["total"], ModelState(**body["model"]))
+    made = Checkpoint(body["name"], body["position"], body["total"], ModelState(**body["model"]), body["seconds"])
     state.checkpoints = [*state.checkpoints[-1:], made]
     # A restore goes back to the older of the two at most.
     state.trained = {index: model for index, model in state.trained.items() if index > state.checkpoints[0].position}

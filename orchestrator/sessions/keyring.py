@@ -1,6 +1,6 @@
-"""The keys of every session, in memory and at rest: its recovery key, and what is derived from it. Knows no journal, no holder's answer.
+"""The keys of every session, in memory and at rest: its session key, and what is derived from it. Knows no journal, no holder's answer.
 
-A session submitted here has a recovery key of its own, sealed under a key of this CVM in the transaction of its first fact. One of an
+A session submitted here has a key of its own, sealed under a key of this CVM in the transaction of its first fact. One of an
 older schema has no row, and keys of the CVM itself. The platform owns the row, and gains nothing by it: a chain begun under one of the two
 kinds of keys never verifies under the other (`journal-tampered`), and a row that does not open, for whatever reason, gives no key at all.
 """
@@ -26,7 +26,7 @@ SALT_BYTES = 16
 
 
 class KeyAway(Unavailable):
-    """The session's recovery key is sealed to another CVM or measurement: it goes on when enough of its holders have given their shares."""
+    """The session's key is sealed to another CVM or measurement: it goes on when enough of its holders have given their shares."""
 
     default_code = "session-key-away"
 
@@ -50,7 +50,7 @@ class SessionKeys:
 
     @classmethod
     def of(cls, recovery: Secret, session: str) -> SessionKeys:
-        """Derived from a recovery key."""
+        """Derived from a session key."""
         raw = recovery.reveal()
         return cls(Secret(session_journal_key(raw, session)), Secret(session_sealing_key(raw, session)), recovery)
 
@@ -118,7 +118,7 @@ class Keyring:
         return self._of(session).secrets
 
     def share(self, session: str, manifest: Manifest, holder: str) -> Secret | None:
-        """The holder's share of the recovery key, the same at each call; None where the session has no such key."""
+        """The holder's share of the session key, the same at each call; None where the session has no such key."""
         recovery = self._of(session).recovery
         return None if recovery is None else deal(recovery, sharing_plan(session, manifest))[holder]
 

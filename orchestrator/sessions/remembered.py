@@ -22,12 +22,14 @@ class ModelState:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A sealed file and what it holds: the model after `position` visits of the itinerary."""
+    """A sealed file and what it holds: the model after `position` visits of the itinerary. `seconds`: for how long it held the session up,
+    if that was written down."""
 
     name: str
     position: int
     total: int
     state: ModelState
+    seconds: float | None
 
 
 @dataclass(frozen=True)

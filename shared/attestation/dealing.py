@@ -1,4 +1,4 @@
-"""Dealing one holder its share of a session's recovery key, within the channel that both have just attested. Knows no store and no HTTP.
+"""Dealing one holder its share of a session's key, within the channel that both have just attested. Knows no store and no HTTP.
 
     sealed    = HPKE(share key, share of 33 bytes, info = SHA-512("gput/asc/1 share" 00 ‖ share-key document))
     signature = Ed25519(session signing key, "gput/dealt-share" 00 ‖ SHA-512("gput/dealt-share" 00 ‖ share-key document ‖ sealed))

@@ -16,7 +16,7 @@ from shared.wire.visit import OneTimeKey, Signed
 
 LABEL = "gput/one-time-key"
 SHARE_KEY_LABEL = "gput/share-key"
-"""Of a one-time key that a share of the session's recovery key is sealed to, and nothing else."""
+"""Of a one-time key that a share of the session's key is sealed to, and nothing else."""
 _MINT = object()
 
 

@@ -119,7 +119,7 @@ class ChannelProof(Claim):
 
 
 class DealtShare(Claim):
-    """The holder's share of the session's recovery key, sealed to its share key, and the orchestrator's signature.
+    """The holder's share of the session's key, sealed to its share key, and the orchestrator's signature.
 
     `sealed` = HPKE to the share key, info = SHA-512("gput/asc/1 share" 00 ‖ share-key document), plaintext = 33 bytes.
     `signature` (Ed25519, session signing key) covers SHA-512("gput/dealt-share" 00 ‖ share-key document ‖ sealed).
@@ -130,7 +130,7 @@ class DealtShare(Claim):
 
 
 class ChannelState(Grown):
-    """Answer to a ChannelProof. `share`: absent in a session without a recovery key."""
+    """Answer to a ChannelProof. `share`: absent in a session without a session key."""
 
     later = ("share",)
     channel: str

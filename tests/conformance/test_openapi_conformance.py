@@ -59,7 +59,8 @@ CALLERS = {
 # Their sensible answers need what no random input is: a signature over a document, a record sealed with a key, a digest of the body.
 NEVER_2XX = {
     "POST /v1/sessions", "POST /v1/sessions/{session}/approvals", "POST /v1/sessions/{session}/channels",
-    "POST /v1/sessions/{session}/heads",
+    "POST /v1/sessions/{session}/heads", "POST /v1/sessions/{session}/share-offers",
+    "PUT /v1/sessions/{session}/share-offers/{offer}", "POST /v1/sessions/{session}/share-refusals",
     "PUT /v1/sessions/{session}/channels/{channel}", "POST /v1/visits/{visit}/report",
     "PUT /v1/programs/{digest}/archive", "PUT /v1/weights/{digest}", "PUT /v1/validation-datasets/{digest}",
     "GET /v1/weights/{digest}", "GET /v1/validation-datasets/{digest}",

@@ -101,7 +101,7 @@ def start(tmp_path: Path) -> Start:
     (tmp_path / "cvm.token").write_text("secret\n")
 
     @asynccontextmanager
-    async def run(*, unlock: bool = True, **changes: Any) -> AsyncIterator[Running]:
+    async def run(*, unlock: bool = True, code: bytes = b"", **changes: Any) -> AsyncIterator[Running]:
         options: dict[str, Any] = {
             "data_dir": tmp_path / "state", "name": NAME, "orchestrator_url": ORCHESTRATOR, "evidence": "emulated:test",
             "evidence_token_file": tmp_path / "cvm.token", "datasets": {"ehr": tmp_path / "ehr.npz"}, "approve": "policy",
@@ -111,7 +111,7 @@ def start(tmp_path: Path) -> Start:
         peers = Peers(transports={ORCHESTRATOR: orchestrator, AGENT: gpu})
         app = create_app(
             settings, "http://holder.test", clock=clock, entropy=os.urandom, peers=peers, verifier=Verifier(MACHINE),
-            evidence=LocalEvidence(MACHINE),
+            evidence=LocalEvidence(MACHINE, code=code),
         )  # fmt: skip
         holder: Holder = app.state.holder
         orchestrator.holder_key = holder.foundation.key.public

@@ -109,8 +109,8 @@ def write_dataset(path: Path, records: int = 50, features: int = FEATURES) -> np
 class LocalEvidence:
     """This CVM's path to the enclave of `Machine`, without HTTP."""
 
-    def __init__(self, machine: Machine, cvm: str = "holder-north") -> None:
-        self.machine, self.cvm, self.values = machine, cvm, [ZERO] * REGISTERS
+    def __init__(self, machine: Machine, cvm: str = "holder-north", code: bytes = b"") -> None:
+        self.machine, self.cvm, self.code, self.values = machine, cvm, code, [ZERO] * REGISTERS
 
     async def quote(self, data: bytes) -> Evidence:
         return evidence(self.machine.raw(data, self.cvm, rtmrs=tuple(self.values)))
@@ -126,7 +126,7 @@ class LocalEvidence:
         self.values[register] = extended(before, digest)
 
     async def derived_key(self, label: str) -> Secret:
-        return Secret(sha256(b"derived" + label.encode()))
+        return Secret(sha256(b"derived" + self.code + label.encode()))
 
     async def aclose(self) -> None:
         return None

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from data_holder.keyring import JOURNAL_LABEL
 from data_holder.ledger import Ledger
 from data_holder.protocol.state import RememberedHead
-from data_holder.runner import JOURNAL_LABEL, TEND_S
+from data_holder.runner import TEND_S
 from shared.errors import GputError
 from shared.protocol.merkle import EMPTY_ROOT, leaf_hash
 from shared.service.store import Store

@@ -84,9 +84,9 @@ async def test_going_back_does_not_lose_a_live_sessions_share(store: Store) -> N
     await store.write(lambda c: c.execute(insert(REQUESTS).values(REQUEST)))
     await book(store).keep(SESSION, SHARE)
     with pytest.raises(ConfigurationError, match="not ended") as caught:
-        downgrade(store.url, "data_holder", "0002")
+        downgrade(store.url, "data_holder", "0003")
     assert caught.value.code == "downgrade-loses"
     await store.write(lambda c: c.execute(text("UPDATE holder_requests SET state = 'ended'")))
-    downgrade(store.url, "data_holder", "0002")
+    downgrade(store.url, "data_holder", "0003")
     upgrade(store.url, "data_holder")
     assert await book(store).find(SESSION) is None

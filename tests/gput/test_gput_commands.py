@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 import typer
 
+from data_holder.keyring import RecoveryKey
 from gput.__main__ import COMMANDS, main
+from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey, fingerprint, load_public
+from shared.service.key_file import key_id
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -52,6 +55,8 @@ def test_every_command_explains_itself(noun: str, capsys: pytest.CaptureFixture[
     (["session", "receipts", "s_x", "--url", NOBODY, "--key", "KEY", "--trust", "absent"], 2, "[no-trust]"),
     (["session", "export", "s_x", "--url", NOBODY, "--key", "KEY", "-o", "/proc/x/m"], 2, "[cannot-write]"),
     (["party", "init", "KEY"], 1, "[key-exists]"),
+    (["party", "recovery-key", "KEY"], 1, "[key-exists]"),
+    (["party", "recovery-key", "/proc/x/k.key"], 2, "[cannot-write]"),
     (["party", "init", "/proc/x/k.pem"], 2, "[cannot-write]"),
     (["party", "init", "."], 2, ". is a folder"),
     (["party", "init", "owner.pub"], 2, "Name the private key owner.pem"),
@@ -140,3 +145,13 @@ def test_a_key_is_made_with_its_folder_and_says_so(
     assert (private.read_bytes(), public.read_bytes()) == kept
     assert sorted(path.name for path in private.parent.iterdir()) == ["owner.pem", "owner.pub"]
     assert run(capsys, "party", "init", "second.pem")[2].startswith("wrote second.pem")
+
+
+def test_a_recovery_key_is_made_for_its_owner_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "keys" / "recovery.key"
+    code, out, err = run(capsys, "party", "recovery-key", str(file))
+    assert (code, f"wrote {file}" in err, file.stat().st_mode & 0o777) == (0, True, 0o600)
+    assert RecoveryKey.read(file).key.reveal() == (kept := file.read_bytes())
+    assert (out.strip(), kept.hex() in out + err) == (key_id(Secret(kept)), False)
+    assert run(capsys, "party", "recovery-key", str(file))[0] == 1
+    assert file.read_bytes() == kept

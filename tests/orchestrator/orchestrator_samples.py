@@ -17,6 +17,8 @@ from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.keyring import CvmKeys, Keyring
 from orchestrator.sessions.state import SessionState
+from orchestrator.sessions.submission import Known
+from orchestrator.tables import PROGRAMS
 from shared.canonical import json_bytes, sha256
 from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry
 from shared.claims.program import InitRule, ProgramManifest, SeedInit, TensorSpec
@@ -28,6 +30,7 @@ from shared.protocol.visit import VisitFact
 from shared.service.changes import Stopping
 from shared.service.journal import Journal, NewFact
 from shared.service.migrations import upgrade
+from shared.service.statements import put_row
 from shared.service.store import Store
 from shared.wire.visit import Approval, Signed
 
@@ -36,6 +39,8 @@ RECORD_BYTES = 8
 SESSION = "s_aaaaaaaaaaaaaaaa"
 CVM = b"this CVM"
 MODEL = {"model": "1" * 64, "optimiser": "2" * 64, "step": 0, "validation": 3.0}
+STORED: dict[str, Any] = {"archive_sha256": "b" * 64, "archive_bytes": 1, "summary": {}, "stored_at": 1.0}
+KNOWN = Known(programs={}, weights={}, validation={}, parties={}, gpus=("gpu-0",), allow_emulated=True)
 PLACEMENT = {
     "code": "3",
     "control": "4",
@@ -140,7 +145,16 @@ class Room:
         """A session in the database, waiting for approvals."""
         agreed_manifest, owner = manifest(**changes), key(99)
         signature = owner.sign("gput/manifest", agreed_manifest.canonical())
+        await self.store.write(lambda c: put_row(c, PROGRAMS, {"digest": agreed_manifest.program}, STORED))
         await catalogue._create(
-            session, agreed_manifest, agreed_manifest.canonical(), signature, "alice", owner.public, "gpu-0"
+            session,
+            agreed_manifest,
+            KNOWN,
+            agreed_manifest.canonical(),
+            signature,
+            "alice",
+            owner.public,
+            "gpu-0",
+            None,
         )
         return await catalogue.open(session)

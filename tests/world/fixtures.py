@@ -12,8 +12,9 @@ import pytest
 from gpu_agent.unit import GpuUnit
 from tests.world.world import NewWorld, World, shared_unit
 from tests.world.world_canaries import watched
-from tests.world.world_material import Material, make_material
+from tests.world.world_material import HOLDERS, Material, make_material
 from tests.world.world_recording import Recording, record_session
+from tests.world.world_standby import NewPair, PairWorld
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +56,17 @@ def new_world(tmp_path: Path, material: Material, unit: GpuUnit) -> NewWorld:
 async def world(new_world: NewWorld) -> AsyncIterator[World]:
     async with new_world() as world:
         yield world
+
+
+@pytest.fixture
+def new_pair(tmp_path: Path, material: Material, unit: GpuUnit, postgres_url: str) -> NewPair:
+    """Worlds with an orchestrator and its standby over one PostgreSQL."""
+
+    @asynccontextmanager
+    async def make() -> AsyncIterator[PairWorld]:
+        with watched(tmp_path / "temporary") as traces:
+            async with PairWorld(tmp_path / "world", material, unit, postgres_url, holders=HOLDERS) as world:
+                yield world
+        assert traces.canaries(world) == [], "a record of a holder's is where the platform can see it"
+
+    return make

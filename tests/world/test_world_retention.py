@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import sqlalchemy as sa
 
@@ -17,10 +21,13 @@ from shared.service.tables import IDEMPOTENT_REPLIES
 from tests.world.test_world_upgrade import contents
 from tests.world.world import NewWorld, World
 from tests.world.world_recording import Recording
+from tests.world.world_wire import Call, Deliver
 
 ORCH, NORTH = "orchestrator", "holder-north"
 BRIEF = {"keep_finished_s": 0.001}
 ALL_BRIEF = dict.fromkeys((ORCH, NORTH, "holder-city", "holder-harbour"), BRIEF)
+MIDDLE = 30
+"""Of a session's batches of commands."""
 OUTLIVE = ("tree_heads", "idempotent_replies")
 """The signed head stays for good; an answer to an Idempotency-Key for a day."""
 
@@ -46,28 +53,45 @@ async def finished(world: World) -> str:
     session = await world.submit()
     await world.completed(session)
     for name in world.holders:  # each hears of the end, and proves its receipts first
-        while (await world.operator(name).request(session))["phase"] != "COMPLETED":
-            pass
+        await world.operator(name).request(session, phase="COMPLETED")
     return session
 
 
-async def running(world: World) -> str:
+@asynccontextmanager
+async def running(world: World) -> AsyncIterator[str]:
+    """A session in its middle: a command stays on the wire, so it cannot end, and be removed as well, before the block does."""
+    go_on, passed = asyncio.Event(), 0
+
+    async def hold(call: Call, deliver: Deliver) -> httpx2.Response:
+        nonlocal passed
+        if call.link == (ORCH, "agent") and call.path.endswith("/commands"):
+            passed += 1
+            if passed > MIDDLE:
+                await go_on.wait()
+        return await deliver(call)
+
+    world.wire.patient.add(ORCH)
+    world.wire.hooks.append(hold)
     view: Any = await world.owner.submit(world.material.manifest(name="another study"))
     await world.until(view["id"], lambda view: view["visits_closed"] >= 1)
-    return str(view["id"])
+    try:
+        yield str(view["id"])
+    finally:
+        go_on.set()
 
 
 async def test_a_finished_session_goes_and_a_running_one_loses_nothing(
     new_world: NewWorld, recorded: Recording
 ) -> None:
     async with new_world(settings=ALL_BRIEF) as world:
-        old, young = await finished(world), await running(world)
+        old = await finished(world)
         head = await world.owner.get(f"sessions/{old}/log/head")
-        for service in ALL_BRIEF:
-            assert named(world.folder / service, old, *OUTLIVE)
-            await sweep(world, service)
-            assert named(world.folder / service, old, *OUTLIVE) == []
-            assert named(world.folder / service, young)
+        async with running(world) as young:
+            for service in ALL_BRIEF:
+                assert named(world.folder / service, old, *OUTLIVE)
+                await sweep(world, service)
+                assert named(world.folder / service, old, *OUTLIVE) == []
+                assert named(world.folder / service, young)
         rows = contents(f"sqlite:///{next((world.folder / ORCH).glob('*.db'))}")["tree_heads"]
         assert [row[1:3] for row in rows if row[0] == old] == [(head["size"], head["root"])]
         with pytest.raises(NotFound):

@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from gpu_agent.unit import GpuUnit
-from tests.world.world_canaries import watched
 from tests.world.world_faults import Point, Trap
-from tests.world.world_material import HOLDERS, Material
 from tests.world.world_recording import Recording
-from tests.world.world_standby import FIRST, SECOND, PairWorld
+from tests.world.world_standby import FIRST, SECOND, NewPair, PairWorld
 
-NewPair = Callable[..., AbstractAsyncContextManager[PairWorld]]
 COMMANDS = "/ports/orchestrator/commands"
-
-
-@pytest.fixture
-def new_pair(tmp_path: Path, material: Material, unit: GpuUnit, postgres_url: str) -> NewPair:
-    @asynccontextmanager
-    async def make() -> AsyncIterator[PairWorld]:
-        with watched(tmp_path / "temporary") as traces:
-            async with PairWorld(tmp_path / "world", material, unit, postgres_url, holders=HOLDERS) as world:
-                yield world
-        assert traces.canaries(world) == [], "a record of a holder's is where the platform can see it"
-
-    return make
 
 
 async def _same_end(world: PairWorld, session: str, recorded: Recording) -> Any:

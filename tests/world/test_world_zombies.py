@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -15,26 +12,11 @@ from data_holder.visits import Visits
 from gpu_agent.unit import GpuUnit
 from shared.errors import GputError
 from shared.wire.visit import VisitOffer
-from tests.world.world_canaries import watched
-from tests.world.world_material import HOLDERS, Material
 from tests.world.world_recording import Recording
-from tests.world.world_standby import FIRST, SECOND, PairWorld
+from tests.world.world_standby import FIRST, SECOND, NewPair, PairWorld
 from tests.world.world_wire import Call, Deliver
 
-NewPair = Callable[..., AbstractAsyncContextManager[PairWorld]]
 HOLDER = "holder-city"
-
-
-@pytest.fixture
-def new_pair(tmp_path: Path, material: Material, unit: GpuUnit, postgres_url: str) -> NewPair:
-    @asynccontextmanager
-    async def make() -> AsyncIterator[PairWorld]:
-        with watched(tmp_path / "temporary") as traces:
-            async with PairWorld(tmp_path / "world", material, unit, postgres_url, holders=HOLDERS) as world:
-                yield world
-        assert traces.canaries(world) == [], "a record of a holder's is where the platform can see it"
-
-    return make
 
 
 class LateOffer:

@@ -282,10 +282,10 @@ class AsyncOperator:
         assert answer.status_code == expect, answer.text
         return answer.json()
 
-    async def request(self, session: str, seconds: float = PATIENCE_S) -> Any:
-        """The approval request, once it has arrived."""
-        deadline = time.monotonic() + seconds
-        while (answer := await self._http.get(f"/v1/requests/{session}")).status_code != 200:
+    async def request(self, session: str, seconds: float = PATIENCE_S, *, phase: str | None = None) -> Any:
+        """The approval request, once it has arrived; with `phase`, once the holder has heard that the session ended so."""
+        deadline, path = time.monotonic() + seconds, f"/v1/requests/{session}"
+        while (answer := await self._http.get(path)).status_code != 200 or phase not in (None, answer.json()["phase"]):
             assert time.monotonic() < deadline, answer.text
             await asyncio.sleep(0.01)
         return answer.json()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +243,7 @@ class PairWorld(World):
             except Unavailable:
                 assert time.monotonic() < deadline, self.wire.story()
                 await asyncio.sleep(0.05)
+
+
+NewPair = Callable[[], AbstractAsyncContextManager[PairWorld]]
+"""Makes such a world: `async with new_pair() as world`."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from shared.crypto.derived_key import DERIVED_KEY_BYTES
 from shared.crypto.secret import Secret
 from shared.errors import ConfigurationError
+from shared.service.key_file import read_key_file
 from shared.wire.visit import Evidence
 
 REPORT_DATA_BYTES = 64
@@ -114,7 +114,12 @@ def open_provider(uri: str, *, token_file: Path | None, sealing_key_file: Path |
             code="sealing-key",
             remedy="unset sealing_key_file",
         )
-    sealing_key = None if sealing_key_file is None else _read_sealing_key(sealing_key_file)
+    sealing_key = None
+    if sealing_key_file is not None:
+        sealing_key = read_key_file(
+            sealing_key_file, "sealing_key_file", code="sealing-key",
+            remedy="let the key broker or vTPM write 32 random bytes there, mode 0600, on a file system in memory",
+        )  # fmt: skip
     token = "" if token_file is None else _read_token(token_file)
     return backend.factory(rest, GuestSecrets(token, sealing_key))
 
@@ -148,23 +153,3 @@ def _read_token(path: Path) -> str:
             remedy=remedy,
         )
     return token
-
-
-def _read_sealing_key(path: Path) -> Secret:
-    try:
-        mode, content = path.stat().st_mode, path.read_bytes()
-    except OSError as error:
-        raise _bad_sealing_key(path, f"cannot be read: {error.strerror}") from None
-    if mode & 0o077:
-        raise _bad_sealing_key(path, "is open to other users")
-    if len(content) != DERIVED_KEY_BYTES:
-        raise _bad_sealing_key(path, f"has {len(content)} bytes, not {DERIVED_KEY_BYTES}")
-    return Secret(content)
-
-
-def _bad_sealing_key(path: Path, why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"sealing_key_file {path} {why}",
-        code="sealing-key",
-        remedy="let the key broker or vTPM write 32 random bytes there, mode 0600, on a file system in memory",
-    )

@@ -1,4 +1,4 @@
-"""A holder keeps its shares of sessions' recovery keys. Frozen: later changes are later revisions."""
+"""A holder keeps its shares of sessions' keys. Frozen: later changes are later revisions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from alembic import op
 
 from shared.service.migrations import refuse_loss
 
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 
 
 def upgrade() -> None:

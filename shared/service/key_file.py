@@ -1,0 +1,48 @@
+"""A symmetric key in a file of its own: 32 random bytes that nobody else may read. Knows no use of a key."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from shared.canonical import sha256
+from shared.crypto.derived_key import DERIVED_KEY_BYTES
+from shared.crypto.secret import Secret
+from shared.errors import ConfigurationError, Conflict
+
+
+def read_key_file(path: Path, setting: str, *, code: str, remedy: str) -> Secret:
+    """The 32 bytes in `path`, which `setting` names.
+
+    Raises:
+        ConfigurationError: `code`: the file cannot be read, is open to other users or has another length.
+    """
+    try:
+        mode, content = path.stat().st_mode, path.read_bytes()
+    except OSError as error:
+        why = f"cannot be read: {error.strerror}"
+    else:
+        if not mode & 0o077 and len(content) == DERIVED_KEY_BYTES:
+            return Secret(content)
+        length = f"has {len(content)} bytes, not {DERIVED_KEY_BYTES}"
+        why = "is open to other users" if mode & 0o077 else length
+    raise ConfigurationError(f"{setting} {path} {why}", code=code, remedy=remedy)
+
+
+def make_key_file(path: Path) -> Secret:
+    """A new key in `path`, mode 0600, never over an existing file. Raises: Conflict `key-exists`."""
+    key = os.urandom(DERIVED_KEY_BYTES)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise Conflict(f"key file {path} exists already and is kept", code="key-exists") from None
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(key)
+        file.flush()
+        os.fsync(file.fileno())
+    return Secret(key)
+
+
+def key_id(key: Secret) -> str:
+    """What a key may be called in public: 16 hex digits that tell it from others and say nothing of its bytes."""
+    return sha256(b"gput/key-id\x00" + key.reveal()).hex()[:16]
