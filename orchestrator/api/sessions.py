@@ -51,7 +51,9 @@ async def _away(parts: Orchestrator, caller: Caller, session: str, wait: float) 
     if not _in_sight(caller, row):
         raise NotPermitted("This session does not concern you", code="not-in-roster")
     headers = {"etag": f'"{row["version"]}"', "location": f"/v1/sessions/{session}"}
-    return JSONResponse(_row_view(parts, row), headers=headers)
+    body = _row_view(parts, row)
+    body["bytes"] = {**body["bytes"], "model_to_holders": parts.model_to_holders.get(session, 0)}
+    return JSONResponse(body, headers=headers)
 
 
 def _row_view(parts: Orchestrator, row: dict[str, Any]) -> dict[str, Any]:

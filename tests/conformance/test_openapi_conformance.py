@@ -17,13 +17,17 @@ def known(stage: Stage) -> dict[str, Sequence[Any]]:
     return {
         "session": list(stage.sessions.values()), "visit": [stage.visit], "gpu": [GPU], "port": ["orchestrator", "holder-x"],
         "name": [HOLDER, "ehr", f"holder-{HOLDER}"], "index": [0, 1], "channel": ["c_mzxw6ytboi2dcnbr"],
+        "offer": ["o_mzxw6ytboi2dcnbr"],
         "digest": [stage.world.material.program, stage.weights],
     }  # fmt: skip
 
 
 def for_holders(operation: str) -> bool:
     """Operations of the orchestrator that only holders may call."""
-    holders = ("/inbox", "/heads", "/channels", "/channels/{channel}", "/report", "/refusal")
+    holders = (
+        "/inbox", "/heads", "/channels", "/channels/{channel}", "/share-offers", "/share-offers/{offer}", "/share-refusals",
+        "/report", "/refusal",
+    )  # fmt: skip
     return operation == "POST /v1/sessions/{session}/approvals" or operation.endswith(holders)
 
 

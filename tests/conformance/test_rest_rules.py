@@ -241,7 +241,7 @@ def _try(stage: Stage, operation: str, credentials: Credentials) -> Any:
     # The session is over, so that no call that is let in changes anything.
     path = template.format(
         session=stage.sessions["done"], visit=stage.visit, gpu=GPU, name=HOLDER, index=0, channel="c_mzxw6ytboi2dcnbr",
-        digest=stage.world.material.program if "programs" in template else stage.weights,
+        offer="o_mzxw6ytboi2dcnbr", digest=stage.world.material.program if "programs" in template else stage.weights,
     )  # fmt: skip
     return stage.request("orchestrator", method, path, credentials, content=b"" if method == "GET" else b"{}")
 
