@@ -123,6 +123,7 @@ class Catalogue:
         )  # fmt: skip
         state = SessionState(session, manifest, owner, gpu)
         state.apply(fact.kind, fact.body, at)
+        put_key = self._keyring.create(session, manifest)
 
         def write(connection: Connection) -> None:
             self._library.require(connection, manifest, known)
@@ -133,7 +134,7 @@ class Catalogue:
                 "created_at": at, "updated_at": at, "summary": summary(state),
             }  # fmt: skip
             connection.execute(insert(SESSIONS).values(row))
-            self._keyring.create(connection, session, manifest)
+            put_key(connection)
             self._journal.append(connection, session, [fact], expected_seq=0, at=at)
 
         await self._store.write(write)

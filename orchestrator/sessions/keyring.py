@@ -76,14 +76,18 @@ class Keyring:
         self._cvm, self._entropy = cvm, entropy
         self._keys: dict[str, SessionKeys] = {}
 
-    def create(self, connection: Connection, session: str, manifest: Manifest) -> None:
-        """A fresh key for a session that is being submitted, in that transaction."""
+    def create(self, session: str, manifest: Manifest) -> Callable[[Connection], None]:
+        """A fresh key for a session that is being submitted: puts it, within that transaction."""
         key, plan = Secret(self._entropy(KEY_BYTES)), sharing_plan(session, manifest)
         digests = {holder: share_digest(plan, holder, share).hex() for holder, share in deal(key, plan).items()}
         check = session_key_check(key.reveal(), session)
         values = {"session": session, "sealed": self._sealed(session, key), "key_check": check, "digests": digests}
-        insert_row(connection, SESSION_KEYS, values)
-        self._keys[session] = SessionKeys.of(key, session)
+
+        def write(connection: Connection) -> None:
+            insert_row(connection, SESSION_KEYS, values)
+            self._keys[session] = SessionKeys.of(key, session)
+
+        return write
 
     def load(self, connection: Connection, session: str) -> None:
         """Have the session's keys. Raises: KeyAway: another CVM's or measurement's, or the row was changed."""
@@ -120,7 +124,7 @@ class Keyring:
     def share(self, session: str, manifest: Manifest, holder: str) -> Secret | None:
         """The holder's share of the session key, the same at each call; None where the session has no such key."""
         recovery = self._of(session).recovery
-        return None if recovery is None else deal(recovery, sharing_plan(session, manifest))[holder]
+        return None if recovery is None else deal(recovery, sharing_plan(session, manifest), [holder])[holder]
 
     def forget(self, session: str) -> None:
         """It is being removed."""

@@ -9,7 +9,7 @@ rather than nothing at all. With k = 1 every share is the key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,13 +40,14 @@ class Plan:
         return self.holders.index(holder) + 1
 
 
-def deal(key: Secret, plan: Plan) -> dict[str, Secret]:
-    """Every holder's share (33 bytes) of a key of 32 bytes; the same key and plan give the same shares."""
+def deal(key: Secret, plan: Plan, holders: Iterable[str] | None = None) -> dict[str, Secret]:
+    """Every holder's share (33 bytes) of a key of 32 bytes, or that of these `holders`; the same key and plan give the same shares."""
     coefficients = [int.from_bytes(key.reveal())]
     for number in range(1, plan.threshold):
         drawn = share_coefficient(key.reveal(), plan.session, plan.holders, plan.threshold, number)
         coefficients.append(int.from_bytes(drawn) % PRIME)
-    return {holder: Secret(_at(coefficients, plan.point(holder)).to_bytes(SHARE_BYTES)) for holder in plan.holders}
+    wanted = plan.holders if holders is None else holders
+    return {holder: Secret(_at(coefficients, plan.point(holder)).to_bytes(SHARE_BYTES)) for holder in wanted}
 
 
 def combine(shares: Mapping[str, Secret], plan: Plan) -> Secret:

@@ -54,7 +54,10 @@ def test_any_k_shares_give_the_key_and_more_do_no_harm(key: Secret, made: Plan, 
 
 @given(KEYS, plans())
 def test_the_same_deal_is_always_the_same(key: Secret, made: Plan) -> None:
-    assert deal(key, made) == deal(key, made)
+    shares = deal(key, made)
+    assert shares == deal(key, made)
+    for holder in made.holders:
+        assert deal(key, made, [holder]) == {holder: shares[holder]}
 
 
 @pytest.mark.parametrize("threshold", [2, 3, 4])

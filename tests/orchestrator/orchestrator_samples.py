@@ -116,7 +116,9 @@ def keyring(cvm: bytes = CVM) -> Keyring:
 def no_own_keys() -> Iterator[None]:
     """Sessions are submitted as by a release before they had keys of their own: under those of the CVM."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Keyring, "create", lambda ring, connection, session, manifest: ring.load(connection, session))
+        patch.setattr(
+            Keyring, "create", lambda ring, session, manifest: lambda connection: ring.load(connection, session)
+        )
         yield
 
 

@@ -12,11 +12,13 @@ import pytest
 import sqlalchemy as sa
 from fastapi import FastAPI
 
+from orchestrator import __main__ as main
 from orchestrator.app import create_app
 from orchestrator.settings import OrchestratorSettings
 from shared.canonical import sha256
 from shared.crypto.secret import Secret
 from shared.errors import ConfigurationError, Unavailable
+from shared.service import server
 from shared.service.migrations import downgrade
 from tests.orchestrator.orchestrator_world import BASE, Enclave
 
@@ -146,3 +148,22 @@ async def test_a_standby_changes_no_schema_under_a_leader(house: House) -> None:
     downgrade(house.url, "orchestrator")
     async with house.running("b") as second:  # a database that knows no lease yet
         assert second == "ok"
+
+
+@pytest.mark.parametrize(("arguments", "recovers"), [([], False), (["--recover"], True)])
+def test_it_is_an_argument_of_one_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], recovers: bool
+) -> None:
+    """And no setting, which would stay."""
+    config = tmp_path / "o.toml"
+    names = ("data_dir", "trust_dir", "owner_keys")
+    config.write_text(
+        'evidence = "emulated:unused"\nagent_url = "http://a"\nplatform_url = "http://p"\n'
+        + "".join(f'{name} = "{tmp_path / name}"\n' for name in names)
+    )
+    served, asked = [], []
+    monkeypatch.setattr(server, "serve", lambda factory, settings, ready: served.append(factory(settings, BASE)) or 0)
+    monkeypatch.setattr(main, "create_app", lambda settings, base_url, *, recover=False: asked.append(recover))
+    monkeypatch.setattr("sys.argv", ["orchestrator", "--config", str(config), *arguments])
+    assert main.main() == 0
+    assert asked == [recovers]

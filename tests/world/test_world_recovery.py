@@ -10,6 +10,7 @@ import pytest
 
 from data_holder.recovery import ShareBook
 from shared.crypto.secret import Secret
+from shared.errors import BadRequest
 from tests.adversary.rows import attack
 from tests.crash.cells import CITY, Cell
 from tests.crash.reaper import Reaper
@@ -53,10 +54,14 @@ async def recovered(world: World, session: str) -> list[str]:
 async def test_another_machine_goes_on_with_the_holders_shares(new_world: NewWorld, recorded: Recording) -> None:
     async with new_world() as world:
         session = await running(world)
+        cursor = (await world.owner.get(f"sessions/{session}/visits", limit=1))["next"]
         await world[ORCH].kill()
         on_another_machine(world)
         await world[ORCH].start()
         await same_end(world, session, recorded)
+        with pytest.raises(BadRequest) as caught:  # it was signed under a key of the other machine
+            await world.owner.get(f"sessions/{session}/visits", limit=1, after=cursor)
+        assert caught.value.code == "invalid-cursor"
         assert not [event for event in await world.events(session) if "'restored'" in event], "the GPU was not wiped"
         [event] = await recovered(world, session)
         for name in world.holders:
