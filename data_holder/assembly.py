@@ -18,9 +18,11 @@ from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, LinkCounters, OrchestratorLink
 from data_holder.policy import Policy, load_policy
 from data_holder.receipt_book import ReceiptBook
+from data_holder.recovery import ShareBook
 from data_holder.retention import Retention
 from data_holder.runner import Runner
 from data_holder.settings import HolderSettings
+from data_holder.share_release import ShareRelease
 from data_holder.trust import load_anchors
 from data_holder.visit_facts import VisitFacts
 from data_holder.visits import Visits
@@ -131,20 +133,24 @@ def assemble(
         clock=clock, policy=foundation.policy, automatic=settings.approve == "policy", default_dataset=settings.dataset,
     )  # fmt: skip
     heads = HeadStatements(key=key, ledger=ledger, approvals=approvals, link=link)
+    facts, shares = VisitFacts(ledger, clock), ShareBook(store, entropy)
     channels = Channels(
         name=settings.name, key=key, link=link, ledger=ledger, guest=foundation.guest,
-        verifier=foundation.verifier, clock=clock, entropy=entropy,
+        verifier=foundation.verifier, shares=shares, clock=clock, entropy=entropy,
     )  # fmt: skip
-    facts = VisitFacts(ledger, clock)
     visits = Visits(
         ledger=ledger, approvals=approvals, channels=channels, commitments=commitments, link=link,
         gpu_link=_GpuLinks(peers, gpu).to, agent_url=settings.agent_url, prepare_bytes=settings.prepare_bytes,
         clock=clock, entropy=entropy, facts=facts,
     )  # fmt: skip
     receipts = ReceiptBook(ledger=ledger, approvals=approvals, store=store, facts=facts, link=link)
+    release = ShareRelease(
+        shares=shares, ledger=ledger, approvals=approvals, link=link, verifier=foundation.verifier, clock=clock,
+        entropy=entropy,
+    )  # fmt: skip
     runner = Runner(
         ledger=ledger, approvals=approvals, heads=heads, channels=channels, visits=visits, receipts=receipts, link=link,
-        commitments=commitments, wait_s=settings.inbox_wait_s, stopping=stopping,
+        commitments=commitments, shares=shares, release=release, wait_s=settings.inbox_wait_s, stopping=stopping,
         keyring=Keyring(store, foundation.guest, settings.name, foundation.recovery, entropy),
         retention=Retention(store, ledger, commitments, clock, settings.keep_finished_s),
     )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Protocol
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink, document
 from data_holder.protocol.state import CHANNEL
+from data_holder.recovery import ShareBook
 from data_holder.requests import Approved
 from data_holder.trust import AttestedGpu
 from shared.attestation.channel import (
@@ -24,6 +25,9 @@ from shared.attestation.channel import (
     report_data,
     sign_one_time_key,
 )
+from shared.attestation.dealing import open_dealt
+from shared.attestation.one_time_keys import SHARE_KEY_LABEL
+from shared.attestation.recovery import RecoveryExpectation, VerifiedRecovery
 from shared.attestation.session_events import SESSION_EVENT, session_event
 from shared.canonical import json_value, sha256
 from shared.claims.manifest import Manifest
@@ -35,6 +39,7 @@ from shared.protocol.travel import TRAVEL
 from shared.service.clock import Clock, Entropy
 from shared.service.guest import Guest
 from shared.service.logging import get_logger
+from shared.wire.recovery import ShareOffer
 from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, RuntimeData, Signed
 
 MAX_UNUSED_KEYS = 4
@@ -42,9 +47,13 @@ _log = get_logger("data_holder.channel")
 
 
 class Verifier(Protocol):
-    """Who decides whether a channel offer is believed (`data_holder.trust.TrustAnchors`)."""
+    """Who decides whether an orchestrator is believed (`data_holder.trust.TrustAnchors`)."""
 
-    async def prepare(self, offer: ChannelOffer, *, at: float) -> None: ...
+    async def prepare(self, offer: ChannelOffer | ShareOffer, *, at: float) -> None: ...
+
+    def verify_recovery(
+        self, offer: ShareOffer, expected: RecoveryExpectation, manifest: Manifest, *, at: float
+    ) -> VerifiedRecovery: ...
 
     def verify_orchestrator(
         self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
@@ -88,6 +97,13 @@ class OpenChannel:
             self._keys.popitem(last=False)
         return signed
 
+    def signed_share_key(self, key: OneTimeKey) -> Signed:
+        """The signed document of the key that this holder's share is to be sealed to."""
+        return sign_one_time_key(
+            self.signing, session=self.session, holder=self.holder, channel=self.orchestrator.channel,
+            nonce=self.entropy(32).hex(), public=key.public, label=SHARE_KEY_LABEL,
+        )  # fmt: skip
+
     def signed_key(self, digest: str) -> Signed:
         """The signed document of an unused one-time key. Raises: ProtocolViolation `one-time-key-unknown`."""
         return self._entry(digest).signed
@@ -117,10 +133,11 @@ class Channels:
 
     def __init__(
         self, *, name: str, key: PartyKey, link: OrchestratorLink, ledger: Ledger, guest: Guest,
-        verifier: Verifier, clock: Clock, entropy: Entropy,
+        verifier: Verifier, shares: ShareBook, clock: Clock, entropy: Entropy,
     ) -> None:  # fmt: skip
         self._name, self._key, self._link, self._ledger = name, key, link, ledger
-        self._guest, self._verifier, self._clock, self._entropy = guest, verifier, clock, entropy
+        self._guest, self._verifier, self._shares = guest, verifier, shares
+        self._clock, self._entropy = clock, entropy
         self._open: dict[str, OpenChannel] = {}
 
     def get(self, session: str) -> OpenChannel:
@@ -137,10 +154,11 @@ class Channels:
         self._open.pop(session, None)
 
     async def open(self, session: str, approved: Approved) -> OpenChannel:
-        """Attest the orchestrator, answer with one's own quote, and keep the channel; the old one is dead.
+        """Attest the orchestrator, answer with one's own quote, and keep the share it deals, and the channel; the old one is dead.
 
         Raises:
-            VerificationFailed: the orchestrator or its GPU is not what the manifest and this holder's trust folder ask for.
+            VerificationFailed: the orchestrator or its GPU is not what the manifest and this holder's trust folder ask for; or it deals
+                another share than before (`share-differs`).
             Refused: it identifies itself by another enrolled key than before. Unavailable: no answer.
         """
         nonce = self._entropy(32).hex()
@@ -151,7 +169,7 @@ class Channels:
         manifest, now = approved.request.manifest, self._clock()
         # The same nonce is the GPU's challenge: its report is fresh for this channel, not the one of another holder or hour.
         expected = OrchestratorExpectation(
-            session, self._name, approved.request.digest, nonce, self._known_key(session), gpu_challenge=nonce,
+            session, self._name, approved.request.digest, nonce, self._ledger.state(session).orchestrator_key(), gpu_challenge=nonce,
             gpu_device=self._known_gpu(session),
         )  # fmt: skip
         await self._verifier.prepare(offer, at=now)
@@ -163,15 +181,21 @@ class Channels:
             enrolled_key=self._key.public, not_after=channel.not_after,
         )  # fmt: skip
         await self._guest.record(SESSION_EVENT, session_event(RuntimeData.model_validate(json_value(runtime))))
+        share_key = OneTimeKey.generate()
         proof = ChannelProof(
             runtime_data=base64.b64encode(runtime).decode(),
             evidence=await self._guest.quote(report_data("holder", runtime), about=session),
             one_time_key=channel.new_key(),
+            share_key=channel.signed_share_key(share_key),
         )
         # The facts first: a receipt of a visit over this channel must find them after any restart.
         await self._ledger.record(session, [(CHANNEL, _facts(channel, offer, runtime))], lambda connection: None)
         path = f"/v1/sessions/{session}/channels/{offer.channel}"
-        ChannelState.model_validate(await self._link.send("PUT", path, document(proof)))
+        opened = ChannelState.model_validate(await self._link.send("PUT", path, document(proof)))
+        if opened.share is not None and proof.share_key is not None:
+            signed, signer = proof.share_key, orchestrator.signing_key
+            share = open_dealt(opened.share, signed_key=signed, key=share_key, signing_key=signer)
+            await self._shares.keep(session, share)
         self._open[session] = channel
         _log.info("channel open", session=session, channel=offer.channel, backend=orchestrator.cvm.backend.value)
         return channel
@@ -186,13 +210,6 @@ class Channels:
             min(now + entry.evidence.max_age_s, orchestrator.runtime.not_after), TRAVEL[manifest.travel_mode].agreed,
             PartyKey.generate(self._entropy), self._entropy,
         )  # fmt: skip
-
-    def _known_key(self, session: str) -> bytes | None:
-        """The orchestrator's enrolled key as attested before in this session: it must not change under way."""
-        known = {record.enrolled_key for record in self._ledger.state(session).channels.values()}
-        if len(known) > 1:
-            raise Refused(f"session {session} has channels to two orchestrators", code="orchestrator-changed")
-        return next(iter(known), None)
 
     def _known_gpu(self, session: str) -> str | None:
         """The GPU as attested before in this session: another one is refused, however genuine."""

@@ -34,7 +34,7 @@ _log = get_logger("data_holder.keyring")
 
 @dataclass(frozen=True)
 class Keys:
-    """What the journal's MACs and the salts of dataset commitments are made with; 32 bytes each."""
+    """What the journal's MACs are made with, and the salts of dataset commitments and the sealing of shares; 32 bytes each."""
 
     journal: Secret
     commitments: Secret

@@ -130,7 +130,7 @@ class Ledger:
             states[stream] = state
         return states
 
-    def _reveal(self) -> bytes:
+    def _reveal(self, _stream: str) -> bytes:
         if self._key is None:
             raise _locked()
         return self._key.reveal()
@@ -147,6 +147,6 @@ def _locked() -> Unavailable:
 def _copy(state: SessionState) -> SessionState:
     """A copy deep enough that folding it leaves the original as it was."""
     trial = copy(state)
-    trial.channels = dict(state.channels)
+    trial.channels, trial.released = dict(state.channels), list(state.released)
     trial.attempts = {epoch: copy(attempt) for epoch, attempt in state.attempts.items()}
     return trial

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from data_holder.commitments import Commitments
 from data_holder.ledger import VOCABULARY, Ledger
 from data_holder.protocol.state import ENDED
-from data_holder.tables.schema import PURGES, RECEIPTS, REQUESTS, VISITS
+from data_holder.tables.schema import PURGES, RECEIPTS, REQUESTS, SHARES, VISITS
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
 from shared.service.retention import Purges
@@ -27,7 +27,9 @@ class Retention:
     def __init__(self, store: Store, ledger: Ledger, commitments: Commitments, clock: Clock, keep_s: float) -> None:
         self._store, self._ledger, self._commitments = store, ledger, commitments
         self._clock, self._keep_s = clock, keep_s
-        self._purges = Purges(store, PURGES, (VISITS.c.session, RECEIPTS.c.session), self._remove_files)
+        self._purges = Purges(
+            store, PURGES, (SHARES.c.session, VISITS.c.session, RECEIPTS.c.session), self._remove_files
+        )
 
     async def sweep(self) -> None:
         """Remove what is due, after what another process left half removed. Raises: Unavailable."""

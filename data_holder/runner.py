@@ -19,7 +19,9 @@ from data_holder.keyring import Keyring, Keys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.receipt_book import ReceiptBook
+from data_holder.recovery import ShareBook
 from data_holder.retention import Retention
+from data_holder.share_release import ShareRelease
 from data_holder.visits import Visits
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
@@ -41,14 +43,14 @@ class Runner:
 
     def __init__(
         self, *, ledger: Ledger, approvals: Approvals, heads: HeadStatements, channels: Channels, visits: Visits,
-        receipts: ReceiptBook, commitments: Commitments, link: OrchestratorLink, keyring: Keyring, wait_s: int,
-        stopping: Stopping, retention: Retention,
+        receipts: ReceiptBook, commitments: Commitments, shares: ShareBook, release: ShareRelease, link: OrchestratorLink,
+        keyring: Keyring, wait_s: int, stopping: Stopping, retention: Retention,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._heads = ledger, approvals, heads
         self._channels, self._visits = channels, visits
         self._receipts, self._link, self._keyring, self._wait_s = receipts, link, keyring, wait_s
-        self._commitments, self._stopping, self.retention = commitments, stopping, retention
-        self.connected = False
+        self._commitments, self._shares, self._stopping, self.retention = commitments, shares, stopping, retention
+        self._release, self.connected = release, False
         self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._channels_wanted: set[str] = set()
@@ -78,6 +80,7 @@ class Runner:
     async def _use(self, keys: Keys) -> None:
         await self._ledger.open(keys.journal)
         self._commitments.unlock(keys.commitments)
+        self._shares.unlock(keys.commitments)
 
     async def _once(self, act: Act) -> bool:
         """Try until it is done, however long enclave or database are away; False when stopping."""
@@ -173,6 +176,8 @@ class Runner:
             await self._heads.asked(session, item.challenge)
         elif item.kind == "channel_wanted":
             await self._open_channel(session)
+        elif item.kind == "share_wanted":
+            await self._release.wanted(session)
         elif item.kind == "offer" and item.offer is not None:
             try:
                 await self._visits.offer(session, item.offer)

@@ -15,6 +15,7 @@ from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_verifier import CpuPolicy, CpuReference, CpuRoots, CpuTrust
 from shared.attestation.gpu_verifier import GpuPolicy, GpuTrust, verify_gpu_evidence, verify_statement_key
 from shared.attestation.one_time_keys import decoded
+from shared.attestation.recovery import RecoveryExpectation, VerifiedRecovery, verify_recovery
 from shared.attestation.rim_store import RimFetcher
 from shared.attestation.snp_trust import SnpTrust
 from shared.claims.manifest import Manifest
@@ -23,6 +24,7 @@ from shared.errors import ConfigurationError
 from shared.names import Backend
 from shared.service.collateral_source import PccsSource
 from shared.service.logging import get_logger
+from shared.wire.recovery import ShareOffer
 from shared.wire.visit import ChannelOffer, GpuEvidence
 
 _log = get_logger("data_holder.trust")
@@ -48,7 +50,7 @@ class TrustAnchors:
     keeper: CollateralKeeper
     snp: SnpTrust | None = None
 
-    async def prepare(self, offer: ChannelOffer, *, at: float) -> None:
+    async def prepare(self, offer: ChannelOffer | ShareOffer, *, at: float) -> None:
         """Have collateral for the orchestrator's machine, where a service of one's own is set and has it."""
         if (why := await self.keeper.prepare(offer.evidence, at)) is not None:
             _log.warning("collateral not fetched", why=why)
@@ -57,15 +59,24 @@ class TrustAnchors:
         self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float
     ) -> VerifiedOrchestrator[AttestedGpu]:
         """The orchestrator behind a channel offer, believed. Raises: VerificationFailed with the check's own code."""
-        policy = CpuPolicy.of(manifest.orchestrator_evidence, allow_emulated=self.allow_emulated)
         return verify_orchestrator(
             offer,
             expected=expected,
-            cpu=CpuTrust(self.cpu_roots, self.cpu_reference, policy, self.keeper.store, snp=self.snp),
+            cpu=self._cpu(manifest),
             gpu=self._gpu_check(manifest, expected.gpu_device, at),
             max_lifetime_s=manifest.orchestrator_evidence.max_age_s,
             at=at,
         )
+
+    def verify_recovery(
+        self, offer: ShareOffer, expected: RecoveryExpectation, manifest: Manifest, *, at: float
+    ) -> VerifiedRecovery:
+        """The orchestrator that asks for a share, believed exactly as one that opens a channel. Raises: VerificationFailed."""
+        return verify_recovery(offer, expected=expected, cpu=self._cpu(manifest), at=at)
+
+    def _cpu(self, manifest: Manifest) -> CpuTrust:
+        policy = CpuPolicy.of(manifest.orchestrator_evidence, allow_emulated=self.allow_emulated)
+        return CpuTrust(self.cpu_roots, self.cpu_reference, policy, self.keeper.store, snp=self.snp)
 
     def _gpu_check(
         self, manifest: Manifest, device: str | None, at: float

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from fastapi import FastAPI
+
 from orchestrator.app import create_app
 from orchestrator.lease.keeper import go_back
 from orchestrator.settings import OrchestratorSettings
@@ -12,10 +14,21 @@ from shared.service.clock import system_entropy
 from shared.service.server import service_main
 from shared.service.store import Store
 
+RECOVER = (
+    "take over from an orchestrator that is lost for good, though it had another CVM or release; "
+    "its sessions then wait for their holders' shares"
+)
+
 
 def main() -> int:
     """Run until told to stop; the exit code says how it ended."""
-    return service_main(OrchestratorSettings, create_app, go_back=_go_back)
+    return service_main(
+        OrchestratorSettings, create_app, go_back=_go_back, variants={"recover": (RECOVER, _recovering)}
+    )
+
+
+def _recovering(settings: OrchestratorSettings, base_url: str) -> FastAPI:
+    return create_app(settings, base_url, recover=True)
 
 
 def _go_back(settings: OrchestratorSettings, revision: str) -> None:

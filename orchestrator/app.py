@@ -12,7 +12,7 @@ import httpx2
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from orchestrator.api import events, holders, library_routes, log, model, parties, sessions, visits
+from orchestrator.api import events, holders, library_routes, log, model, parties, recovery, sessions, visits
 from orchestrator.api.deps import Orchestrator
 from orchestrator.gpu_session.life import GpuRoom
 from orchestrator.holders.channels import CpuRoom
@@ -46,18 +46,20 @@ from shared.service.state import BearerResolver, Check, service_state
 from shared.service.store import Store
 
 VERSION = "0.1.0"
-ROOMS = (parties, library_routes, sessions, visits, log, events, model, holders)
+ROOMS = (parties, library_routes, sessions, visits, log, events, model, holders, recovery)
 
 
 def create_app(
     settings: OrchestratorSettings, base_url: str | None = None, *, clock: Clock = system_clock,
     entropy: Entropy = system_entropy, timer: Callable[[], float] = time.perf_counter,
     transports: Mapping[str, httpx2.AsyncBaseTransport] | None = None, evidence: EvidenceProvider | None = None,
+    recover: bool = False,
 ) -> FastAPI:  # fmt: skip
     """The orchestrator as an application; while it leads, it takes up every session that was running.
 
     Args:
         timer: monotonic seconds, for the durations of a visit's steps.
+        recover: lead also where another CVM or measurement led and did not let go of its lease, once that has expired.
         transports, evidence: for the in-process world; by default HTTP and what the settings name.
 
     Raises:
@@ -72,7 +74,7 @@ def create_app(
     keys, replay = KnownKeys(settings.owner_keys, library), ReplayWindow(store, clock)
     site = Site(
         settings, store, library, PartyKey.load_or_generate(settings.files_dir / "identity.pem"), quoting, trust, replay, clock,
-        entropy, timer,
+        entropy, timer, recover,
     )  # fmt: skip
 
     lifespan = _lifespan(

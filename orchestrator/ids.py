@@ -28,6 +28,11 @@ def new_channel_id(entropy: Entropy) -> str:
     return _id("c", entropy(10))
 
 
+def new_offer_id(entropy: Entropy) -> str:
+    """A fresh offer to take a holder's share."""
+    return _id("o", entropy(10))
+
+
 def new_checkpoint_name(entropy: Entropy) -> str:
     """A fresh checkpoint; its name derives its key, so no name is used twice."""
     return _id("k", entropy(10))

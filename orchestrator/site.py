@@ -20,7 +20,7 @@ from orchestrator.library import Library
 from orchestrator.runner.house import House
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.catalogue import Catalogue
-from orchestrator.sessions.facts import VOCABULARY
+from orchestrator.sessions.keyring import CvmKeys, Keyring
 from orchestrator.settings import OrchestratorSettings
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
@@ -31,7 +31,6 @@ from shared.service.cursors import Cursors
 from shared.service.guest import Guest
 from shared.service.http import Peers
 from shared.service.idempotency import Replies
-from shared.service.journal import Journal
 from shared.service.logging import get_logger
 from shared.service.replay import ReplayWindow
 from shared.service.signatures import SignedAuth
@@ -53,7 +52,7 @@ def holder(settings: OrchestratorSettings, entropy: Entropy) -> str:
 
 @dataclass
 class Site:
-    """One process. `terms` counts those that it began."""
+    """One process. `terms` counts those that it began; `recover`: it may follow another measurement that did not let go of its lease."""
 
     settings: OrchestratorSettings
     store: Store
@@ -65,6 +64,7 @@ class Site:
     clock: Clock
     entropy: Entropy
     timer: Callable[[], float]
+    recover: bool = False
     terms: int = 0
 
     def lease(self) -> Lease:
@@ -72,7 +72,8 @@ class Site:
         if self.store.dialect == "sqlite":
             return SoleLease()
         name = holder(self.settings, self.entropy)
-        return SharedLease(self.store, Claimant(name, self.identity.fingerprint, self.settings.lease_s), self.timer)
+        who = Claimant(name, self.identity.fingerprint, self.settings.lease_s)
+        return SharedLease(self.store, who, self.timer, recover=self.recover)
 
     async def build(self, peers: Peers, ended: Stopping, lease: Lease) -> tuple[Orchestrator, Cursors]:
         """The parts of a term.
@@ -88,13 +89,15 @@ class Site:
         journal_key = await self._derived("gput/journal")
         await lease.sealed(hmac.digest(journal_key.reveal(), b"gput/lease/1", "sha256"))
         sweep(settings.files_dir)
-        catalogue = Catalogue(self.store, Journal(journal_key.reveal, VOCABULARY), self.library, clock, ended)
+        secrets, sealing = await self._derived("gput/session-secrets"), await self._derived("gput/session-keys")
+        keyring = Keyring(CvmKeys(journal_key, secrets, sealing), entropy)
+        catalogue = Catalogue(self.store, keyring, self.library, clock, ended)
         cpu, gpu = self.trust
         auth = SignedAuth(self.identity, clock, entropy)
         house = House(
             settings=settings, store=self.store, catalogue=catalogue, library=self.library, inboxes=Inboxes(clock, ended),
             arrivals=Arrivals(), identity=self.identity, guest=self.guest, cpu=cpu, gpu=gpu,
-            sealing_key=await self._derived("gput/session-secrets"), agent=peers.peer(settings.agent_url, "GPU agent"),
+            keyring=keyring, agent=peers.peer(settings.agent_url, "GPU agent"),
             platform=peers.peer(settings.platform_url, "platform", auth=auth), clock=clock, entropy=entropy, timer=self.timer,
         )  # fmt: skip
         replies = Replies(self.store, clock)

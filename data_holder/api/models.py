@@ -141,7 +141,8 @@ class PrivacyView(Body):
 
 class RequestDetail(RequestView):
     """The request in full: the manifest as approved by digest, the program (null until fetched), the root this holder signed for, the
-    privacy that its records would spend (null where the manifest asks for none), and the newest log head it saw (null before the first)."""
+    privacy that its records would spend (null where the manifest asks for none), the newest log head it saw (null before the first), and
+    the measurements of orchestrators that its share of the session's key was given to."""
 
     document: dict[str, Any]
     dataset_root: str | None
@@ -149,6 +150,7 @@ class RequestDetail(RequestView):
     log_head: str | None = Field(
         description="SIZE:ROOT, as `gput receipts verify --head` takes it", examples=["41:" + "5f" * 32]
     )
+    share_released_to: list[str]
     program: ProgramView | None
 
 

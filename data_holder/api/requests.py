@@ -126,6 +126,7 @@ async def _detail(holder: Holder, session: str) -> RequestDetail:
     view = {
         **_view(row), "manifest": request.digest, "document": json_value(request.data), "dataset_root": state.dataset_root or None,
         "privacy": planned and planned.model_dump(mode="json"),
+        "share_released_to": state.released,
         "log_head": state.head and f"{state.head.size}:{state.head.root.hex()}",
     }  # fmt: skip
     return RequestDetail.model_validate({**view, "program": program and _program(program, request.manifest.program)})

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from data_holder.protocol.visit import HOLDER_VISIT, HolderFact, HolderPhase
-from shared.errors import ProtocolViolation
+from shared.errors import ProtocolViolation, Refused
 from shared.names import Role
 
-REQUEST, DECISION, CHANNEL, VISIT, HEAD, RECEIPT, ENDED = (
-    "request", "decision", "channel", "visit", "head", "receipt", "ended"
+REQUEST, DECISION, CHANNEL, VISIT, HEAD, RECEIPT, RELEASED, ENDED = (
+    "request", "decision", "channel", "visit", "head", "receipt", "share_released", "ended"
 )  # fmt: skip
 
 
@@ -85,12 +85,24 @@ class SessionState:
     attempts: dict[int, Attempt] = field(default_factory=dict)
     receipts: int = 0
     newest_receipt: RememberedReceipt | None = None
+    released: list[str] = field(default_factory=list)  # measurements of orchestrators that this holder's share went to
     ended: str | None = None
 
     def fold(self, kind: str, body: Mapping[str, Any]) -> None:
         """Take in one fact. Raises: ProtocolViolation when the visit's table does not allow it."""
         _FOLDS[kind](self, body)
         self.seq += 1
+
+    def orchestrator_key(self) -> bytes | None:
+        """The orchestrator's enrolled key (raw) as attested so far: it must not change under way. None before the first channel.
+
+        Raises:
+            Refused: code `orchestrator-changed`.
+        """
+        known = {record.enrolled_key for record in self.channels.values()}
+        if len(known) > 1:
+            raise Refused(f"session {self.session} has channels to two orchestrators", code="orchestrator-changed")
+        return next(iter(known), None)
 
 
 def _request(state: SessionState, body: Mapping[str, Any]) -> None:
@@ -142,12 +154,17 @@ def _receipt(state: SessionState, body: Mapping[str, Any]) -> None:
         state.newest_receipt = receipt
 
 
+def _released(state: SessionState, body: Mapping[str, Any]) -> None:
+    state.released.append(str(body["measurement"]))
+
+
 def _ended(state: SessionState, body: Mapping[str, Any]) -> None:
     state.ended = str(body["phase"])
 
 
 _FOLDS = {
-    REQUEST: _request, DECISION: _decision, CHANNEL: _channel, VISIT: _visit, HEAD: _head, RECEIPT: _receipt, ENDED: _ended,
+    REQUEST: _request, DECISION: _decision, CHANNEL: _channel, VISIT: _visit, HEAD: _head, RECEIPT: _receipt,
+    RELEASED: _released, ENDED: _ended,
 }  # fmt: skip
 KINDS = tuple(_FOLDS)
 """Every kind of fact there is."""

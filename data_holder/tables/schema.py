@@ -53,6 +53,12 @@ VISITS = Table(
     Column("at", Float, nullable=False, index=True),
 )  # fmt: skip
 
+SHARES = Table(
+    "holder_recovery_shares", METADATA,
+    Column("session", String(32), primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+)  # fmt: skip
+
 PURGES = Table(
     "holder_purges", METADATA,
     Column("stream", String(32), primary_key=True),  # a session that is there no more, whose rows are on their way out

@@ -43,6 +43,7 @@ async def _standing(parts: Orchestrator, holder: str) -> list[dict[str, Any]]:
     for book in await parts.catalogue.live():
         if holder in {entry.holder for entry in book.durable.manifest.roster}:
             items.extend(await _wanted(parts, book, holder))
+    items.extend(recovery.wanted() for recovery in parts.supervisor.recoveries.asks(holder))
     for row in await parts.catalogue.recently_ended(limit=50):
         if holder in {entry["holder"] for entry in row["summary"]["holders"]}:
             items.append({"kind": "ended", "session": row["id"], "phase": row["phase"]})

@@ -14,12 +14,14 @@ from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import signed_manifest
 from orchestrator.sessions.decisions import decide, view
+from orchestrator.sessions.keyring import KeyAway
 from orchestrator.sessions.views import summary
 from orchestrator.tables import APPROVALS
 from shared.errors import NotPermitted
 from shared.names import Role, SessionPhase
 from shared.service.idempotency import KEY_HONOURED, KEY_REQUIRED
 from shared.service.pagination import Paging
+from shared.service.signatures import Caller
 
 router = APIRouter(tags=["sessions"])
 Wait = Annotated[float, Query(ge=0, le=30, description="Seconds to wait for news.")]
@@ -39,6 +41,32 @@ async def _answer(parts: Orchestrator, book: Book, status: int = 200) -> JSONRes
     created_at = (await parts.catalogue.row(book.durable.id))["created_at"]
     headers = {"etag": f'"{book.durable.seq}"', "location": f"/v1/sessions/{book.durable.id}"}
     return JSONResponse(session_view(parts, book, created_at), status_code=status, headers=headers)
+
+
+async def _away(parts: Orchestrator, caller: Caller, session: str, wait: float) -> JSONResponse:
+    """What the database shows of a session whose journal nobody here can read yet: unverified, like every listing."""
+    changes = parts.catalogue.changes(session)
+    await changes.wait(changes.version, wait)
+    row = await parts.catalogue.row(session)
+    if not _in_sight(caller, row):
+        raise NotPermitted("This session does not concern you", code="not-in-roster")
+    headers = {"etag": f'"{row["version"]}"', "location": f"/v1/sessions/{session}"}
+    body = _row_view(parts, row)
+    body["bytes"] = {**body["bytes"], "model_to_holders": parts.model_to_holders.get(session, 0)}
+    return JSONResponse(body, headers=headers)
+
+
+def _row_view(parts: Orchestrator, row: dict[str, Any]) -> dict[str, Any]:
+    view = {"created_at": row["created_at"], **row["summary"]}
+    return (
+        {**view, "waiting_for": parts.supervisor.waits_away(row["id"])} if row["id"] in parts.catalogue.away else view
+    )
+
+
+def _in_sight(caller: Caller, row: dict[str, Any]) -> bool:
+    return bool(caller.roles & {Role.OWNER, Role.AUDITOR}) or caller.name in {
+        h["holder"] for h in row["summary"]["holders"]
+    }
 
 
 @router.post(
@@ -75,11 +103,8 @@ async def submit(
 async def sessions(caller: Anybody, parts: Parts, paging: Paging, phase: SessionPhase | None = None) -> dict[str, Any]:
     listing = paging.of(f"sessions/{phase}")
     found = await parts.catalogue.page(listing.after or 0, listing.ask, phase)
-    return listing.page([
-        {"created_at": row["created_at"], **row["summary"]}
-        for row in listing.cut(found, lambda row: row["number"])
-        if caller.roles & {Role.OWNER, Role.AUDITOR} or caller.name in {h["holder"] for h in row["summary"]["holders"]}
-    ])  # fmt: skip
+    shown = listing.cut(found, lambda row: row["number"])
+    return listing.page([_row_view(parts, row) for row in shown if _in_sight(caller, row)])
 
 
 @router.get(
@@ -90,7 +115,10 @@ async def sessions(caller: Anybody, parts: Parts, paging: Paging, phase: Session
 async def session(
     session: str, caller: Anybody, parts: Parts, wait: Wait = 0, version: Annotated[int, Query(ge=0, le=2**53)] = 0
 ) -> Response:
-    book = await visible(parts, caller, session)
+    try:
+        book = await visible(parts, caller, session)
+    except KeyAway:
+        return await _away(parts, caller, session, wait)
     if wait and version:
         seen = book.changes.version
         if book.durable.seq <= version:

@@ -1,4 +1,4 @@
-"""The only two secrets at rest: resume secret and checkpoint key, sealed to this CVM's measurement (design 4.5). Knows no GPU.
+"""The only two secrets at rest: resume secret and checkpoint key, sealed under the session's key (design 4.5). Knows no GPU.
 
 They lie in the database, and change in the transaction that says which life they belong to: an orchestrator that does not lead any more
 cannot put its own in their place.
@@ -41,7 +41,7 @@ class SealedSecrets:
         return f"session-secrets/{self._session}/{salt.hex()}"
 
     async def load(self) -> SessionSecrets | None:
-        """The secrets, or None before the first life. Raises: VerificationFailed: another CVM's, or tampered with; Unavailable."""
+        """The secrets, or None before the first life. Raises: VerificationFailed: tampered with; Unavailable."""
         row = await self._store.read(lambda c: find_row(c, SECRETS, {"session": self._session}))
         if row is None:
             return None

@@ -27,11 +27,13 @@ from shared.attestation.channel import (
 from shared.attestation.collateral_refresh import CollateralKeeper
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.attestation.cpu_verifier import CpuPolicy, CpuTrust
+from shared.attestation.dealing import deal_share
 from shared.attestation.one_time_keys import VerifiedOneTimeKey, verify_one_time_key
 from shared.attestation.session_events import SESSION_EVENT, session_event
 from shared.attestation.snp_trust import SnpTrust
 from shared.canonical import json_value, sha256
 from shared.claims.manifest import RosterEntry
+from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
 from shared.errors import Conflict, LimitExceeded, NotPermitted
 from shared.names import Backend
@@ -43,6 +45,7 @@ from shared.wire.visit import (
     ChannelProof,
     ChannelRequest,
     ChannelState,
+    DealtShare,
     Evidence,
     GpuEvidence,
     RuntimeData,
@@ -52,6 +55,8 @@ from shared.wire.visit import (
 PENDING_S = 120.0
 MAX_PENDING = 1024
 _log = get_logger("orchestrator.channels")
+Share = Callable[[str], Secret | None]
+"""Holder -> its share of the session's key; None where the session has no such key."""
 Attest = Callable[[bytes, bytes], Awaitable[GpuEvidence]]
 """(challenge, session signing key) -> fresh GPU evidence, asked inside the SPDM session."""
 
@@ -99,10 +104,10 @@ class Channels:
 
     def __init__(
         self, book: Book, *, signing_key: PartyKey, identity: PartyKey, guest: Guest, room: CpuRoom,
-        attest: Attest, clock: Clock, entropy: Entropy,
+        attest: Attest, share: Share, clock: Clock, entropy: Entropy,
     ) -> None:  # fmt: skip
         self._book, self.signing_key, self._identity = book, signing_key, identity
-        self._guest, self._room, self._attest = guest, room, attest
+        self._guest, self._room, self._attest, self._share = guest, room, attest, share
         self._clock, self._entropy = clock, entropy
         self._pending: dict[str, Pending] = {}
         self._open: dict[str, Channel] = {}
@@ -190,7 +195,14 @@ class Channels:
         )  # fmt: skip
         self._asked.pop(holder, None)
         self._book.announce()
-        return ChannelState(channel=channel)
+        return ChannelState(channel=channel, share=self._dealt(holder, verified))
+
+    def _dealt(self, holder: str, verified: VerifiedHolder) -> DealtShare | None:
+        """Its share, the same in every channel."""
+        share = None if verified.share_key is None else self._share(holder)
+        if share is None or verified.share_key is None:
+            return None
+        return deal_share(share, share_key=verified.share_key, signing_key=self.signing_key)
 
     def _row(self, channel: str, pending: Pending, verified: VerifiedHolder) -> Row:
         state = self._book.state

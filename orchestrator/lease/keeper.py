@@ -100,9 +100,11 @@ class SoleLease:
 class SharedLease:
     """The row in PostgreSQL. Its `fence` rides in every transaction of the store from here on."""
 
-    def __init__(self, store: Store, who: Claimant, timer: Callable[[], float] = time.monotonic) -> None:
-        """Call it on the event loop's thread, after the store was opened."""
-        self._store, self._who, self._timer = store, who, timer
+    def __init__(
+        self, store: Store, who: Claimant, timer: Callable[[], float] = time.monotonic, *, recover: bool = False
+    ) -> None:
+        """Call it on the event loop's thread, after the store was opened. `recover`: as `rows.seal`; an expired lease only, as ever."""
+        self._store, self._who, self._timer, self._recover = store, who, timer, recover
         self._loop, self._news = asyncio.get_running_loop(), asyncio.Event()
         self.fence = Fence(who, timer, self._deposed)
         self._away = Trouble(_log, "the lease cannot be renewed")
@@ -125,7 +127,7 @@ class SharedLease:
 
     async def sealed(self, seal: bytes) -> None:
         """As `Lease.sealed`."""
-        await self._store.write(lambda connection: rows.seal(connection, seal))
+        await self._store.write(lambda connection: rows.seal(connection, seal, recover=self._recover))
 
     async def lost(self) -> str:
         """As `Lease.lost`: by the database's word, or because none came in time."""

@@ -92,17 +92,18 @@ def end(connection: Connection, who: Claimant, token: int, *, released: bool) ->
     connection.execute(_END, {"name": DEPLOYMENT, "holder": who.holder, "token": token, "released": released})
 
 
-def seal(connection: Connection, mine: bytes) -> None:
+def seal(connection: Connection, mine: bytes, *, recover: bool) -> None:
     """Write down which measurement leads; called in a transaction of the leader.
 
     Args:
         mine: 32 bytes made with a key that only this measurement of this deployment has.
+        recover: the operator says that the holder before us is lost for good: its sessions' keys come from their holders' shares.
 
     Raises:
         ConfigurationError: code `standby-differs`: the holder before us had another, and did not let go.
     """
     found = connection.execute(_LOOK).one().seal
-    if found is not None and bytes(found) != mine:
+    if found is not None and bytes(found) != mine and not recover:
         raise _differs("another measurement, CVM or sealing key")
     connection.execute(sa.update(LEASES).where(_WHERE).values(seal=mine))
 
@@ -120,6 +121,6 @@ def _differs(what: str) -> ConfigurationError:
     return ConfigurationError(
         f"this orchestrator cannot stand in for the one that holds the lease in this database: it has {what}",
         code="standby-differs",
-        remedy="Give both the same release, CVM and shared_dir. To change the release, stop the one that leads first; "
-        "if it is lost for good together with its sessions, delete the row in the table leases.",
+        remedy="Give both the same release, CVM and shared_dir. To change the release, stop the one that leads first; if it is lost for "
+        "good, start this one with --recover: its sessions go on once their holders have given their shares.",
     )

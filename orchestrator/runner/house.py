@@ -15,8 +15,8 @@ from orchestrator.holders.inbox import Inboxes
 from orchestrator.library import Library
 from orchestrator.platform_link import Mux
 from orchestrator.sessions.catalogue import Catalogue
+from orchestrator.sessions.keyring import Keyring
 from orchestrator.settings import OrchestratorSettings
-from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
 from shared.service.clock import Clock, Entropy
 from shared.service.guest import Guest
@@ -36,7 +36,7 @@ class House:
     arrivals: Arrivals
     identity: PartyKey
     guest: Guest
-    sealing_key: Secret
+    keyring: Keyring
     cpu: CpuRoom
     gpu: GpuRoom
     agent: PeerClient
@@ -63,4 +63,4 @@ class House:
 
     def sealed(self, session: str) -> SealedSecrets:
         """A session's secrets at rest."""
-        return SealedSecrets(self.store, self.sealing_key, session, self.entropy)
+        return SealedSecrets(self.store, self.keyring.sealing_key(session), session, self.entropy)

@@ -24,6 +24,7 @@ from orchestrator.tables import (
     LOSSES,
     PURGES,
     SECRETS,
+    SESSION_KEYS,
     SESSIONS,
     VISITS,
 )
@@ -32,7 +33,9 @@ from shared.service.logging import get_logger
 from shared.service.retention import Purges
 
 AT_ONCE = 100
-OWNED = tuple(table.c.session for table in (SECRETS, APPROVALS, ATTESTATIONS, CHANNELS, LOSSES, VISITS, LEAVES))
+OWNED = tuple(
+    table.c.session for table in (SECRETS, SESSION_KEYS, APPROVALS, ATTESTATIONS, CHANNELS, LOSSES, VISITS, LEAVES)
+)
 """All tables with rows of a session but `sessions`, where it is known, and `tree_heads`, which stays."""
 _ID = re.compile(r"s_[a-z0-9]+")
 _log = get_logger("retention")

@@ -176,7 +176,7 @@ class SessionRunner:
 
         self.channels = Channels(
             book, signing_key=signing_key, identity=house.identity, guest=house.guest, room=house.cpu, attest=attest,
-            clock=house.clock, entropy=house.entropy,
+            share=lambda holder: house.keyring.share(state.id, state.manifest, holder), clock=house.clock, entropy=house.entropy,
         )  # fmt: skip
         settings = house.settings
         return Run(

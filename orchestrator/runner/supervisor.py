@@ -9,6 +9,7 @@ import asyncio
 
 from orchestrator.holders.channels import Channels
 from orchestrator.runner.house import House
+from orchestrator.runner.recoveries import Recoveries
 from orchestrator.runner.session_runner import SessionRunner
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
@@ -33,6 +34,7 @@ class Supervisor:
 
     def __init__(self, house: House) -> None:
         self._house = house
+        self.recoveries = Recoveries(house, self._recovered)
         self._leases: dict[str, str] = {}
         self._runners: dict[str, SessionRunner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -42,14 +44,26 @@ class Supervisor:
     async def start(self) -> None:
         """Take up every session that was running or ready, oldest first; running ones have the older right to their GPU."""
         self._settling = asyncio.create_task(self._settle(self._house.catalogue.doubts.version), name="doubts")
+        await self._take_up()
+
+    async def _take_up(self) -> None:
         books = await self._house.catalogue.live()
         for book in sorted(books, key=lambda b: b.state.placement is None):
             if book.state.phase in (SessionPhase.RUNNING, SessionPhase.PAUSED):
                 self._leases.setdefault(book.state.gpu, book.state.id)
         await self._launch_all()
 
+    async def _recovered(self) -> None:
+        try:
+            await self._take_up()
+        except Unavailable:
+            self._house.catalogue.doubts.notify()
+
     async def _launch_all(self) -> None:
-        for book in await self._house.catalogue.live():
+        books = await self._house.catalogue.live()
+        if not self._stopping:
+            await self.recoveries.look()
+        for book in books:
             state = book.state
             if self._stopping:
                 return
@@ -89,7 +103,8 @@ class Supervisor:
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def look(self) -> None:
-        """Start every session that can run now; while the database is away, as soon as it is back. What led here stands, come what may."""
+        """Start every session that can run now, and ask for the shares of those whose key is away; while the database is away, as soon as
+        it is back. What led here stands, come what may."""
         try:
             await self._read_again()
             await self._launch_all()
@@ -154,6 +169,11 @@ class Supervisor:
             return [f"{state.gpu} (in use by {owner})"] if owner not in (None, state.id) else [state.gpu]
         return waiting_for(state)
 
+    def waits_away(self, session: str) -> list[str]:
+        """The same of a session whose key is away."""
+        recovery = self.recoveries.of(session)
+        return ["nobody: its key is sealed to another CVM or release"] if recovery is None else recovery.waits()
+
     # ------------------------------------------------------------ owners' words
 
     async def pause(self, book: Book, by: str) -> None:
@@ -209,6 +229,7 @@ class Supervisor:
     async def stop(self) -> None:
         """The process stops: every runner ends within seconds, its state durable."""
         self._stopping = True
+        await self.recoveries.stop()
         await self._settle_no_more()
         pairs = [(self._runners[session], task) for session, task in self._tasks.items()]
         await asyncio.gather(*(runner.stop(task) for runner, task in pairs))
@@ -216,6 +237,7 @@ class Supervisor:
     async def abandon(self) -> None:
         """Another orchestrator leads, or may: every runner ends at once, wherever it stands. The GPU is left to who leads."""
         self._stopping = True
+        await self.recoveries.stop()
         await self._settle_no_more()
         left = {*self._tasks.values()}
         while left:

@@ -17,21 +17,22 @@ from orchestrator.ids import new_session_id
 from orchestrator.library import Library
 from orchestrator.sessions.approvals import MANIFEST_LABEL
 from orchestrator.sessions.book import Book
-from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.facts import VOCABULARY, new_fact
+from orchestrator.sessions.folding import fold
+from orchestrator.sessions.keyring import KeyAway, Keyring
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import Known, check_manifest, read_manifest, start_model
 from orchestrator.sessions.views import summary
 from orchestrator.tables import HEADS, SESSIONS
-from shared.attestation.approvals import verify_approval
 from shared.attestation.one_time_keys import decoded
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import fingerprint, verify
-from shared.errors import Conflict, GputError, NotFound, Unavailable, VerificationFailed
+from shared.errors import Conflict, GputError, NotFound, Unavailable
 from shared.names import Role
 from shared.protocol.session import SESSION, SessionFact
 from shared.service.changes import Changes, Stopping
 from shared.service.clock import Clock
-from shared.service.journal import Fact, Head, Journal
+from shared.service.journal import EMPTY, Fact, Head, Journal
 from shared.service.logging import get_logger
 from shared.service.statements import find_row
 from shared.service.store import Store
@@ -41,19 +42,20 @@ _log = get_logger("sessions")
 FINAL = tuple(phase.value for phase in SESSION.phases() if SESSION.final(phase))
 KEPT_ENDED = 16
 """Books of ended sessions that stay in memory for who looks at them."""
-_DECISIONS = {"session.approved", "session.refused", "session.vetoed"}
 
 
 class Catalogue:
-    """Books by session id. A book stays open while its session lives."""
+    """Books by session id. A book stays open while its session lives. `away`: sessions found live whose key is not at hand."""
 
-    def __init__(self, store: Store, journal: Journal, library: Library, clock: Clock, stopping: Stopping) -> None:
-        self._store, self._journal, self._library = store, journal, library
+    def __init__(self, store: Store, keyring: Keyring, library: Library, clock: Clock, stopping: Stopping) -> None:
+        self._store, self._keyring, self._library = store, keyring, library
+        self._journal = Journal(keyring.journal_key, VOCABULARY)
         self._clock, self._stopping = clock, stopping
         self._books: dict[str, Book] = {}
         self._changes: dict[str, Changes] = {}
         self._seen: dict[str, Head] = {}  # ends of journals that this process knows to be durable
         self._refused: set[str] = set()
+        self.away: set[str] = set()
         self.doubts, self.doubtful = Changes(stopping), set[str]()
         """Sessions of which a commit failed that may have taken effect: who acts on facts must read them again."""
 
@@ -121,6 +123,7 @@ class Catalogue:
         )  # fmt: skip
         state = SessionState(session, manifest, owner, gpu)
         state.apply(fact.kind, fact.body, at)
+        put_key = self._keyring.create(session, manifest)
 
         def write(connection: Connection) -> None:
             self._library.require(connection, manifest, known)
@@ -131,6 +134,7 @@ class Catalogue:
                 "created_at": at, "updated_at": at, "summary": summary(state),
             }  # fmt: skip
             connection.execute(insert(SESSIONS).values(row))
+            put_key(connection)
             self._journal.append(connection, session, [fact], expected_seq=0, at=at)
 
         await self._store.write(write)
@@ -139,7 +143,7 @@ class Catalogue:
         """The session's book, verified from the ground up when it was not open yet or was closed.
 
         Raises:
-            NotFound: no such session. VerificationFailed: storage was tampered with.
+            NotFound: no such session. VerificationFailed: storage was tampered with. KeyAway: its holders' shares are needed first.
         """
         book = self._books.get(session)
         if book is None or book.closed:
@@ -149,6 +153,7 @@ class Catalogue:
             # Two requests may have loaded at once; the first one's book is everybody's.
             if self._books.get(session) is book:
                 self._books[session] = self._book(state, head)
+            self.away.discard(session)
             book = self._books[session]
             self._let_go()
         return book
@@ -169,6 +174,7 @@ class Catalogue:
         """It is being removed."""
         for memory in (self._books, self._changes, self._seen):
             memory.pop(session, None)
+        self._keyring.forget(session)
 
     async def reopen(self, session: str) -> Book:
         """A fresh book from the journal: what was staged and not committed is forgotten.
@@ -184,12 +190,14 @@ class Catalogue:
         return book
 
     def _book(self, state: SessionState, head: Head) -> Book:
-        # Who watches a session goes on watching it when its book is opened again.
-        changes = self._changes.setdefault(state.id, Changes(self._stopping))
         return Book(
-            state, head, store=self._store, journal=self._journal, clock=self._clock, changes=changes,
+            state, head, store=self._store, journal=self._journal, clock=self._clock, changes=self.changes(state.id),
             doubted=lambda: self._doubt(state.id),
         )  # fmt: skip
+
+    def changes(self, session: str) -> Changes:
+        """Who watches a session goes on watching it when its book is opened again, or for the first time."""
+        return self._changes.setdefault(session, Changes(self._stopping))
 
     def _doubt(self, session: str) -> None:
         self.doubtful.add(session)
@@ -200,7 +208,10 @@ class Catalogue:
 
         def read(connection: Connection) -> tuple[Mapping[Any, Any] | None, list[Fact], Head]:
             row = find_row(connection, SESSIONS, {"id": session})
-            facts = [] if row is None else self._journal.load(connection, session, anchor=seen)
+            if row is None:
+                return None, [], EMPTY
+            self._keyring.load(connection, session)
+            facts = self._journal.load(connection, session, anchor=seen)
             return row, facts, self._journal.head(connection, session)
 
         row, facts, head = await self._store.read(read)
@@ -211,6 +222,7 @@ class Catalogue:
     async def live(self) -> list[Book]:
         """Books of every session that has not ended, oldest first.
 
+        One whose key is not at hand is left out and noted in `away`.
         One that does not verify is left out, named in the log, and refused to whoever asks for it; it must not stop the others.
         """
         statement = select(SESSIONS.c.id).where(SESSIONS.c.phase.not_in(FINAL)).order_by(SESSIONS.c.number)
@@ -220,6 +232,9 @@ class Catalogue:
     async def _trusted(self, session: str) -> Book | None:
         try:
             return await self.open(session)
+        except KeyAway:
+            self.away.add(session)
+            return None
         except Unavailable:
             raise  # the database is away: that says nothing of the session
         except GputError as error:
@@ -248,40 +263,6 @@ class Catalogue:
         if found is None:
             raise NotFound(f"There is no session {session}", code="unknown-session")
         return found
-
-
-def fold(row: Mapping[Any, Any], facts: list[Fact]) -> SessionState:
-    """A session's state from its row and its verified facts.
-
-    1. The journal's first fact names manifest digest and owner's key; the row's manifest and key must be those.
-    2. The owner's signature covers the manifest's bytes.
-    3. Every approval, refusal and veto carries a roster holder's signature over this manifest.
-
-    Raises:
-        VerificationFailed: any of these fails.
-    """
-    document, owner_key = bytes(row["manifest"]), bytes.fromhex(row["owner_key"])
-    if not facts or facts[0].kind != "session.submitted":
-        raise VerificationFailed(
-            f"The journal of {row['id']} does not begin with its submission", code="journal-tampered"
-        )
-    manifest, first = read_manifest(document), facts[0].body
-    if manifest.digest().hex() != first["manifest"] or fingerprint(owner_key) != first["owner_key"]:
-        raise VerificationFailed(f"The stored manifest of {row['id']} is not the submitted one", code="manifest-changed",
-                                 expected=first["manifest"], got=manifest.digest().hex())  # fmt: skip
-    verify(owner_key, MANIFEST_LABEL, document, bytes(row["signature"]))
-    state = SessionState(row["id"], manifest, first["owner"], first["gpu"])
-    for fact in facts:
-        if fact.kind in _DECISIONS:
-            signed = Signed(document=fact.body["document"], signature=fact.body["signature"])
-            key = bytes.fromhex(fact.body["public_key"])
-            said = verify_approval(signed, key, session=row["id"], manifest=manifest).body()
-            if said != {name: fact.body.get(name) for name in said}:
-                raise VerificationFailed(
-                    f"A decision in {row['id']}'s journal is not what its holder signed", code="journal-tampered"
-                )
-        state.apply(fact.kind, fact.body, fact.at)
-    return state
 
 
 def signed_manifest(row: Mapping[Any, Any]) -> Signed:

@@ -161,6 +161,14 @@ PURGES = Table(
     Column("at", Float, nullable=False),
 )  # fmt: skip
 
+SESSION_KEYS = Table(
+    "session_keys", METADATA,
+    Column("session", String(18), primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),  # the session key, under a key of this CVM
+    Column("key_check", LargeBinary, nullable=False),  # 32 bytes
+    Column("digests", JSON, nullable=False),  # holder -> of its share, hex
+)  # fmt: skip
+
 SECRETS = Table(
     "session_secrets", METADATA,
     Column("session", String(18), primary_key=True),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Literal, TypeVar
 
 from pydantic import ValidationError
@@ -17,7 +18,13 @@ from shared.attestation.cpu_verifier import VerifiedCvm
 from shared.attestation.cvm_verifier import Cvm, verify_cvm_evidence
 from shared.attestation.nonces import gpu_nonce
 from shared.attestation.offers import VerifiedOffer, open_offer, seal_offer, verify_offer
-from shared.attestation.one_time_keys import VerifiedOneTimeKey, decoded, sign_one_time_key, verify_one_time_key
+from shared.attestation.one_time_keys import (
+    SHARE_KEY_LABEL,
+    VerifiedOneTimeKey,
+    decoded,
+    sign_one_time_key,
+    verify_one_time_key,
+)
 from shared.attestation.session_events import check_session_event
 from shared.canonical import json_bytes, json_value, sha256, sha512
 from shared.crypto.signing import fingerprint
@@ -91,7 +98,7 @@ class VerifiedOrchestrator(Generic[G]):
 
 @dataclass(frozen=True)
 class VerifiedHolder:
-    """A holder whose code, session signing key and first one-time key were verified. Only `verify_holder` makes it."""
+    """A holder whose code, session signing key and first one-time keys were verified. Only `verify_holder` makes it."""
 
     channel: str
     runtime: RuntimeData
@@ -99,6 +106,7 @@ class VerifiedHolder:
     cvm: Cvm
     signing_key: bytes
     one_time_key: VerifiedOneTimeKey
+    share_key: VerifiedOneTimeKey | None = None
     _mint: object = None
 
     def __post_init__(self) -> None:
@@ -134,17 +142,10 @@ def build_orchestrator_runtime(
         BadRequest: `malformed-runtime-data`.
     """
     return _runtime_bytes(
-        role="orchestrator",
-        session=session,
-        holder=holder,
-        manifest=manifest,
-        peer_nonce=peer_nonce,
-        nonce=nonce,
-        signing_key=signing_key.hex(),
-        enrolled_key=enrolled_key.hex(),
-        gpu_evidence=gpu_evidence_digest(gpu_evidence),
+        role="orchestrator", session=session, holder=holder, manifest=manifest, peer_nonce=peer_nonce, nonce=nonce,
+        signing_key=signing_key.hex(), enrolled_key=enrolled_key.hex(), gpu_evidence=gpu_evidence_digest(gpu_evidence),
         not_after=not_after,
-    )
+    )  # fmt: skip
 
 
 def build_holder_runtime(
@@ -153,17 +154,10 @@ def build_holder_runtime(
     """The holder's runtime data: an answer to exactly the orchestrator's. Raises: BadRequest `malformed-runtime-data`."""
     seen = orchestrator.runtime
     return _runtime_bytes(
-        role="holder",
-        session=seen.session,
-        holder=seen.holder,
-        manifest=seen.manifest,
-        peer_nonce=seen.nonce,
-        nonce=nonce,
-        signing_key=signing_key.hex(),
-        enrolled_key=enrolled_key.hex(),
-        previous=sha256(orchestrator.runtime_data).hex(),
+        role="holder", session=seen.session, holder=seen.holder, manifest=seen.manifest, peer_nonce=seen.nonce, nonce=nonce,
+        signing_key=signing_key.hex(), enrolled_key=enrolled_key.hex(), previous=sha256(orchestrator.runtime_data).hex(),
         not_after=not_after,
-    )
+    )  # fmt: skip
 
 
 def verify_orchestrator(
@@ -240,10 +234,12 @@ def verify_holder(
     _check_lifetime(runtime, max_lifetime_s, at)
     cvm = _verify_quote(runtime, proof.evidence, raw, cpu, at)
     signing_key = bytes.fromhex(runtime.signing_key)
-    one_time = verify_one_time_key(
-        proof.one_time_key, signing_key=signing_key, session=own.session, holder=own.holder, channel=channel
+    verified = partial(
+        verify_one_time_key, signing_key=signing_key, session=own.session, holder=own.holder, channel=channel
     )
-    return VerifiedHolder(channel, runtime, raw, cvm, signing_key, one_time, _MINT)
+    one_time = verified(proof.one_time_key)
+    share_key = None if proof.share_key is None else verified(proof.share_key, label=SHARE_KEY_LABEL)
+    return VerifiedHolder(channel, runtime, raw, cvm, signing_key, one_time, share_key, _MINT)
 
 
 def _runtime_bytes(**fields: object) -> bytes:

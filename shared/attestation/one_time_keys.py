@@ -15,6 +15,8 @@ from shared.errors import BadRequest, VerificationFailed
 from shared.wire.visit import OneTimeKey, Signed
 
 LABEL = "gput/one-time-key"
+SHARE_KEY_LABEL = "gput/share-key"
+"""Of a one-time key that a share of the session's key is sealed to, and nothing else."""
 _MINT = object()
 
 
@@ -42,7 +44,15 @@ class VerifiedOneTimeKey:
 
 
 def sign_one_time_key(
-    key: PartyKey, *, session: str, holder: str, channel: str, nonce: str, public: bytes, share: bytes | None = None
+    key: PartyKey,
+    *,
+    session: str,
+    holder: str,
+    channel: str,
+    nonce: str,
+    public: bytes,
+    share: bytes | None = None,
+    label: str = LABEL,
 ) -> Signed:
     """The holder's statement: "seal the next visit's key to this", and in travel mode `direct` "agree its traffic key with this share".
 
@@ -60,12 +70,12 @@ def sign_one_time_key(
     )
     return Signed(
         document=base64.b64encode(document).decode(),
-        signature=base64.b64encode(key.sign(LABEL, document)).decode(),
+        signature=base64.b64encode(key.sign(label, document)).decode(),
     )
 
 
 def verify_one_time_key(
-    signed: Signed, *, signing_key: bytes, session: str, holder: str, channel: str
+    signed: Signed, *, signing_key: bytes, session: str, holder: str, channel: str, label: str = LABEL
 ) -> VerifiedOneTimeKey:
     """Check signature first, then that the key is for this session, holder and channel.
 
@@ -74,7 +84,7 @@ def verify_one_time_key(
         VerificationFailed: `bad-signature`, `one-time-key-session`, `one-time-key-holder`, `one-time-key-channel`.
     """
     document = decoded(signed.document)
-    verify(signing_key, LABEL, document, decoded(signed.signature))
+    verify(signing_key, label, document, decoded(signed.signature))
     try:
         parsed = OneTimeKey.model_validate(json_value(document))
     except ValidationError:

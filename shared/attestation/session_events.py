@@ -12,6 +12,8 @@ from shared.errors import VerificationFailed
 from shared.wire.visit import RuntimeData
 
 SESSION_EVENT = "session"
+RECOVERY_EVENT = "recovery"
+"""Measured before the holders of a session are asked for their shares of its key."""
 
 
 def session_event(runtime: RuntimeData) -> Content:
@@ -24,6 +26,11 @@ def session_event(runtime: RuntimeData) -> Content:
 
 
 def check_session_event(cvm: VerifiedCvm, runtime: RuntimeData) -> None:
+    """The VM measured that it acts for this session. Raises: VerificationFailed: `channel-event`."""
+    check_event(cvm, SESSION_EVENT, session_event(runtime))
+
+
+def check_event(cvm: VerifiedCvm, kind: str, expected: Content) -> None:
     """The VM measured exactly this. A machine whose runtime register nothing was measured into has none; there is nothing to ask then.
 
     Raises:
@@ -31,8 +38,7 @@ def check_session_event(cvm: VerifiedCvm, runtime: RuntimeData) -> None:
     """
     if bytes.fromhex(cvm.rtmrs[RUNTIME]) == ZERO:
         return
-    expected = session_event(runtime)
-    found = [event.content for event in cvm.events if event.type == SESSION_EVENT]
+    found = [event.content for event in cvm.events if event.type == kind]
     if expected not in found:
         raise VerificationFailed(
             "the VM's event log does not name this session",

@@ -101,7 +101,7 @@ class OutputPolicy(Claim):
 class Manifest(Grown):
     """Canonical JSON (RFC 8785) of this is what holders approve; a changed manifest is a new manifest (design 4.1)."""
 
-    later = ("privacy",)
+    later = ("privacy", "recovery_shares")
     format: Literal["gput-manifest/1"] = "gput-manifest/1"
     name: str = Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]*$", description="for people")
     program: HexSha384 = Field(description="program digest, from `gput program inspect`")
@@ -135,6 +135,11 @@ class Manifest(Grown):
     validation: Validation | None = Field(default=None, description="held-out check; none if absent")
     acceptance: Acceptance = Field(default=Acceptance(), description="what becomes part of the model")
     quorum: int | None = Field(default=None, ge=1, description="approvals needed; all of the roster if absent")
+    recovery_shares: int | None = Field(
+        default=None,
+        ge=1,
+        description="holders whose shares give the session's key to another orchestrator; all of the roster if absent",
+    )
     lease_s: int = Field(default=60, ge=1, le=86_400, description="how long a holder may keep the GPU")
     output: OutputPolicy = Field(default=OutputPolicy(), description="who may fetch the finished model")
     gpus: int = Field(default=1, ge=1, le=1, description="GPUs of the session; only one so far")
@@ -148,6 +153,8 @@ class Manifest(Grown):
             raise ValueError("two holders of the roster have the same key")
         if self.quorum is not None and self.quorum > len(names):
             raise ValueError(f"quorum {self.quorum} exceeds the roster of {len(names)}")
+        if self.recovery_shares is not None and self.recovery_shares > len(names):
+            raise ValueError(f"recovery_shares {self.recovery_shares} exceeds the roster of {len(names)}")
         if any(policy.gpu for policy in (self.orchestrator_evidence, *(entry.evidence for entry in self.roster))):
             raise ValueError("rules for a GPU stand in the policy of a service; they belong into gpu_evidence")
         return self

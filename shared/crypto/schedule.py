@@ -213,6 +213,35 @@ def dataset_salt(sealing_key: bytes, holder: str, session: str, dataset: str) ->
     return hkdf(sealing_key, cbor_bytes(["gput/dataset-salt", holder, session, dataset]), KEY_BYTES)
 
 
+def share_sealing_key(sealing_key: bytes) -> bytes:
+    """What a holder's shares of sessions' keys are sealed with; `sealing_key` as for its salts."""
+    return hkdf(sealing_key, cbor_bytes(["gput/recovery-shares"]), KEY_BYTES)
+
+
 def checkpoint_key(secret: bytes, name: str) -> bytes:
     """Key of one checkpoint, used for its parts only."""
     return hkdf(secret, cbor_bytes(["gput/checkpoint", name]), KEY_BYTES)
+
+
+# ------------------------------------------------------------ a session's key (design 4.5)
+
+
+def session_journal_key(session_key: bytes, session: str) -> bytes:
+    """MAC key of the session's journal."""
+    return hkdf(session_key, cbor_bytes(["gput/session-journal", session]), KEY_BYTES)
+
+
+def session_sealing_key(session_key: bytes, session: str) -> bytes:
+    """What the session's resume secret and checkpoint key are sealed with."""
+    return hkdf(session_key, cbor_bytes(["gput/session-sealing", session]), KEY_BYTES)
+
+
+def session_key_check(session_key: bytes, session: str) -> bytes:
+    """A public value (32 bytes) that only this key has: whether shares gave the right one."""
+    return hkdf(session_key, cbor_bytes(["gput/session-key-check", session]), KEY_BYTES)
+
+
+def share_coefficient(session_key: bytes, session: str, holders: tuple[str, ...], threshold: int, number: int) -> bytes:
+    """48 bytes for one coefficient of the polynomial that shares the key: 16 more than the field needs, so that its remainder is even."""
+    what = ["gput/share-coefficient", session, list(holders), threshold, number]
+    return hkdf(session_key, cbor_bytes(what), 48)

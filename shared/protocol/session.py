@@ -19,6 +19,7 @@ class SessionFact(StrEnum):
     STARTED = "started"
     HEADS_CONFIRMED = "heads_confirmed"  # the quorum's remembered log heads lie in this log; each start asks anew
     HEAD_CONTRADICTED = "head_contradicted"  # a holder remembers another log: `failed` follows
+    KEY_RECOVERED = "key_recovered"  # another orchestrator, or another release, has it from the holders' shares
     LIFE_OPENED = "life_opened"
     PLACED = "placed"
     CHECKPOINTED = "checkpointed"
@@ -60,6 +61,7 @@ TRANSITIONS = {
     **{(phase, _F.APPROVED): _M(_HOLDER, phase) for phase in (_S.READY, _S.RUNNING, _S.PAUSED)},
     **{(phase, _F.REFUSED): _M(_HOLDER, phase) for phase in (_S.READY, _S.RUNNING, _S.PAUSED)},
     **{(phase, _F.VETOED): _M(_HOLDER, phase) for phase in _LIVE},
+    **{(phase, _F.KEY_RECOVERED): _M(_ORCH, phase) for phase in _LIVE},
     **{(phase, _F.FAILED): _M(_ORCH, _S.FAILED) for phase in _LIVE},
     **{(phase, _F.CANCEL_ASKED): _M(_OWNER, phase) for phase in (_S.READY, _S.RUNNING, _S.PAUSED)},
     **{(phase, _F.CANCELLED): _M(_OWNER, _S.CANCELLED) for phase in _LIVE},

@@ -66,11 +66,11 @@ EMPTY = Head(0, bytes(CHAIN_BYTES))
 
 
 class Journal:
-    """Appends and verifies under one MAC key. Its methods are called inside `store.write` and `store.read`."""
+    """Appends and verifies, each stream under its MAC key. Its methods are called inside `store.write` and `store.read`."""
 
-    def __init__(self, key: Callable[[], bytes], vocabulary: Vocabulary | None = None) -> None:
-        """`key` returns at least 32 bytes; it is asked at each call and its answer is not kept. Without a vocabulary every kind is taken
-        as it is."""
+    def __init__(self, key: Callable[[str], bytes], vocabulary: Vocabulary | None = None) -> None:
+        """`key` returns at least 32 bytes for a stream; it is asked at each call and its answer is not kept. A stream written under one
+        key never verifies under another. Without a vocabulary every kind is taken as it is."""
         self._key, self._vocabulary = key, vocabulary
 
     def append(
@@ -85,7 +85,7 @@ class Journal:
         head = self.head(connection, stream)
         if head.seq != expected_seq:
             raise _stale(stream, expected_seq, head.seq)
-        key = self._key()
+        key = self._key(stream)
         rows = []
         for fact in facts:
             body = json_bytes(fact.body).decode()
@@ -116,7 +116,7 @@ class Journal:
             VerificationFailed: code `journal-tampered`; names the first bad row.
             ConfigurationError: code `newer-journal`; a newer version of the program wrote on.
         """
-        key = self._key()
+        key = self._key(stream)
         chain = EMPTY.chain
         facts: list[Fact] = []
         anchored = anchor is None or anchor == EMPTY

@@ -45,18 +45,23 @@ _log = get_logger("server")
 
 def service_main(
     settings_type: type[S], factory: Factory[S], argv: Sequence[str] | None = None, *, ready: Ready | None = None,
-    go_back: Callable[[S, str], None] | None = None,
+    go_back: Callable[[S, str], None] | None = None, variants: Mapping[str, tuple[str, Factory[S]]] | None = None,
 ) -> int:  # fmt: skip
     """The `main` of a service: `--config FILE`, settings, logging, `serve`. Returns the exit code (that of the error's family).
 
     Args:
         go_back: takes the database of this service, which does not run, to an older schema; offered as `--schema REVISION`.
+        variants: what `--NAME` means, and the factory that it puts in place of the usual one.
     """
     parser = argparse.ArgumentParser(description=(settings_type.__doc__ or "").split("\n")[0])
     parser.add_argument("--config", type=Path, help="TOML file of settings; the environment overrides it")
     if go_back is not None:
         older = "take the database back to this schema, for an older version of the program, and end; serves nothing"
         parser.add_argument("--schema", metavar="REVISION", help=older)
+    for name, (meaning, variant) in (variants or {}).items():
+        parser.add_argument(
+            f"--{name}", action="store_const", const=variant, dest="factory", default=factory, help=meaning
+        )
     arguments = parser.parse_args(argv)
     try:
         settings = settings_type.load(arguments.config)
@@ -65,7 +70,7 @@ def service_main(
             with held(settings.data_dir):
                 go_back(settings, arguments.schema)
             return 0
-        return serve(factory, settings, ready=ready)
+        return serve(getattr(arguments, "factory", factory), settings, ready=ready)
     except GputError as error:
         print(f"error: {error.detail}", file=sys.stderr)
         if error.remedy:

@@ -113,13 +113,29 @@ class ChannelProof(Claim):
     runtime_data: Base64
     evidence: Evidence
     one_time_key: Signed
+    share_key: Signed | None = Field(
+        default=None, description="a one-time key for the share alone, label gput/share-key"
+    )
 
 
-class ChannelState(Claim):
-    """Answer to a ChannelProof."""
+class DealtShare(Claim):
+    """The holder's share of the session's key, sealed to its share key, and the orchestrator's signature.
 
+    `sealed` = HPKE to the share key, info = SHA-512("gput/asc/1 share" 00 ‖ share-key document), plaintext = 33 bytes.
+    `signature` (Ed25519, session signing key) covers SHA-512("gput/dealt-share" 00 ‖ share-key document ‖ sealed).
+    """
+
+    sealed: Base64
+    signature: Base64
+
+
+class ChannelState(Grown):
+    """Answer to a ChannelProof. `share`: absent in a session without a session key."""
+
+    later = ("share",)
     channel: str
     state: Literal["open"] = "open"
+    share: DealtShare | None = None
 
 
 class VisitOffer(Claim):
@@ -221,7 +237,7 @@ class InboxItem(Claim):
     """One thing that waits for a holder. `kind` says which field is set."""
 
     seq: int
-    kind: Literal["approval_wanted", "head_wanted", "channel_wanted", "offer", "receipt", "ended"]
+    kind: Literal["approval_wanted", "head_wanted", "channel_wanted", "share_wanted", "offer", "receipt", "ended"]
     session: SessionId
     manifest: Base64 | None = None
     challenge: Nonce | None = None

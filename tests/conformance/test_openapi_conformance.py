@@ -17,13 +17,17 @@ def known(stage: Stage) -> dict[str, Sequence[Any]]:
     return {
         "session": list(stage.sessions.values()), "visit": [stage.visit], "gpu": [GPU], "port": ["orchestrator", "holder-x"],
         "name": [HOLDER, "ehr", f"holder-{HOLDER}"], "index": [0, 1], "channel": ["c_mzxw6ytboi2dcnbr"],
+        "offer": ["o_mzxw6ytboi2dcnbr"],
         "digest": [stage.world.material.program, stage.weights],
     }  # fmt: skip
 
 
 def for_holders(operation: str) -> bool:
     """Operations of the orchestrator that only holders may call."""
-    holders = ("/inbox", "/heads", "/channels", "/channels/{channel}", "/report", "/refusal")
+    holders = (
+        "/inbox", "/heads", "/channels", "/channels/{channel}", "/share-offers", "/share-offers/{offer}", "/share-refusals",
+        "/report", "/refusal",
+    )  # fmt: skip
     return operation == "POST /v1/sessions/{session}/approvals" or operation.endswith(holders)
 
 
@@ -59,7 +63,8 @@ CALLERS = {
 # Their sensible answers need what no random input is: a signature over a document, a record sealed with a key, a digest of the body.
 NEVER_2XX = {
     "POST /v1/sessions", "POST /v1/sessions/{session}/approvals", "POST /v1/sessions/{session}/channels",
-    "POST /v1/sessions/{session}/heads",
+    "POST /v1/sessions/{session}/heads", "POST /v1/sessions/{session}/share-offers",
+    "PUT /v1/sessions/{session}/share-offers/{offer}", "POST /v1/sessions/{session}/share-refusals",
     "PUT /v1/sessions/{session}/channels/{channel}", "POST /v1/visits/{visit}/report",
     "PUT /v1/programs/{digest}/archive", "PUT /v1/weights/{digest}", "PUT /v1/validation-datasets/{digest}",
     "GET /v1/weights/{digest}", "GET /v1/validation-datasets/{digest}",

@@ -128,6 +128,8 @@ NEEDS_NO_KEY = {
     "/v1/visits/{visit}/report", "/v1/visits/{visit}/refusal",
     # One word per start of the orchestrator, which names what it answers.
     "/v1/sessions/{session}/heads",
+    # An answer to share_wanted: a proof is over the asker's nonce and replaces the one before, the newest refusal is what counts.
+    "/v1/sessions/{session}/share-offers", "/v1/sessions/{session}/share-refusals",
     # These ask, and change nothing.
     "/v1/datasets/{name}/inspect", "/v1/policy/check", "/cvms/{name}/quote", "/cvms/{name}/derived-key",
     # A launch clears what was there; an extension names the value that it extends, so that it happens once.

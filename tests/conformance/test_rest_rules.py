@@ -205,7 +205,8 @@ MAY = {
     f"GET {SESSION}/log/inclusion": READERS, f"GET {SESSION}/log/consistency": READERS, f"GET {SESSION}/keys": READERS,
     f"GET {SESSION}/attestations": READERS,
     f"GET {SESSION}/events": READERS, "GET /v1/gpus": READERS, "GET /v1/gpus/{gpu}": READERS,
-    f"POST {SESSION}/heads": HOLDERS_ONLY,
+    f"POST {SESSION}/heads": HOLDERS_ONLY, f"POST {SESSION}/share-offers": HOLDERS_ONLY,
+    f"PUT {SESSION}/share-offers/{{offer}}": HOLDERS_ONLY, f"POST {SESSION}/share-refusals": HOLDERS_ONLY,
     "GET /v1/inbox": HOLDERS_ONLY, f"POST {SESSION}/channels": HOLDERS_ONLY, f"PUT {SESSION}/channels/{{channel}}": HOLDERS_ONLY,
     "POST /v1/visits/{visit}/report": HOLDERS_ONLY, "POST /v1/visits/{visit}/refusal": HOLDERS_ONLY,
 }  # fmt: skip
@@ -240,7 +241,7 @@ def _try(stage: Stage, operation: str, credentials: Credentials) -> Any:
     # The session is over, so that no call that is let in changes anything.
     path = template.format(
         session=stage.sessions["done"], visit=stage.visit, gpu=GPU, name=HOLDER, index=0, channel="c_mzxw6ytboi2dcnbr",
-        digest=stage.world.material.program if "programs" in template else stage.weights,
+        offer="o_mzxw6ytboi2dcnbr", digest=stage.world.material.program if "programs" in template else stage.weights,
     )  # fmt: skip
     return stage.request("orchestrator", method, path, credentials, content=b"" if method == "GET" else b"{}")
 

@@ -32,6 +32,7 @@ KINDS = (
     holder_state.CHANNEL,
     holder_state.HEAD,
     holder_state.RECEIPT,
+    holder_state.RELEASED,
     holder_state.ENDED,
 )
 """What a holder's journal tells besides its table."""
@@ -95,10 +96,12 @@ REFILL = (
 """Steps that are taken a second time when a GPU is filled again; no restart goes back over them."""
 
 _ENDS = "it ends the session or changes whose data the model has seen: there is no undisturbed model to come to"
+_ELSEWHERE = "it takes another CVM, which no schedule here moves to: tests/world/test_world_recovery.py dies at it"
 _BLAME = "a fault that is somebody's: what follows is no repeat, so the model is another"
 NOT_HERE: Mapping[str, str] = {
     "session.refused": _ENDS, "session.vetoed": _ENDS, "session.head_contradicted": _ENDS, "session.failed": _ENDS,
     "session.cancel_asked": _ENDS, "session.cancelled": _ENDS, "holder.refused": _ENDS,
+    "session.key_recovered": _ELSEWHERE, "holder.share_released": _ELSEWHERE,
     "visit.quarantined": _BLAME, "training.quarantined": _BLAME, "training.rejected": _BLAME, "RollBack": _BLAME,
     "training.loaded": "no row of its own: a verified visit is a loaded phase",
     "Status": "a question that changes nothing, and that no orchestrator asks in a session",

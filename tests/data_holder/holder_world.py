@@ -19,6 +19,7 @@ from shared.attestation.channel import (
     VerifiedOrchestrator,
     verify_orchestrator,
 )
+from shared.attestation.recovery import RecoveryExpectation, VerifiedRecovery, verify_recovery
 from shared.canonical import sha256, sha384
 from shared.claims.archive import open_archive, pack
 from shared.claims.event_log import REGISTERS, ZERO, extended
@@ -33,6 +34,7 @@ from shared.crypto.secret import Secret
 from shared.crypto.visit_key import VisitKey
 from shared.errors import VerificationFailed
 from shared.names import Backend
+from shared.wire.recovery import ShareOffer
 from shared.wire.visit import (
     ChannelOffer,
     Evidence,
@@ -137,8 +139,13 @@ class Verifier:
         self.machine = machine
         self.expectations: list[OrchestratorExpectation] = []
 
-    async def prepare(self, offer: ChannelOffer, *, at: float) -> None:
+    async def prepare(self, offer: ChannelOffer | ShareOffer, *, at: float) -> None:
         """Nothing is fetched: the machine's collateral is at hand."""
+
+    def verify_recovery(
+        self, offer: ShareOffer, expected: RecoveryExpectation, manifest: Manifest, *, at: float
+    ) -> VerifiedRecovery:
+        return verify_recovery(offer, expected=expected, cpu=self.machine.trust(), at=at)
 
     def verify_orchestrator(
         self, offer: ChannelOffer, expected: OrchestratorExpectation, manifest: Manifest, *, at: float

@@ -203,7 +203,7 @@ async def test_no_key_is_in_a_file_a_log_or_an_error(
 ) -> None:
     await approved(start, recovery_key_file=recovery)
     async with start(code=NEW, recovery_key_file=recovery) as running:
-        secrets = [running.holder.ledger._reveal(), RecoveryKey.read(recovery).key.reveal()]
+        secrets = [running.holder.ledger._reveal(""), RecoveryKey.read(recovery).key.reveal()]
     make_key_file(tmp_path / "wrong.key")
     await refused(start, tmp_path, "recovery-key", code=OLD, recovery_key_file=tmp_path / "wrong.key")
     kept = b"".join(path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file())

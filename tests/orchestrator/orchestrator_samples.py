@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from orchestrator.library import Library
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import Catalogue
-from orchestrator.sessions.facts import VOCABULARY, new_fact
+from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.keyring import CvmKeys, Keyring
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import Known
 from orchestrator.tables import PROGRAMS
-from shared.canonical import json_bytes
+from shared.canonical import json_bytes, sha256
 from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry
 from shared.claims.program import InitRule, ProgramManifest, SeedInit, TensorSpec
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.training import TrainingOptions
+from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
 from shared.protocol.visit import VisitFact
 from shared.service.changes import Stopping
@@ -30,6 +37,7 @@ from shared.wire.visit import Approval, Signed
 EMULATED = EvidencePolicy(roots=("EMULATED",))
 RECORD_BYTES = 8
 SESSION = "s_aaaaaaaaaaaaaaaa"
+CVM = b"this CVM"
 MODEL = {"model": "1" * 64, "optimiser": "2" * 64, "step": 0, "validation": 3.0}
 STORED: dict[str, Any] = {"archive_sha256": "b" * 64, "archive_bytes": 1, "summary": {}, "stored_at": 1.0}
 KNOWN = Known(programs={}, weights={}, validation={}, parties={}, gpus=("gpu-0",), allow_emulated=True)
@@ -99,6 +107,21 @@ def planned(state: SessionState, visit: str = "v_1") -> NewFact:
     )  # fmt: skip
 
 
+def keyring(cvm: bytes = CVM) -> Keyring:
+    """The keys that one CVM has."""
+    return Keyring(CvmKeys(*(Secret(sha256(cvm + bytes([number]))) for number in range(3))), os.urandom)
+
+
+@contextmanager
+def no_own_keys() -> Iterator[None]:
+    """Sessions are submitted as by a release before they had keys of their own: under those of the CVM."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            Keyring, "create", lambda ring, session, manifest: lambda connection: ring.load(connection, session)
+        )
+        yield
+
+
 class Room:
     """A catalogue over a real database in a folder."""
 
@@ -107,12 +130,18 @@ class Room:
         upgrade(self.url, "orchestrator")
         self.store = Store(self.url)
         self.folder = folder
+        self.keyring = keyring()
 
-    async def catalogue(self) -> Catalogue:
-        """Another process's view of the same database."""
+    async def catalogue(self, cvm: bytes = CVM) -> Catalogue:
+        """Another process's view of the same database, as this CVM."""
         await self.store.open()
-        journal = Journal(lambda: bytes(32), VOCABULARY)
-        return Catalogue(self.store, journal, Library(self.store, self.folder, lambda: 1.0), lambda: 1.0, Stopping())
+        self.keyring = keyring(cvm)
+        library = Library(self.store, self.folder, lambda: 1.0)
+        return Catalogue(self.store, self.keyring, library, lambda: 1.0, Stopping())
+
+    def journal(self) -> Journal:
+        """The journal itself, with the keys of whichever sessions the newest catalogue has opened; it takes every kind of fact."""
+        return Journal(self.keyring.journal_key)
 
     async def submitted(self, catalogue: Catalogue, session: str = SESSION, **changes: Any) -> Book:
         """A session in the database, waiting for approvals."""

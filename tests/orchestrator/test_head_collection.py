@@ -27,7 +27,6 @@ from shared.names import Role
 from shared.protocol.session import SessionFact
 from shared.protocol.visit import VisitFact
 from shared.service.changes import Stopping
-from shared.service.journal import Journal
 from shared.wire.visit import Signed
 from tests.orchestrator.orchestrator_samples import MODEL, PLACEMENT, SESSION, Room, approval, key, planned
 
@@ -119,7 +118,7 @@ def log_of(book: Book, size: int, *more: bytes) -> MerkleTree:
 
 
 async def facts(room: Room, kind: SessionFact) -> list[Any]:
-    found = await room.store.read(lambda c: Journal(lambda: bytes(32)).load(c, SESSION))
+    found = await room.store.read(lambda c: room.journal().load(c, SESSION))
     return [fact.body for fact in found if fact.kind == f"session.{kind.value}"]
 
 

@@ -157,16 +157,16 @@ def test_another_deployment_is_refused_by_name(engine: sa.Engine) -> None:
 def test_another_measurement_is_refused_unless_the_last_one_let_go(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         rows.take(connection, who("a"), reclaim=False)
-        rows.seal(connection, b"m" * 32)
+        rows.seal(connection, b"m" * 32, recover=False)
     pass_time(engine, 10)
     with engine.begin() as connection:
         assert rows.take(connection, who("b"), reclaim=False) == 2
         with pytest.raises(ConfigurationError, match="measurement"):
-            rows.seal(connection, b"n" * 32)
-        rows.seal(connection, b"m" * 32)
+            rows.seal(connection, b"n" * 32, recover=False)
+        rows.seal(connection, b"m" * 32, recover=False)
         rows.end(connection, who("b"), 2, released=True)
         rows.take(connection, who("c"), reclaim=False)
-        rows.seal(connection, b"n" * 32)
+        rows.seal(connection, b"n" * 32, recover=False)
 
 
 @dataclass

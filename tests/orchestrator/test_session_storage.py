@@ -10,15 +10,16 @@ from sqlalchemy import Connection, delete, text, update
 
 from orchestrator.ledger.log import event_leaf, head_row, read_head, sign_head
 from orchestrator.ledger.tree import MerkleTree
-from orchestrator.sessions.catalogue import KEPT_ENDED, fold
+from orchestrator.sessions.catalogue import KEPT_ENDED
 from orchestrator.sessions.facts import VOCABULARY, new_fact
+from orchestrator.sessions.folding import fold
 from orchestrator.tables import SESSIONS
 from shared.attestation.approvals import verify_approval
 from shared.errors import ConfigurationError, Conflict, Unavailable, VerificationFailed
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
 from shared.protocol.visit import VisitFact
-from shared.service.journal import Journal, NewFact
+from shared.service.journal import NewFact
 from shared.service.tables import JOURNAL
 from tests.adversary.rows import attack
 from tests.orchestrator.orchestrator_samples import MODEL, PLACEMENT, SESSION, Room, approval, key, manifest, planned
@@ -62,7 +63,7 @@ async def test_a_forged_approval_in_the_journal_is_noticed_by_its_signature(tmp_
         approval(0, book.state.manifest), key(1).public, session=SESSION, manifest=book.state.manifest
     ).body()
     await book.record(new_fact(SessionFact.APPROVED, Role.HOLDER, **honest))
-    facts = await room.store.read(lambda c: Journal(lambda: bytes(32)).load(c, SESSION))
+    facts = await room.store.read(lambda c: room.journal().load(c, SESSION))
     assert fold(row, facts).decisions == {"h0": "approve"}
     for forged in ({"signature": "AAAA"}, {"dataset_root": "d1" * 32}, {"records": 41}, {"holder": "h1"}):
         changed = replace(facts[-1], body={**facts[-1].body, **forged})
@@ -165,7 +166,7 @@ async def test_a_session_that_a_newer_version_went_on_with_is_refused_and_no_oth
     catalogue = await room.catalogue()
     await room.submitted(catalogue)
     await room.submitted(catalogue, "s_other")
-    await room.store.write(lambda c: Journal(lambda: bytes(32)).append(c, SESSION, [fact], expected_seq=1, at=2.0))
+    await room.store.write(lambda c: room.journal().append(c, SESSION, [fact], expected_seq=1, at=2.0))
     again = await room.catalogue()
     with pytest.raises(ConfigurationError, match="does not know") as refusal:
         await again.open(SESSION)

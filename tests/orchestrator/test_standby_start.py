@@ -12,11 +12,13 @@ import pytest
 import sqlalchemy as sa
 from fastapi import FastAPI
 
+from orchestrator import __main__ as main
 from orchestrator.app import create_app
 from orchestrator.settings import OrchestratorSettings
 from shared.canonical import sha256
 from shared.crypto.secret import Secret
 from shared.errors import ConfigurationError, Unavailable
+from shared.service import server
 from shared.service.migrations import downgrade
 from tests.orchestrator.orchestrator_world import BASE, Enclave
 
@@ -37,14 +39,15 @@ class House:
     def __init__(self, folder: Path, installation: Path, url: str) -> None:
         self.folder, self._installation, self.url = folder, installation, url
 
-    def app(self, name: str, *, measurement: bytes = b"same", **changes: Any) -> FastAPI:
+    def app(self, name: str, *, measurement: bytes = b"same", recover: bool = False, **changes: Any) -> FastAPI:
         options: dict[str, Any] = {
             "data_dir": self.folder / name, "shared_dir": self.folder / "shared", "database_url": self.url, "lease_s": 30,
             "trust_dir": self._installation / "trust", "owner_keys": self._installation / "owners", "allow_emulated": True,
             "evidence": "emulated:unused", "evidence_token_file": self.folder / "t", "agent_url": "http://127.0.0.1:9",
             "platform_url": "http://127.0.0.1:9", "public_url": BASE,
         }  # fmt: skip
-        return create_app(OrchestratorSettings(**(options | changes)), evidence=Measured(measurement))
+        settings = OrchestratorSettings(**(options | changes))
+        return create_app(settings, evidence=Measured(measurement), recover=recover)
 
     @asynccontextmanager
     async def running(self, name: str, **changes: Any) -> AsyncIterator[str]:
@@ -101,6 +104,26 @@ async def test_another_measurement_leads_after_a_clean_stop_only(house: House) -
         assert second == "ok"
 
 
+async def test_another_measurement_leads_after_a_crash_if_its_operator_says_so(house: House) -> None:
+    async with house.running("a"):
+        async with house.running("b", measurement=b"other", recover=True) as second:
+            assert "stands by" in second, "never from one that lives"
+        house.execute("UPDATE leases SET expires_at = clock_timestamp() + interval '1 hour'")
+    house.execute("UPDATE leases SET expires_at = clock_timestamp()")
+    with pytest.raises(ConfigurationError) as caught:
+        async with house.running("b", measurement=b"other"):
+            pass
+    assert "--recover" in str(caught.value.remedy)
+    async with house.running("b", measurement=b"other", recover=True) as second:
+        assert second == "ok"
+    house.execute("UPDATE leases SET expires_at = clock_timestamp()")
+    with pytest.raises(ConfigurationError):  # the new one's seal counts from now on
+        async with house.running("a"):
+            pass
+    async with house.running("b", measurement=b"other") as second:
+        assert second == "ok"
+
+
 async def test_its_own_lease_is_had_back_at_once(house: House) -> None:
     async with house.running("a"):
         pass
@@ -120,8 +143,27 @@ async def test_a_standby_changes_no_schema_under_a_leader(house: House) -> None:
     with pytest.raises(Unavailable) as caught:
         house.app("b")
     assert caught.value.code == "schema-outdated"
-    house.execute("UPDATE orchestrator_schema SET version_num = '0005'")
+    house.execute("UPDATE orchestrator_schema SET version_num = '0006'")
     house.execute("UPDATE leases SET expires_at = NULL")
     downgrade(house.url, "orchestrator")
     async with house.running("b") as second:  # a database that knows no lease yet
         assert second == "ok"
+
+
+@pytest.mark.parametrize(("arguments", "recovers"), [([], False), (["--recover"], True)])
+def test_it_is_an_argument_of_one_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], recovers: bool
+) -> None:
+    """And no setting, which would stay."""
+    config = tmp_path / "o.toml"
+    names = ("data_dir", "trust_dir", "owner_keys")
+    config.write_text(
+        'evidence = "emulated:unused"\nagent_url = "http://a"\nplatform_url = "http://p"\n'
+        + "".join(f'{name} = "{tmp_path / name}"\n' for name in names)
+    )
+    served, asked = [], []
+    monkeypatch.setattr(server, "serve", lambda factory, settings, ready: served.append(factory(settings, BASE)) or 0)
+    monkeypatch.setattr(main, "create_app", lambda settings, base_url, *, recover=False: asked.append(recover))
+    monkeypatch.setattr("sys.argv", ["orchestrator", "--config", str(config), *arguments])
+    assert main.main() == 0
+    assert asked == [recovers]

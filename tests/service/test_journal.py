@@ -15,7 +15,7 @@ from shared.service.store import Store
 from shared.service.tables import JOURNAL, METADATA
 from tests.adversary.rows import attack
 
-JOURNAL_OF_A = Journal(lambda: b"k" * 32)
+JOURNAL_OF_A = Journal(lambda _: b"k" * 32)
 FACTS = [NewFact("opened", {"n": index, "x": 0.1}) for index in range(5)]
 
 
@@ -104,9 +104,9 @@ async def test_tampering_is_found_and_the_first_bad_row_named(store: Store, name
 
 async def test_another_key_verifies_nothing(store: Store) -> None:
     with pytest.raises(VerificationFailed):
-        await load(store, Journal(lambda: b"j" * 32))
+        await load(store, Journal(lambda _: b"j" * 32))
     with pytest.raises(ValueError, match="32 bytes"):
-        await load(store, Journal(lambda: b"short"))
+        await load(store, Journal(lambda _: b"short"))
 
 
 async def test_an_anchor_finds_what_was_cut_off(store: Store) -> None:

@@ -22,7 +22,7 @@ from shared.service.store import Store
 from shared.service.tables import METADATA
 
 async def main():
-    store, journal = Store(sys.argv[1]), Journal(lambda: b"k" * 32)
+    store, journal = Store(sys.argv[1]), Journal(lambda _: b"k" * 32)
     await store.open()
     await store.write(METADATA.create_all)
     for seq in range(10**6):
@@ -56,7 +56,7 @@ async def test_acknowledged_facts_survive_a_kill(database_url: str) -> None:
     acknowledged = killed_writer(database_url)
     store = Store(database_url)
     await store.open()
-    facts = await store.read(lambda c: Journal(lambda: b"k" * 32).load(c, "s"))
+    facts = await store.read(lambda c: Journal(lambda _: b"k" * 32).load(c, "s"))
     assert len(facts) in (acknowledged, acknowledged + 1)  # one may be durable and not yet acknowledged
     await store.close()
 

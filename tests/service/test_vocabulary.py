@@ -35,7 +35,7 @@ async def store(sqlite_url: str) -> AsyncIterator[Store]:
 
 
 async def write(store: Store, vocabulary: Vocabulary, *facts: NewFact) -> None:
-    journal = Journal(lambda: KEY, vocabulary)
+    journal = Journal(lambda _: KEY, vocabulary)
 
     def act(connection: sa.Connection) -> None:
         at = journal.head(connection, "s").seq
@@ -45,7 +45,7 @@ async def write(store: Store, vocabulary: Vocabulary, *facts: NewFact) -> None:
 
 
 async def read(store: Store, vocabulary: Vocabulary) -> list[tuple[str, object]]:
-    facts = await store.read(lambda c: Journal(lambda: KEY, vocabulary).load(c, "s"))
+    facts = await store.read(lambda c: Journal(lambda _: KEY, vocabulary).load(c, "s"))
     return [(fact.kind, fact.body) for fact in facts]
 
 

@@ -161,4 +161,4 @@ def test_every_table_with_a_session_in_it_is_known_to_the_removal() -> None:
     named = {table.name for table in tables.METADATA.sorted_tables if "session" in table.c}
     assert named - {column.table.name for column in retention.OWNED} == {"tree_heads"}
     holders = {table.name for table in holder_schema.METADATA.sorted_tables if "session" in table.c}
-    assert holders == {"holder_requests", "holder_visits", "holder_receipts"}
+    assert holders == {"holder_requests", "holder_visits", "holder_receipts", "holder_recovery_shares"}

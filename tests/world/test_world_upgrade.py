@@ -11,11 +11,12 @@ import sqlalchemy as sa
 from shared.errors import ConfigurationError
 from shared.service.engine import create_engine, parse_url
 from shared.service.migrations import check_schema, downgrade, upgrade
+from tests.orchestrator.orchestrator_samples import no_own_keys
 from tests.world.world import NewWorld, World
 from tests.world.world_recording import Recording
 
 ORCH, PACKAGE = "orchestrator", "orchestrator"
-OF_0003, OF_0005 = {"leases", "session_secrets"}, {"purges"}
+OF_0003, OF_0005, OF_0006 = {"leases", "session_secrets"}, {"purges"}, {"session_keys"}
 Contents = dict[str, list[tuple[Any, ...]]]
 
 
@@ -39,7 +40,9 @@ def without(found: Contents, *names: str) -> Contents:
 
 
 async def running(world: World) -> str:
-    session = await world.submit()
+    """In mid-session, as submitted under a schema that knew no keys of sessions: with one nothing older would read it."""
+    with no_own_keys():
+        session = await world.submit()
     await world.until(session, lambda view: view["visits_closed"] >= 2)
     return session
 
@@ -71,7 +74,7 @@ async def test_a_session_begun_under_the_previous_schema_goes_on_in_its_gpu(
         await world[ORCH].kill()
         before = contents(sqlite_url)
         downgrade(sqlite_url, PACKAGE, "0002", world.folder / "orchestrator")
-        assert contents(sqlite_url) == without(before, *OF_0003, *OF_0005)
+        assert contents(sqlite_url) == without(before, *OF_0003, *OF_0005, *OF_0006)
         assert [(session, sealed(world, session).read_bytes())] == before["session_secrets"]
         await world[ORCH].start()
         check_schema(sqlite_url, PACKAGE)
@@ -94,7 +97,12 @@ async def test_every_schema_there_and_back(new_world: NewWorld, recorded: Record
         before = contents(database_url)
         assert before["session_secrets"]
         assert before["attestations"]
-        for schema, gone in (("0004", OF_0005), ("0003", OF_0005), ("0002", OF_0003 | OF_0005)):
+        for schema, gone in (
+            ("0005", OF_0006),
+            ("0004", OF_0005 | OF_0006),
+            ("0003", OF_0005 | OF_0006),
+            ("0002", OF_0003 | OF_0005 | OF_0006),
+        ):
             downgrade(database_url, PACKAGE, schema, files)
             assert contents(database_url) == without(before, *gone)
             upgrade(database_url, PACKAGE, files)
