@@ -83,7 +83,7 @@ async def test_an_owners_word_to_go_on(new_world: NewWorld) -> None:
 @pytest.mark.parametrize(("word", "kind"), [("pause", "session.pause_asked"), ("cancel", "session.cancel_asked")])
 async def test_an_owners_word_to_a_running_session(word: str, kind: str, new_world: NewWorld) -> None:
     async with new_world(holders=("city", "harbour")) as world:
-        session = await world.submit(rounds=20)
+        session = await world.submit(rounds=1000)  # it cannot end by itself meanwhile
         await world.until(session, lambda view: view["phase"] == "RUNNING" and view["visits_closed"])
         with unheard(world, kind) as lost:
             await _refused(world, session, word)
