@@ -69,7 +69,7 @@ class ReceiptBook:
                     if item["holder"] == self._approvals.name:
                         await self.receive(session, decoded(item["cose"]), int(item["index"]))
                 after = page["next"]
-                if not after:
+                if not after or not page["items"]:
                     return
         except Unavailable as error:
             _log.warning("missed receipts not fetched", session=session, code=error.code)
@@ -90,10 +90,11 @@ class ReceiptBook:
             return  # the session ended before its first visit: there is no log to prove anything in
         # Remembered: a database put back to before the end would otherwise be older than any offer showed.
         await self._facts.head(session, RememberedHead(head.size, head.root))
+        paths = await log.paths(head, self._approvals.name)
         for row in await self._store.read(lambda connection: rows.receipts(connection, session, None, MAX_RECEIPTS)):
             if row["index"] >= head.size:
                 continue  # made after the newest signed head: nothing is proven yet, and nothing disproven
-            check = await log.inclusion(row["cose"], row["index"], head)
+            check = log.inclusion(row["cose"], row["index"], head, paths.get(row["index"]))
             await self._facts.checked(session, row, check)
 
     async def _known(self, session: str, index: int) -> rows.Row | None:

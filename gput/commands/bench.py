@@ -63,23 +63,29 @@ def life(
 
     Example:  gput bench life --visits 3000 --holders 64
     """
-    with tempfile.TemporaryDirectory(prefix="gput-bench-") as folder:
-        samples = asyncio.run(_life(Crowd(Path(folder), visits, holders, say), windows))
+    samples: list[Sample] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="gput-bench-") as folder:
+            asyncio.run(_life(Crowd(Path(folder), visits, holders, say), windows, samples))
+    finally:
+        if samples:  # an hour's figures are not lost to what ends the run
+            _emit_life(samples, fmt)
+
+
+def _emit_life(samples: list[Sample], fmt: Format) -> None:
     names = [f"control_{share}_ms" for share in ("median", "p99")]
-    emit(
-        [{"visits": one.visits, **{name: one.figures.get(name) for name in names}} for one in samples],
-        ("visits", *names),
-        fmt,
-    )
+    rows = [{"visits": one.visits, **{name: one.figures.get(name) for name in names}} for one in samples]
+    emit(rows, ("visits", *names), fmt)
     emit(trends(samples), ("figure", "first", "last", "per_1000_visits", "grows"), fmt)
 
 
-async def _life(crowd: Crowd, windows: int) -> list[Sample]:
+async def _life(crowd: Crowd, windows: int, samples: list[Sample]) -> None:
     try:
         client = await crowd.start()
         visits = _Visits(client, f"sessions/{crowd.session}/visits")
         total = crowd.rounds * len(crowd.names)
-        return [await _window(visits, crowd, total * number // windows) for number in range(1, windows + 1)]
+        for number in range(1, windows + 1):
+            samples.append(await _window(visits, crowd, total * number // windows))
     finally:
         await crowd.stop()
 

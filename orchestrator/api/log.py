@@ -111,13 +111,14 @@ def leaf_view(index: int, kind: str, leaf: bytes, path: Sequence[bytes] | None) 
 @router.get("/v1/sessions/{session}/log/leaves", summary="Leaves of the log", responses=ex.shows(ex.listed(ex.LEAF)))
 async def leaves(
     session: str, caller: Anybody, parts: Parts, paging: Paging,
-    size: Annotated[int | None, Query(ge=0, le=2**53, description=OF_SIZE)] = None,
+    size: Annotated[int | None, Query(ge=0, le=2**53, description=OF_SIZE)] = None, holder: PartyName | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     tree = (await visible(parts, caller, session)).durable.tree
     if size is not None and size > tree.size:
         raise BadRequest(f"There is no tree of {size} leaves", code="no-such-tree", expected=f"size <= {tree.size}")
-    listing = paging.of(f"leaves/{session}/{size}")
-    found = await parts.library.page(LEAVES, "idx", listing.after, listing.ask, session=session)
+    listing = paging.of(f"leaves/{session}/{size}/{holder}")
+    where = {"session": session} | ({"holder": holder} if holder else {})
+    found = await parts.library.page(LEAVES, "idx", listing.after, listing.ask, **where)
     wanted = [row for row in found if size is None or row["idx"] < size]
 
     def path(index: int) -> list[bytes] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter
@@ -18,17 +19,25 @@ from shared.service.signatures import Caller
 router = APIRouter(tags=["visits"])
 
 
-async def _shown(parts: Orchestrator, caller: Caller, row: dict[str, Any]) -> dict[str, Any]:
-    view: dict[str, Any] = dict(row["data"])
-    if not sees_losses(caller, row["holder"]):
-        return {**view, "losses": None, "mean_loss": None}
-    statement = (
-        select(LOSSES.c.loss)
-        .where(LOSSES.c.session == row["session"], LOSSES.c.visit == row["id"])
-        .order_by(LOSSES.c.step)
-    )
-    losses = await parts.store.read(lambda c: [float(x) for x in c.execute(statement).scalars()])
-    return {**view, "losses": losses or None}
+async def _shown(parts: Orchestrator, caller: Caller, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Visits as the caller may see them; the losses of all of them in one read."""
+    released = [row["id"] for row in rows if sees_losses(caller, row["holder"])]
+    losses = await parts.store.read(lambda c: _of_visits(c, released)) if released else {}
+
+    def view(row: dict[str, Any]) -> dict[str, Any]:
+        if row["id"] in losses or sees_losses(caller, row["holder"]):
+            return {**row["data"], "losses": losses.get(row["id"])}
+        return {**row["data"], "losses": None, "mean_loss": None}
+
+    return [view(row) for row in rows]
+
+
+def _of_visits(connection: Connection, visits: list[str]) -> dict[str, list[float]]:
+    statement = select(LOSSES.c.visit, LOSSES.c.loss).where(LOSSES.c.visit.in_(visits)).order_by(LOSSES.c.step)
+    found: dict[str, list[float]] = {}
+    for visit, loss in connection.execute(statement):
+        found.setdefault(visit, []).append(float(loss))
+    return found
 
 
 @router.get("/v1/sessions/{session}/visits", summary="Visits of a session", responses=ex.shows(ex.listed(ex.VISIT)))
@@ -39,14 +48,14 @@ async def visits(
     listing = paging.of(f"visits/{session}/{holder}")
     where = {"session": session} | ({"holder": holder} if holder else {})
     found = await parts.library.page(VISITS, "number", listing.after, listing.ask, **where)
-    return listing.page([await _shown(parts, caller, row) for row in listing.cut(found, lambda row: row["number"])])
+    return listing.page(await _shown(parts, caller, listing.cut(found, lambda row: row["number"])))
 
 
 @router.get("/v1/visits/{visit}", summary="One visit", responses=ex.shows(ex.VISIT))
 async def visit(visit: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
     row = await visit_row(parts, visit)
     await visible(parts, caller, row["session"])
-    return await _shown(parts, caller, row)
+    return (await _shown(parts, caller, [row]))[0]
 
 
 async def visit_row(parts: Orchestrator, visit: str) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class Orchestrator(httpx2.AsyncBaseTransport):
     next_key: Any = None
     heads: dict[str, int] = field(default_factory=dict)
     signed_head: TreeHead | None = None
+    more_leaves: str | None = None  # the cursor that every page of leaves ends with
     challenge: str = ""
     head_statements: list[VerifiedHeadStatement] = field(default_factory=list)
     refuse_heads: str = ""
@@ -133,10 +134,11 @@ class Orchestrator(httpx2.AsyncBaseTransport):
             key = self.signing.public.hex()
             fields = {"size": head.size, "root": head.root.hex(), "signature": signature, "key": key, "time": head.time}
             return httpx2.Response(200, json=fields)
-        if path.endswith("/log/inclusion"):
+        if path.endswith("/log/leaves"):
             hashes = [leaf_hash(leaf) for leaf in self.leaves]
-            proof = inclusion_proof(int(request.url.params["index"]), hashes)
-            return httpx2.Response(200, json={"path": [node.hex() for node in proof]})
+            proofs = ([node.hex() for node in inclusion_proof(index, hashes)] for index in range(len(hashes)))
+            items = [{"index": index, "path": proof} for index, proof in enumerate(proofs)]
+            return httpx2.Response(200, json={"items": items, "next": self.more_leaves})
         if path.endswith("/receipts"):
             return httpx2.Response(200, json={"items": self.receipts, "next": None})
         return httpx2.Response(404, json={"title": "Not found", "code": "not-found", "detail": path})

@@ -161,3 +161,11 @@ async def test_the_next_life_may_sign_an_earlier_visits_receipt(running: Running
     running.orchestrator.close_visit(cose)
     shown = await stored(running)
     assert shown["verified"], shown["checks"]
+
+
+async def test_a_list_of_leaves_without_end_is_not_read_for_ever(running: Running) -> None:
+    document, report = await visited(running)
+    running.orchestrator.close_visit(running.orchestrator.make_receipt(document, report))
+    running.orchestrator.more_leaves = "again"
+    running.orchestrator.post("ended", phase="COMPLETED")
+    await running.until(lambda: running.holder.ledger.state(SESSION).ended)
