@@ -28,6 +28,7 @@ from shared.names import RegionKind, holder_port
 from shared.protocol.membership import proof_limit
 from shared.wire import gpu, gpu_answers
 from shared.wire.codec import decode, decode_all, encode, encode_all
+from tests.built import built
 from tests.gpu.gpu_holder import FEATURES, RECORD_BYTES, Holder, root_of
 
 SESSION, MANIFEST = "s_0123456789abcdef", "ab" * 32
@@ -41,12 +42,7 @@ SGD_OPTIONS = TrainingOptions(optimizer=SGD(lr=1e-2), batch_size=BATCH, seed=7)
 @cache
 def program() -> tuple[bytes, bytes]:
     """A small classifier's archive and its initial weights (safetensors)."""
-    from gpu_agent.workload.builder import build
-    from gpu_agent.workload.programs import builtin
-
-    archive, weights = build(builtin("classifier", features=FEATURES, classes=CLASSES))
-    assert weights is not None
-    return archive, weights
+    return built("classifier", features=FEATURES, classes=CLASSES)
 
 
 @cache

@@ -20,10 +20,12 @@ from gput.local.attacks.result import Fact, Result, Said
 from gput.local.attacks.screen import COLUMNS, LINES, screen
 from gput.local.attacks.stage import Stage
 from gput.local.attacks.table import ATTACKS
-from gput.local.attacks.tour import plan_of
+from gput.local.attacks.tour import SMALL, plan_of
 from gput.local.attacks.wrong_vm import leaked
+from gput.local.job import Plan
 from shared.errors import BadRequest
 from shared.names import TravelMode
+from tests.built import built
 from tests.gput.test_gput_demo_process import left_running
 
 ASKED_FOR = {
@@ -113,7 +115,10 @@ def test_a_record_on_the_wire_would_be_seen(tmp_path: Path) -> None:
 
 
 def play(folder: Path, *words: str) -> tuple[int, str]:
-    """Exit code and what was printed, once every process of the run has ended."""
+    """Exit code and what was printed, once every process of the run has ended. The program is there already: each would build the same."""
+    folder.mkdir()
+    sizes = {name: int(value) for name, value in Plan(**SMALL).program_options.items()}
+    (folder / "gpt2.gput").write_bytes(built("gpt2", **sizes)[0])
     done = subprocess.run(
         [sys.executable, "-m", "gput", "demo", "--dir", str(folder), "--attack", *words],
         capture_output=True, text=True, timeout=DEADLINE_S, check=False,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,12 @@ import pytest
 from tests.gpu.test_gpu_scrub import descendants, held_by
 from tests.gpu.test_gpu_scrub import windows as sparse_windows
 from tests.processes.stage import Stage, staged
+from tests.world.world import World
 from tests.world.world_material import HOLDERS, Material, make_material
 
 pytestmark = pytest.mark.processes
 Act = Callable[[Stage], Awaitable[None]]
+ROUNDS = 4
 
 
 @pytest.fixture(scope="module")
@@ -23,35 +24,29 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
     return make_material(tmp_path_factory.mktemp("material") / "installation")
 
 
-@dataclass
-class Undisturbed:
-    """A session that nothing happened to: its model, windows of records found afterwards (by party and process), who was left."""
-
-    digest: str
-    found: dict[tuple[str, str], int]
-    left: list[int]
-
-
 @pytest.fixture(scope="module")
-def undisturbed(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    return asyncio.run(_undisturbed(tmp_path_factory.mktemp("undisturbed") / "stage", material))
+def undisturbed(material: Material, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The model of the same session where nobody dies, and where all services are in one process."""
+
+    async def played() -> str:
+        async with World(tmp_path_factory.mktemp("undisturbed") / "world", material) as world:
+            view = await world.completed(await world.submit(rounds=ROUNDS))
+            return str(view["model"]["digest"])
+
+    return asyncio.run(played())
 
 
-async def _undisturbed(folder: Path, material: Material) -> Undisturbed:
-    async with staged(folder, material) as stage:
-        await stage.submit()
-        view = await stage.end()
-        pids = stage.pids()
-        watched = {"agent": [pids["agent"]], "compute": descendants(pids["agent"])}
-        watched |= {name: [pids[name]] for name in ("orchestrator", "platform")}
-        assert watched["compute"]
-        owners = {window: holder for holder, canary in material.canaries.items() for window in sparse_windows(canary)}
-        found = {
-            (owners[window], name): count
-            for name, group in watched.items() for window, count in held_by(group, owners).items()
-        }  # fmt: skip
-        everybody = [pid for root in pids.values() for pid in (root, *descendants(root))]
-    return Undisturbed(view["model"]["digest"], found, [pid for pid in everybody if _runs(pid)])
+def records_in_memory(stage: Stage) -> dict[tuple[str, str], int]:
+    """Windows of records that are held by anybody but their holders: by party and process."""
+    pids = stage.pids()
+    watched = {"agent": [pids["agent"]], "compute": descendants(pids["agent"])}
+    watched |= {name: [pids[name]] for name in ("orchestrator", "platform")}
+    assert watched["compute"]
+    owners = {window: holder for holder, canary in stage.material.canaries.items() for window in sparse_windows(canary)}
+    return {
+        (owners[window], name): count
+        for name, group in watched.items() for window, count in held_by(group, owners).items()
+    }  # fmt: skip
 
 
 def _runs(pid: int) -> bool:
@@ -60,15 +55,6 @@ def _runs(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
-
-
-def test_no_record_is_left_in_any_process_but_its_holders(undisturbed: Undisturbed) -> None:
-    """L7, processes' memory: after whole sessions, not only after one visit."""
-    assert undisturbed.found == {}
-
-
-def test_nothing_is_left_running(undisturbed: Undisturbed) -> None:
-    assert undisturbed.left == []
 
 
 async def _orchestrator_dies(stage: Stage) -> None:
@@ -110,9 +96,13 @@ async def _everything_dies(stage: Stage) -> None:
 async def test_killed_in_mid_session(
     act: Act, visits: int, tmp_path: Path, material: Material, undisturbed: str
 ) -> None:
+    """The same model; and L7, processes' memory: after the rounds that follow, not only after one visit."""
     async with staged(tmp_path / "stage", material) as stage:
-        await stage.submit()
+        await stage.submit(rounds=ROUNDS)
         await stage.until(lambda view: view["visits_closed"] >= visits)
         await act(stage)
         view = await stage.end()
-        assert view["model"]["digest"] == undisturbed.digest
+        assert view["model"]["digest"] == undisturbed
+        assert records_in_memory(stage) == {}
+        everybody = [pid for root in stage.pids().values() for pid in (root, *descendants(root))]
+    assert [pid for pid in everybody if _runs(pid)] == []

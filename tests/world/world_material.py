@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from shared.claims.archive import open_archive
 from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry, Validation
 from shared.claims.training import AdamW, TrainingOptions
 from shared.crypto.signing import PartyKey
+from tests.built import built
 
 HOLDERS = ("city", "harbour", "north")
 FEATURES, CLASSES, BATCH, STEPS, ROUNDS = 16, 4, 8, 3, 2
@@ -71,16 +71,6 @@ class Material:
         return Manifest(**(fields | changes))
 
 
-@cache
-def _program() -> tuple[bytes, bytes]:
-    from gpu_agent.workload.builder import build
-    from gpu_agent.workload.programs import builtin
-
-    archive, weights = build(builtin("classifier", features=FEATURES, classes=CLASSES, hidden="16", dropout=0.1))
-    assert weights is not None
-    return archive, weights
-
-
 def rows(count: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Features that look random and labels that can be learned."""
     draw = np.random.default_rng(seed)
@@ -95,7 +85,7 @@ def record(features: np.ndarray[Any, Any], label: np.ndarray[Any, Any], at: int)
 
 def make_material(folder: Path, holders: Sequence[str] = HOLDERS) -> Material:
     """Manufacture, build, write everybody's data."""
-    archive, weights = _program()
+    archive, weights = built("classifier", features=FEATURES, classes=CLASSES, hidden="16", dropout=0.1)
     installation = Installation(folder, [HolderSpec(name, {}) for name in holders])
     installation.prepare()
     keys = {name: installation.holder_key(name) for name in holders}
