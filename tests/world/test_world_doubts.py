@@ -26,7 +26,7 @@ def unheard(world: World, kind: str) -> Iterator[list[str]]:
     """The orchestrator's first commit of a `kind` of fact is durable, and then reported as failed; lists it once it has happened."""
     app = world["orchestrator"].app
     assert app is not None
-    mine, met, done = service_state(app).store, set[int](), list[str]()
+    mine, met, done = service_state(app).store, list[str](), list[str]()
     append, write = Journal.append, Store.write
 
     def appended(
@@ -34,19 +34,21 @@ def unheard(world: World, kind: str) -> Iterator[list[str]]:
     ) -> Any:
         head = append(journal, connection, stream, facts, **options)
         if not done and any(fact.kind == kind for fact in facts):
-            met.add(id(connection))
+            met.append(stream)
         return head
 
     async def written(store: Store, act: Callable[[Connection], Any]) -> Any:
-        seen: list[int] = []
+        wrote_it = False
 
         def watched(connection: Connection) -> Any:
-            value = act(connection)
-            seen.append(id(connection))
+            nonlocal wrote_it
+            before = len(met)
+            value = act(connection)  # several share a transaction, one after another on the writer's thread
+            wrote_it = len(met) > before
             return value
 
         value = await write(store, watched)
-        if store is mine and not done and met.intersection(seen):
+        if store is mine and not done and wrote_it:
             done.append(kind)
             raise GONE
         return value
