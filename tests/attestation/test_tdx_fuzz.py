@@ -83,8 +83,9 @@ def boot_logs() -> tuple[bytes, ...]:
     )
 
 
+EDITS = ("flip", "set", "cut", "insert", "number", "splice", "end")
 EDIT = st.tuples(
-    st.sampled_from(("flip", "set", "cut", "insert", "number", "splice", "end")),
+    st.sampled_from(EDITS),
     st.floats(0, 1),
     st.binary(max_size=24),
     st.integers(0, 2**32 - 1),
