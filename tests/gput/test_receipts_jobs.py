@@ -27,7 +27,8 @@ from tests.world.world import PATIENCE_S
 
 FLIPS = 6
 CHILD = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as at a terminal: whoever runs these tests in the background has it ignored
 from pathlib import Path
 from gput import receipts, receipt_crew
 enter = receipt_crew.Crew.__enter__
