@@ -53,6 +53,7 @@ class Book:
         self._new_visits: dict[str, dict[str, Any]] = {}
         self._changed_visits: dict[str, dict[str, Any]] = {}
         self._tail: asyncio.Future[None] | None = None
+        self._due = False
         self.closed = False
         self._shown: tuple[Any, ...] = ()
 
@@ -80,7 +81,8 @@ class Book:
             Unavailable, Conflict: the database refused; the book is closed for good.
         """
         self.require_open()
-        if self._facts or self._rows:
+        if (self._facts or self._rows) and not self._due:  # a write that has not begun takes up what was staged since
+            self._due = True
             self._tail = asyncio.ensure_future(self._write())
         if self._tail is not None:
             await asyncio.shield(self._tail)
@@ -130,6 +132,7 @@ class Book:
                 self._changed_visits[visit.id] = view
 
     async def _write(self) -> None:
+        self._due = False
         facts, rows = self._facts, self._rows
         new, changed = self._new_visits, self._changed_visits
         self._facts, self._rows, self._new_visits, self._changed_visits = [], [], {}, {}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from sqlalchemy import Connection, delete, text, update
@@ -199,4 +203,36 @@ async def test_books_of_ended_sessions_do_not_pile_up(tmp_path: Path) -> None:
     )
     with pytest.raises(VerificationFailed):
         await catalogue.open(sessions[1])
+    await room.store.close()
+
+
+async def test_who_commits_at_the_same_moment_shares_a_write_and_its_fate(tmp_path: Path) -> None:
+    """Two who say something in one turn of the event loop: no write says "durable" of a fact that another write carries."""
+    room = Room(tmp_path)
+    book = await room.submitted(await room.catalogue())
+    said: list[dict[str, Any]] = [
+        verify_approval(
+            approval(i, book.state.manifest), key(i + 1).public, session=SESSION, manifest=book.state.manifest
+        ).body()
+        for i in range(2)
+    ]
+    write, gone = room.store.write, Unavailable("lost while it committed", code="database-unreachable")
+
+    writes = []
+
+    async def first_unheard(act: Callable[[Connection], Any]) -> Any:
+        writes.append(act)
+        first = len(writes) == 1
+        value = await write(act)
+        if first:
+            raise gone
+        return value
+
+    with patch.object(room.store, "write", first_unheard):
+        both = await asyncio.gather(
+            *(book.record(new_fact(SessionFact.APPROVED, Role.HOLDER, **body)) for body in said),
+            return_exceptions=True,
+        )
+    assert both == [gone, gone]
+    assert len(writes) == 1
     await room.store.close()
