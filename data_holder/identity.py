@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from shared.crypto.private_file import write_private
 from shared.crypto.signing import PartyKey, fingerprint, load_public
 from shared.errors import BadRequest, ConfigurationError
 from shared.names import Role
@@ -55,9 +55,7 @@ def load_tokens(data_dir: Path, entropy: Entropy) -> Tokens:
 
 def _token(path: Path, entropy: Entropy) -> bytes:
     if not path.exists():
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(entropy(32).hex() + "\n")
+        write_private(path, f"{entropy(32).hex()}\n".encode())
     if path.stat().st_mode & 0o077:
         raise ConfigurationError(f"{path} is open to other users", remedy=f"Run chmod 600 {path}")
     token = path.read_text().strip()

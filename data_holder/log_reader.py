@@ -55,7 +55,13 @@ class LogReader:
 
     async def consistency(self, start: int, to: int) -> list[bytes]:
         """The proof that the log of size `to` extends that of size `start`; not verified here."""
-        return await self._proof("consistency", {"from": start, "to": to})
+        answer = json_value(await self._link.get(f"{self._path}/consistency", params={"from": start, "to": to}))
+        try:
+            return [bytes.fromhex(node) for node in answer["path"]]
+        except (KeyError, TypeError, ValueError):
+            raise VerificationFailed(
+                "the log's consistency answer is malformed", code="bad-consistency-proof"
+            ) from None
 
     async def paths(self, head: TreeHead, holder: str) -> dict[int, list[bytes]]:
         """By index, for each leaf about this holder, the way to the root of `head`; not verified here. A page of them is one question."""
@@ -85,13 +91,6 @@ class LogReader:
         except VerificationFailed as error:
             return Check("log inclusion", False, error.detail)
         return Check("log inclusion", True)
-
-    async def _proof(self, kind: str, params: dict[str, Any]) -> list[bytes]:
-        answer = json_value(await self._link.get(f"{self._path}/{kind}", params=params))
-        try:
-            return [bytes.fromhex(node) for node in answer["path"]]
-        except (KeyError, TypeError, ValueError):
-            raise VerificationFailed(f"the log's {kind} answer is malformed", code=f"bad-{kind}-proof") from None
 
 
 def _bad_paths(how: str) -> VerificationFailed:

@@ -9,15 +9,16 @@ from cryptography import x509
 
 from gpu_agent.hardware.root_of_trust import load_private
 from gpu_agent.platform.device_pki import Issued, certificate_pem, key_pem
-from gpu_agent.platform.files import write_public, write_secret
+from gpu_agent.platform.files import write_public
 from shared.attestation.gpu_chain import public_key
+from shared.crypto.private_file import write_private
 from shared.errors import ConfigurationError
 
 
 def write_authority(key_file: Path, chain_file: Path, issued: Issued, above: Sequence[x509.Certificate]) -> None:
     """Write both, the private key last: while it is absent an interrupted run is done over as a whole."""
     write_chain(chain_file, [issued.certificate, *above])
-    write_secret(key_file, key_pem(issued.key))
+    write_private(key_file, key_pem(issued.key))
 
 
 def load_authority(key_file: Path, chain_file: Path) -> tuple[Issued, list[x509.Certificate]]:

@@ -91,21 +91,6 @@ class Installation:
         return sorted(path.name for path in self.devices.glob("*") if path.is_dir())
 
 
-def write_secret(path: Path, content: bytes) -> None:
-    """Write a new file, mode 0600, whole or not at all. Raises: FileExistsError."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, path)  # fails where the file exists: a secret is never replaced
-    finally:
-        draft.unlink()
-
-
 def write_public(path: Path, content: bytes) -> None:
     """Replace a public file whole: readers see the old or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gpu_agent.platform.collateral_maker import VALID_DAYS, make_collateral
-from gpu_agent.platform.files import Installation, read_made, read_private, write_public, write_secret
+from gpu_agent.platform.files import Installation, read_made, read_private, write_public
 from gpu_agent.platform.pki import Issuer, Maker, certificate_pem, key_pem, make_maker
 from shared.attestation.collateral import Collateral, verify_collateral
+from shared.crypto.private_file import write_private
 from shared.errors import BadRequest, ConfigurationError, VerificationFailed
 
 ISSUERS = ("root", "authority", "signer")
@@ -35,11 +36,11 @@ def make_cpu(place: Installation, at: float) -> list[str]:
     issuers = (maker.root, maker.authority, maker.signer)
     write_public(place.maker / CERTIFICATES, b"".join(certificate_pem(issuer.certificate) for issuer in issuers))
     for name, issuer in zip(ISSUERS, issuers, strict=True):
-        write_secret(place.maker / f"{name}.pem", key_pem(issuer.key))
+        write_private(place.maker / f"{name}.pem", key_pem(issuer.key))
     keys = maker.machine(at)
     write_public(place.pck_chain, keys.chain)
     write_public(place.cpu_roots, certificate_pem(maker.root.certificate))
-    write_secret(place.pck_key, keys.pck_key)
+    write_private(place.pck_key, keys.pck_key)
     return ["CPU roots and quoting keys"]
 
 

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpu_agent.platform.files import Installation, write_public, write_secret
+from gpu_agent.platform.files import Installation, write_public
 from gpu_agent.platform.maker_files import make_cpu, renew_collateral
 from gpu_agent.platform.measurement import installed_package, measure_code
 from shared.canonical import json_value
 from shared.claims.event_log import replay_events
+from shared.crypto.private_file import write_private
 from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest, ConfigurationError, EmulationWarning
 from shared.names import CvmRole
@@ -83,7 +84,7 @@ def manufacture(
     made += _make_keys(place, at)
     for name in cvms:
         if not place.token(name).exists():
-            write_secret(place.token(name), secrets.token_urlsafe(32).encode())
+            write_private(place.token(name), secrets.token_urlsafe(32).encode())
             made.append(f"token of {name}")
     _write_cvms(place, roles)
     for gpu in gpus:
@@ -105,7 +106,7 @@ def load_cvms(place: Installation) -> dict[str, tuple[str, ...]]:
 def _make_keys(place: Installation, at: float) -> list[str]:
     made = make_cpu(place, at) + renew_collateral(place, at)
     if not place.secret.exists():
-        write_secret(place.secret, secrets.token_bytes(32))
+        write_private(place.secret, secrets.token_bytes(32))
         made.append("installation secret")
     platform_key = PartyKey.load_or_generate(place.mux_key)
     write_public(place.mux_public, platform_key.public_pem)

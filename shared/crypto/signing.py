@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from shared.canonical import sha256
+from shared.crypto.private_file import write_private
 from shared.errors import BadRequest, ConfigurationError, Conflict, VerificationFailed
 
 SEED_BYTES = 32
@@ -80,15 +81,10 @@ class PartyKey:
         pem = self._private.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            write_private(path, pem)
         except FileExistsError:
             raise Conflict(f"key file {path} exists already and is kept", code="key-exists") from None
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(pem)
-            file.flush()
-            os.fsync(file.fileno())
 
     @classmethod
     def load_or_generate(cls, path: Path) -> PartyKey:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shared.canonical import sha256
 from shared.crypto.derived_key import DERIVED_KEY_BYTES
+from shared.crypto.private_file import write_private
 from shared.crypto.secret import Secret
 from shared.errors import ConfigurationError, Conflict
 
@@ -33,13 +34,9 @@ def make_key_file(path: Path) -> Secret:
     """A new key in `path`, mode 0600, never over an existing file. Raises: Conflict `key-exists`."""
     key = os.urandom(DERIVED_KEY_BYTES)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        write_private(path, key)
     except FileExistsError:
         raise Conflict(f"key file {path} exists already and is kept", code="key-exists") from None
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(key)
-        file.flush()
-        os.fsync(file.fileno())
     return Secret(key)
 
 

@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from gpu_agent.platform.__main__ import main
-from gpu_agent.platform.files import Installation, read_private, write_secret
+from gpu_agent.platform.files import Installation, read_private
 from gpu_agent.platform.manufacture import ManufactureReport, cvm_role, manufacture
 from gpu_agent.platform.measurement import installed_package, measure_code
 from gpu_agent.platform.pki import make_maker
@@ -19,6 +19,7 @@ from shared.attestation.collateral import Collateral
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.canonical import cbor_bytes, sha384
+from shared.crypto.private_file import write_private
 from shared.crypto.secret import Secret
 from shared.errors import ConfigurationError, EmulationWarning
 
@@ -166,7 +167,7 @@ def test_damaged_and_open_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError):
         read_private(tmp_path / "absent", "the secret")
     with pytest.raises(FileExistsError):
-        write_secret(place.token("orchestrator"), b"other")
+        write_private(place.token("orchestrator"), b"other")
     assert not list(place.token("orchestrator").parent.glob(".*"))
     certificates = place.maker / "certificates.pem"
     whole = certificates.read_bytes()
