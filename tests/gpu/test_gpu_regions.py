@@ -116,10 +116,29 @@ def test_a_scrub_is_proven_by_reading_back(monkeypatch: pytest.MonkeyPatch) -> N
     address = hbm.allocate(3 * PAGE)
     hbm.view(address, 3 * PAGE)[:] = b"x" * (3 * PAGE)
     assert hbm.scrub(address, 3 * PAGE).digest == blake3_256(bytes(3 * PAGE))
-    hbm.view(address + 2 * PAGE, 1)[:] = b"x"
     monkeypatch.setattr(HBM, "_clear", lambda *_: None)  # a scrubber that lies (attack V11)
+    for at in (0, 2 * PAGE, 3 * PAGE - 1):
+        hbm.view(address + at, 1)[:] = b"x"
+        with pytest.raises(VerificationFailed):
+            hbm.scrub(address, 3 * PAGE)
+        hbm.view(address + at, 1)[:] = b"\0"
+    assert hbm.scrub(address, 3 * PAGE - 7).digest == blake3_256(bytes(3 * PAGE - 7))
+    monkeypatch.undo()
+    hbm.close()
+
+
+@pytest.mark.parametrize("at", [0, (1 << 20) - 1, 1 << 20, (2 << 20) + 4])
+def test_one_byte_anywhere_is_noticed(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also at the edges of the pieces that are compared at once."""
+    length = (2 << 20) + 5
+    hbm = HBM(1 << 24, random.Random(7).randbytes)
+    address = hbm.allocate(length)
+    monkeypatch.setattr(HBM, "_clear", lambda *_: None)
+    hbm.view(address + at, 1)[:] = b"\1"
     with pytest.raises(VerificationFailed):
-        hbm.scrub(address, 3 * PAGE)
+        hbm.scrub(address, length)
+    hbm.view(address + at, 1)[:] = b"\0"
+    assert hbm.scrub(address, length).digest == blake3_256(bytes(length))
     monkeypatch.undo()
     hbm.close()
 
