@@ -55,6 +55,35 @@ def visit(
 
 
 @app.command()
+def travel(
+    visits: Annotated[int, typer.Option(min=9, help="how many visits")] = 24,
+    program: Annotated[
+        Path | None, typer.Option(help="archive of a program to train; default: a tiny one over large records")
+    ] = None,
+    runs: RunsOption = 1,
+    save: SaveOption = None,
+    fmt: FormatOption = Format.TABLE,
+) -> None:
+    """What a visit costs here (ms) whatever it carries, each byte of its records (ns) and each training step: for `gput plan --from FILE`.
+
+    Example:  gput bench travel --program mymodel.gput --save travel.json
+    """
+    from gput.local.travel_bench import digest_of, load_of
+    from gput.local.travel_bench import travel as measure
+
+    load = load_of(program)
+    named = {} if program is None else {"program": digest_of(program)}
+    keeping = Keeping("travel", {"visits": visits, **named}, save)
+
+    def once() -> tuple[list[Table], dict[str, float]]:
+        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
+            found = asyncio.run(measure(Path(folder), visits, say, load)).named()
+        return [Table([found], tuple(found))], found
+
+    keeping.measure(once, runs, fmt)
+
+
+@app.command()
 def life(
     visits: Annotated[int, typer.Option(min=40, help="how many visits")] = 500,
     holders: Annotated[int, typer.Option(min=3, max=256, help="how many holders, a process each")] = 8,
