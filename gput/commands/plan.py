@@ -17,7 +17,7 @@ from shared.errors import BadRequest
 
 if TYPE_CHECKING:
     from gput.client import AsyncClient
-    from gput.planning import Costs, Work
+    from gput.planning import Costs, Prediction, Work
     from shared.claims.archive import Archive
     from shared.claims.manifest import Manifest
 
@@ -65,8 +65,6 @@ def plan(
 
     Example:  gput plan manifest.json --program mymodel.gput
     """
-    from gput import planning
-
     views, visits = _sessions(session or (), url, key)
     told = _Told(
         manifest=_manifest(manifest), archive=_archive(program), program=program, views=views, visits=visits, saved=saved,
@@ -76,21 +74,31 @@ def plan(
     given = {"steps": steps, "holders": holders, "records_per_step": records_per_step, "record_bytes": record_bytes}
     work = _work(told, given)
     costs = _costs(told)
+    _warn(told, work, costs)
+    own = told.manifest.steps_per_visit if told.manifest is not None else None
+    show(_recommended(costs, work, overhead / 100, own), fmt)
+
+
+def _warn(told: _Told, work: Work, costs: Costs) -> None:
     if work.every_visits and costs.check_s is None:
         say("warning: held-out checks are not counted: no visit that was looked at had one")
-    if told.manifest is not None and told.manifest.privacy and not visits and step_ms is None:
+    if told.manifest is not None and told.manifest.privacy and not told.visits and told.step_s is None:
         say("warning: private training takes longer than the steps measured here: say --step-ms, or --session")
-    share = overhead / 100
+
+
+def _recommended(costs: Costs, work: Work, share: float, own: int | None) -> dict[str, Any]:
+    """What is printed. `own`: the manifest's steps per visit, which get a line, too."""
+    from gput import planning
+
     chosen = planning.fewest(costs, work, share)
-    own = told.manifest.steps_per_visit if told.manifest is not None else None
-    show({
+    return {
         "steps_per_visit": chosen, "why": planning.reason(costs, work, share, chosen), "quality": planning.RECENCY,
         "work": asdict(work), "costs": _shown(costs),
         "lengths": [_row(planning.predict(costs, work, length)) for length in planning.lengths(work, chosen, own)],
-    }, fmt)  # fmt: skip
+    }  # fmt: skip
 
 
-def _row(found: Any) -> dict[str, Any]:
+def _row(found: Prediction) -> dict[str, Any]:
     row = asdict(found)
     return row | {"overhead": round(row["overhead"], 4), "wall_s": round(row["wall_s"], 3)}
 
