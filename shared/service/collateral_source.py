@@ -11,6 +11,7 @@ import httpx2
 
 from shared.errors import ConfigurationError, Unavailable
 from shared.service.answers import UNCOMPRESSED, BoundedAnswers
+from shared.service.transport import HttpTransport
 from shared.wire.collateral import Authority, CollateralAnswers
 
 TIMEOUT_S = 10.0
@@ -40,7 +41,7 @@ class PccsSource:
             headers=UNCOMPRESSED,
             trust_env=False,
             follow_redirects=False,
-            transport=BoundedAnswers(self._transport or httpx2.AsyncHTTPTransport(trust_env=False)),
+            transport=BoundedAnswers(self._transport or HttpTransport()),
         ) as client:
             info, info_chain = await self._get(
                 client, f"/tdx/certification/v4/tcb?fmspc={fmspc}", "TCB-Info-Issuer-Chain"

@@ -21,6 +21,7 @@ from shared.errors import GputError, Unavailable
 from shared.service.answers import UNCOMPRESSED, BadAnswer, BoundedAnswers, answers_within
 from shared.service.clock import Entropy
 from shared.service.problems import MAX_PROBLEM_BYTES, error_of
+from shared.service.transport import HttpTransport
 from shared.service.ways import Way, Ways, addresses
 
 CONNECT_TIMEOUT_S = 5.0
@@ -76,8 +77,7 @@ class Peers:
 
     def _client(self, base_url: str, auth: httpx2.Auth | None) -> httpx2.AsyncClient:
         # The platform's environment must not route our calls through its proxy, nor choose whom TLS trusts.
-        limits = httpx2.Limits(keepalive_expiry=KEEP_ALIVE_S)
-        transport = self._transports.get(base_url) or httpx2.AsyncHTTPTransport(limits=limits, trust_env=False)
+        transport = self._transports.get(base_url) or HttpTransport(idle_s=KEEP_ALIVE_S)
         client = httpx2.AsyncClient(
             auth=auth,
             headers=UNCOMPRESSED,

@@ -19,6 +19,7 @@ from shared.crypto.secret import Secret
 from shared.errors import BadRequest, ConfigurationError, Conflict, EmulationWarning, NotAuthenticated, Unavailable
 from shared.service.answers import UNCOMPRESSED, BoundedAnswers, answers_within
 from shared.service.evidence.registry import REPORT_DATA_BYTES, EvidenceProvider, GuestSecrets, register
+from shared.service.transport import HttpTransport
 from shared.wire.visit import Evidence
 
 TIMEOUT_S = 10.0
@@ -45,7 +46,7 @@ class EmulatedProvider:
             base_url=url,
             headers={"Authorization": f"Bearer {token}", **UNCOMPRESSED},
             timeout=TIMEOUT_S,
-            transport=BoundedAnswers(transport or httpx2.AsyncHTTPTransport(trust_env=False)),
+            transport=BoundedAnswers(transport or HttpTransport()),
             trust_env=False,
         )
 

@@ -1,0 +1,133 @@
+"""Our HTTP client's way to peers that say anything, cut anywhere, or nothing: no answer is taken for another's, nothing grows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+
+from shared.service.peer_connection import HIGH_WATER, MAX_HEAD_BYTES
+from tests.service.http_peer import OK, client, heard, peer, saying
+
+BROKEN = {
+    "no HTTP": (b"SSH-2.0-OpenSSH_9.2\r\n", "no HTTP/1.1"),
+    "two lengths": (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\nokk", "no HTTP/1.1"),
+    "length and chunks": (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", "no HTTP/1.1"),
+    "another protocol": (b"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n", "no HTTP/1.1"),
+    "an endless header": (b"HTTP/1.1 200 OK\r\nx: " + b"y" * (MAX_HEAD_BYTES + 300_000), "at most"),
+    "endless interim answers": (b"HTTP/1.1 100 Continue\r\n\r\n" * 100, "unasked"),
+    "half a head": (b"HTTP/1.1 200 OK\r\nconte", "without an answer"),
+    "nothing": (b"", "without an answer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_broken_answers(name: str) -> None:
+    said, why = BROKEN[name]
+    async with peer(saying(said, close=True)) as there, client() as mine:
+        with pytest.raises(httpx2.RemoteProtocolError, match=why):
+            await mine.get(there.url)
+
+
+@pytest.mark.parametrize("body", [b"content-length: 9\r\n\r\nhell", b"transfer-encoding: chunked\r\n\r\n9\r\nhell"])
+async def test_half_a_body_is_no_answer(body: bytes) -> None:
+    async with peer(saying(b"HTTP/1.1 200 OK\r\n" + body, close=True)) as there, client() as mine:
+        with pytest.raises(httpx2.RemoteProtocolError, match="in the middle of its answer"):
+            await mine.get(there.url)
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in one segment", "later"])
+async def test_an_answer_that_nobody_asked_for_is_nobodys(together: bool) -> None:
+    """A second answer on a kept connection would be read by whoever asks next."""
+    planted = b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nplanted"
+    async with peer(saying(OK + planted) if together else saying(OK, planted)) as there, client() as mine:
+        assert (await mine.get(there.url)).content == b"ok"
+        await asyncio.sleep(0.05)
+        assert (await mine.get(there.url)).content == b"ok"
+    assert there.connections == 2
+
+
+async def test_a_peer_that_answers_before_it_has_heard_everything() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
+        await writer.drain()
+        await asyncio.sleep(0.2)
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"z" * 1_000_000
+            await asyncio.sleep(0)
+
+    async with peer(handle) as there, client() as mine:
+        answer = await mine.post(there.url, content=endless())
+        assert (answer.status_code, answer.content) == (413, b"big")
+
+
+async def test_whoever_reads_slowly_makes_the_peer_wait() -> None:
+    size, sent = 64 * HIGH_WATER, [0]
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await heard(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size)
+        while sent[0] < size:
+            writer.write(bytes(HIGH_WATER // 4))
+            await writer.drain()
+            sent[0] += HIGH_WATER // 4
+
+    async with peer(handle) as there, client() as mine, mine.stream("GET", there.url) as answer:
+        before = -1
+        while before < sent[0]:
+            before = sent[0]
+            await asyncio.sleep(0.2)
+        assert sent[0] < size / 2, "the rest waits at the peer"
+        got = 0
+        async for piece in answer.aiter_raw():
+            got += len(piece)
+    assert got == size
+
+
+async def test_silence_ends_in_time() -> None:
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"never")
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(20)
+
+    async with peer(mute) as there, client(patience_s=0.1) as mine:
+        with pytest.raises(httpx2.ReadTimeout):
+            await mine.get(there.url)
+    async with peer(deaf) as there, client(patience_s=0.1) as mine:
+        with pytest.raises(httpx2.WriteTimeout):
+            await mine.post(there.url, content=bytes(64_000_000))
+
+
+async def test_an_abandoned_request_ends_its_connection() -> None:
+    """Its answer would be the next one's otherwise."""
+    begun, slow = asyncio.Event(), asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await heard(reader)
+        begun.set()
+        await slow.wait()
+        writer.write(OK)
+
+    async with peer(handle) as there, client() as mine:
+        asking = asyncio.ensure_future(mine.get(there.url))
+        await begun.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        slow.set()
+        assert (await mine.get(there.url)).content == b"ok"
+    assert there.connections == 2
+
+
+async def test_a_stream_left_in_the_middle_ends_its_connection() -> None:
+    async with peer(saying(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nab", b"cd")) as there, client() as mine:
+        async with mine.stream("GET", there.url) as answer:
+            assert await anext(aiter(answer.aiter_raw())) == b"ab"
+        assert (await mine.get(there.url)).content == b"abcd"
+    assert there.connections == 2
