@@ -1,4 +1,4 @@
-"""Writes the parts of the documentation that come from code: state diagrams, manifest fields, settings, error family.
+"""Writes the parts of the documentation that come from code: state diagrams, manifest fields, settings, error family, kept results.
 
 Each page holds `<!-- made from code: NAME -->` … `<!-- end -->`; what lies between is replaced. `--check` only compares, and exits 1
 where a page is out of date (the test run does that). Knows the pages and the tables, no service.
@@ -18,9 +18,11 @@ from pydantic import BaseModel
 
 from data_holder.protocol.visit import HOLDER_VISIT
 from data_holder.settings import HolderSettings
+from docs.performance import results
 from gpu_agent.hardware.regions import REGION
 from gpu_agent.platform.settings import PlatformSettings
 from gpu_agent.settings import AgentSettings
+from gput.bench import result as kept
 from orchestrator.lease.table import LEASE
 from orchestrator.settings import OrchestratorSettings
 from shared import errors
@@ -129,6 +131,8 @@ MADE: dict[str, Callable[[], str]] = {
     "common-settings": lambda: fields(ServiceSettings),
     "service-settings": lambda: fields(*SETTINGS, skip=ServiceSettings),
     "error-family": error_family,
+    "bench-results": results,
+    "bench-fields": lambda: fields(kept.Result, kept.Program, kept.Machine, kept.Figure),
 }
 
 

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data": ("gput.commands.data", "Check whether a dataset fits a program; make held-out records"),
     "receipts": ("gput.commands.receipts", "Verify and show the receipts of visits"),
     "attest": ("gput.commands.attest", "Verify, explain, inspect evidence of GPUs and confidential VMs"),
+    "plan": ("gput.commands.plan", "Recommend steps per visit from what a visit costs here"),
     "bench": ("gput.commands.bench", "Measure this machine: visit cost, training against plain PyTorch"),
     "doctor": ("gput.commands.doctor", "Test each hop of an installation and name the failing one"),
 }

@@ -1,4 +1,4 @@
-"""Whether a command can write where it was told to, said before any work is done. Knows no service and no client."""
+"""Files that a command was named: read, or found to be writable before any work is done. Knows no service and no client."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from pathlib import Path
 
 from gput.output import say
 from shared.errors import BadRequest
+
+
+def content(path: Path, code: str) -> bytes:
+    """The whole file. Raises: BadRequest with this `code`: it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadRequest(f"cannot read {path}: {error.strerror}", code=code) from None
 
 
 def place_for(file: Path, mode: int = 0o777) -> None:

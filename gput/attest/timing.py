@@ -9,7 +9,7 @@ import contextlib
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from shared.attestation.collateral import Collateral
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.evidence_files import FileKind, Piece
 from shared.attestation.offered import of_kind
+from shared.canonical import sha256
 from shared.errors import BadRequest, VerificationFailed
 
 
@@ -30,6 +31,21 @@ def times(pieces: Sequence[Piece], folder: Path | None, wish: Wish, runs: int) -
     """
     beside = of_kind(pieces, *COMPANIONS)
     return [_row(piece, beside, folder, wish, runs) for piece in pieces if piece.kind not in COMPANIONS]
+
+
+def work(pieces: Sequence[Piece]) -> dict[str, str | int]:
+    """What is verified, without anybody's file names: how many pieces, and a digest over all of them."""
+    digests = sorted(sha256(piece.data) for piece in pieces)
+    return {"pieces": len(pieces), "sha256": sha256(b"".join(digests)).hex()}
+
+
+def named(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The rows as figures by name: number and kind of the evidence, and what was measured of it."""
+    return {
+        f"{number}-{row['kind'].lower().replace(' ', '-')}.{name}": row[name]
+        for number, row in enumerate(rows, 1)
+        for name in ("warm_ms", "met_first_ms", "cold_ms")
+    }
 
 
 def _row(piece: Piece, beside: Sequence[Piece], folder: Path | None, wish: Wish, runs: int) -> dict[str, Any]:

@@ -1,30 +1,24 @@
 """`gput bench`: figures of this machine: visits by step, growth over a long session, memory, training against plain PyTorch, checkpoints,
-verification of evidence and receipts.
+verification of evidence and receipts; kept in files, and compared.
 
-Knows the API's views only. Ratios are against limits measured in the same run; nothing here asserts a wall time.
+Knows the benches by their entrances only. Ratios are against limits measured in the same run; nothing here asserts a wall time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import statistics
 import tempfile
-import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gput.client import AsyncClient
-from gput.local.crowd import Crowd
-from gput.local.demo import Demo
-from gput.local.growth import Sample, sample, trends
-from gput.local.job import Plan, run_module
-from gput.local.report import DATA_OR_COMPUTE
+from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
 from gput.output import Format, emit, say
 from shared.errors import BadRequest, JobFailed
+
+if TYPE_CHECKING:
+    from gput.local.growth import Sample
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -33,23 +27,60 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Measure this machine.",
 )
-PAGE = 20
 FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
+FOLDER = "gput-bench-"
 
 
 @app.command()
 def visit(
     visits: Annotated[int, typer.Option(min=6, help="how many visits")] = 200,
+    runs: RunsOption = 1,
+    save: SaveOption = None,
     fmt: FormatOption = Format.TABLE,
 ) -> None:
     """Cost of a visit by step (ms: median, p99), over short visits of a 1.2 M-parameter model; memory of each service.
 
     Example:  gput bench visit --visits 200
     """
-    with tempfile.TemporaryDirectory(prefix="gput-bench-") as folder:
-        found = asyncio.run(_visits(Path(folder), visits))
-    emit(_by_step(found["visits"]), ("step", "median_ms", "p99_ms"), fmt)
-    emit(found["memory"], ("service", "rss_anon_mb"), fmt)
+    keeping = Keeping("visit", {"visits": visits}, save)
+    from gput.local import visit_bench
+
+    def once() -> tuple[list[Table], dict[str, float]]:
+        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
+            steps, memory = asyncio.run(visit_bench.visits(Path(folder), visits, say))
+        tables = [Table(steps, ("step", "median_ms", "p99_ms")), Table(memory, ("service", "rss_anon_mb"))]
+        return tables, visit_bench.named(steps, memory)
+
+    keeping.measure(once, runs, fmt)
+
+
+@app.command()
+def travel(
+    visits: Annotated[int, typer.Option(min=9, help="how many visits")] = 24,
+    program: Annotated[
+        Path | None, typer.Option(help="archive of a program to train; default: a tiny one over large records")
+    ] = None,
+    runs: RunsOption = 1,
+    save: SaveOption = None,
+    fmt: FormatOption = Format.TABLE,
+) -> None:
+    """What a visit costs here (ms) whatever it carries, each byte of its records (ns) and each training step: for `gput plan --from FILE`.
+
+    Example:  gput bench travel --program mymodel.gput --save travel.json
+    """
+    from gput.local.travel_bench import digest_of, load_of
+    from gput.local.travel_bench import travel as measure
+
+    load = load_of(program)
+    named = {} if program is None else {"program": digest_of(program)}
+    keeping = Keeping("travel", {"visits": visits, **named}, save)
+
+    def once() -> tuple[list[Table], dict[str, float]]:
+        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
+            found = asyncio.run(measure(Path(folder), visits, say, load)).named()
+        return [Table([found], tuple(found))], found
+
+    keeping.measure(once, runs, fmt)
 
 
 @app.command()
@@ -57,78 +88,59 @@ def life(
     visits: Annotated[int, typer.Option(min=40, help="how many visits")] = 500,
     holders: Annotated[int, typer.Option(min=3, max=256, help="how many holders, a process each")] = 8,
     windows: Annotated[int, typer.Option(min=5, max=200, help="how often to look")] = 20,
+    save: SaveOption = None,
     fmt: FormatOption = Format.TABLE,
 ) -> None:
     """Whether a long session of a tiny program grows: cost of a visit, memory, handles, threads, databases, by window of visits.
 
     Example:  gput bench life --visits 3000 --holders 64
     """
+    keeping = Keeping("life", {"visits": visits, "holders": holders, "windows": windows}, save)
+    from gput.local import life_bench
+    from gput.local.crowd import Crowd
+    from gput.local.growth import trends
+
     samples: list[Sample] = []
     try:
-        with tempfile.TemporaryDirectory(prefix="gput-bench-") as folder:
-            asyncio.run(_life(Crowd(Path(folder), visits, holders, say), windows, samples))
+        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
+            asyncio.run(life_bench.live(Crowd(Path(folder), visits, holders, say), windows, samples, say))
     finally:
         if samples:  # an hour's figures are not lost to what ends the run
             _emit_life(samples, fmt)
+    keeping.keep([life_bench.named(trends(samples))])
 
 
 def _emit_life(samples: list[Sample], fmt: Format) -> None:
+    from gput.local.growth import trends
+
     names = [f"control_{share}_ms" for share in ("median", "p99")]
     rows = [{"visits": one.visits, **{name: one.figures.get(name) for name in names}} for one in samples]
     emit(rows, ("visits", *names), fmt)
     emit(trends(samples), ("figure", "first", "last", "per_1000_visits", "grows"), fmt)
 
 
-async def _life(crowd: Crowd, windows: int, samples: list[Sample]) -> None:
-    try:
-        client = await crowd.start()
-        visits = _Visits(client, f"sessions/{crowd.session}/visits")
-        total = crowd.rounds * len(crowd.names)
-        for number in range(1, windows + 1):
-            samples.append(await _window(visits, crowd, total * number // windows))
-    finally:
-        await crowd.stop()
-
-
-class _Visits:
-    """Reads each visit once, in order."""
-
-    def __init__(self, client: AsyncClient, path: str) -> None:
-        self.client, self._path = client, path
-        self._after: str | None = None
-
-    async def costs(self) -> list[float]:
-        """Control cost in seconds of each closed visit since the last call; what does not fill a page yet waits for more."""
-        found: list[float] = []
-        while True:
-            page = await self.client.get(self._path, after=self._after, limit=PAGE)
-            if page["next"] is None:
-                return found
-            self._after = page["next"]
-            found += [_control(visit) for visit in page["items"] if visit["receipt"] is not None]
-
-
-async def _window(visits: _Visits, crowd: Crowd, wanted: int) -> Sample:
-    view = await visits.client.session(crowd.session)
-    while view["visits_closed"] < wanted:
-        if view["phase"] in ("FAILED", "CANCELLED"):
-            raise JobFailed(f"the session ended {view['phase']}", remedy=str(view.get("failure")))
-        await asyncio.sleep(0.5)
-        view = await visits.client.session(crowd.session)
-    found, costs = sample(wanted, crowd.processes(), crowd.folders()), _costs(await visits.costs())
-    say(f"{view['visits_closed']} visits, {costs.get('control_median_ms')} ms")
-    return Sample(wanted, {**costs, **found.figures})
-
-
 @app.command()
 def training(
     steps: Annotated[int, typer.Option(min=10)] = 60,
     batch: Annotated[int, typer.Option(min=1, help="16 gives long steps, 2 short ones")] = 16,
+    runs: RunsOption = 1,
+    save: SaveOption = None,
     fmt: FormatOption = Format.TABLE,
 ) -> None:
-    """Time of a training step through the measured graph ÷ plain PyTorch on the same batches, taken in turn."""
-    found = json.loads(asyncio.run(run_module("gput.local.training_bench", str(steps), str(batch))))
-    emit([{"batch": batch, **found}], ("batch", "ours_s", "plain_s", "ratio"), fmt)
+    """Time of a training step through the measured graph ÷ plain PyTorch on the same batches, taken in turn.
+
+    Example:  gput bench training --runs 5 --save training.json
+    """
+    keeping = Keeping("training", {"steps": steps, "batch": batch}, save)
+    import json
+
+    from gput.local.job import run_module
+
+    def once() -> tuple[list[Table], dict[str, float]]:
+        found = json.loads(asyncio.run(run_module("gput.local.training_bench", str(steps), str(batch))))
+        return [Table([{"batch": batch, **found}], ("batch", "ours_s", "plain_s", "ratio"))], found
+
+    keeping.measure(once, runs, fmt)
 
 
 @app.command()
@@ -137,28 +149,36 @@ def attest(
     trust: Annotated[Path | None, typer.Option("--trust", help="trust folder; default: the makers' roots")] = None,
     at: Annotated[str | None, typer.Option("--at", help="judge as of this time, RFC 3339; default: now")] = None,
     runs: Annotated[int, typer.Option(min=1, max=10_000, help="how often each")] = 30,
+    save: SaveOption = None,
     fmt: FormatOption = Format.TABLE,
 ) -> None:
     """Time of verifying evidence (ms, median): of a machine met again; met first, the makers' documents known; with nothing known.
 
     Example:  gput bench attest quote.bin collateral.json --at 2025-07-04T10:16:00Z
     """
+    import time
+
     from gput.attest.reading import read
-    from gput.attest.timing import times
+    from gput.attest.timing import named, times, work
     from gput.attest.trust import Wish
     from gput.commands.attest import moment
 
     wish = Wish(at=time.time() if at is None else moment(at), allow_emulated=trust is not None, genuine_only=True)
-    found = times(read(files), trust, wish, runs)
+    pieces = read(files)
+    keeping = Keeping("attest", {"runs": runs, **work(pieces)}, save)
+    found = times(pieces, trust, wish, runs)
     if not found:
         raise BadRequest("there is no evidence among these files", code="no-evidence")
     emit(found, ("evidence", "kind", "verdict", "checks", "warm_ms", "met_first_ms", "cold_ms"), fmt)
+    keeping.keep([named(found)], {"refused": sum(row["verdict"] != "accepted" for row in found)})
 
 
 @app.command()
 def receipts(
     count: Annotated[int, typer.Option(min=1, max=1_000_000, help="how many receipts")] = 10_000,
     jobs: Annotated[int | None, typer.Option(min=1, max=1024, help="processes; default: the cores it may use")] = None,
+    runs: RunsOption = 1,
+    save: SaveOption = None,
     fmt: FormatOption = Format.TABLE,
 ) -> None:
     """Time of `gput receipts verify` over a session of so many receipts, made beforehand with real keys.
@@ -168,21 +188,30 @@ def receipts(
 
     Example:  gput bench receipts --count 10000
     """
+    from gput.local.job import run_module
     from gput.receipt_crew import cores
     from gput.receipt_timing import times
 
-    with tempfile.TemporaryDirectory(prefix="gput-bench-") as folder:
-        work, saved = Path(folder) / "work", Path(folder) / "receipts"
-        say(f"making {count} receipts …")
-        asyncio.run(run_module("gput.local.receipts_bench", str(work), str(saved), str(count)))
-        found = times(saved, jobs or cores())
-    emit([found], ("receipts", "jobs", "seconds", "receipts_per_s", "processor_s", "signatures_s", "ratio"), fmt)
+    work = {"receipts": count, "jobs": jobs or cores()}
+    keeping = Keeping("receipts", work, save)
+
+    def once() -> tuple[list[Table], dict[str, float]]:
+        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
+            made, saved = Path(folder) / "work", Path(folder) / "receipts"
+            say(f"making {count} receipts …")
+            asyncio.run(run_module("gput.local.receipts_bench", str(made), str(saved), str(count)))
+            found = times(saved, work["jobs"])
+        columns = ("receipts", "jobs", "seconds", "receipts_per_s", "processor_s", "signatures_s", "ratio")
+        return [Table([found], columns)], {name: value for name, value in found.items() if name not in work}
+
+    keeping.measure(once, runs, fmt)
 
 
 @app.command()
 def checkpoint(
     pairs: Annotated[int, typer.Option(min=1, max=100, help="sessions with checkpoints, and as many without")] = 2,
     rounds: Annotated[int, typer.Option(min=1, help="rounds of each session")] = 12,
+    save: SaveOption = None,
     fmt: FormatOption = Format.TABLE,
 ) -> None:
     """Cost of sealed checkpoints at the default settings: the same sessions with and without them by turns, in real processes.
@@ -191,55 +220,44 @@ def checkpoint(
 
     Example:  gput bench checkpoint --pairs 3
     """
+    keeping = Keeping("checkpoint", {"pairs": pairs, "rounds": rounds}, save)
     from gput.local.checkpoint_bench import compare, ratios
+    from gput.local.job import Plan
 
-    with tempfile.TemporaryDirectory(prefix="gput-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
         found = asyncio.run(compare(Path(folder), Plan(rounds=rounds), pairs, say))
     emit(found, ("checkpoints", "made", "checkpoint_s", "training_s", "session_s"), fmt)
     emit([ratios(found)], ("training_ratio", "session_ratio", "share_of_training"), fmt)
+    keeping.keep([ratios(found)])
 
 
-async def _visits(folder: Path, visits: int) -> dict[str, Any]:
-    plan = Plan(rounds=-(-visits // 3), steps=1, batch=4, validation_records=16)
-    demo = Demo(folder, plan, say)
-    try:
-        await demo.start()
-        view = await demo.client.wait(demo.session)
-        if view["phase"] != "COMPLETED":
-            say(f"the session ended {view['phase']}: {view.get('failure')}")
-        found = await demo.client.items(f"sessions/{demo.session}/visits")
-        memory = [
-            {"service": name, "rss_anon_mb": _rss_anon_mb(service.pid)}
-            for name, service in demo.installation.services.items()
-            if service.pid
-        ]
-        return {"visits": [v for v in found if v["outcome"] == "closed"], "memory": memory}
-    finally:
-        await demo.stop()
+@app.command("compare")
+def compare_(
+    old: Annotated[Path, typer.Argument(help="a result saved before")],
+    new: Annotated[Path, typer.Argument(help="a result of the same bench saved since")],
+    fail_worse: Annotated[
+        float | None,
+        typer.Option(min=0, help="exit code 1 where a figure is worse by more than this many percent; else always 0"),
+    ] = None,
+    fmt: FormatOption = Format.TABLE,
+) -> None:
+    """Two saved results figure by figure: ratio, and whether that is better, worse, or within the spread of their runs.
 
+    What else differs (machine, software, parameters) is said on stderr. Results of different benches are refused (exit code 2).
 
-def _by_step(visits: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    steps = list(dict.fromkeys(step for visit in visits for step in visit["durations"]))
-    rows = [{"step": step, **_figures(v["durations"].get(step, 0.0) for v in visits)} for step in steps]
-    control = (_control(visit) for visit in visits)
-    return [*rows, {"step": "control (all but data, training, validation)", **_figures(control)}]
+    Example:  gput bench compare docs/bench/receipts.json mine.json --fail-worse 10
+    """
+    from gput.bench.compare import compare, doubts, worst
+    from gput.bench.result import read
 
-
-def _control(visit: dict[str, Any]) -> float:
-    return float(sum(s for name, s in visit["durations"].items() if name not in DATA_OR_COMPUTE))
-
-
-def _costs(seconds: list[float]) -> dict[str, float]:
-    return {f"control_{name}": value for name, value in _figures(seconds).items()} if seconds else {}
-
-
-def _figures(seconds: Iterable[float]) -> dict[str, float]:
-    found = sorted(value * 1000 for value in seconds)
-    return {"median_ms": round(statistics.median(found), 3), "p99_ms": round(found[int(len(found) * 0.99)], 3)}
-
-
-def _rss_anon_mb(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
+    before, after = read(old), read(new)
+    changes = compare(before, after)
+    for doubt in doubts(before, after):
+        say(f"warning: {doubt}")
+    emit((change.row() for change in changes), ("figure", "unit", "old", "new", "ratio", "verdict"), fmt)
+    failing = None if fail_worse is None else worst(changes, fail_worse)
+    if failing is not None:
+        raise JobFailed(
+            f"{failing.figure} is worse by {failing.worse_by:.1%}, more than {fail_worse:g} %", code="bench-worse",
+            remedy="Measure again on a quiet machine before you believe it.",
+        )  # fmt: skip

@@ -13,6 +13,7 @@ import typer
 from gput.client import AsyncClient
 from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect
 from gput.draft import draft as manifest_for
+from gput.files import content as content_of
 from gput.files import place_for, writable
 from gput.output import Format, emit, say, show
 from shared.canonical import sha256
@@ -82,7 +83,7 @@ def draft(
 
     Example:  gput session draft mymodel.gput > manifest.json
     """
-    archive = open_archive(_content(program, "no-program"))
+    archive = open_archive(content_of(program, "no-program"))
     enrolled = connect(url, key, lambda client: client.items("parties"))
     keys = {party["name"]: party["key"] for party in enrolled if party["role"] == "holder"}
     chosen = holder or sorted(keys)
@@ -106,7 +107,7 @@ async def _end(client: AsyncClient, session: str, seconds: float | None) -> Any:
 
 def _manifest(path: Path) -> Manifest:
     """The manifest in a file; policies in vain and privacy that cannot hold are refused before anything is sent; doubts are said."""
-    manifest = judged(_content(path, "no-manifest"), f"{path}: ")
+    manifest = judged(content_of(path, "no-manifest"), f"{path}: ")
     lint = lint_manifest(manifest)
     errors = [*privacy_findings(manifest), *lint.errors]
     if errors:
@@ -114,13 +115,6 @@ def _manifest(path: Path) -> Manifest:
     for finding in lint.warnings:
         say(f"warning: {finding.field}: {finding.reason}. {finding.remedy} [{finding.code}]")
     return manifest
-
-
-def _content(path: Path, code: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BadRequest(f"cannot read {path}: {error.strerror}", code=code) from None
 
 
 async def _upload(client: AsyncClient, manifest: Manifest, paths: Sequence[Path]) -> None:
@@ -131,7 +125,7 @@ async def _upload(client: AsyncClient, manifest: Manifest, paths: Sequence[Path]
     """
     rest = []
     for path in paths:
-        content = await asyncio.to_thread(_content, path, "no-file")
+        content = await asyncio.to_thread(content_of, path, "no-file")
         if _program_in(content) == manifest.program:
             await client.upload_program(content)
             say(f"uploaded {path}: the program")

@@ -1,4 +1,5 @@
-"""A session of many holders and a tiny program, in separate processes on this machine: where what a visit itself costs is all there is.
+"""A session of many holders over made-up records, in separate processes on this machine: by default of a tiny program, where what a visit
+itself costs is all there is.
 
 Knows the launcher and the client; measures nothing.
 """
@@ -6,25 +7,45 @@ Knows the launcher and the client; measures nothing.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from gput.client import AsyncClient
+from gput.files import content
 from gput.local.installation import HolderSpec, Installation
 from gput.local.job import EMULATED, Plan, Say, policy_text, run_module
+from gput.local.made_up import arrays
 from shared.claims.archive import Archive, open_archive
 from shared.claims.manifest import Manifest, RosterEntry
+from shared.claims.program import WeightsFile
+from shared.claims.records import RecordSchema
 from shared.claims.training import AdamW, TrainingOptions
 
-FEATURES, CLASSES, BATCH, RECORDS = 8, 2, 4, 64
-OPTIONS = {"features": FEATURES, "classes": CLASSES, "hidden": "8"}
+CLASSES, HIDDEN, PAGE = 2, 8, 4096
+LEAST_RECORDS = 64
+
+
+@dataclass(frozen=True)
+class Load:
+    """What visits carry and train. `steps`: of a visit, by turns of the holders; `program`: an archive, its weights beside it where it
+    names any, None: a classifier of so many `features`; `training`: other options than the program's own."""
+
+    steps: tuple[int, ...] = (1,)
+    program: Path | None = None
+    training: TrainingOptions | None = None
+    features: int = 8
+
+
+TINY = Load(training=TrainingOptions(optimizer=AdamW(lr=1e-3), batch_size=4, seed=1))
 
 
 class Crowd:
-    """`holders` holders and one session of at least `visits` visits, one step of four records each."""
+    """`holders` holders and one session of at least `visits` visits; one step of four records each, if `load` says nothing else."""
 
-    def __init__(self, folder: Path, visits: int, holders: int, say: Say) -> None:
-        self.folder, self.say = folder.absolute(), say
+    def __init__(self, folder: Path, visits: int, holders: int, say: Say, load: Load = TINY) -> None:
+        self.folder, self.say, self._load = folder.absolute(), say, load
         self.names = [f"h{number:03}" for number in range(holders)]
         self.rounds = -(-visits // holders)
         policy = self.folder / "policy.toml"
@@ -34,13 +55,18 @@ class Crowd:
         self.client: AsyncClient | None = None
 
     async def start(self) -> AsyncClient:
-        """Data, program, processes, submission; the owner's client, which ends with `stop`."""
+        """Data, program, processes, submission; the owner's client, which ends with `stop`.
+
+        Raises:
+            BadRequest: the load's program cannot be read, or its weights do not lie beside it.
+        """
         self.say("making data and program …")
-        await asyncio.to_thread(self._write_data)
+        archive, weights = await self._program()
+        training = self._load.training or archive.manifest.defaults
+        await asyncio.to_thread(self._write_data, archive.manifest.records, training.batch_size)
         await asyncio.to_thread(self.installation.prepare)
-        archive = await self._build()
         (self.folder / "policy.toml").write_text(
-            policy_text(Plan(batch=BATCH), f'digests = ["{archive.digest.hex()}"]')
+            policy_text(Plan(batch=training.batch_size), f'digests = ["{archive.digest.hex()}"]')
         )
         self.say(f"starting {len(self.names)} holders …")
         await self.installation.start()
@@ -48,8 +74,9 @@ class Crowd:
         for name in self.names:
             await client.enrol(name, self.installation.holder_key(name).public)
         await client.upload_program((self.folder / "program.gput").read_bytes())
-        await client.upload_weights((self.folder / "program.safetensors").read_bytes())
-        self.session = str((await client.submit(self._manifest(archive)))["id"])
+        if weights is not None:
+            await client.upload_weights(weights)
+        self.session = str((await client.submit(self._manifest(archive, training)))["id"])
         return client
 
     async def stop(self) -> None:
@@ -71,27 +98,41 @@ class Crowd:
             "agent": place / "agent",
         }
 
-    def _write_data(self) -> None:
+    def _write_data(self, schema: RecordSchema, batch: int) -> None:
         import numpy as np  # here: every command would pay for it
 
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        count = max(LEAST_RECORDS, max(self._load.steps) * batch)
         for number, name in enumerate(self.names):
-            features = np.random.default_rng(number).standard_normal((RECORDS, FEATURES)).astype("<f4")
-            label = (features[:, 0] > 0).astype("<i8")
-            np.savez(self.folder / "data" / f"{name}.npz", features=features, label=label)
+            made: dict[str, Any] = arrays(schema, count, number)
+            np.savez(self.folder / "data" / f"{name}.npz", **made)
 
-    async def _build(self) -> Archive:
-        path = self.folder / "program.gput"
-        options = [f"--option={name}={value}" for name, value in OPTIONS.items()]
-        await run_module("gput", "program", "build", "classifier", "-o", str(path), *options)
-        return open_archive(path.read_bytes())
+    async def _program(self) -> tuple[Archive, bytes | None]:
+        """The archive, which then lies in the folder, and the weights that it names."""
+        path, given = self.folder / "program.gput", self._load.program
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if given is None:
+            sizes = {"features": self._load.features, "classes": CLASSES, "hidden": HIDDEN}
+            options = [f"--option={name}={value}" for name, value in sizes.items()]
+            await run_module("gput", "program", "build", "classifier", "-o", str(path), *options)
+        else:
+            path.write_bytes(await asyncio.to_thread(content, given, "no-program"))
+        archive = open_archive(path.read_bytes())
+        if not isinstance(archive.manifest.initial_weights, WeightsFile):
+            return archive, None
+        weights = (given or path).with_suffix(".safetensors")
+        return archive, await asyncio.to_thread(content, weights, "no-weights")
 
-    def _manifest(self, archive: Archive) -> Manifest:
+    def _manifest(self, archive: Archive, training: TrainingOptions) -> Manifest:
         keys = {name: self.installation.holder_key(name).fingerprint for name in self.names}
+        roster = tuple(
+            RosterEntry(holder=name, key=key, evidence=EMULATED, steps_per_visit=steps)
+            for (name, key), steps in zip(keys.items(), cycle(self._load.steps), strict=False)
+        )
+        longest = max(self._load.steps) * training.batch_size * archive.manifest.records.record_bytes
         fields: dict[str, Any] = {
-            "name": "bench: a long life", "program": archive.digest.hex(), "gpu_evidence": EMULATED,
-            "orchestrator_evidence": EMULATED, "rounds": self.rounds, "steps_per_visit": 1, "privacy_floor": BATCH,
-            "buffer_bytes": 4096, "training": TrainingOptions(optimizer=AdamW(lr=1e-3), batch_size=BATCH, seed=1),
-            "roster": tuple(RosterEntry(holder=name, key=key, evidence=EMULATED) for name, key in keys.items()),
+            "name": "bench", "program": archive.digest.hex(), "gpu_evidence": EMULATED, "orchestrator_evidence": EMULATED,
+            "rounds": self.rounds, "steps_per_visit": self._load.steps[0], "privacy_floor": training.batch_size,
+            "roster": roster, "buffer_bytes": max(PAGE, -(-longest // PAGE) * PAGE), "training": training,
         }  # fmt: skip
         return Manifest(**fields)

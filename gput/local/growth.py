@@ -43,10 +43,20 @@ def sample(visits: int, processes: Mapping[str, int], folders: Mapping[str, Path
     return Sample(visits, figures)
 
 
+def rss_anon_mb(pid: int) -> float:
+    """A process's own memory (RssAnon), in MB."""
+    return int(_status(pid)["RssAnon"].split()[0]) / 1024
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value for name, separator, value in (line.partition(":") for line in lines) if separator}
+
+
 def _process(pid: int) -> dict[str, float]:
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+    status = _status(pid)
     return {
-        "rss_anon_mb": int(status["RssAnon"].split()[0]) / 1024,
+        "rss_anon_mb": rss_anon_mb(pid),
         "handles": float(sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())),
         "threads": float(status["Threads"]),
     }

@@ -75,9 +75,14 @@ def _timers(visits: Sequence[Any], holders: Sequence[str]) -> str:
         mine = [visit["timers"] for visit in visits if visit["holder"] == holder and visit["timers"]]
         cells = "".join(f"{_median_ms(timers[name] for timers in mine):>12.2f}" for name in TIMERS)
         lines.append(f"  {holder:<14}{cells}")
-    control = [sum(s for name, s in v["durations"].items() if name not in DATA_OR_COMPUTE) for v in visits]
-    lines.append(f"  control cost of a visit (all but data, training, validation): {_median_ms(control):.1f} ms")
+    cost = _median_ms(map(control_s, visits))
+    lines.append(f"  control cost of a visit (all but data, training, validation): {cost:.1f} ms")
     return "\n".join(lines)
+
+
+def control_s(visit: Mapping[str, Any]) -> float:
+    """What a visit cost besides data, training and held-out check, in seconds."""
+    return float(sum(s for name, s in visit["durations"].items() if name not in DATA_OR_COMPUTE))
 
 
 def _median_ms(values: Iterable[float]) -> float:

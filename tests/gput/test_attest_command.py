@@ -15,6 +15,7 @@ import pytest
 
 from gput.__main__ import main
 from gput.attest import table as table_of_checks
+from gput.bench.result import read
 from shared.attestation.ear import read_result
 from shared.crypto.signing import PartyKey
 from tests.attestation.cpu_world import AT
@@ -269,16 +270,19 @@ def test_standard_input(gput: Any, files: Files, monkeypatch: pytest.MonkeyPatch
     assert gput("verify", "-", *CVM)[0] == 0
 
 
-def test_bench_times_each_piece_of_evidence(files: Files, capsys: Capture) -> None:
+def test_bench_times_each_piece_of_evidence(files: Files, tmp_path: Path, capsys: Capture) -> None:
     names = [files.path(name) for name in ("quote.bin", "report.bin", "chain.pem", "snp.bin", "vcek.der", "ask.pem")]
     words = ["bench", "attest", *names, "--trust", str(files.trust), "--at", TIME, "--runs", "2", "--format", "json"]
-    assert main(words) == 0
+    assert main([*words, "--save", str(tmp_path / "kept.json")]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["evidence"], row["verdict"]) for row in rows] == [
         (n, "accepted") for n in ("quote.bin", "report.bin", "snp.bin")
     ]
     assert all(row[name] > 0 for row in rows for name in ("warm_ms", "met_first_ms", "cold_ms"))
     assert all(row["checks"] >= 20 for row in rows)
+    kept = read(tmp_path / "kept.json")
+    assert (kept.parameters["pieces"], kept.parameters["refused"]) == (6, 0)
+    assert kept.figures["3-sev-snp-report.cold_ms"].runs == (rows[2]["cold_ms"],)
     assert main(["bench", "attest", files.path("chain.pem")]) == 2
 
 

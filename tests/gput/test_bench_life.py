@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from gput.bench.figures import figures
+from gput.bench.result import Figure
+from gput.local import visit_bench
 from gput.local.growth import Sample, sample, trends
+from gput.local.life_bench import named
 
 NOISE = (0.3, -0.2, 0.1, -0.4, 0.2, 0.4, -0.3, 0.0, -0.1, 0.3)
 
@@ -58,3 +62,33 @@ def test_a_sample_is_of_processes_and_folders(tmp_path: Path) -> None:
     assert held.figures["holder handles"] == found.figures["holder handles"] + 1
     assert found.figures["holder rss_anon_mb"] > 1
     assert found.figures["holder threads"] >= 1
+
+
+def test_what_is_kept_of_a_life_is_defined(tmp_path: Path) -> None:
+    (tmp_path / "state.db").write_bytes(bytes(2048))
+    looked = sample(0, {"holder-a": os.getpid()}, {"orchestrator": tmp_path}).figures
+    costs = {"control_median_ms": 12.0, "control_p99_ms": 30.0}
+    kept = figures("life", [named(trends([Sample(number, {**costs, **looked}) for number in range(1, 21)]))])
+    assert len(kept) == 2 * (len(costs) + len(looked))
+    assert kept["control_median_ms.last"] == Figure(unit="ms", runs=(12.0,))
+    assert kept["orchestrator.database_kb.last"] == Figure(unit="kB", runs=(2.0,))
+    assert kept["holder.handles.per_1000_visits"].unit == "files per 1000 visits"
+
+
+def test_a_trend_of_too_few_windows_is_not_kept() -> None:
+    assert named(trends([Sample(number, {"control_p99_ms": 1.0}) for number in range(3)])) == {
+        "control_p99_ms.last": 1.0
+    }
+
+
+def test_what_is_kept_of_visits_is_defined() -> None:
+    steps = [
+        {"step": "plan", "median_ms": 1.0, "p99_ms": 2.0},
+        {"step": visit_bench.CONTROL, "median_ms": 3.0, "p99_ms": 4.0},
+    ]
+    found = visit_bench.named(steps, [{"service": "holder-a", "rss_anon_mb": 80.0001}])
+    kept = figures("visit", [found])
+    assert {name: figure.median for name, figure in kept.items()} == {
+        "plan.median_ms": 1.0, "plan.p99_ms": 2.0, "control.median_ms": 3.0, "control.p99_ms": 4.0, "holder-a.rss_anon_mb": 80.0,
+    }  # fmt: skip
+    assert kept["holder-a.rss_anon_mb"].unit == "MB"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gput.__main__ import main
+from gput.bench.result import read
 from gput.receipt_folder import KEYS, LEAVES, parse_line, read_lines
 from gput.receipt_timing import times
 from gput.receipts import verify
@@ -58,9 +59,13 @@ def test_one_flip_is_refused_by_its_number(many: Path, number: int) -> None:
         path.write_bytes(good)
 
 
-def test_the_command_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "receipts", "--count", "7", "--jobs", "3", "--format", "json"]) == 0
+def test_the_command_prints_its_figures_and_keeps_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--count", "7", "--jobs", "3", "--format", "json", "--save", str(tmp_path / "kept.json")]
+    assert main(["bench", "receipts", *words]) == 0
     [row] = json.loads(capsys.readouterr().out)
     assert (row["receipts"], row["jobs"]) == (7, 3)
     assert set(row) == {"receipts", "jobs", "seconds", "receipts_per_s", "processor_s", "signatures_s", "ratio"}
     assert re.fullmatch(r"\d+\.\d+", str(row["seconds"]))
+    kept = read(tmp_path / "kept.json")
+    assert kept.parameters == {"receipts": 7, "jobs": 3}
+    assert {**kept.parameters, **{name: one.median for name, one in kept.figures.items()}} == row

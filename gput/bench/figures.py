@@ -1,0 +1,126 @@
+"""What each bench's figures are: unit, better direction, how much of one run is noise. A table; knows no bench's code and no file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+
+from gput.bench.result import Figure
+
+NOISE = 0.1
+
+
+class Better(StrEnum):
+    """Which way a figure is better; `neither` is shown and not judged."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+    NEITHER = "neither"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """The figures whose names match `pattern` (as file names do; the first that matches counts).
+
+    `noise`: the share by which two runs of the same may differ; it counts where too few runs show their own spread. `plotted`: drawn as a
+    bar beside the others of its unit.
+    """
+
+    pattern: str
+    unit: str
+    meaning: str
+    better: Better = Better.LOWER
+    noise: float = NOISE
+    plotted: bool = False
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One bench: what it measures, whether with PyTorch, and its figures."""
+
+    about: str
+    pytorch: bool
+    definitions: tuple[Definition, ...]
+
+    def definition(self, name: str) -> Definition | None:
+        """Of the figure of that name."""
+        return next((one for one in self.definitions if fnmatchcase(name, one.pattern)), None)
+
+
+_PER_1000 = " per 1000 visits"
+_GROWTH = "change over the run, by a straight line through its windows"
+_HOLDERS = "; holders' as their mean"
+BENCHES: Mapping[str, Bench] = MappingProxyType({
+    "visit": Bench("what a visit costs, step by step, over short visits of a 1.2 M-parameter GPT-2", True, (
+        Definition("control.median_ms", "ms", "all of a visit but data, training and held-out check", plotted=True),
+        Definition("control.p99_ms", "ms", "the same, of the slowest in a hundred", noise=0.5),
+        Definition("*.median_ms", "ms", "this step of a visit", plotted=True),
+        Definition("*.p99_ms", "ms", "the same, of the slowest in a hundred", noise=0.5),
+        Definition("*.rss_anon_mb", "MB", "the service's own memory (RssAnon) at the end", plotted=False),
+    )),
+    "travel": Bench("what travelling costs, whatever is trained: visits of three lengths of a tiny program over large records", True, (
+        Definition("control_ms", "ms", "a visit: all but data, training and held-out check", plotted=True),
+        Definition("data_fixed_ms", "ms", "a visit: what its data takes, however little it is", plotted=True),
+        Definition("train_fixed_ms", "ms", "a visit: what its training takes, however short", plotted=True),
+        Definition("data_ns_per_byte", "ns", "a byte of records, from the holder into GPU memory", noise=0.3),
+        Definition("train_step_ms", "ms", "a training step"),
+    )),
+    "life": Bench("whether a long session of a tiny program grows", True, (
+        Definition("*_ms.last", "ms", "control cost of a visit in the last window", plotted=True),
+        Definition("*_mb.last", "MB", "the service's own memory (RssAnon) at the end" + _HOLDERS, plotted=True),
+        Definition("*_kb.last", "kB", "what the service's folder holds at the end" + _HOLDERS),
+        Definition("*.handles.last", "files", "open files at the end" + _HOLDERS),
+        Definition("*.threads.last", "threads", "threads at the end" + _HOLDERS),
+        Definition("*_ms.per_1000_visits", "ms" + _PER_1000, _GROWTH, Better.NEITHER),
+        Definition("*_mb.per_1000_visits", "MB" + _PER_1000, _GROWTH, Better.NEITHER),
+        Definition("*_kb.per_1000_visits", "kB" + _PER_1000, _GROWTH, Better.NEITHER),
+        Definition("*.handles.per_1000_visits", "files" + _PER_1000, _GROWTH, Better.NEITHER),
+        Definition("*.threads.per_1000_visits", "threads" + _PER_1000, _GROWTH, Better.NEITHER),
+    )),
+    "training": Bench("a training step through the measured graph against plain PyTorch on the same batches", True, (
+        Definition("ours_s", "s", "a step through the measured graph", plotted=True),
+        Definition("plain_s", "s", "the same step in plain PyTorch", plotted=True),
+        Definition("ratio", "times", "the one ÷ the other, median of the pairs", noise=0.03),
+    )),
+    "attest": Bench("verifying evidence of a machine", False, (
+        Definition("*.warm_ms", "ms", "of a machine met again", plotted=True),
+        Definition("*.met_first_ms", "ms", "of one met first, the makers' documents known", plotted=True),
+        Definition("*.cold_ms", "ms", "with nothing known beforehand", plotted=True),
+    )),
+    "receipts": Bench("`gput receipts verify` over a session's receipts", False, (
+        Definition("seconds", "s", "by the clock, with so many processes", plotted=True),
+        Definition("processor_s", "s", "user and system time of all processes", plotted=True),
+        Definition("signatures_s", "s", "the least it could take: the signatures alone", plotted=True),
+        Definition("receipts_per_s", "1/s", "by the clock", Better.HIGHER),
+        Definition("ratio", "times", "processor time ÷ that of the signatures alone"),
+    )),
+    "checkpoint": Bench("what sealed checkpoints cost a session", True, (
+        Definition("training_ratio", "times", "training time with checkpoints ÷ without"),
+        Definition("session_ratio", "times", "whole sessions' time with checkpoints ÷ without"),
+        Definition("share_of_training", "share", "how long sessions stood still for them ÷ how long they trained", noise=0.5),
+    )),
+})  # fmt: skip
+
+
+def figures(bench: str, runs: Sequence[Mapping[str, float]]) -> dict[str, Figure]:
+    """What several runs of a bench found, by figure.
+
+    Raises:
+        KeyError: a figure that the bench's table does not define.
+    """
+    names = dict.fromkeys(name for found in runs for name in found)
+    return {name: Figure(unit=_unit(bench, name), runs=_values(name, runs)) for name in names}
+
+
+def _unit(bench: str, name: str) -> str:
+    definition = BENCHES[bench].definition(name)
+    if definition is None:
+        raise KeyError(f"bench {bench} defines no figure {name}")
+    return definition.unit
+
+
+def _values(name: str, runs: Sequence[Mapping[str, float]]) -> tuple[float, ...]:
+    return tuple(float(found[name]) for found in runs if name in found)
