@@ -70,7 +70,7 @@ class Costs:
         return self.control_s + self.data_fixed_s + self.train_fixed_s
 
     def named(self) -> dict[str, float]:
-        """As figures of `gput bench travel`."""
+        """As figures of `gput bench lengths`."""
         return {
             "control_ms": round(self.control_s * 1e3, 4), "data_fixed_ms": round(self.data_fixed_s * 1e3, 4),
             "data_ns_per_byte": round(self.byte_s * 1e9, 4), "train_fixed_ms": round(self.train_fixed_s * 1e3, 4),
@@ -78,8 +78,8 @@ class Costs:
         }  # fmt: skip
 
     @classmethod
-    def travelled(cls, figures: Mapping[str, float], step_s: float) -> Self:
-        """From figures of `gput bench travel`, whose own steps are no other program's. Raises: KeyError: one is missing."""
+    def measured(cls, figures: Mapping[str, float], step_s: float) -> Self:
+        """From figures of `gput bench lengths`, whose own steps are no other program's. Raises: KeyError: one is missing."""
         return cls(
             control_s=figures["control_ms"] / 1e3, data_fixed_s=figures["data_fixed_ms"] / 1e3,
             byte_s=figures["data_ns_per_byte"] / 1e9, train_fixed_s=figures["train_fixed_ms"] / 1e3, step_s=step_s,

@@ -61,7 +61,7 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
         Definition("*.p99_ms", "ms", "the same, of the slowest in a hundred", noise=0.5),
         Definition("*.rss_anon_mb", "MB", "the service's own memory (RssAnon) at the end", plotted=False),
     )),
-    "travel": Bench("what travelling costs, whatever is trained: visits of three lengths of a tiny program over large records", True, (
+    "lengths": Bench("what travelling costs, whatever is trained: visits of three lengths of a tiny program over large records", True, (
         Definition("control_ms", "ms", "a visit: all but data, training and held-out check", plotted=True),
         Definition("data_fixed_ms", "ms", "a visit: what its data takes, however little it is", plotted=True),
         Definition("train_fixed_ms", "ms", "a visit: what its training takes, however short", plotted=True),

@@ -55,7 +55,7 @@ def visit(
 
 
 @app.command()
-def travel(
+def lengths(
     visits: Annotated[int, typer.Option(min=9, help="how many visits")] = 24,
     program: Annotated[
         Path | None, typer.Option(help="archive of a program to train; default: a tiny one over large records")
@@ -66,14 +66,14 @@ def travel(
 ) -> None:
     """What a visit costs here (ms) whatever it carries, each byte of its records (ns) and each training step: for `gput plan --from FILE`.
 
-    Example:  gput bench travel --program mymodel.gput --save travel.json
+    Example:  gput bench lengths --program mymodel.gput --save lengths.json
     """
-    from gput.local.travel_bench import digest_of, load_of
-    from gput.local.travel_bench import travel as measure
+    from gput.local.lengths_bench import digest_of, load_of
+    from gput.local.lengths_bench import lengths as measure
 
     load = load_of(program)
     named = {} if program is None else {"program": digest_of(program)}
-    keeping = Keeping("travel", {"visits": visits, **named}, save)
+    keeping = Keeping("lengths", {"visits": visits, **named}, save)
 
     def once() -> tuple[list[Table], dict[str, float]]:
         with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:

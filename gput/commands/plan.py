@@ -45,7 +45,7 @@ def plan(
         list[str] | None, typer.Option(help="take costs from this session's visits (repeatable: of other lengths)")
     ] = None,
     saved: Annotated[
-        Path | None, typer.Option("--from", help="take costs from this result of `gput bench travel`")
+        Path | None, typer.Option("--from", help="take costs from this result of `gput bench lengths`")
     ] = None,
     program: Annotated[Path | None, typer.Option(help="the program's archive; costs are measured with it here")] = None,
     step_ms: Annotated[float | None, typer.Option(min=1e-6, help="what a training step takes, where known")] = None,
@@ -225,7 +225,7 @@ def _costs(told: _Told) -> Costs:
 
 
 def _saved_costs(path: Path, told: _Told) -> Costs:
-    """Raises: BadRequest: no result of `gput bench travel`, of another program, or nothing says what a step takes."""
+    """Raises: BadRequest: no result of `gput bench lengths`, of another program, or nothing says what a step takes."""
     from gput.bench.result import read
     from gput.planning import Costs
 
@@ -239,14 +239,14 @@ def _saved_costs(path: Path, told: _Told) -> Costs:
     if not step_s:
         raise BadRequest(
             f"{path} was measured with a program of its own: nothing says what a step of yours takes", code="no-step",
-            remedy="Say --step-ms, or measure with `gput bench travel --program FILE --save …`.",
+            remedy="Say --step-ms, or measure with `gput bench lengths --program FILE --save …`.",
         )  # fmt: skip
     try:
-        return Costs.travelled(figures, step_s)
+        return Costs.measured(figures, step_s)
     except KeyError:
         raise BadRequest(
             f"{path} is a result of `gput bench {result.bench}`, which does not say what a visit costs", code="other-bench",
-            remedy="`gput bench travel --save FILE` writes one that does.",
+            remedy="`gput bench lengths --save FILE` writes one that does.",
         ) from None  # fmt: skip
 
 
@@ -259,10 +259,10 @@ def _measured(told: _Told) -> Costs:
             "nothing says what a visit and a step cost", code="no-costs",
             remedy="Say --program FILE to measure it here, --session, --from, or --step-ms.",
         )  # fmt: skip
-    from gput.local.travel_bench import load_of, travel
+    from gput.local.lengths_bench import lengths, load_of
 
     load = load_of(told.program, told.manifest.training if told.manifest is not None else None)
     say(f"measuring {MEASURED_VISITS} visits on this machine …")
     with tempfile.TemporaryDirectory(prefix="gput-plan-") as folder:
-        found = asyncio.run(travel(Path(folder), MEASURED_VISITS, say, load))
+        found = asyncio.run(lengths(Path(folder), MEASURED_VISITS, say, load))
     return found if told.step_s is None else dataclasses.replace(found, step_s=told.step_s)

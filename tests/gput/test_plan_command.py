@@ -14,7 +14,7 @@ from gput.bench.figures import figures
 from gput.bench.result import read, write
 from gput.commands import connection
 from gput.draft import draft
-from gput.local import travel_bench
+from gput.local import lengths_bench
 from gput.local.made_up import arrays
 from gput.planning import Costs
 from orchestrator.api.examples import SESSION, VISIT
@@ -50,9 +50,9 @@ def manifest(archive: Archive, tmp_path: Path) -> str:
 
 
 def saved(folder: Path, **parameters: Any) -> str:
-    made = result("travel", parameters=parameters, unit="ms", ratio=(1.0,))
-    write(folder / "travel.json", made.model_copy(update={"figures": figures("travel", [COSTS.named()])}))
-    return str(folder / "travel.json")
+    made = result("lengths", parameters=parameters, unit="ms", ratio=(1.0,))
+    write(folder / "lengths.json", made.model_copy(update={"figures": figures("lengths", [COSTS.named()])}))
+    return str(folder / "lengths.json")
 
 
 def planned(capsys: Capture, *words: str) -> tuple[dict[str, Any], str]:
@@ -109,11 +109,11 @@ def test_without_a_file_it_measures_with_the_program(
 ) -> None:
     asked: list[Any] = []
 
-    async def travel(folder: Path, visits: int, say: Any, load: Any) -> Costs:
+    async def lengths(folder: Path, visits: int, say: Any, load: Any) -> Costs:
         asked.append(load)
         return COSTS
 
-    monkeypatch.setattr(travel_bench, "travel", travel)
+    monkeypatch.setattr(lengths_bench, "lengths", lengths)
     found, said = planned(capsys, manifest, "--program", program)
     assert found["costs"]["train_step_ms"] == 30
     assert "measuring" in said
@@ -228,12 +228,12 @@ def test_made_up_records_are_within_their_ranges() -> None:
 
 
 @pytest.mark.slow
-def test_travel_is_measured_with_real_visits(program: str, tmp_path: Path, capsys: Capture) -> None:
+def test_lengths_are_measured_with_real_visits(program: str, tmp_path: Path, capsys: Capture) -> None:
     weights = built("classifier", features=FEATURES, classes=CLASSES)[1]
     Path(program).with_suffix(".safetensors").write_bytes(weights)
-    file = tmp_path / "travel.json"
+    file = tmp_path / "lengths.json"
     assert (
-        main(["bench", "travel", "--visits", "9", "--program", program, "--save", str(file), "--format", "json"]) == 0
+        main(["bench", "lengths", "--visits", "9", "--program", program, "--save", str(file), "--format", "json"]) == 0
     )
     [row] = json.loads(capsys.readouterr().out)
     kept = read(file)

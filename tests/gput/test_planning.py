@@ -177,10 +177,10 @@ def test_lengths_worth_a_line() -> None:
 
 
 def test_figures_come_back_as_costs() -> None:
-    found = Costs.travelled(COSTS.named(), COSTS.step_s)
+    found = Costs.measured(COSTS.named(), COSTS.step_s)
     same(found, COSTS)
     with pytest.raises(KeyError):
-        Costs.travelled({"control_ms": 1.0}, 1.0)
+        Costs.measured({"control_ms": 1.0}, 1.0)
 
 
 def test_a_visit_is_read_from_the_api() -> None:

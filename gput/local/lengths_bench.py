@@ -1,4 +1,4 @@
-"""What a visit costs here, for `gput bench travel` and `gput plan`: visits of three lengths in real processes, told apart.
+"""What a visit costs here, for `gput bench lengths` and `gput plan`: visits of three lengths in real processes, told apart.
 
 Knows the API's views only. By default the records are large and the program tiny, so that a visit's own cost and its data's stand out.
 """
@@ -36,7 +36,7 @@ def digest_of(program: Path) -> str:
     return open_archive(content(program, "no-program")).digest.hex()[:DIGITS]
 
 
-async def travel(folder: Path, visits: int, say: Say, load: Load = LARGE) -> Costs:
+async def lengths(folder: Path, visits: int, say: Say, load: Load = LARGE) -> Costs:
     """What the visits of a session cost: at least `visits` of them.
 
     Raises:
