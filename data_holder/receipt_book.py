@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from data_holder.approvals import Approvals
@@ -19,7 +21,7 @@ from shared.errors import NotFound, Unavailable, VerificationFailed
 from shared.service.logging import get_logger
 from shared.service.store import Store
 
-MAX_RECEIPTS = 1_000_000
+PAGE = 200
 _log = get_logger("data_holder.receipts")
 
 
@@ -60,7 +62,7 @@ class ReceiptBook:
             return
         after: str | None = None
         # Of a long session each holder's share only: at its end all of them ask at once.
-        own = {"limit": 200, "holder": self._approvals.name}
+        own = {"limit": PAGE, "holder": self._approvals.name}
         try:
             while True:
                 params: dict[str, Any] = own | ({"after": after} if after else {})
@@ -91,11 +93,21 @@ class ReceiptBook:
         # Remembered: a database put back to before the end would otherwise be older than any offer showed.
         await self._facts.head(session, RememberedHead(head.size, head.root))
         paths = await log.paths(head, self._approvals.name)
-        for row in await self._store.read(lambda connection: rows.receipts(connection, session, None, MAX_RECEIPTS)):
-            if row["index"] >= head.size:
-                continue  # made after the newest signed head: nothing is proven yet, and nothing disproven
-            check = log.inclusion(row["cose"], row["index"], head, paths.get(row["index"]))
-            await self._facts.checked(session, row, check)
+        async for page in self._pages(session):
+            # What was made after the newest signed head: nothing is proven yet, and nothing disproven.
+            checks = [
+                (row, log.inclusion(row["cose"], row["index"], head, paths.get(row["index"])))
+                for row in page
+                if row["index"] < head.size
+            ]
+            await self._facts.checked(session, checks)
+
+    async def _pages(self, session: str) -> AsyncIterator[list[rows.Row]]:
+        """The session's receipts, so many at once as one commit may change."""
+        after: tuple[str, int] | None = None
+        while page := await self._store.read(partial(rows.receipts, session=session, after=after, limit=PAGE)):
+            yield page
+            after = session, page[-1]["index"]
 
     async def _known(self, session: str, index: int) -> rows.Row | None:
         try:

@@ -106,13 +106,15 @@ class VisitFacts:
 
         await self._ledger.record(session, facts, project)
 
-    async def checked(self, session: str, row: rows.Row, check: Check) -> None:
-        """One more check of a stored receipt; the latest outcome under its name stays."""
-        kept = [old for old in json.loads(row["checks"]) if old["check"] != check.check]
-        checks = [*kept, check.as_json()]
-        values = {"checks": json.dumps(checks), "verified": all(one["ok"] for one in checks)}
-        key = {"session": session, "index": row["index"]}
-        await self._ledger.record(session, [], lambda connection: update_row(connection, RECEIPTS, key, values))
+    async def checked(self, session: str, found: Sequence[tuple[rows.Row, Check]]) -> None:
+        """One more check of each of these stored receipts, in one commit; the latest outcome under its name stays."""
+        changes = [({"session": session, "index": row["index"]}, _with(row, check)) for row, check in found]
+
+        def project(connection: Any) -> None:
+            for key, values in changes:
+                update_row(connection, RECEIPTS, key, values)
+
+        await self._ledger.record(session, [], project)
 
     async def _put(self, session: str, document: OfferDocument, facts: Any, values: dict[str, Any]) -> None:
         row = {**_row(document), "at": self._clock(), **values}
@@ -123,6 +125,12 @@ class VisitFacts:
         values = {"phase": _phase_after(self._ledger.state(session), epoch, facts), **values}
         key = {"session": session, "epoch": epoch}
         await self._ledger.record(session, facts, lambda connection: update_row(connection, VISITS, key, values))
+
+
+def _with(row: rows.Row, check: Check) -> dict[str, Any]:
+    kept = [old for old in json.loads(row["checks"]) if old["check"] != check.check]
+    checks = [*kept, check.as_json()]
+    return {"checks": json.dumps(checks), "verified": all(one["ok"] for one in checks)}
 
 
 def _fact(epoch: int, fact: HolderFact, **more: Any) -> tuple[str, dict[str, Any]]:
