@@ -87,7 +87,7 @@ class GpuLink:
 
 async def _whole(view: memoryview) -> AsyncIterator[bytes]:
     # One piece, so that the transport writes straight from the sealed buffer; it takes any bytes-like object.
-    yield view  # type: ignore[misc]  # httpx types the stream as bytes; h11 and httptools accept a buffer
+    yield view  # type: ignore[misc]  # httpx types the stream as bytes; our transport writes any buffer
 
 
 def document(model: Any) -> bytes:

@@ -31,7 +31,7 @@ def open_epoch(state: GpuState, command: OpenEpoch, bulk: Bulk) -> EpochOpened:
         if visit is not None and visit.grant.epoch == content.epoch:
             visit.content = content
     entropy = state.entropy(32)
-    state.epochs.draw(command.epoch, command.entropy, entropy)
+    state.epochs.draw(command.epoch, command.entropy, entropy, fence=bool(command.kills))
     return EpochOpened(entropy=entropy, fenced=fenced)
 
 

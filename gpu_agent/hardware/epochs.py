@@ -42,12 +42,16 @@ class Epochs:
             raise ProtocolViolation("the GPU has no root key", code="no-root-key")
         return self._root
 
-    def draw(self, epoch: int, orchestrator_entropy: bytes, gpu_entropy: bytes) -> None:
-        """Open `epoch`: VS_e ‖ RK' = HKDF(RK, ...); the old root key is dropped at once."""
+    def draw(self, epoch: int, orchestrator_entropy: bytes, gpu_entropy: bytes, *, fence: bool = False) -> None:
+        """Open `epoch`: VS_e ‖ RK' = HKDF(RK, ...); the old root key is dropped at once.
+
+        A `fence`'s epoch only moves the root key on: it is never granted, so its secret would lie here until the life ends.
+        """
         root = self.require_next(epoch)
         secret, following = draw_epoch(root.reveal(), epoch, orchestrator_entropy, gpu_entropy)
-        self._open[epoch], self._root = Secret(secret), Secret(following)
-        self.highest = epoch
+        self._root, self.highest = Secret(following), epoch
+        if not fence:
+            self._open[epoch] = Secret(secret)
 
     def require_alive(self, epoch: int) -> Secret:
         """The visit secret of an open epoch.

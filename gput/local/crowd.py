@@ -66,7 +66,7 @@ class Crowd:
         await asyncio.to_thread(self._write_data, archive.manifest.records, training.batch_size)
         await asyncio.to_thread(self.installation.prepare)
         (self.folder / "policy.toml").write_text(
-            policy_text(Plan(batch=training.batch_size), f'digests = ["{archive.digest.hex()}"]')
+            policy_text(Plan(rounds=self.rounds, batch=training.batch_size), f'digests = ["{archive.digest.hex()}"]')
         )
         self.say(f"starting {len(self.names)} holders …")
         await self.installation.start()

@@ -178,7 +178,7 @@ dataset = "corpus"
 [programs]
 {programs}
 [limits]
-max_rounds = 1000
+max_rounds = {max(1000, plan.rounds)}
 min_privacy_floor = {plan.batch}
 [output]
 release_to = ["owner"]

@@ -18,6 +18,7 @@ from shared.errors import JobFailed, Unavailable
 
 PAGE = 20
 PATIENCE_S = 300.0
+AGAINST = ("refuse", "veto")
 
 
 async def live(crowd: Crowd, windows: int, samples: list[Sample], say: Say) -> None:
@@ -68,13 +69,22 @@ async def _window(visits: _Visits, crowd: Crowd, wanted: int, say: Say) -> Sampl
     look = partial(visits.client.session, crowd.session)
     view = await _patiently(look)
     while view["visits_closed"] < wanted:
-        if view["phase"] in ("FAILED", "CANCELLED"):
-            raise JobFailed(f"the session ended {view['phase']}", remedy=str(view.get("failure")))
+        require_hope(view)
         await asyncio.sleep(0.5)
         view = await _patiently(look)
     found, costs = sample(wanted, crowd.processes(), crowd.folders()), _costs(await visits.costs())
     say(f"{view['visits_closed']} visits, {costs.get('control_median_ms')} ms")
     return Sample(wanted, {**costs, **found.figures})
+
+
+def require_hope(view: dict[str, Any]) -> None:
+    """Raises: JobFailed: the session, by its page, has ended or never will."""
+    if view["phase"] in ("FAILED", "CANCELLED"):
+        raise JobFailed(f"the session ended {view['phase']}", remedy=str(view.get("failure")))
+    for party in view["holders"]:
+        if party["decision"] in AGAINST:
+            remedy = "Its own page of requests says which limit of its policy stands against it."
+            raise JobFailed(f"{party['holder']} said {party['decision']}: the session waits for ever", remedy=remedy)
 
 
 async def _patiently(ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:

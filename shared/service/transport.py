@@ -31,6 +31,7 @@ class HttpTransport(httpx2.AsyncBaseTransport):
     def __init__(self, *, idle_s: float = 30.0, tls: ssl.SSLContext | None = None) -> None:
         self._idle_s, self._tls = idle_s, tls
         self._idle: dict[Origin, list[tuple[PeerConnection, float]]] = {}
+        self._closed = False
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """The answer's head; its body follows as it is read.
@@ -61,17 +62,18 @@ class HttpTransport(httpx2.AsyncBaseTransport):
     def put_back(self, origin: Origin, connection: PeerConnection) -> None:
         """Its answer was read, or will not be."""
         kept = self._idle.setdefault(origin, [])
-        if not connection.reusable or len(kept) >= MAX_IDLE:
+        if self._closed or not connection.reusable or len(kept) >= MAX_IDLE:
             connection.abort()
             return
         kept.append((connection, asyncio.get_running_loop().time()))
 
     async def aclose(self) -> None:
-        """Closes what is kept; what is in use closes when its answer was read."""
+        """Close what is kept; what is in use is closed when its answer was read."""
         for kept in self._idle.values():
             for connection, _ in kept:
                 connection.abort()
         self._idle.clear()
+        self._closed = True
 
     def _kept(self, origin: Origin) -> PeerConnection | None:
         """The one used last, which the peer is least likely to have closed; all that waited too long are closed."""

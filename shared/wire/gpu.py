@@ -101,7 +101,7 @@ class SetReady(Wire):
 class OpenEpoch(Wire):
     """Draw a new epoch: VS_e ‖ RK' = HKDF(RK, CBOR["draw", e, entropy, GPU entropy]); first kill the epochs in `kills` (a fence).
 
-    Answer: EpochOpened.
+    A fence's own epoch is never granted: its secret is dropped at once. Answer: EpochOpened.
     """
 
     op: Literal["open_epoch"] = "open_epoch"

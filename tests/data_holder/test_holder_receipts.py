@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from data_holder import receipt_book
 from shared.crypto import ecc
 from shared.crypto.signing import PartyKey
 from shared.wire.visit import OfferDocument, VisitReport
@@ -120,6 +123,23 @@ async def test_missed_receipts_are_fetched_at_the_end_and_verify_after_a_restart
         assert shown["verified"], shown["checks"]
         assert shown["checks"][-1] == {"check": "log inclusion", "ok": True, "detail": ""}
         assert (await again.get(f"/v1/requests/{SESSION}"))["phase"] == "COMPLETED"
+
+
+async def test_receipts_of_several_pages_are_all_looked_up_in_the_log(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receipt_book, "PAGE", 1)
+    document, report = await visited(running)
+    indexes = [
+        running.orchestrator.close_visit(running.orchestrator.make_receipt(document, report, **changes))
+        for changes in ({"records": 19}, {"commitment": "00" * 32}, {})
+    ]
+    await running.until(lambda: running.attempt_phase(1) is None)
+    running.orchestrator.post("ended", phase="COMPLETED")
+    await running.until(lambda: running.holder.ledger.state(SESSION).ended)
+    for index in indexes:
+        shown = await running.get(f"/v1/receipts/{SESSION}/{index}")
+        assert shown["checks"][-1] == {"check": "log inclusion", "ok": True, "detail": ""}, index
 
 
 async def test_a_receipt_that_is_not_in_the_log_loses_its_standing(running: Running) -> None:

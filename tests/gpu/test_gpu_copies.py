@@ -215,4 +215,16 @@ def test_epochs_increase_and_unknown_ones_are_not_killed(world: World) -> None:
     assert world.refused(gpu.OpenEpoch(epoch=6, entropy=bytes(32), kills=[6])) == "unknown-epoch"
     _, opened, _ = world.open_epoch(5, 3, epoch=7)  # 3 was never opened, but is below: dead for good
     assert opened.fenced == []
-    assert world.run(gpu.Status())[0].epochs == [7]
+
+
+def test_a_fence_leaves_no_secret_behind(world: World) -> None:
+    """Over ten thousand visits they would be ten thousand, alive until the life ends, and growth of memory."""
+    world.set_up()
+    first, _, _ = world.open_epoch()
+    second, _, _ = world.open_epoch()
+    fence, _, _ = world.open_epoch(first)
+    assert world.run(gpu.Status())[0].epochs == [second]
+    assert world.refused(gpu.InstallGrant(grant=world.grant(fence))) == "epoch-dead"
+    following, _, _ = world.open_epoch()  # the root key moved on all the same: both sides still draw alike
+    world.run(gpu.InstallGrant(grant=world.grant(following)))
+    assert world.run(gpu.Status())[0].epochs == [second, following]

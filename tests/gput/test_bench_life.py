@@ -11,7 +11,8 @@ from gput.bench.figures import figures
 from gput.bench.result import Figure
 from gput.local import visit_bench
 from gput.local.growth import Sample, sample, trends
-from gput.local.life_bench import named
+from gput.local.life_bench import named, require_hope
+from shared.errors import JobFailed
 
 NOISE = (0.3, -0.2, 0.1, -0.4, 0.2, 0.4, -0.3, 0.0, -0.1, 0.3)
 
@@ -92,3 +93,18 @@ def test_what_is_kept_of_visits_is_defined() -> None:
         "plan.median_ms": 1.0, "plan.p99_ms": 2.0, "control.median_ms": 3.0, "control.p99_ms": 4.0, "holder-a.rss_anon_mb": 80.0,
     }  # fmt: skip
     assert kept["holder-a.rss_anon_mb"].unit == "MB"
+
+
+@pytest.mark.parametrize(
+    ("phase", "decision", "says"),
+    [
+        pytest.param("FAILED", "approve", "ended FAILED", id="it failed"),
+        pytest.param("AWAITING_APPROVAL", "refuse", "b said refuse", id="a policy refuses"),
+        pytest.param("AWAITING_APPROVAL", "veto", "b said veto", id="an operator refuses"),
+    ],
+)
+def test_nobody_waits_for_a_session_without_hope(phase: str, decision: str, says: str) -> None:
+    holders = [{"holder": "a", "decision": "approve"}, {"holder": "b", "decision": decision}]
+    with pytest.raises(JobFailed, match=says):
+        require_hope({"phase": phase, "failure": None, "holders": holders})
+    require_hope({"phase": "RUNNING", "failure": None, "holders": [{"holder": "a", "decision": None}]})

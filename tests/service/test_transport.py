@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from shared.service.transport import HttpTransport
 from tests.service.http_peer import OK, client, peer, saying
 
 
@@ -144,3 +145,14 @@ def certificate(folder: Path) -> Path:
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (folder / "peer.pem").write_bytes(private + made.public_bytes(Encoding.PEM))
     return folder / "peer.pem"
+
+
+async def test_closed_while_an_answer_is_read_it_keeps_nothing() -> None:
+    transport = HttpTransport()
+    async with peer(saying(OK)) as there:
+        answer = await transport.handle_async_request(httpx2.Request("GET", there.url, headers={"host": "x"}))
+        await transport.aclose()
+        assert await answer.aread() == b"ok"
+        again = await transport.handle_async_request(httpx2.Request("GET", there.url, headers={"host": "x"}))
+        assert await again.aread() == b"ok"
+        assert there.connections == 2
