@@ -8,8 +8,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path as FilePath
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, FastAPI
 from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gpu_agent.boot_counter import BootCounter
 from gpu_agent.compute.process import ComputeProcess
@@ -28,8 +30,9 @@ from shared.crypto.signing import fingerprint, load_public
 from shared.errors import BadRequest, ConfigurationError
 from shared.names import Role
 from shared.service.app import add_routes, create_service_app
-from shared.service.callers import require
+from shared.service.callers import caller_with
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
+from shared.service.direct import described, document
 from shared.service.logging import get_logger
 from shared.service.migrations import upgrade
 from shared.service.replay import ReplayWindow
@@ -173,13 +176,14 @@ def _public(units: Mapping[str, GpuUnit]) -> APIRouter:
 
 
 def _platform(units: Mapping[str, GpuUnit]) -> APIRouter:
-    router = APIRouter(prefix="/v1/platform/gpus", tags=["platform"], dependencies=[Depends(require(Role.PLATFORM))])
+    router = APIRouter(prefix="/v1/platform/gpus", tags=["platform"])
 
-    @router.put("/{gpu}/mux")
-    async def switch(gpu: str, wanted: MuxRequest) -> GpuView:
+    @router.put("/{gpu}/mux", response_class=Response, openapi_extra=described(MuxRequest))
+    async def switch(gpu: str, request: Request) -> Response:
         """Bind one GPU to one port; in force when answered."""
-        unit = unit_of(units, gpu)
+        await caller_with(request, Role.PLATFORM)
+        wanted, unit = await document(request, MuxRequest), unit_of(units, gpu)
         unit.mux.bind(wanted.port)
-        return unit.view()
+        return Response(unit.view().model_dump_json(), media_type="application/json")
 
     return router

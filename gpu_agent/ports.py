@@ -5,13 +5,16 @@ Ports authenticate by SPDM records and visit-key AEAD, never by HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+import re
+from collections.abc import Mapping
+from typing import Final
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gpu_agent.unit import GpuUnit, unit_of
-from shared.errors import NotPermitted
+from shared.errors import BadRequest, NotPermitted
 from shared.names import ORCHESTRATOR_PORT
 from shared.wire.codec import encode
 from shared.wire.copy import HEADER_BYTES, TAG_BYTES
@@ -19,23 +22,23 @@ from shared.wire.gpu import MAX_BULK_RECORD, MAX_FRAME_BYTES
 
 SPDM_LIMIT = 0x1200  # the transport's shared surface (reference h100.md 4.1)
 COPY_LIMIT = MAX_BULK_RECORD + HEADER_BYTES + TAG_BYTES
-PortName = Annotated[str, Path(pattern=r"^(orchestrator|holder-[a-z0-9][a-z0-9-]{0,62})$")]
+_PORT: Final = re.compile(r"orchestrator|holder-[a-z0-9][a-z0-9-]{0,62}")
 
 
 def ports(units: Mapping[str, GpuUnit]) -> APIRouter:
-    """Routes of every GPU's ports."""
+    """Routes of every GPU's ports. They take the request as it is, so that none waits for the framework (`shared.service.direct`)."""
     router = APIRouter(prefix="/v1/gpus/{gpu}/ports/{port}", tags=["ports"])
 
     @router.post("/spdm", response_class=Response)
-    async def spdm(gpu: str, port: PortName, body: Annotated[bytes, Depends(_body(SPDM_LIMIT))]) -> Response:
+    async def spdm(gpu: str, port: str, request: Request) -> Response:
         """One SPDM message or secured record."""
-        unit = _orchestrators(units, gpu, port)
+        unit, body = _orchestrators(units, gpu, port), await _body(request, SPDM_LIMIT)
         return _bytes(await unit.act("spdm", port, lambda: unit.device.spdm(body)), "application/octet-stream")
 
     @router.post("/commands", response_class=Response)
-    async def commands(gpu: str, port: PortName, body: Annotated[bytes, Depends(_body(MAX_FRAME_BYTES))]) -> Response:
+    async def commands(gpu: str, port: str, request: Request) -> Response:
         """One command frame (CBOR). On a holder's port: a command of stock firmware, in travel mode `paper` only."""
-        unit = unit_of(units, gpu)
+        unit, body = _unit(units, gpu, port), await _body(request, MAX_FRAME_BYTES)
         if port == ORCHESTRATOR_PORT:
             answer = await unit.act("commands", port, lambda: unit.device.commands(body))
         else:
@@ -43,41 +46,45 @@ def ports(units: Mapping[str, GpuUnit]) -> APIRouter:
         return _bytes(answer, "application/cbor")
 
     @router.post("/copy", response_class=Response)
-    async def copy(gpu: str, port: PortName, body: Annotated[bytes, Depends(_body(COPY_LIMIT))]) -> Response:
+    async def copy(gpu: str, port: str, request: Request) -> Response:
         """One copy record."""
-        unit = _holders(units, gpu, port)
+        unit, body = _holders(units, gpu, port), await _body(request, COPY_LIMIT)
         ack = await unit.act("copy", port, lambda: unit.device.copy(port, body))
         return _bytes(encode(ack), "application/cbor")
 
     @router.post("/staging", response_class=Response)
-    async def staging(gpu: str, port: PortName, body: Annotated[bytes, Depends(_body(COPY_LIMIT))]) -> Response:
+    async def staging(gpu: str, port: str, request: Request) -> Response:
         """One copy record for staging (travel mode `direct`); the MUX need not be switched."""
-        unit = _holders(units, gpu, port)
+        unit, body = _holders(units, gpu, port), await _body(request, COPY_LIMIT)
         return _bytes(encode(await unit.stage(lambda: unit.device.stage(port, body))), "application/cbor")
 
     return router
 
 
+def _unit(units: Mapping[str, GpuUnit], gpu: str, port: str) -> GpuUnit:
+    if _PORT.fullmatch(port) is None:
+        raise BadRequest(
+            "no port has such a name", code="invalid-port", expected="orchestrator or holder-NAME", got=port[:100]
+        )
+    return unit_of(units, gpu)
+
+
 def _orchestrators(units: Mapping[str, GpuUnit], gpu: str, port: str) -> GpuUnit:
     if port != ORCHESTRATOR_PORT:
         raise NotPermitted("SPDM comes on the orchestrator's port only", code="wrong-port")
-    return unit_of(units, gpu)
+    return _unit(units, gpu, port)
 
 
 def _holders(units: Mapping[str, GpuUnit], gpu: str, port: str) -> GpuUnit:
     if port == ORCHESTRATOR_PORT:
         raise NotPermitted("copy records come on holders' ports only", code="wrong-port")
-    return unit_of(units, gpu)
+    return _unit(units, gpu, port)
 
 
-def _body(limit: int) -> Callable[[Request], Any]:
-    """A dependency: the body, at most `limit` bytes."""
-
-    async def read(request: Request) -> bytes:
-        request.scope["gput.body_limit"].bytes = limit
-        return await request.body()
-
-    return read
+async def _body(request: Request, limit: int) -> bytes:
+    """The body, at most `limit` bytes."""
+    request.scope["gput.body_limit"].bytes = limit
+    return await request.body()
 
 
 def _bytes(content: bytes, media_type: str) -> Response:

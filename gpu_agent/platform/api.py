@@ -24,7 +24,8 @@ from gpu_agent.platform.cvms import LAUNCH_BYTES, Cvms
 from gpu_agent.platform.files import Installation, read_made, read_private
 from gpu_agent.platform.manufacture import NAME, load_cvms
 from gpu_agent.platform.measurement import installed_package, measure_code
-from gpu_agent.platform.mux_control import MuxControl, MuxState
+from gpu_agent.platform.mux_api import mux_routes
+from gpu_agent.platform.mux_control import MuxControl
 from gpu_agent.platform.pki import QuotingKeys
 from gpu_agent.platform.quoting_enclave import QuotingEnclave
 from gpu_agent.platform.settings import PlatformSettings
@@ -37,7 +38,6 @@ from shared.crypto.signing import PartyKey, fingerprint, load_public
 from shared.errors import BadRequest, ConfigurationError, NotAuthenticated
 from shared.names import Role
 from shared.service.app import add_routes, create_service_app
-from shared.service.callers import require
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.evidence import MIN_TOKEN
 from shared.service.http import Peers
@@ -51,26 +51,6 @@ VERSION = "1"
 TITLE = "GPU Travelling platform (EMULATED)"
 Launch = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * LAUNCH_BYTES}}}$")]
 CvmName = Annotated[str, Path(pattern=rf"^{NAME.pattern}$")]
-
-
-class MuxRequest(Claim):
-    """Bind to `orchestrator`, `holder-X`, or null for nobody."""
-
-    port: str | None = Field(examples=["orchestrator", "holder-hospital-a", None])
-
-
-class MuxAnswer(Claim):
-    """The state in force after a switch."""
-
-    gpu: str
-    port: str | None
-    switches: int
-
-
-class MuxList(Claim):
-    """All GPUs of this platform."""
-
-    items: list[MuxAnswer]
 
 
 class LaunchAnswer(Claim):
@@ -239,27 +219,6 @@ def _only(orchestrator: bytes) -> KeyResolver:
         return known if keyid == fingerprint(orchestrator) else None
 
     return resolve
-
-
-def mux_routes(control: MuxControl) -> APIRouter:
-    """MUX control, by the enrolled orchestrator only."""
-    router = APIRouter(prefix="/v1/gpus", tags=["mux"], dependencies=[Depends(require(Role.ORCHESTRATOR))])
-
-    @router.get("")
-    async def list_gpus() -> MuxList:
-        """Which port each GPU is bound to."""
-        return MuxList(items=[_answer(state) for state in control.states()])
-
-    @router.put("/{gpu}/mux")
-    async def switch(gpu: str, wanted: MuxRequest) -> MuxAnswer:
-        """Bind one GPU to one port; in force when answered."""
-        return _answer(await control.switch(gpu, wanted.port))
-
-    return router
-
-
-def _answer(state: MuxState) -> MuxAnswer:
-    return MuxAnswer(gpu=state.gpu, port=state.port, switches=state.switches)
 
 
 def cvm_routes(enclave: Enclave, tokens: Mapping[str, str]) -> APIRouter:

@@ -15,6 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, GCCollecto
 from shared.errors import ConfigurationError, GputError
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
+from shared.service.direct import DirectRoutes
 from shared.service.idempotency import document_replies
 from shared.service.logging import get_logger
 from shared.service.metrics import StoreCollector
@@ -85,14 +86,16 @@ def add_routes(app: FastAPI, router: APIRouter) -> None:
     match every request twice.
     """
     app.router.routes.extend(router.routes)
+    direct: DirectRoutes = app.state.direct
+    direct.add(router.routes)
 
 
 def _furnished(app: FastAPI, state: ServiceState, gate: Gate | None) -> FastAPI:
-    app.state.service = state
+    app.state.service, app.state.direct = state, DirectRoutes()
     app.add_middleware(
         RequestMiddleware, registry=state.registry, entropy=state.entropy, max_body_bytes=state.settings.max_body_bytes,
         refusals=Refusals(state.settings.refusals_per_s, state.settings.refusals_burst, state.clock),
-        gate=gate,
+        direct=app.state.direct, gate=gate,
     )  # fmt: skip
     install_problems(app)
     add_routes(app, _probes(state, app.title, app.version))

@@ -63,6 +63,13 @@ async def signed_caller(request: Request) -> Caller:
     return await _verify(request, state, request_parts(request, state.base_urls), await request.body())
 
 
+async def caller_with(request: Request, *roles: Role) -> Caller:
+    """As `signed_caller`, for routes that are served directly; the caller has one of `roles`. Raises: NotPermitted, as well."""
+    caller = await signed_caller(request)
+    _require(caller, roles)
+    return caller
+
+
 CallerDep = Annotated[Caller, Depends(signed_caller)]
 
 

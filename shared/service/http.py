@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any, NoReturn, Self
@@ -18,13 +18,13 @@ import httpx2
 
 from shared.canonical import json_bytes
 from shared.errors import GputError, Unavailable
-from shared.service.answers import UNCOMPRESSED, BadAnswer, BoundedAnswers, answers_within
+from shared.service.answers import BadAnswer, answers_within
 from shared.service.clock import Entropy
+from shared.service.plain_client import Body, Call, PlainClient
 from shared.service.problems import MAX_PROBLEM_BYTES, error_of
 from shared.service.transport import HttpTransport
 from shared.service.ways import Way, Ways, addresses
 
-CONNECT_TIMEOUT_S = 5.0
 ATTEMPTS = 4
 MAX_ANSWER_BYTES = (
     128 * 1024 * 1024
@@ -45,7 +45,6 @@ _CONNECTION_ERRORS = (
     httpx2.RemoteProtocolError,
 )
 
-Body = bytes | AsyncIterable[bytes]
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -64,7 +63,7 @@ class Peers:
         self._transports = {url.rstrip("/"): transport for url, transport in (transports or {}).items()}
         self._entropy = entropy
         self._sleep = sleep
-        self._clients: list[httpx2.AsyncClient] = []
+        self._clients: list[PlainClient] = []
 
     def peer(self, base_url: str, name: str, *, auth: httpx2.Auth | None = None) -> PeerClient:
         """A client of the service at `base_url` (or one of several, comma-separated), called `name` in errors; `auth` signs its requests.
@@ -75,24 +74,16 @@ class Peers:
         ways = [Way(address, self._client(address, auth)) for address in addresses(base_url, name)]
         return PeerClient(Ways(ways), name, self._entropy, self._sleep)
 
-    def _client(self, base_url: str, auth: httpx2.Auth | None) -> httpx2.AsyncClient:
-        # The platform's environment must not route our calls through its proxy, nor choose whom TLS trusts.
+    def _client(self, base_url: str, auth: httpx2.Auth | None) -> PlainClient:
         transport = self._transports.get(base_url) or HttpTransport(idle_s=KEEP_ALIVE_S)
-        client = httpx2.AsyncClient(
-            auth=auth,
-            headers=UNCOMPRESSED,
-            timeout=httpx2.Timeout(self._timeout_s, connect=CONNECT_TIMEOUT_S),
-            transport=BoundedAnswers(transport),
-            trust_env=False,
-            follow_redirects=False,
-        )
+        client = PlainClient(transport, auth=auth, timeout_s=self._timeout_s)
         self._clients.append(client)
         return client
 
     async def close(self) -> None:
         """Closes every client."""
         while self._clients:
-            await self._clients.pop().aclose()
+            await self._clients.pop().close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -136,14 +127,12 @@ class PeerClient:
         replayable = body is None or isinstance(body, bytes)
         repeatable = replayable and (method in _REPEATABLE or idempotency_key is not None)
         tries = ((attempts or ATTEMPTS) if repeatable else 1) * (len(self._ways) if replayable else 1)
-        options: dict[str, Any] = {
-            "content": body, "headers": all_headers, "params": params, "extensions": answers_within(MAX_ANSWER_BYTES),
-            **_timeout(timeout_s),
-        }  # fmt: skip
+        extensions = answers_within(MAX_ANSWER_BYTES)
         for attempt in range(1, tries + 1):
             way = self._ways.now
             try:
-                response = await way.client.request(method, _address(way.url, path), **options)
+                url = _address(way.url, path)
+                response = await way.client.ask(Call(method, url, body, all_headers, params, timeout_s, extensions))
             except httpx2.TransportError as error:
                 self._ways.failed(way)
                 if attempt == tries or not self._worth_more(error, attempt, repeatable=repeatable):
@@ -176,12 +165,19 @@ class PeerClient:
 
     @asynccontextmanager
     async def stream(
-        self, method: str, path: str, *, timeout_s: float | None = None, **options: Any
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout_s: float | None = None,
+        params: Mapping[str, str | int] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[httpx2.Response]:
         """An answer that is read while it comes, asked for once. Raises: as `request`; also when the connection breaks inside the block."""
         way = self._ways.now
         try:
-            async with way.client.stream(method, _address(way.url, path), **options, **_timeout(timeout_s)) as response:
+            call = Call(method, _address(way.url, path), None, headers or {}, params, timeout_s)
+            async with way.client.stream(call) as response:
                 if response.status_code >= 400:
                     raise self._refused(way, response, await response.aread())
                 yield response
@@ -240,10 +236,6 @@ class PeerClient:
 def _address(base_url: str, path: str) -> httpx2.URL:
     """The same few addresses are called all the time, and taking one apart costs more than sending a short request."""
     return httpx2.URL(base_url + path)
-
-
-def _timeout(timeout_s: float | None) -> dict[str, Any]:
-    return {} if timeout_s is None else {"timeout": httpx2.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)}
 
 
 def _encoded(

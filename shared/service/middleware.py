@@ -18,6 +18,7 @@ from structlog.contextvars import bound_contextvars
 
 from shared.errors import GputError, TooManyRefused
 from shared.service.clock import Entropy
+from shared.service.direct import DirectRoutes
 from shared.service.logging import get_logger
 from shared.service.problems import error_response, unexpected_response
 from shared.service.refusals import Refusals
@@ -73,9 +74,9 @@ class RequestMiddleware:
 
     def __init__(
         self, app: ASGIApp, *, registry: CollectorRegistry, entropy: Entropy, max_body_bytes: int, refusals: Refusals,
-        gate: Gate | None = None,
+        direct: DirectRoutes, gate: Gate | None = None,
     ) -> None:  # fmt: skip
-        self._app, self._refusals, self._gate = app, refusals, gate
+        self._app, self._refusals, self._gate, self._direct = app, refusals, gate, direct
         self._max_body_bytes = max_body_bytes
         self._entropy = entropy
         self._total = Counter(
@@ -113,7 +114,7 @@ class RequestMiddleware:
                 if unheard is not None:
                     await error_response(unheard, Request(scope))(scope, receive, send_with_id)
                 else:
-                    await self._app(scope, limit.guard(scope, receive), send_with_id)
+                    await self._answer(scope, limit.guard(scope, receive), send_with_id)
                     self._refusals.answered(address, status)
             except Exception as error:
                 _log.error("request failed", method=scope["method"], path=scope["path"], exc_info=error)
@@ -122,6 +123,14 @@ class RequestMiddleware:
                 await unexpected_response(Request(scope))(scope, receive, send_with_id)
             finally:
                 self._record(scope, status, time.perf_counter() - began)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = self._direct.find(scope)
+        if found is None:
+            await self._app(scope, receive, send)
+        else:
+            route, parameters = found
+            await route.serve(parameters, scope, receive, send)
 
     def _unheard(self, address: str, path: str) -> GputError | None:
         """Why this request is answered unheard, if it is."""

@@ -139,6 +139,11 @@ async def _gput_error(request: Request, error: Exception) -> JSONResponse:
 
 async def _invalid_request(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
+    return invalid_request(error, request)
+
+
+def invalid_request(error: RequestValidationError, request: Request) -> JSONResponse:
+    """The answer to a request whose parts do not have the shape that they must have."""
     errors = [
         # `input` and `ctx` are left out: they hold what the caller sent, which may be somebody's data.
         {"field": ".".join(str(part) for part in item["loc"]), "message": str(item["msg"])}
@@ -154,6 +159,11 @@ async def _invalid_request(request: Request, error: Exception) -> JSONResponse:
 
 async def _framework_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    return framework_problem(error, request)
+
+
+def framework_problem(error: HTTPException, request: Request) -> JSONResponse:
+    """The answer to a request that the framework refused."""
     code, title, detail = _FRAMEWORK_CODES.get(
         error.status_code, (f"http-{error.status_code}", "Request failed", str(error.detail))
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import httpx2
 
 from shared.errors import BadRequest, GputError
+from shared.service.plain_client import PlainClient
 
 NOT_LEADER = "not-leader"
 """The code of who does nothing because another leads: asking that one instead is safe whatever was asked."""
@@ -21,7 +22,7 @@ class Way:
     """One address, without a slash at its end, and the client of it."""
 
     url: str
-    client: httpx2.AsyncClient
+    client: PlainClient
 
 
 def addresses(urls: str, name: str) -> Iterator[str]:

@@ -1,0 +1,107 @@
+"""Routes served without the framework: found by their path, handed the request, answered by what they return. Knows no route of its own.
+
+Between a request and a function that wants its path and its body the framework puts a dozen layers, and a visit goes through them ten
+times (ADR 0020). A route may be served directly where its function takes path parameters (text) and the request, and answers with a
+Response (`document` and `caller_with` read the rest). Everything else about it (its place in the API's schema, its errors, its metrics)
+is as for any other, so nothing says twice what a route does; a function that wants more is served by the framework.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import Receive, Scope, Send
+
+from shared.errors import GputError
+from shared.service.problems import error_response, framework_problem, invalid_request
+
+M = TypeVar("M", bound=BaseModel)
+Endpoint = Callable[..., Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class DirectRoute:
+    """A method and a path, and whose they are."""
+
+    method: str
+    pattern: re.Pattern[str]
+    endpoint: Endpoint
+    route: APIRoute
+
+    async def serve(self, parameters: dict[str, str], scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; errors of the family and of the framework are problem documents."""
+        request = Request(scope, receive)
+        scope["route"] = self.route
+        try:
+            response = await self.endpoint(**parameters, request=request)
+        except GputError as error:
+            response = error_response(error, request)
+        except RequestValidationError as error:
+            response = invalid_request(error, request)
+        except HTTPException as error:
+            response = framework_problem(error, request)
+        await response(scope, receive, send)
+
+
+class DirectRoutes:
+    """The direct ones among an application's routes."""
+
+    def __init__(self) -> None:
+        self._routes: list[DirectRoute] = []
+
+    def add(self, routes: Iterable[BaseRoute]) -> None:
+        """Take those that can be served directly."""
+        for route in routes:
+            if isinstance(route, APIRoute) and _is_direct(route):
+                self._routes += [
+                    DirectRoute(method, route.path_regex, route.endpoint, route)
+                    for method in sorted(route.methods or ())
+                ]
+
+    def find(self, scope: Scope) -> tuple[DirectRoute, dict[str, str]] | None:
+        """The route of a request and its path's parameters; None: the framework may know better."""
+        method, path = scope["method"], scope["path"]
+        for route in self._routes:
+            if route.method == method and (found := route.pattern.match(path)) is not None:
+                return route, found.groupdict()
+        return None
+
+
+def described(model: type[BaseModel]) -> dict[str, Any]:
+    """`openapi_extra` of a direct route whose body is a JSON document of this shape."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}
+
+
+async def document(request: Request, model: type[M]) -> M:
+    """The body, which must be a JSON document of this shape. Raises: RequestValidationError."""
+    try:
+        return model.model_validate_json(await request.body())
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in found]) from None
+
+
+def _is_direct(route: APIRoute) -> bool:
+    """Whether the function wants text from the path and the request, and no dependency, status or answer model stands around it."""
+    if route.dependencies or route.status_code is not None or not inspect.iscoroutinefunction(route.endpoint):
+        return False
+    signature = inspect.signature(route.endpoint, eval_str=True)
+    wanted = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    in_path = {name for name, annotation in wanted.items() if annotation is str}
+    return (
+        signature.return_annotation is Response
+        and wanted.get("request") is Request
+        and wanted.keys() == {*route.param_convertors, "request"}
+        and in_path == route.param_convertors.keys()
+    )

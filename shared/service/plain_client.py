@@ -1,0 +1,77 @@
+"""One address's HTTP client: a signed request out, its answer back, and nothing between. Knows no peer's name and no retry.
+
+httpx2's own client follows redirects, keeps cookies, asks hooks and merges settings for every request; we allow none of it, and a visit
+pays for its way through that code a dozen times (ADR 0020). Requests, answers, errors and transports are httpx2's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from shared.service.answers import UNCOMPRESSED, BoundedAnswers
+
+CONNECT_TIMEOUT_S = 5.0
+Body = bytes | AsyncIterable[bytes]
+
+
+@dataclass(frozen=True)
+class Call:
+    """What is asked. `timeout_s`: of each read, write and wait; None: the client's own. `extensions`: for transports."""
+
+    method: str
+    url: httpx2.URL
+    content: Body | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str | int] | None = None
+    timeout_s: float | None = None
+    extensions: Mapping[str, Any] = field(default_factory=dict)
+
+
+class PlainClient:
+    """For one event loop. `auth` signs each request; of its flow only the first request is sent."""
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport, *, auth: httpx2.Auth | None, timeout_s: float) -> None:
+        self._transport, self._auth, self._timeout_s = BoundedAnswers(transport), auth, timeout_s
+
+    async def ask(self, call: Call) -> httpx2.Response:
+        """The answer, read to its end. Raises: httpx2.TransportError."""
+        response = await self._send(call)
+        try:
+            await response.aread()
+        except BaseException:
+            await response.aclose()
+            raise
+        return response
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[httpx2.Response]:
+        """The answer's head; its body is read inside the block. Raises: httpx2.TransportError, there too."""
+        response = await self._send(call)
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
+    async def close(self) -> None:
+        """Close the transport."""
+        await self._transport.aclose()
+
+    async def _send(self, call: Call) -> httpx2.Response:
+        request = httpx2.Request(
+            call.method, call.url, params=call.params, headers={**UNCOMPRESSED, **call.headers}, content=call.content,
+            extensions={"timeout": self._timeout(call.timeout_s), **call.extensions},
+        )  # fmt: skip
+        if self._auth is not None:
+            request = next(self._auth.auth_flow(request))
+        response = await self._transport.handle_async_request(request)
+        response.request = request
+        return response
+
+    def _timeout(self, timeout_s: float | None) -> dict[str, float]:
+        wait = self._timeout_s if timeout_s is None else timeout_s
+        return {"connect": CONNECT_TIMEOUT_S, "read": wait, "write": wait, "pool": wait}

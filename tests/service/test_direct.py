@@ -1,0 +1,116 @@
+"""Routes served without the framework behave as if it had served them, and only those whose function asks for nothing else are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import httpx2
+import pytest
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shared.errors import NotFound
+from shared.service.app import add_routes, create_service_app
+from shared.service.direct import DirectRoutes, described, document
+from shared.service.settings import ServiceSettings
+
+
+class Wanted(BaseModel):
+    """A body."""
+
+    count: Annotated[int, Field(ge=1)]
+
+
+def routes() -> APIRouter:
+    router = APIRouter(prefix="/things/{thing}")
+
+    @router.post("/taken", response_class=Response, openapi_extra=described(Wanted))
+    async def taken(thing: str, request: Request) -> Response:
+        """Direct."""
+        if thing == "none":
+            raise NotFound("there is no such thing", code="unknown-thing", remedy="Name another.")
+        if thing == "broken":
+            raise RuntimeError("a fault of ours")
+        wanted = await document(request, Wanted)
+        return Response(f"{thing} {wanted.count}")
+
+    @router.get("/asked")
+    async def asked(thing: str) -> dict[str, str]:
+        """Not direct: it asks for no request."""
+        return {"thing": thing}
+
+    @router.get("/guarded", dependencies=[Depends(_nobody)], response_class=Response)
+    async def guarded(thing: str, request: Request) -> Response:
+        """Not direct: what stands before it would be passed by."""
+        return Response("in")
+
+    @router.get("/counted/{number}", response_class=Response)
+    async def counted(thing: str, number: int, request: Request) -> Response:
+        """Not direct: the framework turns text into a number."""
+        return Response(str(number + 1))
+
+    return router
+
+
+async def _nobody() -> None:
+    raise NotFound("nobody may")
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> httpx2.AsyncClient:
+    app = create_service_app("things", "1", settings=ServiceSettings(data_dir=tmp_path, max_body_bytes=1024))
+    add_routes(app, routes())
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app, raise_app_exceptions=False), base_url="http://t")
+
+
+def test_only_what_asks_for_nothing_else_is_direct() -> None:
+    direct, router = DirectRoutes(), routes()
+    direct.add(router.routes)
+    found = {
+        route.name: direct.find({"method": method, "path": path}) is not None  # type: ignore[attr-defined]
+        for route in router.routes
+        for method, path in [
+            (next(iter(route.methods)), route.path.format(thing="a", number=1))  # type: ignore[attr-defined]
+        ]
+    }
+    assert found == {"taken": True, "asked": False, "guarded": False, "counted": False}
+
+
+async def test_answers_errors_and_limits_are_the_services_own(client: httpx2.AsyncClient) -> None:
+    async with client:
+        done = await client.post("/things/a%20b/taken", json={"count": 2})
+        assert (done.status_code, done.text) == (200, "a b 2")
+        assert done.headers["x-request-id"].startswith("req-")
+        for thing, body, status, code in (
+            ("none", b"{}", 404, "unknown-thing"), ("a", b'{"count": 0}', 422, "invalid-request"),
+            ("a", b"no JSON", 422, "invalid-request"), ("a", b"x" * 1025, 413, "body-too-large"), ("broken", b"", 500, "internal"),
+        ):  # fmt: skip
+            refused = await client.post(f"/things/{thing}/taken", content=body)
+            assert (refused.status_code, refused.json()["code"]) == (status, code), code
+            assert refused.headers["content-type"] == "application/problem+json"
+            assert refused.headers["x-request-id"] == refused.json()["request_id"]
+        wrong = (await client.post("/things/a/taken", json={"count": "many"})).json()["errors"]
+        assert [entry["field"] for entry in wrong] == ["body.count"]
+        assert "many" not in str(wrong)  # what was sent may be somebody's data
+
+
+async def test_what_is_not_direct_is_the_frameworks(client: httpx2.AsyncClient) -> None:
+    async with client:
+        assert (await client.get("/things/a/taken")).json()["code"] == "method-not-allowed"
+        assert (await client.get("/things/a/asked")).json() == {"thing": "a"}
+        assert (await client.get("/things/a/guarded")).status_code == 404
+        assert (await client.get("/things/a/counted/4")).text == "5"
+        assert (await client.post("/things/a/b/taken")).status_code == 404
+
+
+async def test_metrics_and_schema_name_the_route_and_not_the_path(client: httpx2.AsyncClient) -> None:
+    async with client:
+        await client.post("/things/secret/taken", json={"count": 2})
+        metrics = (await client.get("/metrics")).text
+        assert 'route="/things/{thing}/taken"' in metrics
+        assert "secret" not in metrics
+        body = (await client.get("/v1/openapi.json")).json()["paths"]["/things/{thing}/taken"]["post"]["requestBody"]
+        assert body["content"]["application/json"]["schema"]["properties"]["count"]["minimum"] == 1
