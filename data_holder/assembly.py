@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from data_holder.approvals import Approvals
+from data_holder.bounce import BounceLink
 from data_holder.catalogue import Catalogue
 from data_holder.channel import Channels, Verifier
 from data_holder.commitments import Commitments
@@ -141,7 +142,7 @@ def assemble(
     visits = Visits(
         ledger=ledger, approvals=approvals, channels=channels, commitments=commitments, link=link,
         gpu_link=_GpuLinks(peers, gpu).to, agent_url=settings.agent_url, prepare_bytes=settings.prepare_bytes,
-        clock=clock, entropy=entropy, facts=facts,
+        clock=clock, entropy=entropy, facts=facts, bounce=BounceLink(settings.bounce_socket, settings.prepare_bytes),
     )  # fmt: skip
     receipts = ReceiptBook(ledger=ledger, approvals=approvals, store=store, facts=facts, link=link)
     release = ShareRelease(

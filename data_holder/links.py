@@ -12,6 +12,8 @@ from typing import Any
 
 from shared.canonical import json_bytes, json_value
 from shared.service.http import PeerClient
+from shared.wire.bounce import Bounced
+from shared.wire.codec import encode
 
 JSON = {"content-type": "application/json"}
 
@@ -75,6 +77,19 @@ class GpuLink:
         response = await self._peer.request(
             "POST", f"/v1/gpus/{gpu}/ports/{port}/{door}", content=_whole(record), attempts=1, timeout_s=timeout_s,
             headers={"content-type": "application/octet-stream", "content-length": str(len(record))},
+        )  # fmt: skip
+        self.counters.received += len(response.content)
+        return bytes(response.content)
+
+    async def bounced(self, gpu: str, port: str, places: Bounced, *, timeout_s: float) -> bytes:
+        """POST the places of copy records in a bounce buffer; the last one's acknowledgement. Raises: as `leave`; NotFound
+        `unknown-bounce-buffer`."""
+        body = encode(places)
+        self.counters.requests += 1
+        self.counters.sent += len(body) + sum(length for _, length in places.places)
+        response = await self._peer.request(
+            "POST", f"/v1/gpus/{gpu}/ports/{port}/bounce", content=body, attempts=1, timeout_s=timeout_s,
+            headers={"content-type": "application/cbor"},
         )  # fmt: skip
         self.counters.received += len(response.content)
         return bytes(response.content)

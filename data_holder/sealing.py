@@ -102,7 +102,7 @@ class RecordSealer:
             raise ProtocolViolation("the commitment exists only after the last chunk", code="out-of-order")
         return self._hash.hexdigest()
 
-    def seal_next(self, buffer: bytearray) -> SealedRecord:
+    def seal_next(self, buffer: bytearray | memoryview) -> SealedRecord:
         """Seal the next copy record into `buffer`; the closing one last.
 
         Raises:
@@ -141,7 +141,9 @@ class RecordSealer:
         self.read_s += time.perf_counter() - started
         return chunk
 
-    def _seal(self, channel: SealingChannel, kind: int, plaintext: memoryview, buffer: bytearray) -> memoryview:
+    def _seal(
+        self, channel: SealingChannel, kind: int, plaintext: memoryview, buffer: bytearray | memoryview
+    ) -> memoryview:
         started = time.perf_counter()
         grant = self._grant
         header = pack_header(CopyHeader(kind, grant.epoch, grant.region, self._next, self.total, len(plaintext)))

@@ -60,6 +60,11 @@ class HolderSettings(ServiceSettings):
         default=3650 * DAY_S, gt=0,  # its receipts say what became of its records, and rules on records ask for years
         description="seconds for which a finished session is kept whole; then it is removed, its receipts included; inf: never",
     )  # fmt: skip
+    bounce_socket: Path | None = Field(
+        default=None,
+        description="Unix socket of the GPU agent on this machine (its setting of this name): sealed records then lie in memory shared "
+        "with it, and pass no network; where it does not answer they go over HTTP",
+    )
     prepare_bytes: int = Field(default=16 * 1024 * 1024, ge=4096, description="sealed chunks kept ready, in bytes")
 
     @field_validator("orchestrator_url", "agent_url")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from data_holder.approvals import Approvals
+from data_holder.bounce import BounceLink
 from data_holder.channel import Channels, OpenChannel
 from data_holder.commitments import Commitments, Committed
 from data_holder.gpu_channel import Provisioned, Provisioner, Sleep
@@ -42,12 +43,12 @@ class Visits:
     def __init__(
         self, *, ledger: Ledger, approvals: Approvals, channels: Channels, commitments: Commitments, link: OrchestratorLink,
         gpu_link: Callable[[str], GpuLink], agent_url: str | None, prepare_bytes: int, clock: Clock, entropy: Entropy,
-        facts: VisitFacts, sleep: Sleep = asyncio.sleep,
+        facts: VisitFacts, bounce: BounceLink, sleep: Sleep = asyncio.sleep,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._channels, self._commitments = ledger, approvals, channels, commitments
         self._link, self._gpu_link, self._agent_url = link, gpu_link, agent_url
         self._prepare_bytes, self._clock, self._entropy, self._sleep = prepare_bytes, clock, entropy, sleep
-        self._facts = facts
+        self._facts, self._bounce = facts, bounce
         self._admission = Admission(ledger, approvals, channels, link, clock)
         self._open: dict[str, Committed] = {}
         self._halted: set[str] = set()
@@ -121,6 +122,10 @@ class Visits:
         await asyncio.to_thread(self._commitments.forget, session)
         self._halted.discard(session)
 
+    def disconnect(self) -> None:
+        """Give back what is shared with the GPU agent (at shutdown)."""
+        self._bounce.close()
+
     async def wait_idle(self) -> None:
         """Until no visit runs any more (at shutdown and in tests)."""
         while self._running:
@@ -171,9 +176,10 @@ class Visits:
         sealer = RecordSealer(grant, key, committed.dataset, membership, self._entropy(32))
         del key
         attached: list[HolderFact] = []
+        await self._bounce.ready()
         provisioner = Provisioner(
             self._gpu_link(self._agent_url or document_.agent_url), self._clock, prepare_bytes=self._prepare_bytes,
-            sleep=self._sleep, attached=lambda: attached.append(_F.ATTACHED),
+            bounce=self._bounce, sleep=self._sleep, attached=lambda: attached.append(_F.ATTACHED),
         )  # fmt: skip
         try:
             done = await provisioner.provision(grant, document_.gpu, sealer)
@@ -272,7 +278,7 @@ def _report(admitted: Admitted, done: Provisioned, import_s: float, channel: Ope
     export_s = done.export_key + time.perf_counter() - started
     return VisitReport(
         visit=grant.visit, epoch=grant.epoch, records=grant.records, length=grant.length, commitment=done.commitment,
-        bytes_sent=done.bytes_sent, next_key=next_key,
+        bytes_sent=done.bytes_sent, link=done.link, next_key=next_key,
         timers=VisitTimers(
             grab_gpu=done.grab_gpu, import_key=import_s, buffer_read=done.buffer_read, gpu_write=done.gpu_write,
             export_key=export_s,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path as FilePath
 from typing import Annotated
 
@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpu_agent.boot_counter import BootCounter
+from gpu_agent.bounce import BounceBuffers
 from gpu_agent.compute.process import ComputeProcess
 from gpu_agent.evidence import open_source
 from gpu_agent.evidence.api import create_evidence_app
@@ -29,7 +30,7 @@ from shared.claims import Claim
 from shared.crypto.signing import fingerprint, load_public
 from shared.errors import BadRequest, ConfigurationError
 from shared.names import Role
-from shared.service.app import add_routes, create_service_app
+from shared.service.app import Lifespan, add_routes, create_service_app
 from shared.service.callers import caller_with
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.direct import described, document
@@ -105,15 +106,15 @@ def create_app(
     if units is None:
         unit = build_gpu(settings, clock, entropy)
         units = {unit.device.gpu_id: unit}
-    store = Store(store_url)
+    store, buffers = Store(store_url), BounceBuffers(settings.bounce_bytes, entropy)
     app = create_service_app(
-        TITLE, VERSION, settings=settings, store=store, lifespan=_power(units), keys=_only(platform),
+        TITLE, VERSION, settings=settings, store=store, lifespan=_power(units, buffers, settings.bounce_socket), keys=_only(platform),
         # Not durable before the act: a switch that is replayed right after a crash only misroutes ciphertext, and a visit must not
         # pay for a commit here (nothing secret depends on the MUX).
         replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy,
     )  # fmt: skip
     add_routes(app, _public(units))
-    add_routes(app, ports(units))
+    add_routes(app, ports(units, buffers))
     add_routes(app, _platform(units))
     return app
 
@@ -130,13 +131,14 @@ def _platform_key(path: FilePath) -> bytes:
         ) from None
 
 
-def _power(units: Mapping[str, GpuUnit]) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _power(units: Mapping[str, GpuUnit], buffers: BounceBuffers, socket: FilePath | None) -> Lifespan:
     @asynccontextmanager
     async def power(_app: FastAPI) -> AsyncIterator[None]:
         for unit in units.values():
             unit.compute.spawn()
         try:
-            yield
+            async with buffers.served(socket) if socket is not None else nullcontext():
+                yield
         finally:
             for unit in units.values():
                 await asyncio.to_thread(unit.power_off)

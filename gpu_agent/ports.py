@@ -13,19 +13,22 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpu_agent.bounce import BounceBuffers, bounce
 from gpu_agent.unit import GpuUnit, unit_of
 from shared.errors import BadRequest, NotPermitted
 from shared.names import ORCHESTRATOR_PORT
-from shared.wire.codec import encode
-from shared.wire.copy import HEADER_BYTES, TAG_BYTES
+from shared.wire.bounce import Bounced
+from shared.wire.codec import decode, encode
+from shared.wire.copy import HEADER_BYTES, MAX_CLOSING_BYTES, TAG_BYTES, CopyAck
 from shared.wire.gpu import MAX_BULK_RECORD, MAX_FRAME_BYTES
 
 SPDM_LIMIT = 0x1200  # the transport's shared surface (reference h100.md 4.1)
+BOUNCED_LIMIT = 64 * 1024
 COPY_LIMIT = MAX_BULK_RECORD + HEADER_BYTES + TAG_BYTES
 _PORT: Final = re.compile(r"orchestrator|holder-[a-z0-9][a-z0-9-]{0,62}")
 
 
-def ports(units: Mapping[str, GpuUnit]) -> APIRouter:
+def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers | None = None) -> APIRouter:
     """Routes of every GPU's ports. They take the request as it is, so that none waits for the framework (`shared.service.direct`)."""
     router = APIRouter(prefix="/v1/gpus/{gpu}/ports/{port}", tags=["ports"])
 
@@ -51,6 +54,22 @@ def ports(units: Mapping[str, GpuUnit]) -> APIRouter:
         unit, body = _holders(units, gpu, port), await _body(request, COPY_LIMIT)
         ack = await unit.act("copy", port, lambda: unit.device.copy(port, body))
         return _bytes(encode(ack), "application/cbor")
+
+    @router.post("/bounce", response_class=Response)
+    async def bounced(gpu: str, port: str, request: Request) -> Response:
+        """Copy records that lie in a bounce buffer, by their places (CBOR); the last one's acknowledgement."""
+        unit, body = _holders(units, gpu, port), await _body(request, BOUNCED_LIMIT)
+        named, held = decode(Bounced, body), bounce(buffers)
+
+        def copies() -> CopyAck:
+            ack = None
+            for offset, length in named.places:
+                unit.mux.require(port)
+                ack = unit.device.copy(port, _record(held.record(named.buffer, offset, length)))
+            assert ack is not None  # there is at least one place
+            return ack
+
+        return _bytes(encode(await unit.act("copy", port, copies)), "application/cbor")
 
     @router.post("/staging", response_class=Response)
     async def staging(gpu: str, port: str, request: Request) -> Response:
@@ -85,6 +104,11 @@ async def _body(request: Request, limit: int) -> bytes:
     """The body, at most `limit` bytes."""
     request.scope["gput.body_limit"].bytes = limit
     return await request.body()
+
+
+def _record(lying: memoryview) -> bytes | memoryview:
+    # What is small is read once: a closing record that changes while it opens would state two things. Data are held to its commitment.
+    return bytes(lying) if len(lying) <= MAX_CLOSING_BYTES + HEADER_BYTES + TAG_BYTES else lying
 
 
 def _bytes(content: bytes, media_type: str) -> Response:

@@ -12,7 +12,7 @@ from shared.service.settings import ServiceSettings
 
 DEFAULT_HBM_BYTES = 80 * 1024**3
 _HEADROOM = 0.8
-_EMULATED_ONLY = {"device_dir", "platform_key", "hbm_bytes", "backing_bytes", "ports"}
+_EMULATED_ONLY = {"device_dir", "platform_key", "hbm_bytes", "backing_bytes", "ports", "bounce_socket", "bounce_bytes"}
 
 
 class AgentSettings(ServiceSettings):
@@ -36,6 +36,14 @@ class AgentSettings(ServiceSettings):
         None,
         ge=1024**2,
         description="Host memory that GPU memory may use; default four fifths of what is free at start.",
+    )
+    bounce_socket: Path | None = Field(
+        None,
+        description="emulated: only: Unix socket, made here, on which holders on this machine and of this user get bounce buffers; "
+        "unset: records come over HTTP only.",
+    )
+    bounce_bytes: int = Field(
+        1024**3, ge=0, description="emulated: only: host memory that all bounce buffers may use, in bytes."
     )
     ports: list[str] = Field(
         default_factory=list, description="MUX ports that exist; empty: `orchestrator` and any `holder-…`."

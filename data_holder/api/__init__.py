@@ -87,6 +87,7 @@ class _Engine:
         finally:
             self._running.cancel()
             await asyncio.wait([self._running])  # how it ended is in the log
+            self.holder.visits.disconnect()
             await self.holder.peers.close()
             await self.holder.foundation.guest.aclose()
 

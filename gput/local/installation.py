@@ -93,6 +93,11 @@ class Installation:
         await self._ensure("platform", "gpu_agent.platform", self._platform())
         await self._ensure("orchestrator", "orchestrator", self._orchestrator())
 
+    @property
+    def bounce_socket(self) -> Path:
+        """Where holders and agent, on one machine, share memory for sealed records."""
+        return self.folder / "agent-bounce.sock"
+
     async def start(self) -> None:
         """Start what does not run; the holders side by side."""
         await self.start_base()
@@ -142,6 +147,7 @@ class Installation:
             "data_dir": self.folder / "agent",
             "device_dir": self.folder / "devices" / GPU,
             "platform_key": self.folder / "platform" / "mux.pub",
+            "bounce_socket": self.bounce_socket,
             "ports": [ORCHESTRATOR_PORT, *(holder_port(h.name) for h in self.holders)],
         }
 
@@ -175,6 +181,7 @@ class Installation:
             "orchestrator_url": self.services["orchestrator"].url,
             "datasets": dict(holder.datasets),
             "recovery_key_file": self.recovery_key(holder.name),
+            "bounce_socket": self.bounce_socket,
             **self._evidence(name),
             **policy,
         }

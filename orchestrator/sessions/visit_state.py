@@ -10,7 +10,7 @@ from shared.protocol.training import TRAINING, TrainingFact
 from shared.protocol.visit import VISIT, VisitFact
 
 _OUTCOMES = {"closed", "rejected", "recalled", "quarantined", "lost"}
-_SHOWN = ("bytes_sent", "length", "commitment", "timers", "validation_before", "validation_after", "mean_loss",
+_SHOWN = ("bytes_sent", "link", "length", "commitment", "timers", "validation_before", "validation_after", "mean_loss",
           "losses_released", "reason", "durations")  # fmt: skip
 
 

@@ -59,7 +59,7 @@ async def report(run: Run, said: VisitReport) -> None:
         run.channels.close(visit.holder)
     run.book.stage(
         new_fact(
-            VisitFact.REPORTED, visit=visit.id, bytes_sent=said.bytes_sent, timers=said.timers.model_dump(mode="json"),
+            VisitFact.REPORTED, visit=visit.id, bytes_sent=said.bytes_sent, link=said.link, timers=said.timers.model_dump(mode="json"),
             reported_commitment=said.commitment, reported_records=said.records, reported_length=said.length,
         )
     )  # fmt: skip

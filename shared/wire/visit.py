@@ -185,6 +185,7 @@ class VisitReport(Claim):
     commitment: HexSha256
     timers: VisitTimers
     bytes_sent: int = Field(ge=0)
+    link: Literal["http", "bounce"] = Field(default="http", description="how the records came to the GPU")
     next_key: Signed | None = None
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar
 
-from data_holder.gpu_channel import DOORS, Provisioned, Provisioner
-from data_holder.sealing import RecordSealer, SealedRecord
+from data_holder.carriers import DOORS, Carrier, Lying
+from data_holder.gpu_channel import Provisioned, Provisioner
+from data_holder.sealing import RecordSealer
 from gput.local.attacks.hostile_holder import Hostile, forged
 from gput.local.attacks.stock_tools import Gpu
 from shared.claims.visit import Grant
@@ -71,8 +72,8 @@ class Turned(Hostile):
             await after(gpu)
         return done
 
-    async def _deliver(self, grant: Grant, gpu: str, record: SealedRecord) -> None:
-        await (super()._deliver if self.concerned(grant) else super(Hostile, self)._deliver)(grant, gpu, record)
+    async def _deliver(self, grant: Grant, gpu: str, batch: Sequence[Lying], carrier: Carrier) -> None:
+        await (super()._deliver if self.concerned(grant) else super(Hostile, self)._deliver)(grant, gpu, batch, carrier)
 
     def _part(self, when: str) -> Callable[..., Any] | None:
         part: Callable[..., Any] | None = getattr(self, f"{self.deed}_{when}", None)

@@ -9,9 +9,12 @@ from typing import Any
 import httpx2
 from blake3 import blake3
 
+from gpu_agent.bounce import BounceBuffers
 from shared.crypto.aead import OpeningChannel
 from shared.crypto.visit_key import VisitKey
+from shared.errors import NotFound
 from shared.protocol.membership import check_membership
+from shared.wire.bounce import Bounced
 from shared.wire.codec import decode, encode
 from shared.wire.copy import CLOSING, PROOF, Closing, CopyAck, copy_context, parse_record
 from shared.wire.visit import (
@@ -28,10 +31,12 @@ class Gpu(httpx2.AsyncBaseTransport):
     cut_before: set[int] = field(default_factory=set)
     cut_after: set[int] = field(default_factory=set)
     transcript: list[bytes] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
     calls: int = 0
     published: bool = False
     refuse_with: str | None = None
     hook: Callable[[int], Any] | None = None
+    buffers: BounceBuffers | None = None
 
     def install(self, document: OfferDocument, key: VisitKey) -> None:
         self.grant = document.grant
@@ -42,7 +47,10 @@ class Gpu(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         body = await request.aread()
         self.calls += 1
-        assert request.url.path == f"/v1/gpus/gpu-0/ports/{self.grant.port}/copy"
+        door = request.url.path.removeprefix(f"/v1/gpus/gpu-0/ports/{self.grant.port}/")
+        if door == "bounce" and self.buffers is not None:
+            return self._bounced(decode(Bounced, body), self.buffers)
+        assert door == "copy"
         if self.unbound:
             self.unbound -= 1
             return problem(409, "Conflict", "port-not-bound")
@@ -59,6 +67,17 @@ class Gpu(httpx2.AsyncBaseTransport):
         if header.index in self.cut_after:
             self.cut_after.discard(header.index)
             raise httpx2.ReadError("cut")
+        return httpx2.Response(200, content=encode(ack))
+
+    def _bounced(self, named: Bounced, buffers: BounceBuffers) -> httpx2.Response:
+        self.batches.append(len(named.places))
+        for offset, length in named.places:
+            try:
+                body = bytes(buffers.record(named.buffer, offset, length))
+            except NotFound as error:
+                return problem(404, "Not found", error.code)
+            self.transcript.append(body)
+            ack = self._take(body)
         return httpx2.Response(200, content=encode(ack))
 
     def _take(self, body: bytes) -> CopyAck:

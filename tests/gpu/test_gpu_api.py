@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from data_holder.bounce import BounceBuffer
 from gpu_agent.api import GpuUnit, create_app
 from gpu_agent.boot_counter import BootCounter
 from gpu_agent.hardware.mux import Mux
@@ -17,7 +19,8 @@ from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError
 from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth
-from shared.wire.codec import decode
+from shared.wire.bounce import Bounced
+from shared.wire.codec import decode, encode
 from shared.wire.copy import CopyAck
 from tests.gpu.gpu_world import RECORD_BYTES, World, device_folder, make_world, records
 
@@ -31,6 +34,7 @@ class Agent:
     world: World
     client: httpx2.AsyncClient
     platform: SignedAuth
+    bounce: Path
 
     async def bind(self, port: str | None) -> httpx2.Response:
         return await self.client.put("/v1/platform/gpus/gpu-0/mux", json={"port": port}, auth=self.platform)
@@ -40,14 +44,17 @@ class Agent:
 async def agent(tmp_path: Path) -> AsyncIterator[Agent]:
     key = PartyKey.generate()
     (tmp_path / "mux.pub").write_bytes(key.public_pem)
-    settings = AgentSettings(data_dir=tmp_path / "data", device_dir=device_folder(), platform_key=tmp_path / "mux.pub")
+    settings = AgentSettings(
+        data_dir=tmp_path / "data", device_dir=device_folder(), platform_key=tmp_path / "mux.pub",
+        bounce_socket=tmp_path / "agent.sock",
+    )  # fmt: skip
     world = make_world(hbm_bytes=1 << 30)
     app = create_app(settings, BASE, units={"gpu-0": GpuUnit(world.device, world.compute, Mux(()))})
     async with (
         app.router.lifespan_context(app),
         httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=BASE) as client,
     ):
-        yield Agent(world, client, SignedAuth(key, system_clock, system_entropy))
+        yield Agent(world, client, SignedAuth(key, system_clock, system_entropy), tmp_path / "agent.sock")
 
 
 async def test_ports_answer_only_while_bound(agent: Agent) -> None:
@@ -110,6 +117,34 @@ async def test_a_whole_visit_goes_through_the_ports(agent: Agent) -> None:
         assert answer.status_code == 200
     assert decode(CopyAck, answer.content).published
     assert decode(CopyAck, answer.content).received == 32 * RECORD_BYTES
+
+
+async def test_a_whole_visit_lies_in_a_bounce_buffer(agent: Agent) -> None:
+    """In whichever pieces its places are named, and named again."""
+    agent.world.set_up()
+    holder = agent.world.install(32)
+    buffer, at, places = await asyncio.to_thread(BounceBuffer.ask, agent.bounce, 1 << 20), 0, []
+    for record in holder.seal(records(32)):
+        buffer.memory[at : at + len(record)] = record
+        places.append((at, len(record)))
+        at += len(record)
+
+    async def post(*named: tuple[int, int], name: str = buffer.name) -> tuple[int, str]:
+        body = encode(Bounced(buffer=name, places=list(named)))
+        answer = await agent.client.post("/v1/gpus/gpu-0/ports/holder-north/bounce", content=body)
+        if answer.status_code >= 400:
+            return answer.status_code, answer.json()["code"]
+        ack = decode(CopyAck, answer.content)
+        return ack.index, f"{ack.received} {ack.published}"
+
+    assert await post(*places) == (409, "port-not-bound")
+    await agent.bind("holder-north")
+    assert await post(*places, name="00" * 16) == (404, "unknown-bounce-buffer")
+    assert await post((1 << 20, 10)) == (400, "outside-bounce-buffer")
+    assert (await post(*places[:2]))[0] == 1
+    for _ in range(2):  # an answer that was lost: the same places again change nothing
+        assert await post(*places) == (len(places) - 1, f"{32 * RECORD_BYTES} True")
+    buffer.close()
 
 
 async def test_public_facts_and_probes(agent: Agent) -> None:

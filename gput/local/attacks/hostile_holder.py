@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import data_holder.visits
 from data_holder.__main__ import main
-from data_holder.gpu_channel import CALL_TIMEOUT_S, DOORS, FIRST_RETRY_S, Provisioned, Provisioner
-from data_holder.sealing import RecordSealer, SealedRecord
+from data_holder.carriers import DOORS, Carrier, Lying
+from data_holder.gpu_channel import CALL_TIMEOUT_S, FIRST_RETRY_S, Provisioned, Provisioner
+from data_holder.sealing import RecordSealer
 from gput.local.attacks.stock_tools import Gpu, overwrite_model, plant_trojan
 from shared.claims.visit import Grant
 from shared.crypto.aead import SealingChannel
@@ -55,9 +56,9 @@ class Hostile(Provisioner):
             await getattr(self, "_" + deed.replace("-", "_"))(gpu)
         return after
 
-    async def _deliver(self, grant: Grant, gpu: str, record: SealedRecord) -> None:
-        self.visits[-1][2].append(bytes(record.data))
-        await super()._deliver(grant, gpu, record)
+    async def _deliver(self, grant: Grant, gpu: str, batch: Sequence[Lying], carrier: Carrier) -> None:
+        self.visits[-1][2].extend(bytes(lying.record.data) for lying in batch)
+        await super()._deliver(grant, gpu, batch, carrier)
 
     async def _stale_key(self, gpu: str) -> None:
         """In the second visit: the first one's record again, a new one under its key, and one made out for this visit."""

@@ -1,0 +1,139 @@
+"""How sealed records get to the GPU: each over HTTP, or several at once by their places in a bounce buffer. Knows no retry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from data_holder.bounce import BounceBuffer
+from data_holder.links import GpuLink
+from data_holder.sealing import SealedRecord
+from shared.claims.visit import Grant
+from shared.errors import ProtocolViolation
+from shared.names import TravelMode
+from shared.wire.bounce import Bounced
+from shared.wire.codec import decode
+from shared.wire.copy import CopyAck, StagedAck
+
+PAGE: Final = 4096
+LinkName = Literal["http", "bounce"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Room for one sealed record; `offset`: where it begins in the bounce buffer, 0 where there is none."""
+
+    memory: bytearray | memoryview
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Lying:
+    """A sealed record in its slot, until it is acknowledged."""
+
+    record: SealedRecord
+    slot: Slot
+
+
+class Carrier(Protocol):
+    """One way to the GPU's port for one visit. `most`: records it takes at once."""
+
+    name: LinkName
+    most: int
+
+    def slots(self, count: int, length: int) -> list[Slot]:
+        """Room for at most `count` records of at most `length` bytes each."""
+
+    async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> None:
+        """Bring one to `most` records there once; returns when the GPU has acknowledged them.
+
+        Raises:
+            ProtocolViolation, Conflict: as the GPU answered. Unavailable: nobody knows whether they arrived.
+        """
+
+
+def _copied(answer: bytes, record: SealedRecord) -> None:
+    """The copy engine has taken the record, and published all of them with the closing one."""
+    ack = decode(CopyAck, answer)
+    _same(f"index {record.index}, published {record.closing}", f"index {ack.index}, published {ack.published}")
+
+
+def _staged(answer: bytes, record: SealedRecord) -> None:
+    """The record lies in staging; whether it opens the GPU finds out when it fetches it."""
+    _same(f"index {record.index}", f"index {decode(StagedAck, answer).index}")
+
+
+def _same(expected: str, got: str) -> None:
+    if expected != got:
+        raise ProtocolViolation(
+            "the GPU acknowledged something else than what was sent",
+            code="wrong-acknowledgement",
+            expected=expected,
+            got=got,
+        )
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where a travel mode's records go on the holder's port; `check` holds the acknowledgement to the record."""
+
+    name: str
+    check: Callable[[bytes, SealedRecord], None]
+
+
+_COPY, _STAGING = Door("copy", _copied), Door("staging", _staged)
+DOORS: Final = {TravelMode.PAPER: _COPY, TravelMode.SCOPED: _COPY, TravelMode.DIRECT: _STAGING}
+
+
+class HttpCarrier:
+    """Each record is a request's body."""
+
+    name: LinkName = "http"
+    most = 1
+
+    def __init__(self, link: GpuLink) -> None:
+        self._link = link
+
+    def slots(self, count: int, length: int) -> list[Slot]:
+        """Memory of this process."""
+        return [Slot(bytearray(length)) for _ in range(count)]
+
+    async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> None:
+        """As `Carrier`."""
+        door = DOORS[grant.mode]
+        for lying in batch:
+            answer = await self._link.leave(door.name, gpu, grant.port, lying.record.data, timeout_s=timeout_s)
+            door.check(answer, lying.record)
+
+
+class BounceCarrier:
+    """Records lie in memory that the agent sees; a request says where. Half of the slots at once, so that the others fill meanwhile."""
+
+    name: LinkName = "bounce"
+
+    def __init__(self, link: GpuLink, buffer: BounceBuffer) -> None:
+        self._link, self._buffer, self.most = link, buffer, 1
+
+    def slots(self, count: int, length: int) -> list[Slot]:
+        """Places in the buffer, as many as it has; none where a record does not fit in twice."""
+        step = -(-length // PAGE) * PAGE
+        count = min(count, len(self._buffer.memory) // step)
+        if count < 2:
+            return []
+        self.most = max(1, count // 2)
+        whole = memoryview(self._buffer.memory)
+        return [Slot(whole[at : at + length], at) for at in range(0, count * step, step)]
+
+    async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> None:
+        """As `Carrier`. Raises: NotFound `unknown-bounce-buffer`, as well: the agent began anew."""
+        places = [(lying.slot.offset, len(lying.record.data)) for lying in batch]
+        named = Bounced(buffer=self._buffer.name, places=places)
+        _copied(await self._link.bounced(gpu, grant.port, named, timeout_s=timeout_s), batch[-1].record)
+
+
+def carrier_for(grant: Grant, link: GpuLink, buffer: BounceBuffer | None) -> Carrier:
+    """The fastest that there is. Staged records are the agent's to keep, so they come over HTTP."""
+    if buffer is not None and DOORS[grant.mode] is _COPY:
+        return BounceCarrier(link, buffer)
+    return HttpCarrier(link)

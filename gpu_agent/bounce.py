@@ -1,0 +1,139 @@
+"""Bounce buffers: host memory shared with a holder on this machine, so that its sealed records pass no socket. Knows no key and no port.
+
+What lies there is as untrusted as what comes over HTTP, and may change while it is read; the copy engine believes data only by the
+commitment in the closing record. A buffer is anonymous memory of the agent's own making and sealed against shrinking: were it a file of
+the holder's, cutting it off would end this process (SIGBUS).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import mmap
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shared.errors import BadRequest, ConfigurationError, NotFound
+from shared.service.clock import Entropy
+from shared.service.logging import get_logger
+from shared.service.unix_socket import bound
+from shared.wire.bounce import MAX_BUFFER_BYTES, NAME_BYTES, REQUEST
+
+PATIENCE_S: Final = 5.0
+"""Who connects says within so long how much it wants."""
+_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+_log = get_logger("bounce")
+
+
+@dataclass(frozen=True)
+class _Buffer:
+    memory: mmap.mmap
+    length: int
+
+
+class BounceBuffers:
+    """`limit_bytes`: of all buffers together."""
+
+    def __init__(self, limit_bytes: int, entropy: Entropy) -> None:
+        self._limit, self._entropy = limit_bytes, entropy
+        self._buffers: dict[str, _Buffer] = {}
+
+    def record(self, name: str, offset: int, length: int) -> memoryview:
+        """The bytes at a place, where they lie.
+
+        Raises:
+            NotFound `unknown-bounce-buffer`: its connection has ended, or this agent began anew. BadRequest: it is shorter.
+        """
+        buffer = self._buffers.get(name)
+        if buffer is None:
+            raise NotFound(
+                "there is no such bounce buffer", code="unknown-bounce-buffer", remedy="Send the records over HTTP."
+            )
+        if offset + length > buffer.length:
+            raise BadRequest(f"the bounce buffer has {buffer.length} bytes", code="outside-bounce-buffer")
+        return memoryview(buffer.memory)[offset : offset + length]
+
+    @asynccontextmanager
+    async def served(self, path: Path) -> AsyncIterator[None]:
+        """Hand out buffers on a Unix socket at `path` (mode 0600) inside the block.
+
+        Raises:
+            ConfigurationError: there can be no socket.
+        """
+        try:
+            listener = bound(path)
+        except OSError as error:
+            raise ConfigurationError(
+                f"no Unix socket can be made at {path}: {error.strerror}", code="bounce-socket",
+                remedy="Name a path in a folder of this service's own by the setting bounce_socket, or unset it.",
+            ) from error  # fmt: skip
+        accepting = asyncio.create_task(self._accept(listener), name="bounce")
+        try:
+            yield
+        finally:
+            accepting.cancel()
+            await asyncio.wait([accepting])
+            listener.close()  # its path stays; the next start takes it over
+            self._buffers.clear()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as connections:
+            while True:
+                connection, _ = await loop.sock_accept(listener)
+                connection.setblocking(False)
+                connections.create_task(self._serve(connection))
+
+    async def _serve(self, connection: socket.socket) -> None:
+        name = ""
+        with connection:
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    wanted = await _exactly(connection, REQUEST.size)
+                name = self._hand_over(connection, REQUEST.unpack(wanted)[0])
+                while await asyncio.get_running_loop().sock_recv(connection, 1):
+                    pass  # nothing more is said; its end is the buffer's
+            except (OSError, TimeoutError, EOFError, BadRequest) as error:
+                _log.info("no bounce buffer", why=type(error).__name__)
+            finally:
+                # A copy under way keeps the memory until it is through.
+                self._buffers.pop(name, None)
+
+    def _hand_over(self, connection: socket.socket, length: int) -> str:
+        held = sum(buffer.length for buffer in self._buffers.values())
+        if not 0 < length <= MAX_BUFFER_BYTES or held + length > self._limit:
+            raise BadRequest("more than a bounce buffer may have")
+        descriptor = os.memfd_create("gput-bounce", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(descriptor, length)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            memory = mmap.mmap(descriptor, length, access=mmap.ACCESS_READ)
+            name = self._entropy(NAME_BYTES)
+            socket.send_fds(connection, [name], [descriptor])
+        finally:
+            os.close(descriptor)
+        self._buffers[name.hex()] = _Buffer(memory, length)
+        return name.hex()
+
+
+async def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        piece = await asyncio.get_running_loop().sock_recv(connection, count - len(data))
+        if not piece:
+            raise EOFError
+        data += piece
+    return data
+
+
+def bounce(buffers: BounceBuffers | None) -> BounceBuffers:
+    """The agent's buffers. Raises: NotFound: it has none."""
+    if buffers is None:
+        raise NotFound("this agent has no bounce buffers", code="unknown-bounce-buffer", remedy="Use HTTP.")
+    return buffers

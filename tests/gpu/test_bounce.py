@@ -1,0 +1,112 @@
+"""Bounce buffers: who gets one, what may be read of it, and that nothing a holder does to one reaches the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from data_holder.bounce import BounceBuffer
+from gpu_agent.bounce import BounceBuffers
+from shared.errors import BadRequest, ConfigurationError, NotFound
+from shared.service.unix_socket import connected
+from shared.wire.bounce import MAX_BUFFER_BYTES, NAME_BYTES, REQUEST
+
+SIZE = 1 << 20
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return (
+        tmp_path
+        / ("a folder whose name is longer than an address of a Unix socket may be, " * 2).strip()
+        / "agent.sock"
+    )
+
+
+@pytest.fixture
+async def buffers(path: Path) -> AsyncIterator[BounceBuffers]:
+    path.parent.mkdir()
+    made = BounceBuffers(3 * SIZE, os.urandom)
+    async with made.served(path):
+        yield made
+
+
+async def ask(path: Path, length: int = SIZE) -> BounceBuffer:
+    return await asyncio.to_thread(BounceBuffer.ask, path, length)
+
+
+async def gone(buffers: BounceBuffers, name: str) -> None:
+    for _ in range(2000):
+        try:
+            buffers.record(name, 0, 1)
+        except NotFound:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("the buffer outlives its connection")
+
+
+async def test_both_sides_see_the_same_bytes_until_the_connection_ends(buffers: BounceBuffers, path: Path) -> None:
+    mine = await ask(path)
+    mine.memory[100:105] = b"hello"
+    seen = buffers.record(mine.name, 100, 5)
+    assert (bytes(seen), mine.alive) == (b"hello", True)
+    assert seen.readonly
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    with pytest.raises(BadRequest):
+        buffers.record(mine.name, SIZE - 4, 5)
+    mine.close()
+    await gone(buffers, mine.name)
+    assert bytes(seen) == b"hello"  # a copy under way is not cut off
+
+
+async def test_a_buffer_cannot_be_cut_off_under_the_agent(buffers: BounceBuffers, path: Path) -> None:
+    connection = await asyncio.to_thread(connected, path, 5.0)
+    connection.sendall(REQUEST.pack(SIZE))
+    name, (descriptor,), _, _ = await asyncio.to_thread(socket.recv_fds, connection, NAME_BYTES, 1)
+    for length in (0, 4096, 2 * SIZE):
+        with pytest.raises(PermissionError):
+            os.ftruncate(descriptor, length)
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    os.close(descriptor)
+    assert bytes(buffers.record(name.hex(), SIZE - 2, 2)) == bytes(2)
+    connection.close()
+
+
+@pytest.mark.parametrize("length", [0, MAX_BUFFER_BYTES + 1, 3 * SIZE + 1])
+async def test_nobody_gets_more_than_there_may_be(buffers: BounceBuffers, path: Path, length: int) -> None:
+    connection = await asyncio.to_thread(connected, path, 5.0)
+    connection.sendall(REQUEST.pack(length))
+    assert await asyncio.to_thread(connection.recv, 1) == b""
+    connection.close()
+    (await ask(path)).close()  # others are served
+
+
+async def test_all_buffers_together_are_bounded(buffers: BounceBuffers, path: Path) -> None:
+    held = [await ask(path) for _ in range(3)]
+    with pytest.raises(EOFError):
+        await ask(path)
+    held[0].close()
+    await gone(buffers, held[0].name)
+    held[0] = await ask(path)
+    for buffer in held:
+        buffer.close()
+
+
+async def test_a_socket_left_behind_makes_room_and_nothing_else_does(tmp_path: Path) -> None:
+    path, buffers = tmp_path / "agent.sock", BounceBuffers(SIZE, os.urandom)
+    for _ in range(2):
+        async with buffers.served(path):
+            (await ask(path)).close()
+    path.unlink()
+    path.write_text("somebody's file")
+    with pytest.raises(ConfigurationError):
+        async with buffers.served(path):
+            pass
+    assert path.read_text() == "somebody's file"
