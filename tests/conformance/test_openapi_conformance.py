@@ -71,6 +71,7 @@ NEVER_2XX = {
     "POST /v1/sessions/{session}/pause", "POST /v1/sessions/{session}/resume",
     "POST /v1/requests/{session}/approve", "POST /v1/requests/{session}/refuse", "POST /v1/requests/{session}/veto",
     "POST /v1/gpus/{gpu}/ports/{port}/commands", "POST /v1/gpus/{gpu}/ports/{port}/copy",
+    "POST /v1/gpus/{gpu}/ports/{port}/bounce",
     "POST /v1/visits/{visit}/refusal",
     # Only whoever launched a CVM knows the launch's number.
     "POST /cvms/{name}/derived-key", "POST /cvms/{name}/quote", "POST /cvms/{name}/extend",
