@@ -97,6 +97,13 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
         Definition("receipts_per_s", "1/s", "by the clock", Better.HIGHER),
         Definition("ratio", "times", "processor time ÷ that of the signatures alone"),
     )),
+    "travel": Bench("conventional data sharing against travelling, by Mbit/s between virtual machines and bytes of records", True, (
+        Definition("conventional.*.s", "s", "records from holder over orchestrator into the GPU", noise=0.3),
+        Definition("travelling.*.s", "s", "a visit without its training", noise=0.3),
+        Definition("*.between_bytes", "B", "over the link between virtual machines, for one transfer or visit", noise=0.02),
+        Definition("*.miss", "share", "what the model that was told other cells misses by", Better.NEITHER),
+        Definition("ratio.*", "times", "conventional ÷ travelling", Better.HIGHER, noise=0.3),
+    )),
     "checkpoint": Bench("what sealed checkpoints cost a session", True, (
         Definition("training_ratio", "times", "training time with checkpoints ÷ without"),
         Definition("session_ratio", "times", "whole sessions' time with checkpoints ÷ without"),
