@@ -4,8 +4,8 @@ from __future__ import annotations
 
 FRAME_BYTES = 1500
 GRAIN_S = 0.002
-"""A link that was idle, or whose process woke late, passes at once what it would have passed in this time (or one Ethernet frame): a
-process does not wake more exactly than that. So no transfer gains more than this."""
+"""A link that was idle passes at once what it would have passed in this time (or one Ethernet frame): a process does not wake more exactly
+than that. So no message gains more than this."""
 MEGABIT = 1_000_000 / 8
 
 
@@ -39,9 +39,9 @@ class Bucket:
         self._depth = self._tokens = 0.0 if rate is None else max(FRAME_BYTES, rate * GRAIN_S)
 
     def take(self, size: int, now: float) -> float:
-        """Take `size` bytes at time `now` (seconds, never falling); how many seconds they have to wait before they may pass."""
+        """Take `size` bytes that came at time `now` (seconds); how many seconds from then they have to wait before they may pass."""
         if self.rate is None:
             return 0.0
         earned = max(0.0, now - self._at) * self.rate
-        self._tokens, self._at = min(self._depth, self._tokens + earned) - size, now
-        return max(0.0, -self._tokens / self.rate)
+        self._tokens, self._at = min(self._depth, self._tokens + earned) - size, max(self._at, now)
+        return max(0.0, self._at - now - self._tokens / self.rate)

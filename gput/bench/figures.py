@@ -104,6 +104,11 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
         Definition("*.miss", "share", "what the model that was told other cells misses by", Better.NEITHER),
         Definition("ratio.*", "times", "conventional ÷ travelling", Better.HIGHER, noise=0.3),
     )),
+    "ablation": Bench("what each switch of the data path is worth", True, (
+        Definition("*.timeline_s", "s", "what a timeline predicts of it from the stages of the first", Better.NEITHER),
+        Definition("*.visit_s", "s", "a visit without its training, by travel mode", noise=0.3, plotted=True),
+        Definition("*.s", "s", "records into GPU memory", noise=0.3, plotted=True),
+    )),
     "checkpoint": Bench("what sealed checkpoints cost a session", True, (
         Definition("training_ratio", "times", "training time with checkpoints ÷ without"),
         Definition("session_ratio", "times", "whole sessions' time with checkpoints ÷ without"),

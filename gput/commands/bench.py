@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gput.commands.bench_travel import travel
+from gput.commands.bench_travel import ablation, travel
 from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
 from gput.output import Format, emit, say
 from shared.errors import BadRequest, JobFailed
@@ -233,6 +233,7 @@ def checkpoint(
 
 
 app.command()(travel)
+app.command()(ablation)
 
 
 @app.command("compare")

@@ -27,12 +27,12 @@ async def study(
     travelled = await Tour(folder / "travelling", load, say).cells(rates, times)
     lengths = sorted({one.length for one in travelled})
     records = folder / "records"
-    records.write_bytes(_made_up(folder / "travelling" / "data" / "h000.npz", lengths[-1]))
+    records.write_bytes(made_up(folder / "travelling" / "data" / "h000.npz", lengths[-1]))
     shared = Sharing(folder / "conventional", folder / "travelling" / "program.gput", records, lengths, say)
     return Study.of([*await shared.cells(rates, times), *travelled], CHUNK_BYTES)
 
 
-def _made_up(file: Path, length: int) -> bytes:
+def made_up(file: Path, length: int) -> bytes:
     """So many bytes of what a travelling holder has: records, field after field."""
     import numpy as np  # here: every command would pay for it
 

@@ -13,6 +13,8 @@ from gput.bench.travelling import Traffic
 HOST = "127.0.0.1"
 FREE_PIECE = 256 * 1024
 """Bytes passed on at a time where no rate counts; else what the bucket passes at once, so that a short message waits for no long piece."""
+AT_ONCE_S = 0.001
+"""A read that takes less than this had not to wait."""
 
 
 class Link:
@@ -91,10 +93,18 @@ class Link:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, bucket: Bucket, count: Callable[[int], None]
     ) -> None:
         clock = asyncio.get_running_loop().time
-        while piece := await reader.read(FREE_PIECE if bucket.rate is None else int(bucket.depth)):
-            pause = bucket.take(len(piece), clock())
-            if pause > 0:
-                await asyncio.sleep(pause)
+        due = clock()
+        while True:
+            asked = clock()
+            piece = await reader.read(FREE_PIECE if bucket.rate is None else int(bucket.depth))
+            now = clock()
+            if not piece:
+                break
+            # What lay here already has waited since the piece before it was due: that this process woke late is not the link's doing.
+            came = min(due, now) if now - asked < AT_ONCE_S else now
+            due = came + bucket.take(len(piece), came)
+            if due > now:
+                await asyncio.sleep(due - now)
             count(len(piece))
             writer.write(piece)
             await writer.drain()

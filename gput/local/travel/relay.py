@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -63,11 +64,13 @@ class Relay:
         self._key: OneTimeKey | None = None
         self._inbound: Inbound | None = None
         self._uploading: asyncio.Task[None] | None = None
+        self._overlap = True
         self.opened = self.sealed = 0
+        self.upload_s = 0.0
 
-    def offer(self) -> bytes:
-        """Begin a transfer: the public key to seal its traffic key to."""
-        self._key, self._inbound = OneTimeKey.generate(), None
+    def offer(self, overlap: bool) -> bytes:
+        """Begin a transfer: the public key to seal its traffic key to. Without `overlap` each record is answered when the GPU has it."""
+        self._key, self._inbound, self._overlap = OneTimeKey.generate(), None, overlap
         return self._key.public
 
     def accept(self, sealed: bytes) -> None:
@@ -77,7 +80,7 @@ class Relay:
         self._inbound = Inbound.opened(self._key, sealed)
 
     async def take(self, record: bytes) -> int:
-        """One sealed record; the last is answered when all lie in the GPU. While one goes on to the GPU the next may come in.
+        """One sealed record; bytes of the transfer so far. The last is answered when all lie in the GPU.
 
         Raises:
             VerificationFailed, ProtocolViolation: it is not the next one. Unavailable…: the GPU did not take the one before.
@@ -88,7 +91,7 @@ class Relay:
         self.opened += 1
         await self._landed()
         self._uploading = asyncio.create_task(self._upload(offset, plaintext))
-        if last:
+        if last or not self._overlap:
             await self._landed()
         return offset + len(plaintext)
 
@@ -103,7 +106,9 @@ class Relay:
 
     async def _upload(self, offset: int, plaintext: bytes) -> None:
         command = Upload(region=self._region, offset=offset, length=len(plaintext), records=1)
+        began = time.perf_counter()
         await self._life.batch([command], [plaintext])
+        self.upload_s += time.perf_counter() - began
         self.sealed += 1
 
 
@@ -169,9 +174,9 @@ def _routes() -> APIRouter:
         return found
 
     @router.post("/transfer")
-    async def begin(request: Request) -> dict[str, str]:
+    async def begin(request: Request, overlap: bool = True) -> dict[str, str]:
         """A transfer begins; one at a time."""
-        return {"public_key": relay(request).offer().hex()}
+        return {"public_key": relay(request).offer(overlap).hex()}
 
     @router.put("/transfer/key", status_code=204)
     async def key(request: Request) -> None:
@@ -185,8 +190,9 @@ def _routes() -> APIRouter:
 
     @router.get("/counts")
     async def counts(request: Request) -> dict[str, Any]:
-        """Records opened, and sealed again."""
-        return {"opened": relay(request).opened, "sealed": relay(request).sealed}
+        """Records opened, and sealed again; seconds that the GPU took for these."""
+        found = relay(request)
+        return {"opened": found.opened, "sealed": found.sealed, "upload_s": found.upload_s}
 
     @router.get("/digest")
     async def digest(request: Request) -> dict[str, str]:

@@ -5,9 +5,9 @@ every few visits. Knows the API's views and the links' counters only.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,8 @@ ROUNDS = 300
 
 @dataclass(frozen=True)
 class Moment:
-    """Where a session stood: when, visits closed, what had crossed the links."""
+    """Where a session stood: visits closed, what had crossed the links."""
 
-    at: float
     closed: int
     crossed: tuple[Traffic, ...]
 
@@ -91,7 +90,7 @@ class Tour:
         await client.act(session, "cancel")
         await client.wait(session)
         listed = [one for one in await client.items(f"sessions/{session}/visits") if one["outcome"] == "closed"]
-        return [_cell(rate, first, last, listed[first.closed : last.closed]) for rate, first, last in spans]
+        return [_cell(rate, first, last, listed[first.closed - 1 : last.closed]) for rate, first, last in spans]
 
     async def _reach(self, client: AsyncClient, session: str, wanted: int) -> Moment:
         view = await client.session(session)
@@ -100,18 +99,25 @@ class Tour:
             if view["phase"] == "COMPLETED":
                 raise JobFailed("the session ended before enough was measured", code="session-short")
             view = await client.session(session, wait=25, version=view["version"])
-        return Moment(time.perf_counter(), view["visits_closed"], tuple(link.traffic for link in self._links))
+        return Moment(view["visits_closed"], tuple(link.traffic for link in self._links))
 
 
 def _cell(rate: float | None, first: Moment, last: Moment, visits: Sequence[dict[str, Any]]) -> Cell:
+    """`visits`: those that closed between the two moments, and the one before them."""
     count = last.closed - first.closed
-    train_s = statistics.fmean(sum(one["durations"].get(step, 0.0) for step in COMPUTE) for one in visits)
+    # By the clock, from one close to the next, so that nothing between two visits is forgotten; less its own training.
+    costs = [now["closed_at"] - before["closed_at"] - _trained_s(now) for before, now in pairwise(visits)]
     crossed = (new - old for new, old in zip(last.crossed, first.crossed, strict=True))
     between, holder_gpu, orchestrator_gpu = (traffic / count for traffic in crossed)
+    own = visits[1:]
     return Cell(
-        Way.TRAVELLING, rate, int(visits[0]["length"]), count,
-        # The clock's time of whole visits, so that nothing between two of them is forgotten.
-        max(0.0, (last.at - first.at) / count - train_s), between, holder_gpu, orchestrator_gpu,
+        Way.TRAVELLING, rate, int(own[0]["length"]), count, max(0.0, statistics.median(costs)), between, holder_gpu,
+        orchestrator_gpu,
         # A record is sealed by the holder and opened by the GPU; each is a request of its own.
-        2 * holder_gpu.turns, train_s, statistics.fmean(sum(one["timers"].values()) for one in visits),
+        2 * holder_gpu.turns, statistics.median(map(_trained_s, own)),
+        statistics.median(sum(one["timers"].values()) for one in own),
     )  # fmt: skip
+
+
+def _trained_s(visit: dict[str, Any]) -> float:
+    return float(sum(visit["durations"].get(step, 0.0) for step in COMPUTE))
