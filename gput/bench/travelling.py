@@ -10,6 +10,7 @@ behind the wire, or the wire behind the work. Where what crosses the link comes 
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +20,17 @@ from shared.errors import BadRequest
 
 RATES: tuple[float | None, ...] = (None, 500, 100, 20, 4)
 """The publication's rows, Mbit/s; None: not capped."""
+
+
+Half = tuple[float, float]
+
+
+def middle(values: Sequence[float]) -> Half:
+    """Between what the middle half of the values lies; of one value that value twice."""
+    if len(values) < 2:
+        return values[0], values[0]
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return first, third
 
 
 class Way(StrEnum):
@@ -60,6 +72,7 @@ class Cell:
         operations: sealings and openings of record data.
         train_s: seconds of training on these records, where they were trained on.
         holder_s: what the holder's five timers say, where there are such.
+        half, holder_half: between which seconds the middle half of the transfers lay, and of the timers; None: unknown.
     """
 
     way: Way
@@ -73,6 +86,8 @@ class Cell:
     operations: float
     train_s: float | None = None
     holder_s: float | None = None
+    half: Half | None = None
+    holder_half: Half | None = None
 
     @property
     def name(self) -> str:

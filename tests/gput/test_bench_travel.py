@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gput.bench import ablation, travel_tables
+from gput.bench import ablation, travel_tables, travelling
 from gput.bench.ablation import Path
 from gput.bench.bucket import FRAME_BYTES, GRAIN_S, Bucket, bytes_per_s
 from gput.bench.figures import figures
@@ -228,16 +228,26 @@ def test_no_timeline_leaves_its_bounds(stages: Stages, records: int) -> None:
     assert least <= overlapped(stages, records) <= most == one_by_one(stages, records)
 
 
+@pytest.mark.parametrize(("values", "half"), [
+    ([2.0], (2.0, 2.0)), ([1.0, 3.0], (1.5, 2.5)), ([9.0, 1.0, 2.0, 3.0, 4.0], (2.0, 4.0)),
+])  # fmt: skip
+def test_the_middle_half_leaves_out_who_is_far_off(values: list[float], half: tuple[float, float]) -> None:
+    assert travelling.middle(values) == half
+
+
 def test_a_switch_without_a_gain_is_said_to_have_none() -> None:
     measured = [
-        Path("re-encrypt", False, 20.0, 12), Path("re-encrypt", True, 19.9, 12), Path("direct", True, 8.0, 6),
-        Path("direct", False, 25.0, 6),
+        Path("re-encrypt", False, 20.0, (19.0, 21.0), 12), Path("re-encrypt", True, 15.0, (12.0, 19.5), 12),
+        Path("direct", True, 8.0, (7.0, 9.0), 6), Path("direct", False, 25.0, (24.0, 26.0), 6),
+        Path("direct", False, 19.8, (19.7, 19.9), 6),
     ]  # fmt: skip
     rows = ablation.paths(STAGES, 3, 3000, measured)
-    assert [row["verdict"] for row in rows] == ["the base", "no gain on this machine", "gain", "slower on this machine"]
-    assert [row["timeline_s"] for row in rows] == [21.5, 15.5, 7.5, 9.5]
-    assert [row["overlap"] for row in rows] == ["off", "on", "on", "off"]
-    assert (rows[1]["miss"], rows[1]["at_least_s"], rows[1]["at_most_s"]) == ("-22.1 %", 12.5, 21.5)
+    assert [row["verdict"] for row in rows] == [
+        "the base", "no gain on this machine", "gain", "slower on this machine", "no gain on this machine",
+    ]  # fmt: skip
+    assert [row["timeline_s"] for row in rows] == [21.5, 15.5, 7.5, 9.5, 9.5]
+    assert [row["overlap"] for row in rows] == ["off", "on", "on", "off", "off"]
+    assert (rows[1]["miss"], rows[1]["at_least_s"], rows[1]["at_most_s"]) == ("+3.3 %", 12.5, 21.5)
     cells = {
         mode: replace(cell(Way.TRAVELLING, None, 3000), seconds=s) for mode, s in (("scoped", 1.0), ("direct", 0.5))
     }

@@ -1,4 +1,4 @@
-"""`gput bench travel`: both ends of a conventional transfer, a link that paces and counts real bytes, and the commands in real processes."""
+"""`gput bench travel`: both ends of a conventional transfer, a link that paces and counts real bytes, and the commands with processes."""
 
 from __future__ import annotations
 

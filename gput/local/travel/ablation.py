@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gput.bench import ablation as tables
 from gput.bench.timeline import Stages
-from gput.bench.travelling import Cell
+from gput.bench.travelling import Cell, middle
 from gput.local.job import Say
 from gput.local.lengths_bench import LARGE
 from gput.local.travel.bench import made_up
-from gput.local.travel.conventional import Sharing
+from gput.local.travel.conventional import Sharing, Taken
 from gput.local.travel.visits import Tour
 from shared.names import TravelMode
 from shared.protocol.travel import TRAVEL
@@ -54,10 +55,16 @@ async def ablate(folder: Path, steps: int, times: int, say: Say) -> Found:
     sharing = Sharing(folder / "conventional", first / "program.gput", records, [length], say)
     turns, together = await sharing.ablation(times)
     direct = cells[MODES[0].value]
+    base = sorted(turns, key=lambda one: one.seconds)[len(turns) // 2]  # whole: its stages add up to its own time
     paths = [
-        tables.Path("re-encrypt", False, turns.seconds, turns.operations),
-        tables.Path("re-encrypt", True, together.seconds, together.operations),
+        _path("re-encrypt", False, turns),
+        _path("re-encrypt", True, together),
         # The holder's own timers: sealing ahead, one leg, opened by the GPU before it acknowledges.
-        tables.Path("direct", True, direct.holder_s or 0.0, direct.operations),
+        tables.Path("direct", True, direct.holder_s or 0.0, direct.holder_half or (0.0, 0.0), direct.operations),
     ]
-    return Found(turns.stages, turns.records, length, paths, cells)
+    return Found(base.stages, base.records, length, paths, cells)
+
+
+def _path(name: str, overlap: bool, taken: Sequence[Taken]) -> tables.Path:
+    seconds = [one.seconds for one in taken]
+    return tables.Path(name, overlap, statistics.median(seconds), middle(seconds), taken[0].operations)

@@ -70,8 +70,8 @@ class Sharing:
         finally:
             await self._stop()
 
-    async def ablation(self, times: int) -> tuple[Taken, Taken]:
-        """Transfers of the longest length over the uncapped link: one record after another, and overlapped; by turns.
+    async def ablation(self, times: int) -> tuple[list[Taken], list[Taken]]:
+        """Transfers of the longest length over the uncapped link: one record after another, and overlapped; taken by turns.
 
         Raises:
             As `cells`.
@@ -85,7 +85,7 @@ class Sharing:
                     [await self._taken(relay, 1, overlap=overlap) for overlap in (False, True)] for _ in range(times)
                 ]
                 await self._check(relay)
-            turns, together = (_median(list(found)) for found in zip(*pairs, strict=True))
+            turns, together = (list(found) for found in zip(*pairs, strict=True))
             return turns, together
         finally:
             await self._stop()
@@ -151,11 +151,6 @@ class Sharing:
 def _bearable(rate: float | None, length: int, times: int) -> int:
     per_s = bytes_per_s(rate)
     return times if per_s is None else max(1, min(times, int(LONGEST_S * per_s / length)))
-
-
-def _median(found: list[Taken]) -> Taken:
-    """The run whose seconds are the median, whole: its stages add up to its own time."""
-    return sorted(found, key=lambda one: one.seconds)[len(found) // 2]
 
 
 async def _upload_s(relay: PeerClient) -> float:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from gput.bench.travelling import Cell, Traffic, Way, label
+from gput.bench.travelling import Cell, Traffic, Way, label, middle
 from gput.client import AsyncClient
 from gput.local.crowd import Crowd, Load
 from gput.local.job import Say
@@ -110,12 +110,13 @@ def _cell(rate: float | None, first: Moment, last: Moment, visits: Sequence[dict
     crossed = (new - old for new, old in zip(last.crossed, first.crossed, strict=True))
     between, holder_gpu, orchestrator_gpu = (traffic / count for traffic in crossed)
     own = visits[1:]
+    timers = [float(sum(one["timers"].values())) for one in own]
     return Cell(
         Way.TRAVELLING, rate, int(own[0]["length"]), count, max(0.0, statistics.median(costs)), between, holder_gpu,
         orchestrator_gpu,
         # A record is sealed by the holder and opened by the GPU; each is a request of its own.
         2 * holder_gpu.turns, statistics.median(map(_trained_s, own)),
-        statistics.median(sum(one["timers"].values()) for one in own),
+        statistics.median(timers), middle(costs), middle(timers),
     )  # fmt: skip
 
 
