@@ -97,6 +97,18 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
         Definition("receipts_per_s", "1/s", "by the clock", Better.HIGHER),
         Definition("ratio", "times", "processor time ÷ that of the signatures alone"),
     )),
+    "travel": Bench("conventional data sharing against travelling, by Mbit/s between virtual machines and bytes of records", True, (
+        Definition("conventional.*.s", "s", "records from holder over orchestrator into the GPU", noise=0.3),
+        Definition("travelling.*.s", "s", "a visit without its training", noise=0.3),
+        Definition("*.between_bytes", "B", "over the link between virtual machines, for one transfer or visit", noise=0.02),
+        Definition("*.miss", "share", "what the model that was told other cells misses by", Better.NEITHER),
+        Definition("ratio.*", "times", "conventional ÷ travelling", Better.HIGHER, noise=0.3),
+    )),
+    "ablation": Bench("what each switch of the data path is worth", True, (
+        Definition("*.timeline_s", "s", "what a timeline predicts of it from the stages of the first", Better.NEITHER),
+        Definition("*.visit_s", "s", "a visit without its training, by travel mode", noise=0.3, plotted=True),
+        Definition("*.s", "s", "records into GPU memory", noise=0.3, plotted=True),
+    )),
     "checkpoint": Bench("what sealed checkpoints cost a session", True, (
         Definition("training_ratio", "times", "training time with checkpoints ÷ without"),
         Definition("session_ratio", "times", "whole sessions' time with checkpoints ÷ without"),

@@ -1,5 +1,5 @@
 """`gput bench`: figures of this machine: visits by step, growth over a long session, memory, training against plain PyTorch, checkpoints,
-verification of evidence and receipts; kept in files, and compared.
+verification of evidence and receipts, data sharing against travelling; kept in files, and compared.
 
 Knows the benches by their entrances only. Ratios are against limits measured in the same run; nothing here asserts a wall time.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gput.commands.bench_travel import ablation, travel
 from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
 from gput.output import Format, emit, say
 from shared.errors import BadRequest, JobFailed
@@ -229,6 +230,10 @@ def checkpoint(
     emit(found, ("checkpoints", "made", "checkpoint_s", "training_s", "session_s"), fmt)
     emit([ratios(found)], ("training_ratio", "session_ratio", "share_of_training"), fmt)
     keeping.keep([ratios(found)])
+
+
+app.command()(travel)
+app.command()(ablation)
 
 
 @app.command("compare")

@@ -7,6 +7,7 @@ Knows the launcher and the client; measures nothing.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -22,6 +23,7 @@ from shared.claims.manifest import Manifest, RosterEntry
 from shared.claims.program import WeightsFile
 from shared.claims.records import RecordSchema
 from shared.claims.training import AdamW, TrainingOptions
+from shared.names import TravelMode
 
 CLASSES, HIDDEN, PAGE = 2, 8, 4096
 LEAST_RECORDS = 64
@@ -30,12 +32,13 @@ LEAST_RECORDS = 64
 @dataclass(frozen=True)
 class Load:
     """What visits carry and train. `steps`: of a visit, by turns of the holders; `program`: an archive, its weights beside it where it
-    names any, None: a classifier of so many `features`; `training`: other options than the program's own."""
+    names any, None: a classifier of so many `features`; `training`: other options than the program's own; `mode`: how it travels."""
 
     steps: tuple[int, ...] = (1,)
     program: Path | None = None
     training: TrainingOptions | None = None
     features: int = 8
+    mode: TravelMode = TravelMode.SCOPED
 
 
 TINY = Load(training=TrainingOptions(optimizer=AdamW(lr=1e-3), batch_size=4, seed=1))
@@ -44,14 +47,18 @@ TINY = Load(training=TrainingOptions(optimizer=AdamW(lr=1e-3), batch_size=4, see
 class Crowd:
     """`holders` holders and one session of at least `visits` visits; one step of four records each, if `load` says nothing else."""
 
-    def __init__(self, folder: Path, visits: int, holders: int, say: Say, load: Load = TINY) -> None:
+    def __init__(
+        self, folder: Path, visits: int, holders: int, say: Say, load: Load = TINY,
+        tuning: Mapping[str, float | str] | None = None,
+    ) -> None:  # fmt: skip
         self.folder, self.say, self._load = folder.absolute(), say, load
         self.names = [f"h{number:03}" for number in range(holders)]
         self.rounds = -(-visits // holders)
         policy = self.folder / "policy.toml"
         specs = [HolderSpec(name, {"corpus": self.folder / "data" / f"{name}.npz"}, policy) for name in self.names]
-        self.installation = Installation(self.folder / "services", specs)
+        self.installation = Installation(self.folder / "services", specs, tuning or {})
         self.session = ""
+        self._program_of: tuple[Archive, TrainingOptions] | None = None
         self.client: AsyncClient | None = None
 
     async def start(self) -> AsyncClient:
@@ -60,6 +67,12 @@ class Crowd:
         Raises:
             BadRequest: the load's program cannot be read, or its weights do not lie beside it.
         """
+        client = await self.open()
+        await self.submit(self._load.steps)
+        return client
+
+    async def open(self) -> AsyncClient:
+        """As `start`, up to the submission."""
         self.say("making data and program …")
         archive, weights = await self._program()
         training = self._load.training or archive.manifest.defaults
@@ -76,8 +89,15 @@ class Crowd:
         await client.upload_program((self.folder / "program.gput").read_bytes())
         if weights is not None:
             await client.upload_weights(weights)
-        self.session = str((await client.submit(self._manifest(archive, training)))["id"])
+        self._program_of = archive, training
         return client
+
+    async def submit(self, steps: tuple[int, ...]) -> str:
+        """Submit a session whose visits train so many steps, by turns of the holders; at most as many as the load's. After `open`."""
+        if self.client is None or self._program_of is None:
+            raise RuntimeError("nothing runs that a session could be submitted to")
+        self.session = str((await self.client.submit(self._manifest(*self._program_of, steps)))["id"])
+        return self.session
 
     async def stop(self) -> None:
         """Stop every process."""
@@ -123,16 +143,17 @@ class Crowd:
         weights = (given or path).with_suffix(".safetensors")
         return archive, await asyncio.to_thread(content, weights, "no-weights")
 
-    def _manifest(self, archive: Archive, training: TrainingOptions) -> Manifest:
+    def _manifest(self, archive: Archive, training: TrainingOptions, lengths: tuple[int, ...]) -> Manifest:
         keys = {name: self.installation.holder_key(name).fingerprint for name in self.names}
         roster = tuple(
             RosterEntry(holder=name, key=key, evidence=EMULATED, steps_per_visit=steps)
-            for (name, key), steps in zip(keys.items(), cycle(self._load.steps), strict=False)
+            for (name, key), steps in zip(keys.items(), cycle(lengths), strict=False)
         )
-        longest = max(self._load.steps) * training.batch_size * archive.manifest.records.record_bytes
+        longest = max(lengths) * training.batch_size * archive.manifest.records.record_bytes
         fields: dict[str, Any] = {
             "name": "bench", "program": archive.digest.hex(), "gpu_evidence": EMULATED, "orchestrator_evidence": EMULATED,
-            "rounds": self.rounds, "steps_per_visit": self._load.steps[0], "privacy_floor": training.batch_size,
+            "rounds": self.rounds, "steps_per_visit": lengths[0], "privacy_floor": training.batch_size,
             "roster": roster, "buffer_bytes": max(PAGE, -(-longest // PAGE) * PAGE), "training": training,
+            "travel_mode": self._load.mode,
         }  # fmt: skip
         return Manifest(**fields)

@@ -37,11 +37,11 @@ class HolderSpec:
 @dataclass
 class Installation:
     """All services of one folder. `start()` and `stop()` may be called again and again. `tuning`: the orchestrator's settings that
-    differ from its defaults."""
+    differ from its defaults; with `public_url` the holders reach it there."""
 
     folder: Path
     holders: Sequence[HolderSpec]
-    tuning: Mapping[str, float] = field(default_factory=dict)
+    tuning: Mapping[str, float | str] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ keys
@@ -87,10 +87,14 @@ class Installation:
 
     # ------------------------------------------------------------- processes
 
-    async def start_base(self) -> None:
-        """Start the agent, then the platform, then the orchestrator: each needs the address of the one before."""
+    async def start_gpu(self) -> None:
+        """Start the agent, then the platform."""
         await self._ensure("agent", "gpu_agent", self._agent())
         await self._ensure("platform", "gpu_agent.platform", self._platform())
+
+    async def start_base(self) -> None:
+        """Start the agent, then the platform, then the orchestrator: each needs the address of the one before."""
+        await self.start_gpu()
         await self._ensure("orchestrator", "orchestrator", self._orchestrator())
 
     @property
@@ -178,7 +182,7 @@ class Installation:
             "data_dir": self.folder / name,
             "trust_dir": self.trust,
             "allow_emulated": True,
-            "orchestrator_url": self.services["orchestrator"].url,
+            "orchestrator_url": self.tuning.get("public_url") or self.services["orchestrator"].url,
             "datasets": dict(holder.datasets),
             "recovery_key_file": self.recovery_key(holder.name),
             "bounce_socket": self.bounce_socket,
