@@ -111,11 +111,13 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
         Definition("*.kill_loss", "nats", "the same as `loss` of a run whose server was killed half-way", noise=0.001),
         Definition("*.moved_mb", "MB", "over the links between parties, every header counted", plotted=True),
         Definition("*.loopback_mb", "MB", "over all connections, those inside a party, too"),
+        Definition("*.records_mb", "MB", "of that, by the session's count: holders' sealed records and their proofs"),
+        Definition("*.checkpoints_mb", "MB", "of that, by the session's count: sealed checkpoints and the model, out of the GPU"),
         Definition("*.memory_mb", "MB", "own memory (RssAnon, RssShmem) of all processes, at most", plotted=True),
         Definition("*.largest_mb", "MB", "the same of the largest process"),
         Definition("*.kill_finished", "of 1", "the job finished though its server was killed half-way", Better.HIGHER),
         Definition("*.kill_s", "s", "from that kill to the model on disk", noise=0.3),
-        Definition("*.kill_again", "visits", "rounds of single holders that it then trained again", noise=0.0),
+        Definition("*.kill_again", "visits", "visits, or holders' rounds, that it then had to do again", noise=0.0),
     ), command="make bench-peers"),
 })  # fmt: skip
 

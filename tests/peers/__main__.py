@@ -27,7 +27,7 @@ from tests.peers.flower import Flower
 from tests.peers.ours import Ours
 from tests.peers.task import Task
 
-VERSIONS = {"flower": "1.41.0", "flare": "2.9.0"}
+PACKAGES = {"flower": "flwr", "flare": "nvflare"}
 
 
 def entries(peers: Path, short: int) -> tuple[measure.Entry, ...]:
@@ -37,13 +37,16 @@ def entries(peers: Path, short: int) -> tuple[measure.Entry, ...]:
     def flare_environment(folder: Path) -> dict[str, str]:
         return Flare.environment(folder, flare)
 
+    def flower_environment(folder: Path) -> dict[str, str]:
+        return Flower.environment(folder, flower)
+
     def ours(brood: Brood, task: Task, material: Path) -> Ours:
         return Ours(brood.folder, task, material)
 
     return (
         measure.Entry("ours", "the GPU travels, visits as long as their rounds", ours, lambda folder: {}),
         measure.Entry("ours-short", f"the GPU travels, visits of {short} steps", ours, lambda folder: {}, False, short),
-        measure.Entry("flower", "Flower, FedAvg", lambda b, t, m: Flower(b, t, flower), Flower.environment),
+        measure.Entry("flower", "Flower, FedAvg", lambda b, t, m: Flower(b, t, flower), flower_environment),
         measure.Entry("flare", "FLARE, FedAvg", lambda b, t, m: Flare(b, t, flare, "fedavg"), flare_environment),
         measure.Entry(
             "flare-cyclic", "FLARE, cyclic", lambda b, t, m: Flare(b, t, flare, "cyclic"), flare_environment, False
@@ -54,6 +57,11 @@ def entries(peers: Path, short: int) -> tuple[measure.Entry, ...]:
 def main(argv: list[str]) -> int:
     """Exit code: 0 where all that were asked for were measured."""
     options = _options(argv)
+    missing = [name for name in options.only if (one := name.partition("-")[0]) in PACKAGES
+               and installed(options.peers / one, PACKAGES[one]) is None]  # fmt: skip
+    if missing:
+        say(f"error: {', '.join(missing)}: not installed in {options.peers}; `make bench-peers` does that")
+        return 2
     traffic.enter(["-m", "tests.peers", *argv])
     adopt_orphans()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it, too, ends what was started
@@ -79,7 +87,7 @@ def _all(options: argparse.Namespace, folder: Path) -> bool:
     chosen = [one for one in entries(options.peers, options.short) if one.name in options.only]
     keeping = Keeping("peers", {
         "rounds": task.rounds, "steps": task.steps, "batch": task.batch, "holders": task.holders, "short": options.short,
-        **dict(VERSIONS.items()),
+        **{package: installed(options.peers / name, package) for name, package in PACKAGES.items()},
     }, options.save)  # fmt: skip
     runs: list[dict[str, float]] = []
     words: dict[str, str] = {}
@@ -93,6 +101,12 @@ def _all(options: argparse.Namespace, folder: Path) -> bool:
     if any(runs):
         keeping.keep([found for found in runs if found], {f"{name}.after-kill": word for name, word in words.items()})
     return good
+
+
+def installed(environment: Path, package: str) -> str | None:
+    """The version that an environment has of a package, None where it has none."""
+    found = [*environment.glob(f"lib/python*/site-packages/{package}-*.dist-info")]
+    return found[0].name.removesuffix(".dist-info").rpartition("-")[2] if found else None
 
 
 def _one(
@@ -115,6 +129,7 @@ def _one(
 
 
 def _add(found: dict[str, float], name: str, figures: Mapping[str, float]) -> None:
+    say(f"{name}: " + ", ".join(f"{figure} {value:g}" for figure, value in figures.items()))
     found.update({f"{name}.{figure}": value for figure, value in figures.items()})
 
 

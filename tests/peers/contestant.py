@@ -52,6 +52,10 @@ class Contestant(Protocol):
         """The finished model's file. Only after DONE."""
         ...
 
+    def counters(self) -> dict[str, float]:
+        """Figures that only its own services can tell. Only after DONE."""
+        ...
+
     def kill(self) -> None:
         """SIGKILL the server: every process of the party that coordinates."""
         ...

@@ -51,8 +51,6 @@ class Flare:
             shutil.copyfile(THEIRS / name, scripts / name)
         self.brood.tool([self.programs / "python", scripts / "flare_job.py", self.folder / "job", self.kind])
         self._nvflare("poc", "prepare", "-n", str(self.task.holders), "--force")
-        store = self.folder / KITS / "server" / "local" / "resources.json.default"
-        store.write_text(store.read_text().replace(SHARED_STORE, str(self.folder / "store")))
 
     def _nvflare(self, *words: str) -> str:
         return self.brood.tool([self.programs / "nvflare", *words], START_S + 30)
@@ -65,7 +63,7 @@ class Flare:
 
     @property
     def _kept(self) -> Path:
-        return self.folder / "store" / "jobs-storage" / self._job
+        return self.folder / "poc" / "jobs-storage" / self._job
 
     def visits(self) -> int:
         """As the clients note them."""
@@ -97,6 +95,10 @@ class Flare:
         """Taken out of the workspace that the server stored."""
         with zipfile.ZipFile(self._kept / "workspace") as stored:
             return Path(stored.extract(MODEL, self.folder / "model"))
+
+    def counters(self) -> dict[str, float]:
+        """None."""
+        return {}
 
     def kill(self) -> None:
         """The server, its job process, and not the loop of its start script, which is there to restart it."""

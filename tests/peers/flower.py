@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -38,11 +39,11 @@ class Flower:
         self._run = ""
 
     @staticmethod
-    def environment(folder: Path) -> dict[str, str]:
-        """Of all its processes."""
+    def environment(folder: Path, programs: Path) -> dict[str, str]:
+        """Of all its processes. They call one another by name."""
         return {
             "FLWR_HOME": str(folder / "flwr"), "FLWR_TELEMETRY_ENABLED": "0", "PEERS_MODEL": str(folder / "model.pt"),
-            "PYTHONPATH": str(folder / "app"),
+            "PYTHONPATH": str(folder / "app"), "PATH": f"{programs}:{os.environ['PATH']}",
         }  # fmt: skip
 
     def prepare(self) -> None:
@@ -103,6 +104,10 @@ class Flower:
     def model(self) -> Path:
         """Written by the server app."""
         return self.folder / "model.pt"
+
+    def counters(self) -> dict[str, float]:
+        """None."""
+        return {}
 
     def kill(self) -> None:
         """The SuperLink and the server app below it."""

@@ -62,11 +62,12 @@ def run(entry: Entry, task: Task, folder: Path, patience: Patience) -> dict[str,
             model = contestant.model()
             wall_s = time.monotonic() - began
             memory = {"memory_mb": brood.peak.all_mb, "largest_mb": brood.peak.one_mb}
+            own = contestant.counters()
             moved = {} if meter is None else _moved(meter, contestant.ports)
         finally:
             contestant.close()
     found = losses(material, model)
-    return rounded({"wall_s": wall_s, "prepare_s": prepare_s, **_means(found), **moved, **memory})
+    return rounded({"wall_s": wall_s, "prepare_s": prepare_s, **_means(found), **moved, **own, **memory})
 
 
 def run_killed(entry: Entry, task: Task, folder: Path, patience: Patience) -> tuple[dict[str, float], str]:

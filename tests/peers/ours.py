@@ -23,7 +23,7 @@ from tests.peers.contestant import State, plain
 from tests.peers.task import Task
 
 T = TypeVar("T")
-PAGE = 4096
+PAGE, MB = 4096, 1e6
 PORT = 8700
 """The orchestrator's: fixed, so that the holders find a restarted one where it was."""
 
@@ -98,7 +98,7 @@ class Ours:
         return self._view
 
     def visits(self) -> int:
-        """Visits that trained, as the session's list has them; those that a restart made again are in it twice."""
+        """Visits that have ended, as the session's list has them; one that a restart had to begin again is in it twice."""
         return self._do(self._visits())
 
     async def _visits(self) -> int:
@@ -107,7 +107,7 @@ class Ours:
             found = await self._client.items(f"sessions/{self._view['id']}/visits")
         except GputError:
             return 0
-        return sum(1 for visit in found if visit["outcome"] == "closed")
+        return sum(1 for visit in found if visit["outcome"] is not None)
 
     def state(self) -> State:
         """By the session's phase; its model is on disk here when it is done."""
@@ -130,6 +130,11 @@ class Ours:
         path = self.folder / "model.safetensors"
         self._do(self._client.model(self._view["id"], path))
         return path
+
+    def counters(self) -> dict[str, float]:
+        """The session's own count of what went over two links: from the holders, and from the GPU to the orchestrator."""
+        moved = self._look()["bytes"]
+        return {"records_mb": moved["holder_to_gpu_sent"] / MB, "checkpoints_mb": moved["gpu_to_orchestrator"] / MB}
 
     def kill(self) -> None:
         """The orchestrator."""
