@@ -27,6 +27,7 @@ from tests.peers.flower import Flower
 from tests.peers.ours import Ours
 from tests.peers.task import Task
 
+INTERRUPTED = 130
 PACKAGES = {"flower": "flwr", "flare": "nvflare"}
 
 
@@ -73,6 +74,9 @@ def main(argv: list[str]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="gput-peers-", dir=options.folder))
     try:
         good = _all(options, folder)
+    except KeyboardInterrupt:
+        say("interrupted")
+        return INTERRUPTED
     finally:
         end_all()
     if good and not options.keep:
@@ -92,14 +96,15 @@ def _all(options: argparse.Namespace, folder: Path) -> bool:
     runs: list[dict[str, float]] = []
     words: dict[str, str] = {}
     good = True
-    for number in range(options.runs):
-        found: dict[str, float] = {}
-        for entry in chosen:
-            good &= _one(entry, task, folder / f"run-{number}", options, found, words)
-        _show(chosen, found, words)
-        runs.append(found)
-    if any(runs):
-        keeping.keep([found for found in runs if found], {f"{name}.after-kill": word for name, word in words.items()})
+    try:
+        for number in range(options.runs):
+            runs.append({})
+            for entry in chosen:
+                good &= _one(entry, task, folder / f"run-{number}", options, runs[-1], words)
+            _show(chosen, runs[-1], words)
+    finally:
+        if found := [one for one in runs if one]:  # an hour's figures are not lost to what ends the run
+            keeping.keep(found, {f"{name}.after-kill": word for name, word in words.items()})
     return good
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -131,16 +132,17 @@ class Brood:
             start_new_session=True,
         )  # fmt: skip
         self._tools.add(child.pid)
+        shown = shlex.join(map(str, command))
         try:
             out, err = child.communicate(timeout=patience_s)
         except BaseException as error:
             child.kill()
             child.communicate()
             if isinstance(error, subprocess.TimeoutExpired):
-                raise RuntimeError(f"{child.args} did not end within {patience_s:.0f} s") from None
+                raise RuntimeError(f"{shown} did not end within {patience_s:.0f} s") from None
             raise
         if child.returncode:
-            raise RuntimeError(f"{child.args}: exit code {child.returncode}\n{out[-1000:]}\n{err[-2000:]}")
+            raise RuntimeError(f"{shown}: exit code {child.returncode}\n{out[-1000:]}\n{err[-2000:]}")
         return out
 
 

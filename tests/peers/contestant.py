@@ -37,7 +37,7 @@ class Contestant(Protocol):
         ...
 
     def state(self) -> State:
-        """How the job stands. Cheap enough to ask ten times a second."""
+        """How the job stands. Cheap enough to ask twice a second."""
         ...
 
     def settled(self) -> State:

@@ -16,7 +16,7 @@ from tests.peers.contestant import Contestant, State
 from tests.peers.task import Task
 
 ROOT = Path(__file__).parents[2]
-PACE_S, SETTLE_S = 0.2, 10.0
+PACE_S, SETTLE_S = 0.5, 10.0
 MB = 1e6
 
 
