@@ -7,6 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from tests.peers.traffic import End
+
 
 class State(StrEnum):
     """How a job stands, by its own system's word."""
@@ -20,8 +22,8 @@ class Contestant(Protocol):
     """One installation with one job, in a folder of its own."""
 
     @property
-    def ports(self) -> tuple[int, ...]:
-        """Of the services that parties reach over a network in a real installation; none: every port there is."""
+    def served(self) -> tuple[End, ...]:
+        """Where its parties reach one another, over a network in a real installation; none: everything counts."""
         ...
 
     def prepare(self) -> None:

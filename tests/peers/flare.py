@@ -12,6 +12,7 @@ from typing import Any
 from tests.peers.brood import Brood, kill_tree
 from tests.peers.contestant import State, lines, plain
 from tests.peers.task import Task
+from tests.peers.traffic import End
 
 PORT = 8002
 THEIRS = Path(__file__).parent / "theirs"
@@ -28,7 +29,7 @@ class Flare:
         programs: the `bin` folder of the environment where it is installed.
     """
 
-    ports: tuple[int, ...] = (PORT,)
+    served: tuple[End, ...] = (("127.0.0.1", PORT), ("::1", PORT))
 
     def __init__(self, brood: Brood, task: Task, programs: Path, kind: str) -> None:
         self.brood, self.task, self.programs, self.kind, self.folder = brood, task, programs, kind, brood.folder

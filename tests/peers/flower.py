@@ -11,8 +11,11 @@ from pathlib import Path
 from tests.peers.brood import Brood, kill_tree, listens, until
 from tests.peers.contestant import State, lines, plain
 from tests.peers.task import Task
+from tests.peers.traffic import End, alone
 
 PORT, NODE_PORT = 8000, 9100
+NODES_SEE = "127.0.0.2" if alone() else "127.0.0.1"
+"""Its server app asks at the same port as the nodes; where nothing else can, these go to another address, to be told apart."""
 PATIENCE_S = 120.0
 THEIRS = Path(__file__).parent / "theirs"
 CONNECTION = f"""[superlink]
@@ -30,7 +33,7 @@ class Flower:
         programs: the `bin` folder of the environment where it is installed.
     """
 
-    ports: tuple[int, ...] = (PORT,)
+    served: tuple[End, ...] = ((NODES_SEE, PORT),)
 
     def __init__(self, brood: Brood, task: Task, programs: Path) -> None:
         self.brood, self.task, self.programs, self.folder = brood, task, programs, brood.folder
@@ -59,7 +62,7 @@ class Flower:
             raise RuntimeError(f"Flower's SuperLink does not listen; see {self.folder}/link.log")
         for holder in range(self.task.holders):
             self.brood.start(f"node-{holder}", [
-                self.programs / "flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{PORT}",
+                self.programs / "flower-supernode", "--insecure", "--superlink", f"{NODES_SEE}:{PORT}",
                 "--port", str(NODE_PORT + holder),
                 "--node-config", f"partition-id={holder} num-partitions={self.task.holders}",
             ])  # fmt: skip
@@ -72,6 +75,7 @@ class Flower:
         """The SuperLink, over its database."""
         self._link = self.brood.start("link", [
             self.programs / "flower-superlink", "--insecure", "--port", str(PORT),
+            *(("--host", "0.0.0.0") if alone() else ()),
             "--database", self.folder / "state.db", "--disable-runtime-dependency-installation",
         ])  # fmt: skip
 

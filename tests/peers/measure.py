@@ -63,7 +63,7 @@ def run(entry: Entry, task: Task, folder: Path, patience: Patience) -> dict[str,
             wall_s = time.monotonic() - began
             memory = {"memory_mb": brood.peak.all_mb, "largest_mb": brood.peak.one_mb}
             own = contestant.counters()
-            moved = {} if meter is None else _moved(meter, contestant.ports)
+            moved = {} if meter is None else _moved(meter, contestant.served)
         finally:
             contestant.close()
     found = losses(material, model)
@@ -132,11 +132,11 @@ def _settle(contestant: Contestant, patience_s: float) -> State:
     return contestant.settled()
 
 
-def _moved(meter: traffic.Meter, ports: tuple[int, ...]) -> dict[str, float]:
+def _moved(meter: traffic.Meter, served: tuple[traffic.End, ...]) -> dict[str, float]:
     meter.close()
     if meter.missed:
         raise RuntimeError(f"{meter.missed} packets were not counted")
-    return {"moved_mb": (meter.at(*ports) if ports else meter.all_bytes) / MB, "loopback_mb": meter.all_bytes / MB}
+    return {"moved_mb": (meter.at(*served) if served else meter.all_bytes) / MB, "loopback_mb": meter.all_bytes / MB}
 
 
 def _means(found: list[float]) -> dict[str, float]:

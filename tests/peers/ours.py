@@ -21,6 +21,7 @@ from shared.errors import GputError
 from tests.peers.brood import kill_tree
 from tests.peers.contestant import State, plain
 from tests.peers.task import Task
+from tests.peers.traffic import End
 
 T = TypeVar("T")
 PAGE, MB = 4096, 1e6
@@ -35,7 +36,7 @@ class Ours:
         material: the folder of the task's data and its program's archive `program.gput`.
     """
 
-    ports: tuple[int, ...] = ()
+    served: tuple[End, ...] = ()
 
     def __init__(self, folder: Path, task: Task, material: Path) -> None:
         self.folder, self.task, self.material = folder, task, material

@@ -1,13 +1,10 @@
-"""The comparison's own parts: records, processes, counters, tables. The frameworks themselves are run by `make bench-peers` only."""
+"""The comparison's own parts: records, model, outcomes, tables. The frameworks themselves are run by `make bench-peers` only."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -16,23 +13,15 @@ import numpy as np
 import pytest
 
 from gput.bench.figures import BENCHES
-from tests.peers import measure, table, traffic
+from tests.peers import measure, table
 from tests.peers.__main__ import entries, installed
-from tests.peers.brood import Brood, Peak, descendants, own_memory_mb
+from tests.peers.brood import Brood
 from tests.peers.contestant import Contestant, State, lines, plain
 from tests.peers.flare import Flare
 from tests.peers.task import Task, records, text, words, write
 
 ROOT = Path(__file__).parents[2]
 SMALL = Task(rounds=2, steps=2, batch=4, layers=1, heads=2, width=8, context=16, held_out=4)
-
-
-def python(code: str, *before: str) -> str:
-    done = subprocess.run(
-        [*before, sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 # ------------------------------------------------------------------- the task
@@ -122,87 +111,6 @@ def test_a_round_trains_on_its_own_records_and_says_so(common: ModuleType, tmp_p
     assert after[1] != before[1]
     assert (tmp_path / "progress").read_text() == "0 0\n0 1\n" * 2
     assert lines(tmp_path / "progress") == 4
-
-
-# ------------------------------------------------------- processes and bytes
-
-
-def test_descendants_and_what_they_hold() -> None:
-    assert sorted(descendants(10, {11: 10, 12: 11, 13: 1, 14: 12, 10: 1})) == [11, 12, 14]
-    assert own_memory_mb("VmRSS:\t 900 kB\nRssAnon:\t  1024 kB\nRssFile:\t 64 kB\nRssShmem:\t 512 kB\n") == 1.5
-    assert own_memory_mb("Name:\tkthreadd\n") == 0
-    peak = Peak()
-    for held in ([3.0, 4.0], [6.0], []):
-        peak.add(held)
-    assert (peak.all_mb, peak.one_mb) == (7.0, 6.0)
-
-
-def test_everything_that_was_started_ends_also_what_left_its_parent() -> None:
-    code = """
-import os, tempfile
-from pathlib import Path
-from tests.peers.brood import Brood, adopt_orphans, descendants, parents, until
-adopt_orphans()
-with Brood(Path(tempfile.mkdtemp()), {"MARK": "given"}) as brood:
-    brood.start("one", ["sh", "-c", "setsid sleep 1000 & setsid sh -c 'sleep 1000 & wait' & echo $MARK"]).wait()
-    assert until(lambda: len(descendants(os.getpid(), parents())) >= 3, 60)
-    assert until(lambda: brood.peak.all_mb > 0, 60)
-    print(brood.tool(["echo", "hello"]).strip(), (brood.folder / "one.log").read_text().strip())
-    try:
-        brood.tool(["false"])
-    except RuntimeError as error:
-        print("exit code 1" in str(error))
-    raised = None
-print(descendants(os.getpid(), parents()))
-"""
-    assert python(code).splitlines() == ["hello given", "True", "[]"]
-
-
-def packet(kind: int, protocol: int, source: int, destination: int) -> bytes:
-    ends = source.to_bytes(2) + destination.to_bytes(2)
-    if kind == traffic.IPV4:
-        internet = bytes([0x46, *bytes(8), protocol, *bytes(10), *bytes(4)])  # with one word of options
-    else:
-        internet = bytes([0x60, *bytes(5), protocol, *bytes(33)])
-    return bytes(12) + kind.to_bytes(2) + internet + ends + bytes(40)
-
-
-@pytest.mark.parametrize("kind", [traffic.IPV4, traffic.IPV6])
-def test_ports_of_a_packet(kind: int) -> None:
-    assert traffic.ports(packet(kind, traffic.TCP, 50000, 8002)) == (50000, 8002)
-    assert traffic.ports(packet(kind, 17, 53, 53)) is None
-    assert traffic.ports(packet(0x0806, traffic.TCP, 1, 2)) is None
-
-
-def test_bytes_are_counted_by_server_port() -> None:
-    unshare = shutil.which("unshare")
-    if unshare is None or subprocess.run([unshare, "-rn", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no network namespace for an unprivileged user here")
-    code = """
-import socket
-from tests.peers import traffic
-traffic.up()
-servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-meter = traffic.Meter()
-for server, size in zip(servers, (300_000, 50_000)):
-    with socket.create_connection(server.getsockname()) as client:
-        taken, _ = server.accept()
-        client.sendall(bytes(size))
-        client.shutdown(socket.SHUT_WR)
-        while taken.recv(1 << 20):
-            pass
-        taken.close()
-from tests.peers.brood import until
-ports = [server.getsockname()[1] for server in servers]
-assert until(lambda: meter.at(*ports) >= 350_000, 60)
-meter.close()
-print(meter.missed, *(meter.at(port) for port in ports), meter.all_bytes)
-"""
-    missed, large, small, everything = map(int, python(code, unshare, "-rn").split())
-    assert missed == 0
-    assert 300_000 < large < 330_000
-    assert 50_000 < small < 60_000
-    assert large + small <= everything < large + small + 5_000
 
 
 # ------------------------------------------------------------------ outcomes

@@ -1,4 +1,4 @@
-"""Bytes over the loopback of a network namespace of this run's own, by server port: as the kernel sends them, headers and all.
+"""Bytes over the loopback of a network namespace of this run's own, by the server's end: as the kernel sends them, headers and all.
 
 Every contestant's every connection goes this way and nobody else's does. Knows no contestant.
 """
@@ -15,6 +15,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
 
 INSIDE = "PEERS_NAMESPACE"
@@ -23,6 +24,8 @@ SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
 ETH_P_ALL, PACKET_OUTGOING, SOL_PACKET, PACKET_STATISTICS = 0x0003, 4, 263, 6
 ETHERNET, IPV4, IPV6, TCP = 14, 0x0800, 0x86DD, 6
 HEAD = 128
+End = tuple[str, int]
+"""An address and a port."""
 
 
 def enter(arguments: Sequence[str]) -> None:
@@ -57,17 +60,21 @@ def total(proc: Path = Path("/proc/self")) -> int:
     raise OSError("there is no loopback")
 
 
-def ports(head: bytes) -> tuple[int, int] | None:
-    """Source and destination port of a TCP packet by its first bytes, Ethernet header first; None for any other."""
+def ends(head: bytes) -> tuple[End, End] | None:
+    """Source and destination of a TCP packet by its first bytes, Ethernet header first; None for any other."""
     kind = int.from_bytes(head[12:14])
     if kind == IPV4 and head[ETHERNET + 9] == TCP:
-        at = ETHERNET + 4 * (head[ETHERNET] & 15)
+        at, addresses, size = ETHERNET + 4 * (head[ETHERNET] & 15), ETHERNET + 12, 4
     elif kind == IPV6 and head[ETHERNET + 6] == TCP:
-        at = ETHERNET + 40
+        at, addresses, size = ETHERNET + 40, ETHERNET + 8, 16
     else:
         return None
+    middle = addresses + size
     source, destination = struct.unpack_from("!HH", head, at)
-    return source, destination
+    return (
+        (str(ip_address(head[addresses:middle])), source),
+        (str(ip_address(head[middle : middle + size])), destination),
+    )
 
 
 class Meter:
@@ -78,7 +85,7 @@ class Meter:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
         self._socket.bind((LOOPBACK, 0))
         self._socket.settimeout(0.2)
-        self._by_port: Counter[int] = Counter()
+        self._by_end: Counter[End] = Counter()
         self._over = threading.Event()
         self._began = total()
         self.all_bytes = self.missed = 0
@@ -92,13 +99,13 @@ class Meter:
                 size, _, _, address = self._socket.recvmsg_into([buffer], 0, socket.MSG_TRUNC)
             except TimeoutError:
                 continue
-            if address[2] == PACKET_OUTGOING and (found := ports(bytes(buffer))) is not None:
-                for port in set(found):  # which of the two serves is for the reader to know
-                    self._by_port[port] += size - ETHERNET  # as the kernel's own counter has it
+            if address[2] == PACKET_OUTGOING and (found := ends(bytes(buffer))) is not None:
+                for end in set(found):  # which of the two serves is for the reader to know
+                    self._by_end[end] += size - ETHERNET  # as the kernel's own counter has it
 
-    def at(self, *served: int) -> int:
-        """Bytes to and from these server ports."""
-        return sum(self._by_port[port] for port in served)
+    def at(self, *served: End) -> int:
+        """Bytes to and from these servers' ends."""
+        return sum(self._by_end[end] for end in served)
 
     def close(self) -> None:
         """Stop; `all_bytes` and `missed` packets are then known."""
