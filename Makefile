@@ -13,10 +13,15 @@ STAMP := $(VENV)/.set-up
 # One more than cores: tests wait for one another's services a third of their time.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 7 ? n + 1 : 8 )))
 
-.PHONY: help setup demo test test-full chaos spec lint types contracts docs clean
+PEERS ?= .peers
+FLWR := flwr==1.41.0
+NVFLARE := nvflare==2.9.0
+PEER_STAMPS := $(PEERS)/flower/.set-up $(PEERS)/flare/.set-up
+
+.PHONY: help setup demo test test-full chaos bench-peers spec lint types contracts docs clean
 
 help: ## Show what can be made
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  Variables: PYTHON=$(PYTHON)  TORCH_INDEX_URL=$(TORCH_INDEX_URL)"
 
 setup: $(STAMP) ## Create .venv and install everything (skipped when nothing changed)
@@ -39,6 +44,18 @@ test-full: lint types contracts ## The same and the long tiers
 
 chaos: setup ## Break a compose deployment again and again while it trains (needs Docker; SEED=, FOR=seconds)
 	WHEELS="$${WHEELS:-$$(.ci/wheels)}" $(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(FOR),--seconds $(FOR))
+
+bench-peers: setup $(PEER_STAMPS) ## Flower, NVIDIA FLARE and ours at the same training (Linux; 3 GB, many minutes; ARGS=, see docs/performance.md)
+	$(BIN)/python -m tests.peers --peers $(PEERS) $(ARGS)
+
+# Each in an environment of its own: they disagree about common dependencies, with each other and with us.
+$(PEERS)/flower/.set-up: PEER = $(FLWR)
+$(PEERS)/flare/.set-up: PEER = $(NVFLARE)
+$(PEER_STAMPS): Makefile
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python .ci/install-torch "$(TORCH)" "$(TORCH_INDEX_URL)"
+	$(@D)/bin/python -m pip install --quiet numpy "$(PEER)"
+	@touch $@
 
 spec: setup ## Model-check the protocol with spin (needs Debian's spin and gcc; minutes)
 	$(BIN)/python -m docs.spec.tables --check

@@ -26,7 +26,8 @@ def _section(name: str, result: Result) -> str:
     asked = " ".join(
         f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in result.parameters.items()
     )
-    title = f"### `gput bench {result.bench}`: {bench.about}\n\n{asked}. {_where(result)} ([{name}](bench/{name}))\n"
+    command = bench.command or f"gput bench {result.bench}"
+    title = f"### `{command}`: {bench.about}\n\n{asked}. {_where(result)} ([{name}](bench/{name}))\n"
     rows = "".join(_row(key, one, bench.definition(key)) for key, one in result.figures.items())
     table = f"| figure | median | least – most | runs | better | |\n|---|---:|---:|---:|---|---|\n{rows}"
     return "\n".join([title, table, *_plots(result.figures, bench)])

@@ -39,11 +39,12 @@ class Definition:
 
 @dataclass(frozen=True)
 class Bench:
-    """One bench: what it measures, whether with PyTorch, and its figures."""
+    """One bench: what it measures, whether with PyTorch, its figures, and how it is called where it is no `gput bench NAME`."""
 
     about: str
     pytorch: bool
     definitions: tuple[Definition, ...]
+    command: str | None = None
 
     def definition(self, name: str) -> Definition | None:
         """Of the figure of that name."""
@@ -114,6 +115,22 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
         Definition("session_ratio", "times", "whole sessions' time with checkpoints ÷ without"),
         Definition("share_of_training", "share", "how long sessions stood still for them ÷ how long they trained", noise=0.5),
     )),
+    "peers": Bench("the same training by federated-learning frameworks and by a travelling GPU", True, (
+        Definition("*.wall_s", "s", "from the first process's start to the model on disk", noise=0.2, plotted=True),
+        Definition("*.prepare_s", "s", "made once before that: keys, certificates, the job's files", noise=0.5),
+        Definition("*.loss", "nats", "the model's held-out loss, mean over the holders", noise=0.001, plotted=True),
+        Definition("*.worst_loss", "nats", "the same of the holder whom the model serves worst", noise=0.001),
+        Definition("*.kill_loss", "nats", "the same as `loss` of a run whose server was killed half-way", noise=0.001),
+        Definition("*.moved_mb", "MB", "over the links between parties, every header counted", plotted=True),
+        Definition("*.loopback_mb", "MB", "over all connections, those inside a party, too"),
+        Definition("*.records_mb", "MB", "of that, by the session's count: holders' sealed records and their proofs"),
+        Definition("*.checkpoints_mb", "MB", "of that, by the session's count: sealed checkpoints and the model, out of the GPU"),
+        Definition("*.memory_mb", "MB", "own memory (RssAnon, RssShmem) of all processes, at most", plotted=True),
+        Definition("*.largest_mb", "MB", "the same of the largest process"),
+        Definition("*.kill_finished", "of 1", "the job finished though its server was killed half-way", Better.HIGHER),
+        Definition("*.kill_s", "s", "from that kill to the model on disk", noise=0.3),
+        Definition("*.kill_again", "visits", "visits, or holders' rounds, that it then had to do again", noise=0.0),
+    ), command="make bench-peers"),
 })  # fmt: skip
 
 

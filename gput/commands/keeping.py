@@ -64,7 +64,9 @@ class Keeping:
             emit(_spread(figures(self._bench, found)), ("figure", "unit", "median", "least", "most"), fmt)
         self.keep(found)
 
-    def keep(self, runs: Sequence[Mapping[str, float]], outcome: Mapping[str, int] | None = None) -> None:
+    def keep(
+        self, runs: Sequence[Mapping[str, float]], outcome: Mapping[str, int | float | str | None] | None = None
+    ) -> None:
         """Write the file, if one was asked for. `outcome`: further parameters, which only the bench itself could tell."""
         if self._save is None:
             return

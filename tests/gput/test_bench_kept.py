@@ -15,6 +15,7 @@ import pytest
 
 from docs.performance import KEPT, WIDTH, bars, results
 from gput.bench import machine as describing
+from gput.bench.figures import BENCHES
 from gput.bench.machine import machine, program
 from gput.bench.result import Figure, encoded, read, write
 from gput.commands.keeping import Keeping, Table
@@ -127,11 +128,16 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(t
 
 
 def test_every_kept_file_is_a_section() -> None:
-    made, kept = results(), sorted(KEPT.glob("*.json"))
+    made, kept = results(), [read(path).bench for path in sorted(KEPT.glob("*.json"))]
     assert kept
     assert [line.split("`")[1] for line in made.splitlines() if line.startswith("### ")] == [
-        f"gput bench {read(path).bench}" for path in kept
+        BENCHES[bench].command or f"gput bench {bench}" for bench in kept
     ]
+
+
+def test_a_bench_that_is_no_command_of_gput_is_called_as_it_is(tmp_path: Path) -> None:
+    write(tmp_path / "peers.json", result("peers", **{"ours.wall_s": (1.0,)}))
+    assert results(tmp_path).startswith("### `make bench-peers`: ")
 
 
 def test_a_section_says_machine_spread_and_that_other_work_ran(tmp_path: Path) -> None:

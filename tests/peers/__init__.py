@@ -1,0 +1,1 @@
+"""The same training by ours and by federated-learning frameworks, measured: `make bench-peers`. No part of the product."""
