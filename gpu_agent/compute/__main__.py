@@ -30,7 +30,7 @@ from gpu_agent.hardware.hbm import Extent
 from gpu_agent.workload.loader import LoadedProgram, load_program
 from gpu_agent.workload.training import pin_determinism
 from shared.claims.training import TrainingOptions
-from shared.errors import GputError, VerificationFailed
+from shared.errors import GputError, Unavailable, VerificationFailed
 
 _PR_SET_PDEATHSIG = 1
 _CACHE_LIMIT = 8
@@ -179,6 +179,8 @@ class Parent:
             place = places.opened(self._place, self._hbm)
         except GputError as error:
             return error
+        except Exception as error:  # the driver's or the system's own: its type is all that may be told
+            return Unavailable(f"the GPU's memory cannot be opened ({type(error).__name__})", code="compute-no-memory")
         worker.warm_up(program, options, place)
         return place
 

