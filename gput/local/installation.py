@@ -37,12 +37,13 @@ class HolderSpec:
 @dataclass
 class Installation:
     """All services of one folder. `start()` and `stop()` may be called again and again. `tuning`: the orchestrator's settings that
-    differ from its defaults."""
+    differ from its defaults; `agent`: the GPU agent's."""
 
     folder: Path
     holders: Sequence[HolderSpec]
     tuning: Mapping[str, float] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)
+    agent: Mapping[str, Any] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ keys
 
@@ -143,6 +144,7 @@ class Installation:
             "device_dir": self.folder / "devices" / GPU,
             "platform_key": self.folder / "platform" / "mux.pub",
             "ports": [ORCHESTRATOR_PORT, *(holder_port(h.name) for h in self.holders)],
+            **self.agent,
         }
 
     def _platform(self) -> dict[str, Any]:
