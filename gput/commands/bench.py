@@ -158,8 +158,7 @@ def cuda(
 
     Example:  gput bench cuda --runs 5 --save cuda.json
     """
-    work = {"device": device, "steps": steps, "batch": batch, "mebibytes": mebibytes, "visits": visits}
-    keeping = Keeping("cuda", work, save)
+    keeping = Keeping("cuda", {"steps": steps, "batch": batch, "mebibytes": mebibytes, "visits": visits}, save)
     from gput.local.cuda_visits import measure
 
     def once() -> tuple[list[Table], dict[str, float]]:

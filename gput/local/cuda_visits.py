@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from gput.local import visit_bench
 from gput.local.job import Say, run_module
@@ -22,7 +23,7 @@ async def measure(folder: Path, device: str, work: tuple[int, int, int], count: 
     if not re.fullmatch(r"cuda:[0-9]{1,3}", device):
         raise BadRequest(f"{device!r} is no CUDA device", expected="cuda:0", got=device)
     words = [device, *map(str, work)]
-    found = json.loads(await run_module("gput.local.cuda_bench", *words))
+    found: dict[str, Any] = json.loads(await run_module("gput.local.cuda_bench", *words))
     if "absent" in found:
         raise Unavailable(
             found["absent"],
