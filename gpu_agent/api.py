@@ -15,11 +15,10 @@ from starlette.responses import Response
 
 from gpu_agent.boot_counter import BootCounter
 from gpu_agent.bounce import BounceBuffers
-from gpu_agent.compute.process import ComputeProcess
+from gpu_agent.engines import open_engines
 from gpu_agent.evidence import open_source
 from gpu_agent.evidence.api import create_evidence_app
 from gpu_agent.hardware.device import Device
-from gpu_agent.hardware.hbm import HBM
 from gpu_agent.hardware.mux import Mux
 from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.ports import ports
@@ -57,13 +56,12 @@ def build_gpu(settings: AgentSettings, clock: Clock = system_clock, entropy: Ent
     """Power on the GPU of `settings`.
 
     Raises:
-        ConfigurationError: the device's identity or the boot counter cannot be used.
+        ConfigurationError: the device's identity, the boot counter, or the memory that the settings name cannot be used.
     """
     device_dir, _ = settings.emulated()
     root, name = RootOfTrust.load(device_dir, entropy), device_dir.name
     boots = BootCounter(settings.data_dir / f"{name}.boot")
-    hbm = _memory(settings, entropy)
-    compute = ComputeProcess(hbm.fd, hbm.size)
+    hbm, compute = open_engines(settings, entropy)
 
     def report(error: BaseException) -> None:
         # Without the traceback's values: frames of the device may hold plaintext.
@@ -71,17 +69,6 @@ def build_gpu(settings: AgentSettings, clock: Clock = system_clock, entropy: Ent
 
     device = Device(name, root, hbm, compute, entropy=entropy, clock=clock, next_boot=boots.advance, report=report)
     return GpuUnit(device, compute, Mux(tuple(settings.ports)))
-
-
-def _memory(settings: AgentSettings, entropy: Entropy) -> HBM:
-    try:
-        return HBM(settings.hbm_bytes, entropy, settings.backing())
-    except (OSError, OverflowError, ValueError) as error:
-        raise ConfigurationError(
-            f"an address space of {settings.hbm_bytes} bytes for GPU memory cannot be had: {error}",
-            code="gpu-memory",
-            remedy="Choose a smaller hbm_bytes, or allow this process more address space (ulimit -v).",
-        ) from None
 
 
 def create_app(

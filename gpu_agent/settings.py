@@ -11,8 +11,11 @@ from shared.errors import ConfigurationError
 from shared.service.settings import ServiceSettings
 
 DEFAULT_HBM_BYTES = 80 * 1024**3
+HOST = "cpu:"
 _HEADROOM = 0.8
-_EMULATED_ONLY = {"device_dir", "platform_key", "hbm_bytes", "backing_bytes", "ports", "bounce_socket", "bounce_bytes"}
+_EMULATED_ONLY = {
+    "device_dir", "platform_key", "compute", "hbm_bytes", "backing_bytes", "ports", "bounce_socket", "bounce_bytes",
+}  # fmt: skip
 
 
 class AgentSettings(ServiceSettings):
@@ -31,7 +34,16 @@ class AgentSettings(ServiceSettings):
     platform_key: Path | None = Field(
         None, description="emulated: only: public key (PEM) of the platform that may switch the MUX."
     )
-    hbm_bytes: int = Field(DEFAULT_HBM_BYTES, ge=1024**2, description="Address space of GPU memory, in bytes; sparse.")
+    compute: str = Field(
+        HOST,
+        pattern=r"^(cpu:|cuda:[0-9]{1,3})$",
+        description="Where the emulated GPU has its memory and computes: cpu: (this host), or cuda:INDEX of a device that is there.",
+    )
+    hbm_bytes: int = Field(
+        DEFAULT_HBM_BYTES,
+        ge=1024**2,
+        description="Address space of GPU memory, in bytes; sparse. On a CUDA device it is memory: default three quarters of what is free.",
+    )
     backing_bytes: int | None = Field(
         None,
         ge=1024**2,
@@ -67,6 +79,27 @@ class AgentSettings(ServiceSettings):
                 f"setting {', '.join(given)} is for an emulated GPU, but evidence is {self.evidence}",
                 remedy=f"Unset {', '.join(given)}, or set evidence to emulated:.",
             )
+
+    @property
+    def cuda_device(self) -> str | None:
+        """PyTorch's name of the CUDA device that computes; None: this host does.
+
+        Raises:
+            ConfigurationError: a setting that means nothing there; a setting is never ignored.
+        """
+        if self.compute == HOST:
+            return None
+        if self.backing_bytes is not None:
+            raise ConfigurationError(
+                f"setting backing_bytes is for memory of this host, but compute is {self.compute}",
+                remedy="Unset backing_bytes, or set compute to cpu:.",
+            )
+        return self.compute
+
+    @property
+    def cuda_bytes(self) -> int | None:
+        """HBM on a CUDA device, in bytes; None: what is free decides."""
+        return self.hbm_bytes if "hbm_bytes" in self.model_fields_set else None
 
     def backing(self) -> int:
         """Bytes of host memory behind HBM: beyond them a session is refused instead of the machine running out."""

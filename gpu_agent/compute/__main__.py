@@ -1,6 +1,8 @@
 """The clean, warmed-up parent of all compute: holds PyTorch and built graphs, never data; forks one worker per launch.
 
-    python -m gpu_agent.compute HBM_FD HBM_BYTES SOCKET_FD
+    python -m gpu_agent.compute HBM_FD HBM_BYTES SOCKET_FD PLACE
+
+PLACE is `host` where HBM is what HBM_FD names; else HBM lies on a device, and HBM_FD names what the program is read from (`places`).
 
 Single-threaded. The agent's end of the socket is its only master: when that closes, everything here dies.
 """
@@ -22,12 +24,13 @@ from typing import Any, NoReturn
 import torch
 from blake3 import blake3
 
-from gpu_agent.compute import messages, worker
+from gpu_agent.compute import messages, places, worker
+from gpu_agent.compute.places import Place
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.workload.loader import LoadedProgram, load_program
 from gpu_agent.workload.training import pin_determinism
 from shared.claims.training import TrainingOptions
-from shared.errors import GputError, VerificationFailed
+from shared.errors import GputError, Unavailable, VerificationFailed
 
 _PR_SET_PDEATHSIG = 1
 _CACHE_LIMIT = 8
@@ -46,10 +49,12 @@ class _Worker:
 
 
 class Parent:
-    """Obeys the agent's messages: load, run, destroy."""
+    """Obeys the agent's messages: load, run, destroy, prepare, drop."""
 
-    def __init__(self, hbm: mmap.mmap, link: socket.socket) -> None:
-        self._hbm = hbm
+    def __init__(self, hbm: mmap.mmap, link: socket.socket, place: str) -> None:
+        self._hbm, self._place = hbm, place
+        # On a device a waiting worker holds memory of it, which the agent sweeps after a launch: there it says when to fork the next.
+        self._ahead = place == places.HOST
         self._link = link
         self._pid = os.getpid()
         self._programs: dict[str, LoadedProgram] = {}
@@ -68,7 +73,7 @@ class Parent:
                     self._buried(one)
                     # Not while a launch runs: forking and warming up would compete with it for the cores. And not after a
                     # spare that died waiting: whatever kills it would kill the next one too; a launch will try again.
-                    if one.launch is not None:
+                    if one.launch is not None and self._ahead:
                         self._prepare_spare(one.code_digest)
             if self._link in readable and not self._obey():
                 self._end()
@@ -86,6 +91,12 @@ class Parent:
                 self._run(message)
             case "destroy":
                 self._destroy()
+            case "drop":
+                self._end()
+                self._spare = self._running = None
+                self._say({"op": "dropped"})
+            case "prepare" if message["code_digest"] in self._programs:
+                self._prepare_spare(message["code_digest"])
         return True
 
     def _load(self, message: dict[str, Any]) -> None:
@@ -95,7 +106,8 @@ class Parent:
         except GputError as error:
             self._say({"op": "loaded", "code": error.code, "detail": error.detail, "kind": type(error).__name__})
             return
-        self._prepare_spare(digest)
+        if self._ahead:
+            self._prepare_spare(digest)
         self._say({"op": "loaded", "rebuilt": rebuilt})
 
     def _built(self, code: Extent, digest: str) -> bool:
@@ -108,7 +120,7 @@ class Parent:
         if len(self._programs) >= _CACHE_LIMIT:
             self._programs.clear()
             self._options.clear()
-        self._programs[digest] = load_program(archive)
+        self._programs[digest] = load_program(archive, places.device_of(self._place))
         gc.collect()
         gc.freeze()  # workers then never copy pages only because the collector touches objects
         return True
@@ -153,19 +165,32 @@ class Parent:
         program = self._programs[digest]
         try:
             _die_with(self._pid)
-            worker.warm_up(program, self._options.get(digest, program.manifest.defaults))
+            place = self._warm_place(program, self._options.get(digest, program.manifest.defaults))
             data = os.read(control, messages.MAX_MESSAGE)
             if data:
-                self._work(messages.unpack(data), program)
+                self._work(messages.unpack(data), program, place)
             status = 0
         finally:
             os._exit(status)
 
-    def _work(self, message: dict[str, Any], program: LoadedProgram) -> None:
+    def _warm_place(self, program: LoadedProgram, options: TrainingOptions) -> Place | GputError:
+        """Where the launch will work, tried out; or why there is none, which the launch will tell."""
+        try:
+            place = places.opened(self._place, self._hbm)
+        except GputError as error:
+            return error
+        except Exception as error:  # the driver's or the system's own: its type is all that may be told
+            return Unavailable(f"the GPU's memory cannot be opened ({type(error).__name__})", code="compute-no-memory")
+        worker.warm_up(program, options, place)
+        return place
+
+    def _work(self, message: dict[str, Any], program: LoadedProgram, place: Place | GputError) -> None:
         number = message["launch"]
         try:
+            if isinstance(place, GputError):
+                raise place
             finished = worker.run(
-                messages.launch_of(message), program, self._hbm,
+                messages.launch_of(message), program, place,
                 lambda step, loss: self._say(messages.step_message(number, step, loss)),
             )  # fmt: skip
             self._say(messages.finished_message(number, finished))
@@ -178,7 +203,7 @@ class Parent:
             self._kill(dead)
             self._buried(dead, reaped=True)
         self._say({"op": "quiet"})
-        if dead is not None:
+        if dead is not None and self._ahead:
             self._prepare_spare(dead.code_digest)
 
     def _buried(self, dead: _Worker, *, reaped: bool = False) -> None:
@@ -223,14 +248,14 @@ def _die_with(parent: int) -> None:
 
 def main(argv: list[str]) -> int:
     """Entry point of the compute parent."""
-    hbm_fd, size, link_fd = (int(argument) for argument in argv)
+    (hbm_fd, size, link_fd), place = (int(argument) for argument in argv[:3]), argv[3]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to handle
     worker.warm_imports()
     pin_determinism(1)  # here and not only in workers: it imports a second's worth of modules
     hbm = mmap.mmap(hbm_fd, size, flags=mmap.MAP_SHARED | 0x4000)  # MAP_NORESERVE, as the agent maps it
     link = socket.socket(fileno=link_fd)
     try:
-        Parent(hbm, link).serve()
+        Parent(hbm, link, place).serve()
     except (BrokenPipeError, ConnectionResetError):
         return 0  # the agent went away while we spoke; workers die with us
     return 0

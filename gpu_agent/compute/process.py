@@ -31,6 +31,9 @@ class ComputeProcess:
 
     def __init__(self, hbm_fd: int, hbm_bytes: int) -> None:
         self._hbm_fd, self._hbm_bytes = hbm_fd, hbm_bytes
+        self._place = "host"
+        self._fds: tuple[int, ...] = (hbm_fd,)
+        self._environment = {key: value for key, value in os.environ.items() if not key.startswith("GPUT_")}
         self._changed = threading.Condition()
         self._news: deque[News] = deque()
         self._replies: deque[dict[str, Any]] = deque()
@@ -53,13 +56,13 @@ class ComputeProcess:
             return
         self._reap()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        arguments = [str(self._hbm_fd), str(self._hbm_bytes), str(theirs.fileno())]
+        arguments = [str(self._hbm_fd), str(self._hbm_bytes), str(theirs.fileno()), self._place]
         self._process = subprocess.Popen(  # noqa: S603 (our own interpreter and module, arguments are numbers)
             [sys.executable, "-m", "gpu_agent.compute", *arguments],
-            pass_fds=(self._hbm_fd, theirs.fileno()),
+            pass_fds=(*self._fds, theirs.fileno()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,  # a worker's words could quote records; what may be told comes as messages
-            env={key: value for key, value in os.environ.items() if not key.startswith("GPUT_")},
+            env=self._environment,
         )
         theirs.close()
         self._link, self._alive, self._greeted = ours, True, False

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import math
-import mmap
 import time
 from collections.abc import Callable
-from typing import Final
 
 import torch
 
+from gpu_agent.compute.places import Place
+from gpu_agent.hardware.address_space import pages
 from gpu_agent.hardware.compute import Finished, Launch
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.workload.loader import LoadedProgram
 from gpu_agent.workload.private import Noise
-from gpu_agent.workload.tensors import fill, initial_tensors, tensors_over, update_norm
+from gpu_agent.workload.tensors import fill, initial_tensors, update_norm
 from gpu_agent.workload.training import Trainer
-from shared.claims.layout import MemoryPlan, RegionPlan, plan_memory
+from shared.claims.layout import MemoryPlan, plan_memory
 from shared.claims.privacy import Privacy
 from shared.claims.training import TrainingOptions
 from shared.errors import GputError, InvalidData, InvalidProgram
 
-WARM_UP_BYTES: Final = 8 * 1024 * 1024
 OnStep = Callable[[int, float | None], None]
-_POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14; Python does not name it
 
 
-def run(launch: Launch, program: LoadedProgram, hbm: mmap.mmap, on_step: OnStep) -> Finished:
-    """Do one launch over the bytes of HBM.
+def run(launch: Launch, program: LoadedProgram, place: Place, on_step: OnStep) -> Finished:
+    """Do one launch over the bytes of HBM, wherever they lie; all of it is in them when this returns.
 
     Raises:
         InvalidData, InvalidProgram: as the workload says; their texts quote no record.
@@ -37,12 +35,13 @@ def run(launch: Launch, program: LoadedProgram, hbm: mmap.mmap, on_step: OnStep)
     options = TrainingOptions.model_validate(launch.options)
     plan = plan_memory(program.manifest, options)
     if launch.kind == "seed":
-        fill(_tensors(hbm, launch.model, plan.model), initial_tensors(program.manifest, None))
+        fill(place.tensors(launch.model, plan.model), initial_tensors(program.manifest, None))
+        place.settle()
         return Finished(0.0, 0, 0, time.perf_counter() - started, True, None)
-    trainer, params = _trainer(launch, program, hbm, plan, options)
+    trainer, params = _trainer(launch, program, place, plan, options)
     if launch.data is None:
         raise InvalidProgram("a launch over records names no records", code="no-records")
-    buffer = torch.frombuffer(hbm, dtype=torch.uint8, count=launch.data.length, offset=launch.data.address)
+    buffer = place.records(launch.data)
     if launch.kind == "evaluate":
         loss, count = trainer.evaluate(buffer, launch.records, options.batch_size)
         seconds = time.perf_counter() - started
@@ -52,8 +51,9 @@ def run(launch: Launch, program: LoadedProgram, hbm: mmap.mmap, on_step: OnStep)
         on_step(step, loss if launch.losses and math.isfinite(loss) else None)
 
     losses = trainer.train(buffer, launch.records, launch.first_step, launch.steps, tell)
-    committed = _tensors(hbm, launch.committed, plan.model)
+    committed = place.tensors(launch.committed, plan.model)
     norm = update_norm(params, {name: committed[name] for name in params})
+    place.settle()
     done = len(losses.steps) if losses.finite else len(losses.steps) - 1
     seconds = time.perf_counter() - started
     told = losses.mean if launch.losses else math.nan
@@ -61,21 +61,22 @@ def run(launch: Launch, program: LoadedProgram, hbm: mmap.mmap, on_step: OnStep)
 
 
 def _trainer(
-    launch: Launch, program: LoadedProgram, hbm: mmap.mmap, plan: MemoryPlan, options: TrainingOptions
+    launch: Launch, program: LoadedProgram, place: Place, plan: MemoryPlan, options: TrainingOptions
 ) -> tuple[Trainer, dict[str, torch.Tensor]]:
     for extent in (launch.model, launch.gradients, launch.optimiser, launch.data):
-        _map_pages(hbm, extent)
-    tensors = _tensors(hbm, launch.model, plan.model)
+        place.touch(extent)
+    tensors = place.tensors(launch.model, plan.model)
     params = {spec.name: tensors[spec.name] for spec in program.manifest.parameters}
     state = {spec.name: tensors[spec.name] for spec in program.manifest.state}
     trainer = Trainer(
         program,
         params,
-        _tensors(hbm, launch.gradients, plan.gradients),
-        _tensors(hbm, launch.optimiser, plan.optimiser),
+        place.tensors(launch.gradients, plan.gradients),
+        place.tensors(launch.optimiser, plan.optimiser),
         state,
         options,
         launch.total_steps,
+        place.device,
         noise=_noise(launch),
     )
     return trainer, params
@@ -87,20 +88,6 @@ def _noise(launch: Launch) -> Noise | None:
     return Noise(Privacy.model_validate(launch.privacy), bytes.fromhex(launch.noise_key))
 
 
-def _map_pages(hbm: mmap.mmap, extent: Extent | None) -> None:
-    """Enter an extent's pages into this process's page table at once; one fault for each would cost more."""
-    if extent is not None and extent.length:
-        hbm.madvise(_POPULATE_WRITE, extent.address, -(-extent.length // mmap.PAGESIZE) * mmap.PAGESIZE)
-
-
-def _tensors(hbm: mmap.mmap, extent: Extent, plan: RegionPlan) -> dict[str, torch.Tensor]:
-    if not plan.length:
-        return {}
-    if plan.length > extent.length:
-        raise InvalidProgram("a region is smaller than the program's tensors", code="region-too-small")
-    return tensors_over(memoryview(hbm)[extent.address : extent.address + extent.length], plan)
-
-
 def warm_imports() -> None:
     """In the parent, once: modules that PyTorch imports at the first optimiser step. No backward and no second thread here: a parent
     with autograd's or OpenMP's threads cannot be forked safely."""
@@ -109,7 +96,7 @@ def warm_imports() -> None:
     torch.optim.AdamW([weight]).step()
 
 
-def warm_up(program: LoadedProgram, options: TrainingOptions) -> None:
+def warm_up(program: LoadedProgram, options: TrainingOptions, place: Place) -> None:
     """In a worker that waits: one step of the very program on scratch memory, so that first touches are off the launch's path.
 
     Saves about 15 ms of a small program's first step; a large program's step dwarfs that, and it is not tried.
@@ -119,10 +106,10 @@ def warm_up(program: LoadedProgram, options: TrainingOptions) -> None:
         plan.model.length, plan.gradients.length, plan.optimiser.length, plan.model.length,
         options.batch_size * program.manifest.records.record_bytes,
     )  # fmt: skip
-    if sum(lengths) > WARM_UP_BYTES:
+    if sum(lengths) > place.warm_up_bytes:
         return
-    pages = [-(-length // mmap.PAGESIZE) * mmap.PAGESIZE for length in lengths]
-    starts = [sum(pages[:index]) for index in range(len(pages))]
+    spans = [pages(length) for length in lengths]
+    starts = [sum(spans[:index]) for index in range(len(spans))]
     model, gradients, optimiser, committed, data = (
         Extent(start, length) for start, length in zip(starts, lengths, strict=True)
     )
@@ -132,14 +119,14 @@ def warm_up(program: LoadedProgram, options: TrainingOptions) -> None:
         options=options.model_dump(mode="json"),
     )  # fmt: skip
     # Zeros need not be valid records of every program; such a one merely starts colder.
-    with contextlib.suppress(InvalidData, InvalidProgram):
-        run(launch, program, mmap.mmap(-1, sum(pages)), lambda step, loss: None)
+    with contextlib.suppress(InvalidData, InvalidProgram, torch.OutOfMemoryError):
+        run(launch, program, place.scratch(sum(spans)), lambda step, loss: None)
 
 
 def public_failure(error: BaseException) -> tuple[str, str]:
     """Code and detail of a failure that may be told. Foreign texts can quote values, so only the type is named."""
     if isinstance(error, GputError):
         return error.code, error.detail
-    if isinstance(error, MemoryError) or "not enough memory" in str(error):
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "not enough memory" in str(error):
         return "compute-out-of-memory", "the compute process ran out of memory"
     return "compute-failed", f"the compute process failed ({type(error).__name__})"

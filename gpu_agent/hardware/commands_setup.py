@@ -48,7 +48,7 @@ def upload_program(state: GpuState, command: UploadProgram, bulk: Bulk) -> Progr
     if session.config is not None and session.archive is not None and archive.digest != session.archive.digest:
         raise ProtocolViolation("memory is configured for another program", code="program-changed")
     code = _code_region(state, len(data))
-    state.hbm.view(code.address, len(data))[:] = data
+    state.hbm.write(code.address, data)
     session.archive, session.code, session.code_digest = archive, Extent(code.address, len(data)), digest
     state.program_loaded = False
     found = state.code_digest()  # read back from HBM: what compute will read
@@ -100,7 +100,7 @@ def upload(state: GpuState, command: Upload, bulk: Bulk) -> Done:
         raise ProtocolViolation("the model was committed; it changes by training only", code="out-of-order")
     if command.offset + command.length > region.length:
         raise ProtocolViolation(f"region {region.handle} has {region.length} bytes", code="out-of-range")
-    state.hbm.view(region.address + command.offset, command.length)[:] = data
+    state.hbm.write(region.address + command.offset, data)
     return Done()
 
 

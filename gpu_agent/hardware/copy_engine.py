@@ -173,8 +173,10 @@ class CopyEngine:
 
     def _write(self, live: LiveGrant, header: CopyHeader, raw: bytes, sealed: memoryview) -> None:
         region = self._regions.get(live.grant.region)
-        target = self._hbm.view(region.address + live.received, header.length)
+        address = region.address + live.received
+        target = self._hbm.landing(address, header.length)
         live.channel.open_into(sealed, raw + live.context, target)
+        self._hbm.land(address, header.length)
         self._regions.move(region.handle, RegionFact.CHUNK, Role.HOLDER)
         live.received += header.length
 

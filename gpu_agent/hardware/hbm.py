@@ -18,13 +18,14 @@ from typing import Final
 
 from blake3 import blake3
 
+from gpu_agent.hardware.address_space import PAGE, AddressSpace, pages
 from shared.canonical import blake3_256
 from shared.errors import OutOfMemory, VerificationFailed
 
-PAGE: Final = 4096
+Buffer = bytes | bytearray | memoryview
 _MAP_NORESERVE: Final = 0x4000  # asm-generic/mman-common.h; Python names it only from 3.13 on
 _ZEROS: Final = bytes(1 << 20)
-_ATTEMPTS: Final = 64
+__all__ = ["HBM", "PAGE", "Extent", "ScrubProof", "zeros_digest"]
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
 
@@ -46,17 +47,15 @@ class ScrubProof:
     digest: bytes
 
 
-class HBM:
+class HBM(AddressSpace):
     """`size` bytes of addresses, of which allocations may use `backing` bytes in all (the host's memory behind them).
 
-    Args:
-        entropy: where addresses come from; an address must not be guessable (design 4.2 step 3).
+    Bytes are looked at with `view`, and written with `write`, or with `landing` and `land` where they come piece by piece: that is the seam
+    at which another memory takes this one's place (`DeviceHBM`).
     """
 
     def __init__(self, size: int, entropy: Callable[[int], bytes], backing: int | None = None) -> None:
-        self.size = size // PAGE * PAGE
-        self.backing = min(self.size, backing if backing is not None else self.size)
-        self._entropy = entropy
+        super().__init__(size, entropy, backing)
         self.fd = os.memfd_create("gpu-hbm", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, self.size)
         # Compute shares the descriptor: cutting the memory short would end every process that touches it with SIGBUS.
@@ -64,58 +63,6 @@ class HBM:
         self._map = mmap.mmap(self.fd, self.size, flags=mmap.MAP_SHARED | _MAP_NORESERVE)
         self._view = memoryview(self._map)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        self._starts: list[int] = []
-        self._lengths: dict[int, int] = {}
-
-    @property
-    def used(self) -> int:
-        """Allocated bytes, whole pages."""
-        return sum(self._lengths.values())
-
-    def allocate(self, length: int) -> int:
-        """Address of `length` zeroed bytes at a random page, every page touched.
-
-        Raises:
-            OutOfMemory: more than is free, or no gap of that length was found.
-        """
-        span = _pages(length)
-        if length < 1 or span > self.backing - self.used:
-            raise OutOfMemory(
-                f"{length} bytes do not fit: {self.backing - self.used} of {self.backing} bytes of GPU memory are free",
-                remedy="Use a smaller buffer, model or number of buffers, or a GPU with more memory.",
-            )
-        address = self._random_gap(span)
-        bisect.insort(self._starts, address)
-        self._lengths[address] = span
-        self._clear(address, span)
-        return address
-
-    def _random_gap(self, span: int) -> int:
-        slots = (self.size - span) // PAGE + 1
-        for _ in range(_ATTEMPTS):
-            # 128 random bits modulo at most 2^25 slots: the bias is below 2^-100.
-            address = int.from_bytes(self._entropy(16), "big") % slots * PAGE
-            if self._is_free(address, span):
-                return address
-        return self._any_gap(span)
-
-    def _any_gap(self, span: int) -> int:
-        """A random one among the gaps when memory is nearly full and blind draws keep missing."""
-        gaps, end = [], 0
-        for start in [*self._starts, self.size]:
-            if start - end >= span:
-                gaps.append((end, start - span))
-            end = start + self._lengths.get(start, 0)
-        if not gaps:
-            raise OutOfMemory(f"no gap of {span} bytes is left in GPU memory")
-        first, last = gaps[int.from_bytes(self._entropy(16), "big") % len(gaps)]
-        return first + int.from_bytes(self._entropy(16), "big") % ((last - first) // PAGE + 1) * PAGE
-
-    def _is_free(self, address: int, span: int) -> bool:
-        after = bisect.bisect_right(self._starts, address)
-        if after < len(self._starts) and self._starts[after] < address + span:
-            return False
-        return after == 0 or self._starts[after - 1] + self._lengths[self._starts[after - 1]] <= address
 
     def view(self, address: int, length: int) -> memoryview:
         """Writable bytes inside one allocation.
@@ -123,17 +70,29 @@ class HBM:
         Raises:
             OutOfMemory: code `bad-address`: the extent does not lie inside one allocation.
         """
-        at = bisect.bisect_right(self._starts, address) - 1
-        start = self._starts[at] if at >= 0 else -1
-        if start < 0 or length < 0 or address + length > start + self._lengths[start]:
-            raise OutOfMemory(f"extent of {length} bytes lies outside of what is allocated", code="bad-address")
+        self.require_inside(address, length)
         return self._view[address : address + length]
+
+    def write(self, address: int, data: Buffer) -> None:
+        """Put bytes inside one allocation. Raises: OutOfMemory, as `view`."""
+        self.view(address, len(data))[:] = data
+
+    def landing(self, address: int, length: int) -> memoryview:
+        """Where to open a record of `length` bytes (one bulk record at most) that is for `address`; it is there once `land` was called.
+
+        Raises:
+            OutOfMemory: as `view`.
+        """
+        return self.view(address, length)
+
+    def land(self, address: int, length: int) -> None:
+        """What was put into the landing place is whole. Here it lies where it belongs already."""
 
     # ------------------------------------------------------------ without allocation: what stock firmware lets a channel key command
 
     def require_backed(self, address: int, length: int) -> None:
         """Raises: OutOfMemory: `bad-address`: beyond the address space; or there is no memory behind that much more of it."""
-        self._require_address(address, length)
+        self.require_address(address, length)
         there = sum(
             min(end, address + length) - max(start, address)
             for start, end in _resident(self.fd, address, address + length)
@@ -143,12 +102,8 @@ class HBM:
 
     def peek(self, address: int, length: int) -> bytes:
         """A copy of any bytes; those behind which there is no memory read as zeros. Raises: OutOfMemory `bad-address`."""
-        self._require_address(address, length)
+        self.require_address(address, length)
         return os.pread(self.fd, length, address)
-
-    def _require_address(self, address: int, length: int) -> None:
-        if address + length > self.size:
-            raise OutOfMemory(f"extent of {length} bytes lies beyond the address space", code="bad-address")
 
     def poke(self, address: int, data: bytes) -> None:
         """Write anywhere. Raises: OutOfMemory: as `require_backed`."""
@@ -184,7 +139,7 @@ class HBM:
     def scrub_slack(self, used: Extent) -> None:
         """Zero the end of the last page behind what is used of an allocation, with read-back. Raises: VerificationFailed."""
         end = used.address + used.length
-        if used.length and (slack := _pages(used.length) - used.length):
+        if used.length and (slack := pages(used.length) - used.length):
             self.scrub(end, slack)
 
     def copy(self, target: int, source: int, length: int) -> None:
@@ -219,18 +174,13 @@ class HBM:
         length = self._lengths[address]
         self.scrub(address, length)
         self._map.madvise(mmap.MADV_REMOVE, address, length)
-        self._starts.remove(address)
-        del self._lengths[address]
+        self.forget(address)
 
     def wipe(self) -> None:
         """Scrub and free everything, and what lies outside of allocations with it."""
         for address in list(self._starts):
             self.free(address)
         self.clear_strays()
-
-    def allocated(self) -> list[tuple[int, int]]:
-        """(address, length) of every allocation, ascending; for tests that search all memory in use."""
-        return [(start, self._lengths[start]) for start in self._starts]
 
     def close(self) -> None:
         """Give the memory back; the mapping itself goes with the last view of it."""
@@ -275,7 +225,3 @@ def _resident(fd: int, at: int, until: int) -> Iterator[tuple[int, int]]:
         at = os.lseek(fd, start, os.SEEK_HOLE)
         if start < until:
             yield start, at
-
-
-def _pages(length: int) -> int:
-    return -(-length // PAGE) * PAGE

@@ -115,7 +115,7 @@ class ModelMemory:
     def write_committed(self, offset: int, data: bytes) -> None:
         """Part of a checkpoint into the committed copy; until `accept_restored` nothing counts as committed."""
         self.committed = None
-        self._hbm.view(self.committed_copy.address + offset, len(data))[:] = data
+        self._hbm.write(self.committed_copy.address + offset, data)
 
     def accept_restored(self, model: str, optimiser: str, step: int) -> Digests:
         """Take the restored committed copy if it has these digests.

@@ -237,7 +237,7 @@ class GpuState:
         data = cbor_bytes(["gput/control", session.session, session.manifest, options, rows])
         address = self.hbm.allocate(-(-len(data) // PAGE) * PAGE)
         session.control = Extent(address, len(data))
-        self.hbm.view(address, len(data))[:] = data
+        self.hbm.write(address, data)
         session.control_digest = self.hbm.digest(address, len(data))
 
     def control_digest(self) -> bytes:

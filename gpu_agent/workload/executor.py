@@ -24,6 +24,7 @@ DTYPES: Final[dict[str, torch.dtype]] = {
     "uint16": torch.uint16,
     "int32": torch.int32,
     "int64": torch.int64,
+    "bfloat16": torch.bfloat16,
     "float32": torch.float32,
     "float64": torch.float64,
 }

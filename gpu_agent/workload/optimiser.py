@@ -69,6 +69,9 @@ class Optimiser:
 
     def zero_grad(self) -> None:
         """Zero the gradients in place: they are tensors over GPU memory and stay there."""
+        if self._gradients and self._gradients[0].is_cuda:
+            torch._foreach_zero_(self._gradients)  # a few kernels instead of one for each
+            return
         for gradient in self._gradients:  # a third of the time of zero_grad(set_to_none=False)
             gradient.zero_()
 

@@ -107,6 +107,8 @@ class PrivateGradients:
         return sum(losses) / len(losses) if losses else math.nan
 
     def _gradient(self, record: Mapping[str, Tensor]) -> tuple[float, list[Tensor | None]]:
+        device = next(iter(self._params.values())).device
+        record = {name: values.to(device) for name, values in record.items()}
         losses, _ = self._program.train(self._params, self._state, record)
         found = torch.autograd.grad(losses.sum(), list(self._params.values()), allow_unused=True)
         return losses.item(), list(found)
@@ -132,5 +134,7 @@ class PrivateGradients:
             )
             for piece in standard_normal(key, flat.numel()):
                 part = flat[start : start + len(piece)]
-                part.copy_((part.double() + piece * deviation) / size)  # in float64: rounding comes after the noise
+                part.copy_(
+                    (part.double() + (piece * deviation).to(part.device)) / size
+                )  # in float64: rounding comes after the noise
                 start += len(piece)

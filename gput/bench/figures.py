@@ -86,6 +86,16 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
         Definition("plain_s", "s", "the same step in plain PyTorch", plotted=True),
         Definition("ratio", "times", "the one ÷ the other, median of the pairs", noise=0.03),
     )),
+    "cuda": Bench("a CUDA device: GPT-2 124M, encrypted transfer into its memory, visits", True, (
+        Definition("tokens_per_s", "1/s", "tokens trained on through the measured graph", Better.HIGHER, plotted=True),
+        Definition("plain_tokens_per_s", "1/s", "the same in plain PyTorch on the same card", Better.HIGHER, plotted=True),
+        Definition("tokens_ratio", "times", "the one ÷ the other, median of the pairs", Better.HIGHER, noise=0.03),
+        Definition("transfer_gb_per_s", "GB/s", "records opened into the device's memory", Better.HIGHER, plotted=True),
+        Definition("open_gb_per_s", "GB/s", "the same records opened into the host's: the limit", Better.HIGHER, plotted=True),
+        Definition("transfer_ratio", "times", "the one ÷ the other", Better.HIGHER),
+        Definition("control.median_ms", "ms", "a visit: all but data, training and held-out check", plotted=True),
+        Definition("control.p99_ms", "ms", "the same, of the slowest in a hundred", noise=0.5),
+    )),
     "attest": Bench("verifying evidence of a machine", False, (
         Definition("*.warm_ms", "ms", "of a machine met again", plotted=True),
         Definition("*.met_first_ms", "ms", "of one met first, the makers' documents known", plotted=True),

@@ -145,6 +145,32 @@ def training(
 
 
 @app.command()
+def cuda(
+    device: Annotated[str, typer.Option(help="which device; none there: one line, exit code 6")] = "cuda:0",
+    steps: Annotated[int, typer.Option(min=10)] = 60,
+    batch: Annotated[int, typer.Option(min=1, help="records of 1024 tokens per step")] = 16,
+    mebibytes: Annotated[int, typer.Option(min=2, help="how much to transfer")] = 2048,
+    visits: Annotated[int, typer.Option(min=6, help="how many visits")] = 60,
+    runs: RunsOption = 1,
+    save: SaveOption = None,
+    fmt: FormatOption = Format.TABLE,
+) -> None:
+    """On a CUDA device: GPT-2 124M against plain PyTorch, encrypted transfer into its memory, cost of a visit. Without one: exit code 6.
+
+    Example:  gput bench cuda --runs 5 --save cuda.json
+    """
+    keeping = Keeping("cuda", {"steps": steps, "batch": batch, "mebibytes": mebibytes, "visits": visits}, save)
+    from gput.local.cuda_visits import measure
+
+    def once() -> tuple[list[Table], dict[str, float]]:
+        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
+            found = asyncio.run(measure(Path(folder), device, (steps, batch, mebibytes), visits, say))
+        return [Table([found], tuple(found))], found
+
+    keeping.measure(once, runs, fmt)
+
+
+@app.command()
 def attest(
     files: Annotated[list[Path], typer.Argument(help="evidence and what belongs to it, as for `gput attest verify`")],
     trust: Annotated[Path | None, typer.Option("--trust", help="trust folder; default: the makers' roots")] = None,

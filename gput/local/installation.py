@@ -37,12 +37,15 @@ class HolderSpec:
 @dataclass
 class Installation:
     """All services of one folder. `start()` and `stop()` may be called again and again. `tuning`: the orchestrator's settings that
-    differ from its defaults; with `public_url` the holders reach it there."""
+    differ from its defaults; with `public_url` the holders reach it there. `agent`: the GPU agent's; `bounce`: whether holders share
+    memory with it, as on one machine they do."""
 
     folder: Path
     holders: Sequence[HolderSpec]
     tuning: Mapping[str, float | str] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)
+    agent: Mapping[str, Any] = field(default_factory=dict)
+    bounce: bool = True
 
     # ------------------------------------------------------------------ keys
 
@@ -97,10 +100,8 @@ class Installation:
         await self.start_gpu()
         await self._ensure("orchestrator", "orchestrator", self._orchestrator())
 
-    @property
-    def bounce_socket(self) -> Path:
-        """Where holders and agent, on one machine, share memory for sealed records."""
-        return self.folder / "agent-bounce.sock"
+    def _bounce(self) -> dict[str, Any]:
+        return {"bounce_socket": self.folder / "agent-bounce.sock"} if self.bounce else {}
 
     async def start(self) -> None:
         """Start what does not run; the holders side by side."""
@@ -151,8 +152,9 @@ class Installation:
             "data_dir": self.folder / "agent",
             "device_dir": self.folder / "devices" / GPU,
             "platform_key": self.folder / "platform" / "mux.pub",
-            "bounce_socket": self.bounce_socket,
+            **self._bounce(),
             "ports": [ORCHESTRATOR_PORT, *(holder_port(h.name) for h in self.holders)],
+            **self.agent,
         }
 
     def _platform(self) -> dict[str, Any]:
@@ -185,7 +187,7 @@ class Installation:
             "orchestrator_url": self.tuning.get("public_url") or self.services["orchestrator"].url,
             "datasets": dict(holder.datasets),
             "recovery_key_file": self.recovery_key(holder.name),
-            "bounce_socket": self.bounce_socket,
+            **self._bounce(),
             **self._evidence(name),
             **policy,
         }

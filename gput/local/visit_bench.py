@@ -6,7 +6,7 @@ Real processes on this machine, and short visits of the demo's model.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,18 @@ from shared.errors import JobFailed
 CONTROL = "control (all but data, training, validation)"
 
 
-async def visits(folder: Path, count: int, say: Say) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+async def visits(
+    folder: Path, count: int, say: Say, agent: Mapping[str, Any] | None = None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A row per step of at least `count` visits, the control cost as the last; and a row per service with its memory.
+
+    `agent`: settings of the GPU agent that differ from its defaults.
 
     Raises:
         JobFailed: the session did not complete.
     """
     demo = Demo(folder, Plan(rounds=-(-count // 3), steps=1, batch=4, validation_records=16), say)
+    demo.installation.agent = agent or {}
     try:
         await demo.start()
         view = await demo.client.wait(demo.session)

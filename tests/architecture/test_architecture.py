@@ -97,6 +97,7 @@ def test_long_lists_still_exist() -> None:
         ("orchestrator.__main__", ("torch",)),
         ("data_holder.api", ("torch",)),
         ("data_holder.__main__", ("torch",)),
+        ("gpu_agent.api", ("torch",)),
         ("gpu_agent.platform.api", ("torch",)),
         ("gput.client", ("torch",)),
         ("gput.receipt_worker", ("torch", "httpx2", "asyncio", "shared.attestation", "shared.wire", "typer")),

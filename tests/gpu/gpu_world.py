@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpu_agent.compute.process import ComputeProcess
+from gpu_agent.engines import on_device
 from gpu_agent.hardware.device import Device
 from gpu_agent.hardware.hbm import HBM
 from gpu_agent.hardware.root_of_trust import RootOfTrust
@@ -257,11 +258,18 @@ class World:
         return self.run(gpu.Measure(nonce=bytes(32)))[0]  # type: ignore[no-any-return]  # as above
 
 
-def make_world(entropy: Any = os.urandom, hbm_bytes: int = 80 << 30) -> World:
+def _engines(entropy: Any, hbm_bytes: int, device: str | None) -> tuple[HBM, ComputeProcess]:
+    if device is not None:
+        return on_device(device, hbm_bytes, entropy)
+    hbm = HBM(hbm_bytes, entropy)
+    return hbm, ComputeProcess(hbm.fd, hbm.size)
+
+
+def make_world(entropy: Any = os.urandom, hbm_bytes: int = 80 << 30, device: str | None = None) -> World:
+    """`device`: PyTorch's name of a device that keeps memory and computes, instead of this host."""
     now, faults = [NOW], []  # type: tuple[list[float], list[BaseException]]
     boots = itertools.count(1)
-    hbm = HBM(hbm_bytes, entropy)
-    compute = ComputeProcess(hbm.fd, hbm.size)
+    hbm, compute = _engines(entropy, hbm_bytes, device)
     compute.spawn()
     device = Device(
         "gpu-0", RootOfTrust.load(device_folder(), os.urandom), hbm, compute, entropy=entropy,

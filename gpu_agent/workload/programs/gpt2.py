@@ -41,14 +41,27 @@ class GPT2Config:
             raise ValueError(f"at most 65536 token ids fit the record format, got {self.vocab}")
 
 
+class Matrix(nn.Linear):
+    """A linear map. `narrow`: its product is taken in bfloat16, as PyTorch's autocast would; weights and their gradients stay float32."""
+
+    def __init__(self, inputs: int, outputs: int, narrow: bool) -> None:
+        super().__init__(inputs, outputs)
+        self.narrow = narrow
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.narrow:
+            return super().forward(x)
+        return F.linear(x.to(torch.bfloat16), self.weight.to(torch.bfloat16), self.bias.to(torch.bfloat16))
+
+
 class Attention(nn.Module):
     """Causal self-attention; one matrix makes queries, keys and values."""
 
-    def __init__(self, config: GPT2Config) -> None:
+    def __init__(self, config: GPT2Config, narrow: bool) -> None:
         super().__init__()
         self.heads = config.heads
-        self.c_attn = nn.Linear(config.width, 3 * config.width)
-        self.c_proj = nn.Linear(config.width, config.width)
+        self.c_attn = Matrix(config.width, 3 * config.width, narrow)
+        self.c_proj = Matrix(config.width, config.width, narrow)
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
@@ -64,10 +77,10 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """Two matrices with GELU (tanh approximation, as GPT-2)."""
 
-    def __init__(self, config: GPT2Config) -> None:
+    def __init__(self, config: GPT2Config, narrow: bool) -> None:
         super().__init__()
-        self.c_fc = nn.Linear(config.width, 4 * config.width)
-        self.c_proj = nn.Linear(4 * config.width, config.width)
+        self.c_fc = Matrix(config.width, 4 * config.width, narrow)
+        self.c_proj = Matrix(4 * config.width, config.width, narrow)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
@@ -77,12 +90,12 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """Pre-norm transformer block."""
 
-    def __init__(self, config: GPT2Config) -> None:
+    def __init__(self, config: GPT2Config, narrow: bool) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(config.width)
-        self.attn = Attention(config)
+        self.attn = Attention(config, narrow)
         self.ln_2 = nn.LayerNorm(config.width)
-        self.mlp = MLP(config)
+        self.mlp = MLP(config, narrow)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.ln_1(x))
@@ -91,14 +104,17 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    """GPT-2 with learned positions and a head tied to the token embedding; loads an exported `model.safetensors`."""
+    """GPT-2 with learned positions and a head tied to the token embedding; loads an exported `model.safetensors`.
 
-    def __init__(self, config: GPT2Config) -> None:
+    `narrow`: matrix products and attention in bfloat16; residual stream, norms, losses, weights and optimiser in float32.
+    """
+
+    def __init__(self, config: GPT2Config, narrow: bool = False) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.narrow = config, narrow
         self.wte = nn.Embedding(config.vocab, config.width)
         self.wpe = nn.Embedding(config.context, config.width)
-        self.h = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.h = nn.ModuleList(Block(config, narrow) for _ in range(config.layers))
         self.ln_f = nn.LayerNorm(config.width)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -106,7 +122,10 @@ class GPT2(nn.Module):
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.h:
             x = block(x)
-        return F.linear(self.ln_f(x), self.wte.weight)
+        x = self.ln_f(x)
+        if not self.narrow:
+            return F.linear(x, self.wte.weight)
+        return F.linear(x.to(torch.bfloat16), self.wte.weight.to(torch.bfloat16)).to(torch.float32)
 
 
 def token_losses(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
@@ -153,13 +172,19 @@ def source(
     vocab: int = 256,
     sequence: int | None = None,
     seed: int = 0,
+    precision: str = "float32",
 ) -> ProgramSource:
-    """GPT-2 as a training program. `sequence`: tokens trained on per record, `context` unless given."""
+    """GPT-2 as a training program. `sequence`: tokens trained on per record, `context` unless given.
+
+    `precision` `bfloat16`: matrix products and attention are taken in it. It is part of the graph, so holders approve it with the program.
+    """
+    if precision not in ("float32", "bfloat16"):
+        raise ValueError(f"precision is float32 or bfloat16, got {precision!r}")
     config = GPT2Config(context=context, vocab=vocab, layers=layers, heads=heads, width=width)
     sequence = sequence or context
     if sequence > context:
         raise ValueError(f"a sequence of {sequence} tokens exceeds the context of {context}")
-    model = GPT2(config)
+    model = GPT2(config, narrow=precision == "bfloat16")
     return ProgramSource(
         name="gpt2",
         model=model,

@@ -1,0 +1,208 @@
+"""All of a device's memory that is HBM, as one tensor of bytes: operations on it, and how other processes come to it.
+
+The same code on every device that PyTorch knows; what only CUDA has (streams, handles, other processes' leavings) is asked for where it is
+needed. Device `cpu` is memory that two processes have mapped: it is there for tests. Knows no address space, no message, no key.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import torch
+from blake3 import blake3
+from torch import Tensor
+
+from gpu_agent.compute import cuda_driver
+from gpu_agent.hardware.address_space import PAGE
+from shared.errors import ConfigurationError, VerificationFailed
+
+SHARE: Final = 0.75
+"""Of the card's free memory what is HBM unless told otherwise; the rest is for activations and contexts."""
+SLACK_BYTES: Final = 256 << 20  # memory of a context that may be in use besides ours, and the driver's own rounding
+RETURN_DEADLINE_S: Final = 20.0
+_BALLAST: Final = 64 << 20
+_LEAST: Final = 2 << 20  # CUDA's own granule
+_WORDS: Final = 8
+_TABLE_BYTES: Final = 1 << 28
+
+
+class Arena:
+    """One device's HBM.
+
+    Args:
+        flat: uint8, one-dimensional, whole pages.
+    """
+
+    def __init__(self, flat: Tensor) -> None:
+        self.flat = flat
+        self._cuda = flat.device.type == "cuda"
+        self._stream = _stream(flat.device) if self._cuda else None
+        self._free_at_start = torch.cuda.mem_get_info(flat.device)[0] if self._cuda else 0
+
+    @contextmanager
+    def _work(self) -> Iterator[None]:
+        """On the arena's own stream, beside whatever trains; done at the end."""
+        if self._stream is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            yield
+        self._stream.synchronize()
+
+    def _bytes(self, address: int, length: int) -> Tensor:
+        return self.flat.narrow(0, address, length)  # refuses what does not lie inside
+
+    def put(self, slot: Tensor, address: int, length: int) -> None:
+        """Host to device."""
+        with self._work():
+            self._bytes(address, length).copy_(slot.narrow(0, 0, length), non_blocking=self._cuda)
+
+    def get(self, slot: Tensor, address: int, length: int) -> None:
+        """Device to host."""
+        with self._work():
+            slot.narrow(0, 0, length).copy_(self._bytes(address, length), non_blocking=self._cuda)
+
+    def zero(self, address: int, length: int) -> None:
+        """Zero bytes."""
+        with self._work():
+            self._bytes(address, length).zero_()
+
+    def is_zero(self, address: int, length: int) -> bool:
+        """Whether every byte is zero."""
+        with self._work():
+            return _is_zero(self._bytes(address, length))
+
+    def dirty_pages(self, address: int, length: int) -> int:
+        """Pages that hold anything but zeros; `address` and `length` are whole pages."""
+        with self._work():
+            table = self._bytes(address, length).view(torch.int64).view(-1, PAGE // _WORDS)
+            parts = torch.split(table, _TABLE_BYTES // PAGE)
+            return sum(int(torch.count_nonzero(torch.any(part, dim=1))) for part in parts)
+
+    def copy(self, target: int, source: int, length: int) -> None:
+        """Device to device."""
+        with self._work():
+            self._bytes(target, length).copy_(self._bytes(source, length))
+
+    def digest(self, address: int, length: int, slots: Sequence[Tensor]) -> bytes:
+        """BLAKE3 (32 bytes), hashed by the host: one slot is hashed while the device fills the next."""
+        hasher, step = blake3(max_threads=blake3.AUTO), slots[0].numel()
+        filled: Tensor | None = None
+        for number, at in enumerate(range(0, length, step)):
+            part = slots[number % 2].narrow(0, 0, min(step, length - at))
+            with self._work():
+                part.copy_(self._bytes(address + at, part.numel()), non_blocking=self._cuda)
+                if filled is not None:
+                    hasher.update(filled.numpy().data)
+            filled = part
+        if filled is not None:
+            hasher.update(filled.numpy().data)
+        return hasher.digest()
+
+    def clear_free(self) -> int:
+        """Take all memory that no process has, zero it, read it back, give it back; its bytes. Nothing to do where it is the host's.
+
+        A dead process's activations lay there (law L7): it is called when no compute process is alive.
+
+        Raises:
+            VerificationFailed: `scrub-failed`: it is not zero. `scrub-incomplete`: some of it is not to be had.
+        """
+        if not self._cuda:
+            return 0
+        until = time.monotonic() + RETURN_DEADLINE_S
+        while True:
+            held = _take_all(self.flat.device)
+            covered = sum(part.numel() for part in held)
+            if covered >= self._free_at_start - SLACK_BYTES:
+                break
+            held.clear()
+            if time.monotonic() > until:
+                raise VerificationFailed(
+                    "memory that a compute process used did not come back to be scrubbed", code="scrub-incomplete",
+                    expected=str(self._free_at_start), got=str(covered),
+                )  # fmt: skip
+            time.sleep(0.05)  # the driver gives a dead process's memory back in its own time, and tells nobody
+        del held[0]  # the ballast, known to be zero: room for what the check itself needs
+        if not all(_is_zero(part) for part in held):
+            raise VerificationFailed("memory is not zero after its scrub", code="scrub-failed")
+        return covered
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
+
+
+def _take_all(device: torch.device) -> list[Tensor]:
+    """Everything that is free, zeroed, in pieces; the first is the ballast and was read back."""
+    held = [torch.zeros(_BALLAST, dtype=torch.uint8, device=device)]
+    if not _is_zero(held[0]):
+        raise VerificationFailed("memory is not zero after its scrub", code="scrub-failed")
+    step = 1 << 34
+    while step >= _LEAST:
+        try:
+            held.append(torch.zeros(step, dtype=torch.uint8, device=device))
+        except torch.OutOfMemoryError:
+            step //= 2
+    return held
+
+
+def _is_zero(part: Tensor) -> bool:
+    """By whole words, eight times as fast as by bytes, and the bytes at both ends."""
+    head = min(part.numel(), -part.storage_offset() % _WORDS)
+    whole = (part.numel() - head) // _WORDS * _WORDS
+    ends = torch.cat((part[:head], part[head + whole :]))
+    words = part[head : head + whole].view(torch.int64) if whole else ends
+    return not bool(torch.any(words)) and not bool(torch.any(ends))
+
+
+def require_device(device: str) -> None:
+    """Raises: ConfigurationError `no-cuda-device`: it is not there."""
+    if device == "cpu":
+        return
+    if torch.version.cuda is None:
+        raise ConfigurationError(
+            f"device {device} cannot be used: this PyTorch ({torch.__version__}) was built without CUDA",
+            code="no-cuda-device", remedy="Install a PyTorch build with CUDA, or unset compute.",
+        )  # fmt: skip
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(device.partition(":")[2]) >= count:
+        raise ConfigurationError(
+            f"there is no device {device}: this machine has {count} CUDA devices",
+            code="no-cuda-device", remedy="Name a device that is there, or unset compute.",
+        )  # fmt: skip
+
+
+def make(device: str, size: int, fd: int) -> tuple[Arena, str]:
+    """All of HBM, zeroed, and the handle by which compute opens it. `size` 0: three quarters of what the card has free.
+
+    Args:
+        fd: device `cpu` only: the file behind it.
+    Raises:
+        ConfigurationError `gpu-memory`: the card has not that much free.
+    """
+    if device == "cpu":
+        return Arena(_over_file(fd, size)), str(fd)
+    torch.cuda.set_device(device)
+    free = torch.cuda.mem_get_info(device)[0]
+    size = (size or int(free * SHARE)) // PAGE * PAGE
+    try:
+        flat = torch.zeros(size, dtype=torch.uint8, device=device)
+    except torch.OutOfMemoryError:
+        raise ConfigurationError(
+            f"{device} has {free} bytes free, and hbm_bytes asks for {size}", code="gpu-memory",
+            remedy="Choose a smaller hbm_bytes, and leave room for activations.",
+        ) from None  # fmt: skip
+    return Arena(flat), cuda_driver.export(flat)
+
+
+def open_shared(device: str, handle: str, size: int) -> Tensor:
+    """What `make` made, in another process: uint8 (size,). Raises: Unavailable."""
+    return _over_file(int(handle), size) if device == "cpu" else cuda_driver.opened(device, handle, size)
+
+
+def _over_file(fd: int, size: int) -> Tensor:
+    return torch.frombuffer(mmap.mmap(fd, size, flags=mmap.MAP_SHARED), dtype=torch.uint8)

@@ -1,0 +1,85 @@
+"""Compute on a device: the same processes as on the host, with HBM where the fabric keeps it. Knows no tensor and no torch.
+
+The parent never touches the device; each worker makes a CUDA context of its own, opens HBM in it by the fabric's handle, and dies with it.
+What it had in the device's memory outside of HBM is swept before anything is forked again (law L7).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import replace
+
+from gpu_agent.compute.fabric import DeviceFabric, device_environment
+from gpu_agent.compute.process import KILL_DEADLINE_S, ComputeProcess
+from gpu_agent.hardware.compute import Launch, Loaded, News
+from gpu_agent.hardware.device_hbm import DeviceHBM
+from gpu_agent.hardware.hbm import Extent
+from shared.claims.archive import MAX_ARCHIVE_BYTES
+
+
+class DeviceCompute(ComputeProcess):
+    """Compute engines of a device.
+
+    The parent builds programs and may not have a CUDA context, so the measured bytes are read back from the device into a window that
+    it has mapped; it checks their digest there.
+    """
+
+    def __init__(self, fabric: DeviceFabric, hbm: DeviceHBM) -> None:
+        self._window_fd = os.memfd_create("gpu-code", os.MFD_CLOEXEC)
+        os.ftruncate(self._window_fd, MAX_ARCHIVE_BYTES)
+        self._window = mmap.mmap(self._window_fd, MAX_ARCHIVE_BYTES)
+        super().__init__(self._window_fd, MAX_ARCHIVE_BYTES)
+        self._fabric, self._hbm = fabric, hbm
+        self._place = fabric.place
+        self._environment = device_environment()
+        if fabric.arena_fd >= 0:
+            self._fds = (self._window_fd, fabric.arena_fd)
+        self._dirty = False
+        self._digest = ""
+
+    def load(self, code: Extent, code_digest: str) -> Loaded:
+        """See `Compute.load`."""
+        loaded = super().load(self._show(code), code_digest)
+        self._digest = code_digest
+        if not self._dirty:
+            self._prepare()
+        return loaded
+
+    def start(self, launch: Launch) -> None:
+        """See `Compute.start`."""
+        window = self._show(launch.code)
+        self._dirty, self._digest = True, launch.code_digest
+        super().start(replace(launch, code=window))
+
+    def destroy(self) -> list[News]:
+        """See `Compute.destroy`; and what the launch had outside of HBM is zeroed.
+
+        Raises:
+            VerificationFailed: memory that it used is not zero, or did not come back.
+        """
+        news = super().destroy()
+        if self._dirty:
+            if self._alive:
+                self._send({"op": "drop"})
+                self._reply("dropped", KILL_DEADLINE_S)
+            self._fabric.clear_free()
+            self._dirty = False
+            if self._alive:
+                self._prepare()
+        return news
+
+    def close(self) -> None:
+        """See `Compute.close`."""
+        super().close()
+        if self._window_fd >= 0:
+            os.close(self._window_fd)
+            self._window_fd = -1
+
+    def _prepare(self) -> None:
+        """Have the next worker make its context and warm up now."""
+        self._send({"op": "prepare", "code_digest": self._digest})
+
+    def _show(self, code: Extent) -> Extent:
+        self._window[: code.length] = self._hbm.peek(code.address, code.length)
+        return Extent(0, code.length)

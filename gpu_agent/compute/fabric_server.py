@@ -1,0 +1,97 @@
+"""The keeper of a device's memory: a process that holds HBM as a tensor and does what the agent asks with its bytes. Runs no program.
+
+    python -m gpu_agent.compute.fabric_server DEVICE BYTES ARENA_FD SLOTS_FD SOCKET_FD
+
+It outlives compute processes, which are destroyed with all their memory, and dies with the agent, whose end of the socket is its only
+master. Knows no address space, no region, no key.
+"""
+
+from __future__ import annotations
+
+import mmap
+import signal
+import socket
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpu_agent.compute import arena as arenas
+from gpu_agent.compute import cuda_driver
+from gpu_agent.compute import fabric_messages as messages
+from gpu_agent.compute.arena import Arena
+
+
+class Keeper:
+    """Answers requests in order, one at a time: what was asked for is done when the answer leaves."""
+
+    def __init__(self, arena: Arena, slots: list[Tensor], link: socket.socket) -> None:
+        self._arena, self._slots, self._link = arena, slots, link
+
+    def serve(self) -> None:
+        """Until the agent is gone."""
+        while data := self._link.recv(messages.MAX_MESSAGE):
+            try:
+                answer = self._do(messages.unpack(data))
+            except Exception as error:  # told to the agent as this request's failure
+                answer = messages.fault(error)
+            self._link.send(messages.pack(answer))
+
+    def _do(self, ask: dict[str, Any]) -> dict[str, Any]:
+        arena, extent = self._arena, (ask.get("address", 0), ask.get("length", 0))
+        match ask["op"]:
+            case "in":
+                arena.put(self._slots[ask["slot"]], *extent)
+            case "out":
+                arena.get(self._slots[ask["slot"]], *extent)
+            case "zero":
+                arena.zero(*extent)
+            case "is-zero":
+                return {"yes": arena.is_zero(*extent)}
+            case "dirty":
+                return {"pages": arena.dirty_pages(*extent)}
+            case "copy":
+                arena.copy(ask["address"], ask["source"], ask["length"])
+            case "digest":
+                return {"digest": arena.digest(*extent, self._slots).hex()}
+            case "clear-free":
+                return {"bytes": arena.clear_free()}
+        return {}
+
+
+def _keeper(device: str, size: int, arena_fd: int, slots_fd: int, link: socket.socket) -> Keeper | None:
+    """Make the memory and say so, or say why not."""
+    try:
+        arenas.require_device(device)
+        arena, handle = arenas.make(device, size, arena_fd)
+        held = mmap.mmap(slots_fd, messages.STAGING_BYTES, flags=mmap.MAP_SHARED)
+        staging = torch.frombuffer(held, dtype=torch.uint8)
+        pinned = device != "cpu" and cuda_driver.pin(staging)
+    except Exception as error:  # told to the agent, which cannot start
+        link.send(messages.pack(messages.fault(error)))
+        return None
+    name = torch.cuda.get_device_name(device) if device != "cpu" else "host memory"
+    link.send(messages.pack({"bytes": arena.flat.numel(), "handle": handle, "name": name, "pinned": pinned}))
+    return Keeper(arena, list(torch.split(staging, messages.SLOT_BYTES)), link)
+
+
+def main(argv: list[str]) -> int:
+    """Entry point of the keeper."""
+    device, numbers = argv[0], [int(argument) for argument in argv[1:]]
+    size, arena_fd, slots_fd, link_fd = numbers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to handle
+    torch.set_num_threads(1)
+    link = socket.socket(fileno=link_fd)
+    keeper = _keeper(device, size, arena_fd, slots_fd, link)
+    if keeper is None:
+        return 1
+    try:
+        keeper.serve()
+    except (BrokenPipeError, ConnectionResetError):
+        return 0  # the agent went away while we spoke
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

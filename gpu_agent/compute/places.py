@@ -1,0 +1,152 @@
+"""Where HBM's bytes are for a launch: tensors over an extent of them, on whichever device they lie. Knows no program and no step."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from typing import Final, Protocol
+
+import torch
+from torch import Tensor
+
+from gpu_agent.compute.arena import open_shared
+from gpu_agent.hardware.hbm import Extent
+from gpu_agent.workload.executor import DTYPES
+from gpu_agent.workload.tensors import tensors_over
+from shared.claims.layout import Placed, RegionPlan
+from shared.errors import InvalidProgram
+
+HOST: Final = "host"
+_POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14; Python does not name it
+
+
+class Place(Protocol):
+    """HBM as one launch reaches it."""
+
+    @property
+    def device(self) -> str:
+        """PyTorch's name of the device that computes here."""
+
+    @property
+    def warm_up_bytes(self) -> int:
+        """The largest program that is worth a step on scratch memory before a launch."""
+
+    def tensors(self, extent: Extent, plan: RegionPlan) -> dict[str, Tensor]:
+        """Each tensor of a region over its own bytes. Raises: InvalidProgram: they do not fit."""
+
+    def records(self, extent: Extent) -> Tensor:
+        """An extent as uint8, one-dimensional."""
+
+    def touch(self, extent: Extent | None) -> None:
+        """Prepare an extent for use."""
+
+    def settle(self) -> None:
+        """Return when everything that was computed is in memory."""
+
+    def scratch(self, length: int) -> Place:
+        """`length` zeroed bytes that are nobody's, as a place of their own."""
+
+
+class HostPlace:
+    """HBM that this process has mapped."""
+
+    device = "cpu"
+    warm_up_bytes = 8 * 1024 * 1024
+
+    def __init__(self, hbm: mmap.mmap) -> None:
+        self._hbm = hbm
+
+    def tensors(self, extent: Extent, plan: RegionPlan) -> dict[str, Tensor]:
+        """See `Place.tensors`."""
+        if not plan.length:
+            return {}
+        _require_room(extent, plan)
+        return tensors_over(memoryview(self._hbm)[extent.address : extent.address + extent.length], plan)
+
+    def records(self, extent: Extent) -> Tensor:
+        """See `Place.records`."""
+        return torch.frombuffer(self._hbm, dtype=torch.uint8, count=extent.length, offset=extent.address)
+
+    def touch(self, extent: Extent | None) -> None:
+        """Enter an extent's pages into this process's page table at once; one fault for each would cost more."""
+        if extent is not None and extent.length:
+            self._hbm.madvise(_POPULATE_WRITE, extent.address, -(-extent.length // mmap.PAGESIZE) * mmap.PAGESIZE)
+
+    def settle(self) -> None:
+        """The processor has no work of which its program does not know."""
+
+    def scratch(self, length: int) -> HostPlace:
+        """See `Place.scratch`."""
+        return HostPlace(mmap.mmap(-1, length))
+
+
+class DevicePlace:
+    """HBM that is a tensor on a device.
+
+    Args:
+        flat: all of it, uint8, one-dimensional.
+    """
+
+    warm_up_bytes = (
+        4 * 1024**3
+    )  # beside a first step's loading of kernels on a device, even a large program's step is short
+
+    def __init__(self, flat: Tensor) -> None:
+        self._flat = flat
+        self.device = str(flat.device)
+
+    def tensors(self, extent: Extent, plan: RegionPlan) -> dict[str, Tensor]:
+        """See `Place.tensors`."""
+        if not plan.length:
+            return {}
+        _require_room(extent, plan)
+        return {placed.spec.name: self._over(extent, placed) for placed in plan.tensors}
+
+    def _over(self, extent: Extent, placed: Placed) -> Tensor:
+        dtype, shape, at = DTYPES[placed.spec.dtype], placed.spec.shape, extent.address + placed.offset
+        empty = torch.empty(0, dtype=dtype, device=self._flat.device)
+        if not math.prod(shape):
+            return empty.view(shape)
+        if at % dtype.itemsize:
+            raise InvalidProgram("a region does not begin where its tensors may lie", code="region-misaligned")
+        # A tensor of its own over the same storage: slices of one tensor would share a version counter and break backward (design 5).
+        strides = [math.prod(shape[dimension + 1 :]) for dimension in range(len(shape))]
+        return empty.set_(self._flat.untyped_storage(), at // dtype.itemsize, shape, strides)
+
+    def records(self, extent: Extent) -> Tensor:
+        """See `Place.records`."""
+        return self._flat.narrow(0, extent.address, extent.length)
+
+    def touch(self, extent: Extent | None) -> None:
+        """A device's memory is there from the start."""
+
+    def settle(self) -> None:
+        """See `Place.settle`: kernels run on after the call that began them."""
+        if self._flat.device.type == "cuda":
+            torch.cuda.synchronize(self._flat.device)
+
+    def scratch(self, length: int) -> DevicePlace:
+        """See `Place.scratch`."""
+        return DevicePlace(torch.zeros(length, dtype=torch.uint8, device=self._flat.device))
+
+
+def device_of(name: str) -> str:
+    """The device on which programs are to run."""
+    return "cpu" if name == HOST else name.partition("/")[0]
+
+
+def opened(name: str, hbm: mmap.mmap) -> Place:
+    """The place of that name; on a CUDA device this makes the process's context, so only a worker may call it.
+
+    Raises:
+        Unavailable: the device or its memory is not to be had.
+    """
+    if name == HOST:
+        return HostPlace(hbm)
+    device, handle, size = name.split("/")
+    return DevicePlace(open_shared(device, handle, int(size)))
+
+
+def _require_room(extent: Extent, plan: RegionPlan) -> None:
+    if plan.length > extent.length:
+        raise InvalidProgram("a region is smaller than the program's tensors", code="region-too-small")

@@ -1,0 +1,44 @@
+"""Memory and compute of an emulated GPU, as the settings name them: on this host, or on a CUDA device. Wiring only; imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpu_agent.compute.device_process import DeviceCompute
+from gpu_agent.compute.fabric import DeviceFabric
+from gpu_agent.compute.process import ComputeProcess
+from gpu_agent.hardware.device_hbm import DeviceHBM
+from gpu_agent.hardware.hbm import HBM
+from gpu_agent.settings import AgentSettings
+from shared.errors import ConfigurationError
+
+
+def open_engines(settings: AgentSettings, entropy: Callable[[int], bytes]) -> tuple[HBM, ComputeProcess]:
+    """Memory and what computes over it. Nothing falls back: a device that is not there is an error.
+
+    Raises:
+        ConfigurationError: `no-cuda-device`, `gpu-memory`: the device or the memory is not to be had.
+    """
+    device = settings.cuda_device
+    if device is not None:
+        return on_device(device, settings.cuda_bytes, entropy)
+    try:
+        hbm = HBM(settings.hbm_bytes, entropy, settings.backing())
+    except (OSError, OverflowError, ValueError) as error:
+        raise ConfigurationError(
+            f"an address space of {settings.hbm_bytes} bytes for GPU memory cannot be had: {error}",
+            code="gpu-memory",
+            remedy="Choose a smaller hbm_bytes, or allow this process more address space (ulimit -v).",
+        ) from None
+    return hbm, ComputeProcess(hbm.fd, hbm.size)
+
+
+def on_device(device: str, size: int | None, entropy: Callable[[int], bytes]) -> tuple[DeviceHBM, DeviceCompute]:
+    """Memory of `size` bytes (None: three quarters of what is free) on a device, and compute there.
+
+    Raises:
+        ConfigurationError: as `open_engines`.
+    """
+    fabric = DeviceFabric(device, size)
+    hbm = DeviceHBM(fabric, entropy)
+    return hbm, DeviceCompute(fabric, hbm)

@@ -1,0 +1,92 @@
+"""On a CUDA device, where there is one: the host's own tests over its memory, training there, the sweep, and a killed launch."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from gpu_agent.compute.fabric import DeviceFabric
+from gpu_agent.hardware.device_hbm import DeviceHBM
+from shared.canonical import blake3_256
+from shared.wire import gpu
+from tests.gpu import test_gpu_scrub, test_gpu_training
+from tests.gpu.gpu_training import DATA, committed_visit
+from tests.gpu.gpu_world import World, make_world
+from tests.gpu.test_gpu_scrub import descendants
+from tests.gput.test_cuda_bench import TINY
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+DEVICE = "cuda:0"
+
+
+@pytest.fixture(scope="module")
+def powered() -> Iterator[World]:
+    world = make_world(hbm_bytes=256 << 20, device=DEVICE)
+    yield world
+    world.device.close()
+
+
+@pytest.fixture
+def device(powered: World) -> Iterator[World]:
+    fresh = World(powered.device, powered.hbm, powered.compute, powered.now, powered.faults)
+    yield fresh
+    assert not fresh.faults
+
+
+def test_bytes_go_to_the_card_and_come_back() -> None:
+    fabric = DeviceFabric(DEVICE, 64 << 20)
+    hbm = DeviceHBM(fabric, os.urandom)
+    try:
+        at, data = hbm.allocate(20 << 20), os.urandom(20 << 20)
+        hbm.write(at, data)
+        assert bytes(hbm.view(at, len(data))) == data
+        assert hbm.digest(at, len(data)) == blake3_256(data)
+        hbm.scrub(at + 3, len(data) - 5)
+        assert bytes(hbm.view(at, len(data))) == data[:3] + bytes(len(data) - 5) + data[-2:]
+        assert fabric.clear_free() > 0
+    finally:
+        hbm.close()
+
+
+@pytest.mark.parametrize("behaviour", [
+    test_gpu_training.test_roll_back_is_bit_for_bit_and_a_rejected_visit_can_be_closed,
+    test_gpu_training.test_records_out_of_range_train_nothing,
+    test_gpu_training.test_evaluation_changes_nothing_and_the_region_can_still_train,
+    test_gpu_scrub.test_nothing_of_a_record_is_left_after_the_scrub,
+], ids=lambda test: test.__name__)  # fmt: skip
+def test_the_card_behaves_as_the_host_does(device: World, behaviour: Callable[[World], None]) -> None:
+    behaviour(device)
+
+
+def test_training_on_the_card_ends_near_that_on_the_host(device: World, world: World) -> None:
+    losses = []
+    for one in (device, world):
+        one.set_up()
+        committed_visit(one, DATA, "w1", 0)
+        holder = one.visit(DATA)
+        losses.append(one.train(holder, "w2", steps=4, first=4).loss)
+        one.run(gpu.RollBack(), gpu.Scrub(region=holder.grant.region))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2)
+
+
+def test_a_killed_launch_leaves_memory_that_can_be_swept(device: World) -> None:
+    device.set_up()
+    holder = device.visit(DATA)
+    device.run(device.train_command(holder, steps=8))
+    assert device.compute.pid is not None
+    for pid in descendants(device.compute.pid):
+        os.kill(pid, signal.SIGKILL)
+    device.finish("w1")
+    device.run(gpu.RollBack(), gpu.Scrub(region=holder.grant.region))
+    assert device.phase(holder.grant.region) == "CLEAN"
+
+
+def test_the_bench_measures_on_the_card() -> None:
+    from gput.local.cuda_bench import training, transfer
+
+    found = transfer(DEVICE, 64) | training(DEVICE, 10, 2, TINY)
+    assert all(value > 0 for value in found.values())

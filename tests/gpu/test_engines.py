@@ -1,0 +1,98 @@
+"""Which memory and compute the settings name; and on a machine without a CUDA device, what is said of one that is asked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from gpu_agent.api import build_gpu
+from gpu_agent.compute import arena
+from gpu_agent.compute.device_process import DeviceCompute
+from gpu_agent.compute.fabric import DeviceFabric, device_environment
+from gpu_agent.engines import on_device, open_engines
+from gpu_agent.hardware.device_hbm import DeviceHBM
+from gpu_agent.settings import AgentSettings
+from shared.errors import ConfigurationError
+from tests.gpu.gpu_world import device_folder
+
+WITHOUT = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+
+
+def settings(folder: Path, **given: Any) -> AgentSettings:
+    return AgentSettings(data_dir=folder, device_dir=device_folder(), platform_key=folder / "mux.pub", **given)
+
+
+def test_the_host_computes_unless_the_settings_name_a_device(tmp_path: Path) -> None:
+    hbm, compute = open_engines(settings(tmp_path, hbm_bytes=1 << 20), os.urandom)
+    try:
+        assert not isinstance(hbm, DeviceHBM)
+        assert not isinstance(compute, DeviceCompute)
+    finally:
+        compute.close()
+        hbm.close()
+
+
+@pytest.mark.parametrize("compute", ["cuda", "cuda:", "cuda:x", "cpu", "cuda:0,1", "CUDA:0", "cuda:-1", "", "rocm:0"])
+def test_a_name_that_is_no_device_is_refused(tmp_path: Path, compute: str) -> None:
+    with pytest.raises(ValidationError):
+        settings(tmp_path, compute=compute)
+
+
+def test_a_setting_that_means_nothing_on_a_device_is_refused_and_not_ignored(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="backing_bytes"):
+        open_engines(settings(tmp_path, compute="cuda:0", backing_bytes=1 << 20), os.urandom)
+    with pytest.raises(ConfigurationError, match="compute"):
+        settings(tmp_path, compute="cuda:0", evidence="nvml:0").refuse_emulated()
+
+
+def test_memory_on_a_device_is_what_is_free_unless_the_settings_say_how_much(tmp_path: Path) -> None:
+    assert settings(tmp_path, compute="cuda:0").cuda_bytes is None
+    assert settings(tmp_path, compute="cuda:0", hbm_bytes=1 << 21).cuda_bytes == 1 << 21
+    assert settings(tmp_path).cuda_device is None
+
+
+@WITHOUT
+def test_a_device_that_is_not_there_ends_the_start_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        build_gpu(settings(tmp_path, compute="cuda:0"))
+    assert (refused.value.code, refused.value.exit_code) == ("no-cuda-device", 2)
+    assert "cuda:0" in refused.value.detail
+    assert "\n" not in refused.value.advice
+
+
+def test_a_device_beyond_those_that_are_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    arena.require_device("cuda:1")
+    with pytest.raises(ConfigurationError, match="2 CUDA devices") as refused:
+        arena.require_device("cuda:2")
+    assert refused.value.code == "no-cuda-device"
+
+
+def test_memory_that_cannot_be_made_ends_the_start() -> None:
+    with pytest.raises(ConfigurationError):
+        DeviceFabric("cpu", 0)  # a mapping of no bytes
+
+
+def test_the_environment_of_device_processes_has_no_setting_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUT_AGENT_SECRET", "x")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # such memory has no handle to share
+    found = device_environment()
+    assert not {"GPUT_AGENT_SECRET", "PYTORCH_CUDA_ALLOC_CONF"} & set(found)
+    assert found["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+
+
+def test_addresses_on_a_device_are_drawn_from_the_entropy() -> None:
+    hbm, compute = on_device("cpu", 1 << 22, os.urandom)
+    try:
+        assert len({hbm.allocate(4096) for _ in range(64)}) == 64
+        assert (hbm.size, hbm.backing, hbm.used) == (1 << 22, 1 << 22, 64 * 4096)
+    finally:
+        compute.close()
+        hbm.close()
