@@ -35,11 +35,16 @@ def run(launch: Launch, program: LoadedProgram, hbm: mmap.mmap, on_step: OnStep)
     """
     started = time.perf_counter()
     options = TrainingOptions.model_validate(launch.options)
-    plan = plan_memory(program.manifest, options)
+    plan = plan_memory(program.manifest, options, launch.accumulate)
     if launch.kind == "seed":
         fill(_tensors(hbm, launch.model, plan.model), initial_tensors(program.manifest, None))
         return Finished(0.0, 0, 0, time.perf_counter() - started, True, None)
     trainer, params = _trainer(launch, program, hbm, plan, options)
+    if launch.kind in ("step", "drop"):
+        finite = trainer.end_tour(step=launch.kind == "step")
+        norm = _change(launch, hbm, plan, params)
+        seconds = time.perf_counter() - started
+        return Finished(math.nan, 0, 0, seconds, finite, norm if math.isfinite(norm) else None)
     if launch.data is None:
         raise InvalidProgram("a launch over records names no records", code="no-records")
     buffer = torch.frombuffer(hbm, dtype=torch.uint8, count=launch.data.length, offset=launch.data.address)
@@ -52,12 +57,26 @@ def run(launch: Launch, program: LoadedProgram, hbm: mmap.mmap, on_step: OnStep)
         on_step(step, loss if launch.losses and math.isfinite(loss) else None)
 
     losses = trainer.train(buffer, launch.records, launch.first_step, launch.steps, tell)
-    committed = _tensors(hbm, launch.committed, plan.model)
-    norm = update_norm(params, {name: committed[name] for name in params})
+    norm = _norm(launch, hbm, plan, trainer, params)
     done = len(losses.steps) if losses.finite else len(losses.steps) - 1
     seconds = time.perf_counter() - started
     told = losses.mean if launch.losses else math.nan
     return Finished(told, losses.records, done, seconds, losses.finite, norm if math.isfinite(norm) else None)
+
+
+def _norm(
+    launch: Launch, hbm: mmap.mmap, plan: MemoryPlan, trainer: Trainer, params: dict[str, torch.Tensor]
+) -> float:
+    """Of what a training changed: the parameters, or, where gradients are accumulated, their sum."""
+    if trainer.accumulator is not None:
+        behind = Extent(launch.committed.address + plan.model.length, launch.committed.length - plan.model.length)
+        return trainer.accumulator.norm_beside(_tensors(hbm, behind, plan.optimiser))
+    return _change(launch, hbm, plan, params)
+
+
+def _change(launch: Launch, hbm: mmap.mmap, plan: MemoryPlan, params: dict[str, torch.Tensor]) -> float:
+    committed = _tensors(hbm, launch.committed, plan.model)
+    return update_norm(params, {name: committed[name] for name in params})
 
 
 def _trainer(
@@ -77,6 +96,7 @@ def _trainer(
         options,
         launch.total_steps,
         noise=_noise(launch),
+        accumulate=launch.accumulate,
     )
     return trainer, params
 
