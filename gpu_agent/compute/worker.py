@@ -64,9 +64,7 @@ def run(launch: Launch, program: LoadedProgram, hbm: mmap.mmap, on_step: OnStep)
     return Finished(told, losses.records, done, seconds, losses.finite, norm if math.isfinite(norm) else None)
 
 
-def _norm(
-    launch: Launch, hbm: mmap.mmap, plan: MemoryPlan, trainer: Trainer, params: dict[str, torch.Tensor]
-) -> float:
+def _norm(launch: Launch, hbm: mmap.mmap, plan: MemoryPlan, trainer: Trainer, params: dict[str, torch.Tensor]) -> float:
     """Of what a training changed: the parameters, or, where gradients are accumulated, their sum."""
     if trainer.accumulator is not None:
         behind = Extent(launch.committed.address + plan.model.length, launch.committed.length - plan.model.length)

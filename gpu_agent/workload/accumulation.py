@@ -1,4 +1,4 @@
-"""The accumulator: gradients of a tour's batches, added up until the tour ends. Knows tensors over the caller's bytes; no visit, no holder."""
+"""The accumulator: gradients of a tour's batches, added up until it ends. Knows tensors over the caller's bytes; no visit, no holder."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Manifest(Grown):
     collect: Literal["visit"] = Field(default="visit", description="train after each visit")
     accumulate: Literal["tour"] | None = Field(
         default=None,
-        description="`tour`: the gradients of a round's visits add up in the GPU, and the round ends with one step; each batch is a step if absent",
+        description="`tour`: gradients of a round's visits add up in the GPU, and the round ends with one step; without, each batch is one",
     )
     verification: Literal["strict"] = Field(default="strict", description="all of code, model and control structures")
     privacy_floor: int = Field(
@@ -170,7 +170,9 @@ class Manifest(Grown):
         if self.travel_mode is TravelMode.PAPER:
             raise ValueError("accumulate: in travel mode paper each holder could read the gradients of those before it")
         if self.privacy is not None:
-            raise ValueError("accumulate: private training adds noise to each batch's step, and here a batch is no step")
+            raise ValueError(
+                "accumulate: private training adds noise to each batch's step, and here a batch is no step"
+            )
         return self
 
     @property

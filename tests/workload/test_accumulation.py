@@ -1,4 +1,4 @@
-"""Accumulated gradients equal plain accumulation of the same batches bit for bit, a large batch to rounding, and survive in the caller's bytes."""
+"""Accumulated gradients equal plain accumulation of the same batches bit for bit, and a large batch to rounding."""
 
 from __future__ import annotations
 
