@@ -59,7 +59,7 @@ def law_8_only_the_committed_model_goes_on(case: Case) -> Checks:
                 committed, digest = _model(event, event.after), event.answer.model
             case Ran(command=gpu.Measure(), refused=None) if visit and _model(event, event.before) != committed:
                 broken.append(visit)
-            case Ran(command=gpu.Train(), refused=None):
+            case Ran(command=gpu.Train() | gpu.EndTour(), refused=None):
                 check(
                     _model(event, event.before) == committed,
                     f"visit {visit} trains another model than the committed one",
