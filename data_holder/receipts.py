@@ -99,6 +99,7 @@ def check_receipt(
     same = {name: getattr(receipt, name) for name in ("session", "visit", "epoch", "holder", "dataset_root")}
     _match(checks, "statement", statement, {**same, "program": request.manifest.program, "device": channel.device})
     _privacy(checks, receipt, statement, request.manifest, state.records)
+    _accumulation(checks, statement, request.manifest)
     checks.append(Check("fence after visit", receipt.fence_epoch > receipt.epoch))
     checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))
     _own_memory(checks, receipt, statement, visit)
@@ -113,6 +114,16 @@ def _privacy(
         return
     _match(checks, "statement", statement, {"privacy": manifest.privacy})
     _match(checks, "receipt", receipt, {"privacy_spent": spent(manifest, receipt.holder, receipt.round, records)})
+
+
+def _accumulation(checks: list[Check], statement: DeviceStatement, manifest: Manifest) -> None:
+    """That the records became a step, or an addition to a tour's gradients that changed no parameter, as agreed."""
+    agreed = manifest.accumulate is not None
+    if not agreed and statement.accumulated is None:
+        return
+    checks.append(Check("statement: accumulated", agreed is (statement.accumulated is not None)))
+    if agreed:
+        _match(checks, "statement", statement, {"model_after": statement.model_before})
 
 
 def _signer(message: Sign1, state: SessionState) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gput.receipt_leaves import HeldReceipt
+from gput.receipt_tours import Ends
 from shared.claims.manifest import Manifest
 from shared.errors import VerificationFailed
 
@@ -12,22 +13,24 @@ Checked = Mapping[int, HeldReceipt]
 """Receipts by the number of their leaf, in the log's order."""
 
 
-def check_models(receipts: Checked, where: str) -> None:
-    """Each visit starts from the model the last committed one left; a visit after a restore repeats an earlier model.
+def check_models(receipts: Checked, ends: Ends, where: str) -> None:
+    """Each visit starts from the model the last committed one left, or a tour's end; a visit after a restore repeats an earlier model.
 
     Raises:
         VerificationFailed: naming the leaf.
     """
     known: set[str] = set()
-    for leaf, receipt in receipts.items():
-        if known and receipt.model_before not in known:
+    for leaf in sorted({*receipts, *ends}):
+        receipt = receipts.get(leaf)
+        said = ends[leaf] if receipt is None else receipt
+        if known and said.model_before not in known:
+            who = "the end of a tour" if receipt is None else f"visit {receipt.visit}"
             raise VerificationFailed(
-                f"{where}: leaf {leaf}: visit {receipt.visit} starts from a model that no earlier receipt left",
-                code="model-gap",
+                f"{where}: leaf {leaf}: {who} starts from a model that no earlier receipt left", code="model-gap"
             )
-        known |= {receipt.model_before}
-        if receipt.outcome == "closed":
-            known |= {receipt.model_after}
+        known |= {said.model_before}
+        if receipt is None or receipt.outcome == "closed":
+            known |= {said.model_after}
 
 
 def check_spent_once(receipts: Checked, manifest: Manifest, where: str) -> None:

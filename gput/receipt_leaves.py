@@ -26,7 +26,8 @@ def is_receipt(leaf: bytes) -> bool:
 
 
 class HeldReceipt(NamedTuple):
-    """What a receipt says that is held against other leaves, or summed up. `stop`: its index in the plan; `epsilon`: spent, if anything."""
+    """What a receipt says that is held against other leaves, or summed up. `stop`: its index in the plan; `epsilon`: spent, if anything.
+    `accumulated`: digests of the accumulator before and after, and batches in it after, where gradients are accumulated."""
 
     visit: str
     stop: int
@@ -36,17 +37,20 @@ class HeldReceipt(NamedTuple):
     backend: str
     records: int
     first_step: int
+    steps: int
     model_before: str
     model_after: str
     epsilon: float | None
+    accumulated: tuple[str, str, int] | None
 
     @classmethod
     def of(cls, receipt: Receipt, said: DeviceStatement) -> HeldReceipt:
         """What counts of both."""
-        spent = receipt.privacy_spent
+        spent, added = receipt.privacy_spent, said.accumulated
         return cls(
             receipt.visit, receipt.index, receipt.round, receipt.holder, receipt.outcome, said.backend, said.records,
-            said.first_step, said.model_before, said.model_after, None if spent is None else spent.epsilon,
+            said.first_step, said.steps, said.model_before, said.model_after, None if spent is None else spent.epsilon,
+            None if added is None else (added.before, added.after, added.batches),
         )  # fmt: skip
 
 
@@ -108,6 +112,7 @@ def _compare(known: Known, receipt: Receipt, statement: DeviceStatement, signer:
         "gpu evidence": (signer.gpu_evidence, receipt.gpu_evidence),
         "device": (signer.device, statement.device),
         "backend": (signer.backend, statement.backend),
+        "accumulation": (book.manifest.accumulate is not None, statement.accumulated is not None),
     }
     if receipt.outcome == "closed":
         expected["steps"] = (book.manifest.steps_for(receipt.holder), statement.steps)

@@ -31,6 +31,7 @@ from gput.receipt_heads import Seen, check_memories, check_seen
 from gput.receipt_keys import believed_keys, named
 from gput.receipt_known import Keyring, Known
 from gput.receipt_leaves import HeldReceipt, check_leaf
+from gput.receipt_tours import check_accumulated, tour_ends
 from shared.canonical import cbor_value
 from shared.crypto.tree_head import TreeHead, verify_tree_head
 from shared.errors import VerificationFailed
@@ -89,7 +90,8 @@ def verify(folder: Path, seen: Iterable[Seen] = (), jobs: int = 1, progress: Pro
     the device's leaf; 3. the log's signed head; 4. every leaf by itself: a receipt's two signatures (orchestrator, device),
     that receipt and statement say the same, that the visit's records are proven within the one dataset that its holder signed
     for, the privacy spent, and its place under the signed root; 5. every head that a holder remembered at a restart, and those in `seen`,
-    are of this very log; 6. the chain of model digests has no gap, and no visit's privacy was spent twice.
+    are of this very log; 6. the chain of model digests has no gap, and no visit's privacy was spent twice; where gradients are accumulated,
+    each tour's end under the device's signature, and the accumulator's chain.
 
     Step 4 is shared out among `jobs` processes, where there are leaves enough; what is found does not depend on how many.
     An altered log is gone through first, so that the leaf is named by what is wrong with it; steps 2 to 6 do not rely on step 1.
@@ -109,7 +111,10 @@ def verify(folder: Path, seen: Iterable[Seen] = (), jobs: int = 1, progress: Pro
     check_memories(found.events, found.hashes, book, LEAVES)
     for one in seen:
         check_seen(found.hashes, one, "you were shown")
-    check_models(found.receipts, LEAVES)
+    ends = tour_ends(found.events, known.keys, book, LEAVES)
+    check_models(found.receipts, ends, LEAVES)
+    if book.manifest.accumulate is not None:
+        check_accumulated(found.receipts, ends, found.events, LEAVES)
     check_spent_once(found.receipts, book.manifest, LEAVES)
     return _summed_up(found, known)
 

@@ -33,12 +33,18 @@ def run(launch: Launch, program: LoadedProgram, place: Place, on_step: OnStep) -
     """
     started = time.perf_counter()
     options = TrainingOptions.model_validate(launch.options)
-    plan = plan_memory(program.manifest, options)
+    plan = plan_memory(program.manifest, options, launch.accumulate)
     if launch.kind == "seed":
         fill(place.tensors(launch.model, plan.model), initial_tensors(program.manifest, None))
         place.settle()
         return Finished(0.0, 0, 0, time.perf_counter() - started, True, None)
     trainer, params = _trainer(launch, program, place, plan, options)
+    if launch.kind in ("step", "drop"):
+        finite = trainer.end_tour(step=launch.kind == "step")
+        norm = _change(launch, place, plan, params)
+        place.settle()
+        seconds = time.perf_counter() - started
+        return Finished(math.nan, 0, 0, seconds, finite, norm if math.isfinite(norm) else None)
     if launch.data is None:
         raise InvalidProgram("a launch over records names no records", code="no-records")
     buffer = place.records(launch.data)
@@ -51,13 +57,25 @@ def run(launch: Launch, program: LoadedProgram, place: Place, on_step: OnStep) -
         on_step(step, loss if launch.losses and math.isfinite(loss) else None)
 
     losses = trainer.train(buffer, launch.records, launch.first_step, launch.steps, tell)
-    committed = place.tensors(launch.committed, plan.model)
-    norm = update_norm(params, {name: committed[name] for name in params})
+    norm = _norm(launch, place, plan, trainer, params)
     place.settle()
     done = len(losses.steps) if losses.finite else len(losses.steps) - 1
     seconds = time.perf_counter() - started
     told = losses.mean if launch.losses else math.nan
     return Finished(told, losses.records, done, seconds, losses.finite, norm if math.isfinite(norm) else None)
+
+
+def _norm(launch: Launch, place: Place, plan: MemoryPlan, trainer: Trainer, params: dict[str, torch.Tensor]) -> float:
+    """Of what a training changed: the parameters, or, where gradients are accumulated, their sum."""
+    if trainer.accumulator is not None:
+        behind = Extent(launch.committed.address + plan.model.length, launch.committed.length - plan.model.length)
+        return trainer.accumulator.norm_beside(place.tensors(behind, plan.optimiser))
+    return _change(launch, place, plan, params)
+
+
+def _change(launch: Launch, place: Place, plan: MemoryPlan, params: dict[str, torch.Tensor]) -> float:
+    committed = place.tensors(launch.committed, plan.model)
+    return update_norm(params, {name: committed[name] for name in params})
 
 
 def _trainer(
@@ -78,6 +96,7 @@ def _trainer(
         launch.total_steps,
         place.device,
         noise=_noise(launch),
+        accumulate=launch.accumulate,
     )
     return trainer, params
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_agent.hardware import commands_setup as setup
+from gpu_agent.hardware import commands_tour as tour
 from gpu_agent.hardware import commands_transfer as transfer
 from gpu_agent.hardware import commands_visit as visit
 from gpu_agent.hardware import commands_work as work
@@ -163,6 +164,7 @@ COMMANDS: dict[type[Any], Entry] = {
     gpu.Measure: Entry(setup.measure, _CONFIGURED | {N.PROGRAM}, frozenset({N.RUNNING})),
     gpu.Train: Entry(work.train, _READY),
     gpu.Evaluate: Entry(work.evaluate, _READY),
+    gpu.EndTour: Entry(tour.end_tour, _READY),
     gpu.Poll: Entry(work.poll, _BOUND),
     gpu.Commit: Entry(work.commit, _MODEL | {N.SWEPT}),
     gpu.RollBack: Entry(work.roll_back, _MODEL),

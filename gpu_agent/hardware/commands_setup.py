@@ -14,6 +14,7 @@ from shared.claims.privacy import mixes_samples
 from shared.claims.program import SeedInit
 from shared.errors import LimitExceeded, ProtocolViolation, Unavailable
 from shared.names import RegionKind
+from shared.protocol.travel import TRAVEL
 from shared.wire.gpu import (
     Configure,
     EndSession,
@@ -76,7 +77,18 @@ def configure(state: GpuState, command: Configure, bulk: Bulk) -> Configured:
     mixed = mixes_samples(state.archive.graphs["train"]) if command.privacy is not None else ""
     if mixed:
         raise ProtocolViolation(f"the program cannot be trained privately: {mixed}", code="samples-not-independent")
+    if command.accumulate is not None:
+        _require_accumulable(state, command)
     return Configured(regions=[region_info(region) for region in state.configure(command)])
+
+
+def _require_accumulable(state: GpuState, command: Configure) -> None:
+    """Raises: ProtocolViolation: gradients may not add up in such a session."""
+    if command.privacy is not None or TRAVEL[command.travel_mode].whole_gpu or state.archive.manifest.state:
+        raise ProtocolViolation(
+            "gradients are accumulated neither privately, nor where holders command the GPU, nor for a program with state of its own",
+            code="not-accumulable",
+        )
 
 
 def region_info(region: Region) -> RegionInfo:

@@ -77,12 +77,12 @@ def _accept(state: GpuState, command: Restore) -> Committed:
     if command.model is None or command.optimiser is None or session.restored is None:
         raise BadRequest("the last part of a restore names both digests", code="checkpoint-incomplete")
     step, noise = session.restored
-    digests = state.model.accept_restored(command.model, command.optimiser, step)
+    committed = state.model.accept_restored(command.model, command.optimiser, step).told()
     if session.noise is not None:
         session.noise = Secret(noise)
     session.restored = None
-    state.ledger.settle(digests.model)
-    return digests.told()
+    state.ledger.settle(committed)
+    return committed
 
 
 def export(state: GpuState, command: Export, bulk: Bulk) -> Done:

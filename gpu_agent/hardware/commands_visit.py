@@ -8,13 +8,13 @@ from gpu_agent.hardware.ledger import Visit
 from gpu_agent.hardware.regions import RegionFact
 from gpu_agent.hardware.state import GpuState
 from shared.canonical import cbor_bytes
-from shared.claims.receipt import DeviceStatement
+from shared.claims.receipt import Accumulated, DeviceStatement
 from shared.claims.share import ShareStatement
 from shared.errors import ProtocolViolation
 from shared.names import Role
 from shared.protocol.travel import TRAVEL
 from shared.wire.gpu import CloseVisit, Drain, DrawShare, Fetch, InstallGrant, OpenEpoch, Scrub, Train
-from shared.wire.gpu_answers import Drained, EpochOpened, Fetched, GrantInstalled, Scrubbed, Statement
+from shared.wire.gpu_answers import Committed, Drained, EpochOpened, Fetched, GrantInstalled, Scrubbed, Statement
 
 
 def open_epoch(state: GpuState, command: OpenEpoch, bulk: Bulk) -> EpochOpened:
@@ -98,9 +98,9 @@ def close_visit(state: GpuState, command: CloseVisit, bulk: Bulk) -> Statement:
 
 def _statement(state: GpuState, visit: Visit) -> DeviceStatement:
     grant, content, work, proof = visit.grant, visit.content, visit.work, visit.proof
-    if content is None or content.commitment is None or work is None or visit.model_before is None:
+    if content is None or content.commitment is None or work is None or visit.before is None:
         raise ProtocolViolation(f"visit {grant.visit} never trained", code="visit-not-trained")
-    if visit.model_after is None:
+    if visit.after is None:
         raise ProtocolViolation(f"visit {grant.visit} is neither committed nor rolled back", code="visit-not-settled")
     if proof is None:
         raise ProtocolViolation(f"the region of visit {grant.visit} is not scrubbed", code="visit-not-scrubbed")
@@ -122,11 +122,18 @@ def _statement(state: GpuState, visit: Visit) -> DeviceStatement:
         dataset_root=grant.dataset_root,
         dataset_records=grant.dataset_records,
         program=state.archive.digest.hex(),
-        model_before=visit.model_before,
-        model_after=visit.model_after,
+        model_before=visit.before.model,
+        model_after=visit.after.model,
         first_step=work.command.first_step,
         steps=work.end.steps if work.end is not None else 0,
         scrubbed_bytes=proof.length,
         scrub_digest=proof.digest.hex(),
         privacy=state.config.privacy,
+        accumulated=_accumulated(state, visit.before, visit.after),
     )
+
+
+def _accumulated(state: GpuState, before: Committed, after: Committed) -> Accumulated | None:
+    if state.config.accumulate is None:
+        return None
+    return Accumulated(before=before.optimiser, after=after.optimiser, batches=after.batches)

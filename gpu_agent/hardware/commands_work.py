@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpu_agent.hardware.bulk import Bulk
+from gpu_agent.hardware.commands_tour import signed_end
 from gpu_agent.hardware.launch import launch
 from gpu_agent.hardware.ledger import Work
 from gpu_agent.hardware.model_memory import MODEL, ModelFact
@@ -10,7 +11,7 @@ from gpu_agent.hardware.regions import RegionFact
 from gpu_agent.hardware.state import GpuState
 from shared.errors import BadRequest, ProtocolViolation
 from shared.names import RegionKind, Role
-from shared.wire.gpu import Commit, Evaluate, Poll, RollBack, Train
+from shared.wire.gpu import Commit, EndTour, Evaluate, Poll, RollBack, Train
 from shared.wire.gpu_answers import Committed, WorkState
 
 
@@ -19,7 +20,7 @@ def train(state: GpuState, command: Train, bulk: Bulk) -> WorkState:
     known = state.ledger.find(command)
     if known is not None:
         return known.tell(state.release, 0)
-    _require_idle(state)
+    state.ledger.require_idle()
     visit = state.ledger.visit(command.visit)
     if visit.grant.region != command.region or state.ledger.visit_in(command.region) is not visit:
         raise ProtocolViolation(f"region {command.region} is not that of visit {command.visit}", code="wrong-region")
@@ -32,7 +33,7 @@ def train(state: GpuState, command: Train, bulk: Bulk) -> WorkState:
     MODEL.after(state.model.phase, ModelFact.TRAIN, Role.ORCHESTRATOR)
     region = state.regions.get(command.region)
     descriptor = launch(state, "train", region, command.records, command.first_step, command.steps, visit.grant)
-    visit.model_before = state.model.require_committed().model
+    visit.before = state.model.require_committed().told()
     state.compute.start(descriptor)
     state.model.state(ModelFact.TRAIN)
     state.regions.move(command.region, RegionFact.TRAIN, Role.ORCHESTRATOR)
@@ -61,7 +62,7 @@ def evaluate(state: GpuState, command: Evaluate, bulk: Bulk) -> WorkState:
     known = state.ledger.find(command)
     if known is not None:
         return known.tell(state.release, 0)
-    _require_idle(state)
+    state.ledger.require_idle()
     region = state.regions.get(command.region)
     own = region.kind is RegionKind.VALIDATION
     if not own and state.config.privacy is not None:
@@ -83,11 +84,6 @@ def evaluate(state: GpuState, command: Evaluate, bulk: Bulk) -> WorkState:
     work = Work(command, batch=state.config.options.batch_size, own_data=own)
     state.ledger.begin(work)
     return work.tell(state.release, 0)
-
-
-def _require_idle(state: GpuState) -> None:
-    if state.ledger.running is not None:
-        raise ProtocolViolation("another work is running", code="work-running", remedy="Poll it to its end first.")
 
 
 def poll(state: GpuState, command: Poll, bulk: Bulk) -> WorkState:
@@ -113,7 +109,9 @@ def commit(state: GpuState, command: Commit, bulk: Bulk) -> Committed:
     if not work.end.finite:
         raise ProtocolViolation(f"work {command.work!r} met a loss that is no number", code="not-finite")
     work.committed = state.model.commit().told()
-    state.ledger.settle(work.committed.model)
+    state.ledger.settle(work.committed)
+    if isinstance(work.command, EndTour):
+        work.committed = signed_end(state, work, work.command)
     return work.committed
 
 
@@ -121,6 +119,6 @@ def roll_back(state: GpuState, command: RollBack, bulk: Bulk) -> Committed:
     """Back to the last committed state, bit for bit; a training that still runs is ended first."""
     if state.ledger.running is not None:
         state.take_news(state.compute.destroy())
-    digests = state.model.roll_back()
-    state.ledger.settle(digests.model)
-    return digests.told()
+    committed = state.model.roll_back().told()
+    state.ledger.settle(committed)
+    return committed

@@ -15,11 +15,12 @@ from gpu_agent.hardware.hbm import Extent
 class Launch:
     """One kernel launch descriptor. `code_digest` is the BLAKE3 (hex) of the archive that lies in `code`.
 
-    `seed` fills the model by the program's own rules; `train` and `evaluate` read `records` records from `data`. `losses`: whether the
-    device wants to hear of them. `privacy` (a `shared.claims.privacy.Privacy` as JSON) and `noise_key` (hex) make a training private.
+    `seed` fills the model by the program's own rules; `train` and `evaluate` read `records` records from `data`; `step` and `drop` read
+    none: they end a tour with a step, or without. `losses`: whether the device wants to hear of them. `privacy` (a
+    `shared.claims.privacy.Privacy` as JSON) and `noise_key` (hex) make a training private. `accumulate`: a training adds gradients up.
     """
 
-    kind: Literal["seed", "train", "evaluate"]
+    kind: Literal["seed", "train", "evaluate", "step", "drop"]
     code: Extent
     code_digest: str
     model: Extent
@@ -33,6 +34,7 @@ class Launch:
     total_steps: int
     options: dict[str, object]
     losses: bool = True
+    accumulate: bool = False
     privacy: dict[str, object] | None = None
     noise_key: str = field(default="", repr=False)
 

@@ -15,7 +15,7 @@ from shared.errors import ProtocolViolation
 
 def launch(
     state: GpuState,
-    kind: Literal["seed", "train", "evaluate"],
+    kind: Literal["seed", "train", "evaluate", "step", "drop"],
     data: Region | None,
     records: int,
     first_step: int,
@@ -39,6 +39,7 @@ def launch(
         data=Extent(data.address, data.length) if data is not None else None,
         records=records, first_step=first_step, steps=steps, total_steps=state.config.total_steps,
         options=state.config.options.model_dump(mode="json"), losses=grant is None or not state.release.withheld,
+        accumulate=state.config.accumulate is not None,
         **({} if grant is None else _private(state, grant, first_step, steps)),
     )  # fmt: skip
 

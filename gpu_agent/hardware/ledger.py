@@ -9,8 +9,8 @@ from typing import Final, Literal
 from gpu_agent.hardware.compute import Finished
 from gpu_agent.hardware.hbm import ScrubProof
 from shared.claims.visit import Grant
-from shared.errors import Conflict, NotFound
-from shared.wire.gpu import Evaluate, Train
+from shared.errors import Conflict, NotFound, ProtocolViolation
+from shared.wire.gpu import EndTour, Evaluate, Train
 from shared.wire.gpu_answers import Committed, RegionContent, WorkState
 
 LOSS_LIMIT: Final = 1e4
@@ -38,9 +38,12 @@ class ReleaseRule:
 
 @dataclass
 class Work:
-    """One train or evaluate command by its idempotency key, and what became of it. Losses are raw; only `tell` lets them out."""
+    """One train, evaluate or end_tour command by its idempotency key, and what became of it. Losses are raw; only `tell` lets them out.
 
-    command: Train | Evaluate
+    `before`: what was committed when a tour's end began.
+    """
+
+    command: Train | Evaluate | EndTour
     batch: int
     own_data: bool
     state: Literal["running", "done", "failed"] = "running"
@@ -49,6 +52,7 @@ class Work:
     code: str | None = None
     detail: str | None = None
     committed: Committed | None = None
+    before: Committed | None = None
 
     def tell(self, rule: ReleaseRule, after: int) -> WorkState:
         """The work's state with losses of steps beyond the first `after`.
@@ -81,8 +85,8 @@ class Visit:
     grant: Grant
     content: RegionContent | None = None
     work: Work | None = None
-    model_before: str | None = None
-    model_after: str | None = None
+    before: Committed | None = None
+    after: Committed | None = None
     proof: ScrubProof | None = None
     scrubbed_bytes: int = 0
     statement: bytes | None = None
@@ -99,7 +103,7 @@ class Ledger:
         self._latest: dict[int, Visit] = {}
         self._unsettled: list[Visit] = []
 
-    def find(self, command: Train | Evaluate) -> Work | None:
+    def find(self, command: Train | Evaluate | EndTour) -> Work | None:
         """The work of a repeated command.
 
         Raises:
@@ -109,6 +113,11 @@ class Ledger:
         if work is not None and work.command != command:
             raise Conflict(f"work {command.work!r} is another command", code="work-key-reused")
         return work
+
+    def require_idle(self) -> None:
+        """Raises: ProtocolViolation: a work is running."""
+        if self.running is not None:
+            raise ProtocolViolation("another work is running", code="work-running", remedy="Poll it to its end first.")
 
     def begin(self, work: Work) -> None:
         """Enter a work that now runs."""
@@ -151,9 +160,9 @@ class Ledger:
         self._unsettled.append(visit)
         self.pending = visit.work
 
-    def settle(self, model_after: str) -> None:
+    def settle(self, after: Committed) -> None:
         """The working model was committed or rolled back: visits trained since then end with this model."""
         for visit in self._unsettled:
-            visit.model_after = model_after
+            visit.after = after
         self._unsettled.clear()
         self.pending = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpu_agent.hardware.hbm import HBM, Extent
-from shared.claims.layout import MemoryPlan, RegionPlan, region_digest
+from shared.claims.layout import TOUR_BATCHES, MemoryPlan, RegionPlan, region_digest
 from shared.errors import ProtocolViolation, VerificationFailed
 from shared.names import Role
 from shared.protocol.machine import Machine, Move
@@ -39,15 +39,16 @@ class ModelFact(StrEnum):
 
 @dataclass(frozen=True)
 class Digests:
-    """Region digests (BLAKE3, hex) of model and optimiser, and the global step they stand at."""
+    """Region digests (BLAKE3, hex) of model and optimiser, and the global step they stand at; `batches`: that the accumulator holds."""
 
     model: str
     optimiser: str
     step: int
+    batches: int = 0
 
     def told(self) -> Committed:
         """As an answer."""
-        return Committed(model=self.model, optimiser=self.optimiser, step=self.step)
+        return Committed(model=self.model, optimiser=self.optimiser, step=self.step, batches=self.batches)
 
 
 class ModelMemory:
@@ -153,7 +154,15 @@ class ModelMemory:
         return self._digests(base, base + self.plan.model.length, step)
 
     def _digests(self, model: int, optimiser: int, step: int) -> Digests:
-        return Digests(self._digest(self.plan.model, model), self._digest(self.plan.optimiser, optimiser), step)
+        model_digest, moments = self._digest(self.plan.model, model), self._digest(self.plan.optimiser, optimiser)
+        return Digests(model_digest, moments, step, self._batches(optimiser))
+
+    def _batches(self, optimiser: int) -> int:
+        """The accumulator's count, as it lies in memory; 0 where there is none."""
+        counter = next((placed for placed in self.plan.optimiser.tensors if placed.spec.name == TOUR_BATCHES), None)
+        if counter is None:
+            return 0
+        return int.from_bytes(self._hbm.view(optimiser + counter.offset, counter.size_bytes), "little")
 
     def _digest(self, plan: RegionPlan, base: int) -> str:
         return region_digest(plan, lambda offset, length: self._hbm.view(base + offset, length)).hex()

@@ -23,7 +23,7 @@ from shared.crypto.schedule import resume_secret, root_key
 from shared.crypto.secret import Secret
 from shared.errors import ProtocolViolation
 from shared.names import RegionKind, RegionPhase, Role
-from shared.wire.gpu import Configure, Train
+from shared.wire.gpu import Configure, EndTour, Evaluate, Train
 
 NOISE_BYTES = 32
 
@@ -199,7 +199,7 @@ class GpuState:
         Raises:
             OutOfMemory: nothing stays allocated.
         """
-        plan = plan_memory(self.archive.manifest, command.options)
+        plan = plan_memory(self.archive.manifest, command.options, command.accumulate is not None)
         wanted = region_lengths(
             plan, buffer_bytes=command.buffer_bytes, buffers=command.buffers, validation_bytes=command.validation_bytes
         )
@@ -234,6 +234,8 @@ class GpuState:
         session = self.session
         rows = [[r.handle, r.kind.value, r.address, r.length] for r in self.regions.all()]
         options = self.config.model_dump(mode="json", by_alias=True)
+        if options["accumulate"] is None:  # what was measured before there were tours keeps its digest
+            del options["accumulate"]
         data = cbor_bytes(["gput/control", session.session, session.manifest, options, rows])
         address = self.hbm.allocate(-(-len(data) // PAGE) * PAGE)
         session.control = Extent(address, len(data))
@@ -285,11 +287,13 @@ class GpuState:
         """The launch touches nothing any more. Its memory may live a little longer; a scrub waits until it is gone."""
         self.ledger.running = None
         work.state = "failed" if work.code is not None else "done"
-        command, trained = work.command, False
-        if isinstance(command, Train):
-            trained = True
+        command, trained = work.command, not isinstance(work.command, Evaluate)
+        if trained:
             self.model.state(ModelFact.FAILED if work.code else ModelFact.TRAINED, Role.GPU)
+        if isinstance(command, Train):
             self.model.step = command.first_step + (work.end.steps if work.end else 0)
+        if isinstance(command, EndTour):
+            return
         region = self.regions.get(command.region)
         if region.kind is RegionKind.DATASET and region.phase is RegionPhase.IN_USE:
             self.regions.move(region.handle, RegionFact.TRAINED if trained else RegionFact.EVALUATED, Role.GPU)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gpu_agent.workload.accumulation import Accumulator
 from gpu_agent.workload.loader import LoadedProgram
 from gpu_agent.workload.optimiser import Optimiser
 from gpu_agent.workload.private import Noise, PrivateGradients
@@ -57,6 +58,8 @@ class Trainer:
         moments: the optimiser region's tensors, `exp_avg/<name>` and so on (`shared.claims.layout.plan_memory`).
         total_steps: all steps of the session, for the learning-rate schedule.
         noise: what makes the training private; None: it is not.
+        accumulate: each batch's gradient is added to the accumulator among `moments`, and `end_tour` alone steps; `grads` is empty then,
+            and `total_steps` counts tours.
     Raises:
         InvalidProgram: a tensor is missing or unknown.
     """
@@ -72,9 +75,13 @@ class Trainer:
         total_steps: int,
         device: str = "cpu",
         noise: Noise | None = None,
+        accumulate: bool = False,
     ) -> None:
         manifest = program.manifest
         names = [spec.name for spec in manifest.parameters]
+        self.accumulator = Accumulator(moments, names) if accumulate else None
+        if self.accumulator is not None:
+            grads = self.accumulator.sums
         if set(params) != set(names) or set(grads) != set(names) or set(state) != {s.name for s in manifest.state}:
             raise InvalidProgram(f"The tensors placed are not those that program {manifest.name!r} declares")
         pin_determinism(options.threads, device)
@@ -138,7 +145,8 @@ class Trainer:
             return value
         if self._program.draws:
             torch.manual_seed(step_seed(self._options.seed, global_step))
-        self._optimiser.zero_grad()
+        if self.accumulator is None:
+            self._optimiser.zero_grad()
         losses, new_state = self._program.train(self._params, self._state, batch)
         loss = losses.mean()
         value = loss.item()
@@ -148,8 +156,26 @@ class Trainer:
         with torch.no_grad():
             for name, new in new_state.items():
                 self._state[name].copy_(new)
-        self._optimiser.step(global_step)
+        if self.accumulator is None:
+            self._optimiser.step(global_step)
+        else:
+            self.accumulator.count()
         return value
+
+    def end_tour(self, *, step: bool) -> bool:
+        """One optimiser step with the mean gradient of the tour's batches, or none; the accumulator is empty afterwards.
+
+        Returns:
+            Whether the model is finite after it; where it is not, it is not to be kept.
+        Raises:
+            InvalidProgram: this trainer accumulates nothing.
+        """
+        if self.accumulator is None:
+            raise InvalidProgram("gradients are not accumulated here", code="no-accumulator")
+        if not step:
+            self.accumulator.clear()
+            return True
+        return self.accumulator.step(self._optimiser) and self._model_is_finite()
 
     def evaluate(self, buffer: Tensor, count: int, batch_size: int) -> tuple[float, int]:
         """Mean loss of the buffer's first `count` records, and `count`. Changes nothing.

@@ -32,6 +32,8 @@ FACTS: dict[tuple[str, str], tuple[str, str]] = {
     ("session", "restored"): ("restored from a checkpoint: waiting for a holder's channel", ""),
     ("session", "paused"): ("paused", ""),
     ("session", "resumed"): ("resumed", ""),
+    ("session", "tour_judged"): ("the tour's step was judged", ""),
+    ("session", "tour_ended"): ("the tour has ended", ""),
     ("session", "exported"): ("exporting the model", ""),
     ("session", "completed"): ("completed", ""),
     ("session", "failed"): ("failed", ""),

@@ -100,10 +100,10 @@ class Placer:
                 InitSession(session=self._state.id, manifest=manifest.digest().hex()),
                 UploadProgram(length=len(archive), records=len(records)),
                 Configure(
-                    options=manifest.training, total_steps=self._state.itinerary.total_steps,
+                    options=manifest.training, total_steps=manifest.optimiser_steps,
                     buffer_bytes=manifest.buffer_bytes, buffers=TRAVEL[manifest.travel_mode].buffers, validation_bytes=length,
                     loss_decimals=manifest.loss_decimals, privacy_floor=manifest.privacy_floor, travel_mode=manifest.travel_mode,
-                    privacy=manifest.privacy,
+                    privacy=manifest.privacy, accumulate=manifest.accumulate,
                 ),
             ],
             records,
@@ -175,4 +175,4 @@ def check_program(measured: Measured, program: str) -> None:
 
 def model_state(committed: Committed, validation: float | None = None) -> ModelState:
     """The GPU's answer as state."""
-    return ModelState(committed.model, committed.optimiser, committed.step, validation)
+    return ModelState(committed.model, committed.optimiser, committed.step, validation, committed.batches)

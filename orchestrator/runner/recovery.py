@@ -18,6 +18,7 @@ from orchestrator.visits.abandon import abandoned, empty_if_broken
 from orchestrator.visits.epilogue import settle_closed
 from orchestrator.visits.returning import check_measured
 from orchestrator.visits.run import Run
+from orchestrator.visits.tour import settle_tour
 from orchestrator.visits.training import Verdict, held_out_loss
 from orchestrator.visits.ways import way
 from shared.errors import VerificationFailed
@@ -122,6 +123,8 @@ async def _resume(run: Run, placer: Placer) -> None:
         and committed.step == visit.first_step + visit.steps
     ):
         await _settle(run, committed)
+    elif run.state.judged is not None and committed.step == known.step:
+        await settle_tour(run, committed)
     else:
         raise VerificationFailed(
             "The GPU's committed model is not one that the journal can explain", code="unexplained-model",

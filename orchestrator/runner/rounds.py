@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from orchestrator.gpu_session.checkpoints import Checkpoints
@@ -20,6 +20,7 @@ from orchestrator.visits.abandon import recall
 from orchestrator.visits.cycle import run_loaded, run_visit
 from orchestrator.visits.planning import plan
 from orchestrator.visits.run import Run
+from orchestrator.visits.tour import end_tour
 from shared.claims.layout import plan_memory
 from shared.errors import VerificationFailed
 from shared.names import Role, SessionPhase
@@ -48,6 +49,10 @@ class Rounds:
             await self._check()
             if run.state.current is not None:
                 await run_loaded(run)
+                await self._checkpoint_if_due()
+                continue
+            if run.state.tour_due is not None:
+                await end_tour(run, run.state.tour_due)
                 await self._checkpoint_if_due()
                 continue
             stop = run.state.next_stop()
@@ -131,12 +136,13 @@ class Rounds:
             return
         began = run.timer()
         sealed = await self._checkpoints.write(run.life, new_checkpoint_name(run.entropy), run.committed.validation)
+        state_then = replace(sealed.state, batches=run.committed.batches)
         if (sealed.state.model, sealed.state.step) != (run.committed.model, run.committed.step):
             raise VerificationFailed("The GPU sealed another model than the committed one", code="checkpoint-mismatch")
         cost_s = run.timer() - began
         fact = new_fact(
             SessionFact.CHECKPOINTED, name=sealed.name, position=state.position, total=sealed.total,
-            model=asdict(sealed.state), seconds=round(cost_s, 6),
+            model=asdict(state_then), seconds=round(cost_s, 6),
         )  # fmt: skip
         await run.book.record(fact)
         self._checkpoints.prune(state.checkpoints)

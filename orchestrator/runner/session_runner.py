@@ -200,7 +200,8 @@ class SessionRunner:
     async def _travel(self, run: Run, checkpoints: Checkpoints) -> None:
         house, wishes = self._house, self.wishes
         settings = house.settings
-        plan, made = plan_memory(run.program.manifest, run.state.manifest.training), run.state.checkpoints
+        manifest, made = run.state.manifest, run.state.checkpoints
+        plan = plan_memory(run.program.manifest, manifest.training, manifest.accumulate is not None)
         cost_s = expected_cost(made[-1].seconds if made else None, plan.model.length + plan.optimiser.length)
         pace = CheckpointPace(settings.checkpoint_interval_s, settings.checkpoint_share, run.clock(), cost_s)
         rounds = Rounds(run, wishes, self.heads, checkpoints, pace, house.model_path(run.state.id))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.sessions.acceptance import REMEMBERED
-from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, ModelState, Placement
+from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, JudgedTour, ModelState, Placement
 
 if TYPE_CHECKING:
     from orchestrator.sessions.state import SessionState
@@ -29,7 +29,7 @@ def _life_opened(state: SessionState, body: dict[str, Any]) -> None:
 
 
 def _placed(state: SessionState, body: dict[str, Any]) -> None:
-    state.placement = Placement(**body["placement"])
+    state.placement, state.judged = Placement(**body["placement"]), None
     if body["model"] is not None:  # absent when `restored` follows
         state.initial = state.committed = ModelState(**body["model"])
         state.position = state.attempts = state.blamed = 0
@@ -122,6 +122,22 @@ def _rejected(state: SessionState, body: dict[str, Any]) -> None:
     state.advance()
 
 
+def _tour_judged(state: SessionState, body: dict[str, Any]) -> None:
+    state.judged = JudgedTour(
+        body["round"],
+        body["work"],
+        body["stepped"],
+        body["reason"],
+        body["validation_before"],
+        body["validation_after"],
+    )
+
+
+def _tour_ended(state: SessionState, body: dict[str, Any]) -> None:
+    _link_bytes(state, body)
+    state.committed, state.judged = ModelState(**body["model"]), None
+
+
 def _exported(state: SessionState, body: dict[str, Any]) -> None:
     _link_bytes(state, body)
     state.exported = {"digest": body["digest"], "sha256": body["sha256"], "size_bytes": body["size_bytes"]}
@@ -154,6 +170,8 @@ HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "session.placed": _placed,
     "session.restored": _restored,
     "session.checkpointed": _checkpointed,
+    "session.tour_judged": _tour_judged,
+    "session.tour_ended": _tour_ended,
     "session.exported": _exported,
     "session.failed": _failed,
     "session.pause_asked": _pause_asked,

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ModelState:
-    """The last committed model: digests (hex) of model and optimiser state, global step, held-out loss if known."""
+    """The last committed model: digests (hex) of model and optimiser state, global step, held-out loss if known.
+
+    `batches`: whose gradients the accumulator holds, which is part of the optimiser state; 0 where there is none.
+    """
 
     model: str
     optimiser: str
     step: int
     validation: float | None = None
+    batches: int = 0
 
     @property
     def weights(self) -> tuple[str, str, int]:
@@ -58,3 +62,16 @@ class Placement:
     ahead_region: int | None = None
     validation: str = ""
     dataset_address: int | None = None
+
+
+@dataclass(frozen=True)
+class JudgedTour:
+    """What was decided of a tour before the GPU was told: `work` is the idempotency key of what makes it so; `before`, `after`: held-out
+    losses. Until the tour has ended."""
+
+    round: int
+    work: str
+    stepped: bool
+    reason: str
+    before: float | None
+    after: float | None

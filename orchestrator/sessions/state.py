@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.itinerary import Itinerary, PlannedVisit
 from orchestrator.ledger.tree import MerkleTree
 from orchestrator.sessions.effects import HANDLERS
-from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, ModelState, Placement
+from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, JudgedTour, ModelState, Placement
 from orchestrator.sessions.visit_state import VisitState
 from shared.claims.manifest import Manifest
 from shared.errors import VerificationFailed
@@ -45,6 +45,7 @@ class SessionState:
     start_model: str | None = None  # digest that the given weights must have in the GPU; None: no weights were given
     initial: ModelState | None = None
     committed: ModelState | None = None
+    judged: JudgedTour | None = None  # a tour whose end the GPU was about to make the committed one
     position: int = 0  # stops of the itinerary that are behind us: closed, rejected or skipped
     attempts: int = 0  # attempts at the next stop
     blamed: int = 0  # of those, the ones that ended by the holder's fault or absence
@@ -126,6 +127,15 @@ class SessionState:
                 return stop
         return None
 
+    @property
+    def tour_due(self) -> int | None:
+        """The round whose accumulated gradients are all there; None while it has a stop before it, or nothing is accumulated."""
+        if self.committed is None or not self.committed.batches:
+            return None
+        # Stops are left out by advancing the position or by passing over them; either way the last one behind us is of the round.
+        round_number, stop = self.itinerary.visit(self.position).round, self.next_stop()
+        return round_number if stop is None or stop.round > round_number else None
+
     # ------------------------------------------------------------ facts
 
     def apply(self, kind: str, body: dict[str, Any], at: float) -> None:
@@ -158,6 +168,7 @@ class SessionState:
 
     def _planned(self, body: dict[str, Any], at: float) -> None:
         self.visits_planned += 1
+        self.judged = None  # what was judged before was done before, or never will be
         self.last_epoch = max(self.last_epoch, body["fence_epoch"])
         visit = VisitState.planned(body, self.visits_planned, at)
         if body["ahead"]:

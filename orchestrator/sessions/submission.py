@@ -85,6 +85,10 @@ def _check_program(manifest: Manifest, known: Known) -> Iterator[Finding]:
     yield from _check_buffer(manifest, program)
     yield from _check_validation(manifest, program, known)
     yield from _check_memory(manifest, program, known)
+    if manifest.accumulate is not None and program.state:
+        yield Finding("accumulate", f"the program changes {program.state[0].name!r} with every batch: no tour could be rolled back as one",
+                      "Use a program without state of its own, for instance with LayerNorm or GroupNorm in place of BatchNorm.",
+                      "unsupported-feature")  # fmt: skip
 
 
 def _check_weights(manifest: Manifest, program: ProgramManifest, known: Known) -> Iterator[Finding]:
@@ -163,7 +167,7 @@ def _check_memory(manifest: Manifest, program: ProgramManifest, known: Known) ->
     if known.gpu_memory is None:
         return  # the GPU will say it itself
     validation = manifest.validation.records * program.records.record_bytes if manifest.validation is not None else 0
-    plan = plan_memory(program, manifest.training)
+    plan = plan_memory(program, manifest.training, manifest.accumulate is not None)
     buffers = TRAVEL[manifest.travel_mode].buffers
     lengths = region_lengths(plan, buffer_bytes=manifest.buffer_bytes, buffers=buffers, validation_bytes=validation)
     parts = [("program", known.archive_bytes), *((kind.value, length) for kind, length in lengths if length)]

@@ -24,6 +24,10 @@ async def load_ahead(run: Run) -> None:
     stop = run.state.next_stop(run.visit.index)
     if stop is None or stop.holder == run.visit.holder:  # it still waits for this visit's receipt
         return
+    if (
+        run.state.manifest.accumulate is not None and stop.round != run.visit.round
+    ):  # a step comes before it, and may be refused
+        return
     if stop.index in run.state.trained:  # a repeat after a reset: whether it may be, only the model before it tells
         return
     channel = run.channels.ready(stop.holder)

@@ -63,13 +63,14 @@ async def close(run: Run, verdict: Verdict) -> None:
 def settle_closed(run: Run, committed: Committed, statement: bytes, verdict: Verdict) -> None:
     """Stage `scrubbed` and `closed` with the receipt; also used after a restart, when the GPU had finished before us."""
     visit, before = run.visit, run.committed
-    check_statement(run, statement, committed.model)
+    known = verdict.after if verdict.after is not None else before.validation
+    after = model_state(committed, known)
+    check_statement(run, statement, after)
     run.book.stage(new_fact(TrainingFact.SCRUBBED, visit=visit.id))
     leaf = make_receipt(run, statement, outcome="closed", before=verdict.before, after=verdict.after)
-    known = verdict.after if verdict.after is not None else before.validation
     run.book.stage(
         new_fact(
-            TrainingFact.CLOSED, visit=visit.id, leaf=leaf.fact, model=asdict(model_state(committed, known)),
+            TrainingFact.CLOSED, visit=visit.id, leaf=leaf.fact, model=asdict(after),
             durations=run.watch.reading(), **run.link_bytes(),
         ),
         leaf.row,
@@ -89,7 +90,7 @@ async def reject(run: Run, verdict: Verdict) -> None:
         check_rolled_back(run, batch)
         check_scrub(run, batch.answer(1, Scrubbed), visit.region)
         statement = batch.answer(2, Statement).statement
-        check_statement(run, statement, run.committed.model)
+        check_statement(run, statement, run.committed)
         leaf = make_receipt(run, statement, outcome="rejected", before=verdict.before, after=verdict.after)
         run.book.stage(
             new_fact(

@@ -7,10 +7,11 @@ from base64 import b64encode
 from pydantic import ValidationError
 
 from orchestrator.ledger.log import NewLeaf, receipt_leaf
+from orchestrator.sessions.remembered import ModelState
 from orchestrator.visits.run import Run
 from shared.canonical import cbor_value
 from shared.claims.accountant import spent
-from shared.claims.receipt import DeviceStatement, Receipt
+from shared.claims.receipt import Accumulated, DeviceStatement, Receipt, TourStatement
 from shared.claims.visit import VisitTimers
 from shared.crypto.cose import sign1, verify1
 from shared.crypto.signing import PartyKey
@@ -18,8 +19,8 @@ from shared.errors import VerificationFailed
 from shared.wire.codec import encode
 
 
-def check_statement(run: Run, statement: bytes, model_after: str) -> DeviceStatement:
-    """The device's signature, then every field that the orchestrator knows better.
+def check_statement(run: Run, statement: bytes, after: ModelState) -> DeviceStatement:
+    """The device's signature, then every field that the orchestrator knows better. `after`: what the visit ended at.
 
     Raises:
         VerificationFailed: the signature, or a field that is not this visit's (code `statement-mismatch`).
@@ -35,15 +36,39 @@ def check_statement(run: Run, statement: bytes, model_after: str) -> DeviceState
         "device": state.device, "backend": state.backend, "boot_counter": run.life.boot_counter, "session": state.id,
         "visit": visit.id, "epoch": visit.epoch, "holder": visit.holder, "travel_mode": state.manifest.travel_mode,
         "program": state.manifest.program,
-        "model_before": run.committed.model, "model_after": model_after, "first_step": visit.first_step,
+        "model_before": run.committed.model, "model_after": after.model, "first_step": visit.first_step,
         "records": visit.records, "commitment": visit.details["commitment"], "dataset_root": run.dataset.root,
         "dataset_records": run.dataset.records, "privacy": state.manifest.privacy,
+        "accumulated": _accumulated(run, after),
     }  # fmt: skip
     for name, value in expected.items():
         if getattr(claims, name) != value:
             raise VerificationFailed(f"The device statement's {name} is not this visit's", code="statement-mismatch",
                                      expected=str(value), got=str(getattr(claims, name)))  # fmt: skip
     return claims
+
+
+def _accumulated(run: Run, after: ModelState) -> Accumulated | None:
+    if run.state.manifest.accumulate is None:
+        return None
+    return Accumulated(before=run.committed.optimiser, after=after.optimiser, batches=after.batches)
+
+
+def check_tour_statement(run: Run, statement: bytes | None, claims: TourStatement) -> None:
+    """The device's signature over exactly these claims of a tour's end, but for the life, which may be an earlier one's.
+
+    Raises:
+        VerificationFailed: it has none, the signature, or a field that is not this tour's (code `statement-mismatch`).
+    """
+    if run.life.statement_key is None or statement is None:
+        raise VerificationFailed("The GPU signed nothing of the tour's end", code="no-statement-key")
+    try:
+        said = TourStatement.model_validate(cbor_value(verify1(statement, run.life.statement_key)))
+    except ValidationError:
+        raise VerificationFailed("The device statement is malformed", code="statement-malformed") from None
+    if said.model_copy(update={"life": claims.life}) != claims:
+        raise VerificationFailed("The device statement is not of this tour's end", code="statement-mismatch",
+                                 expected=str(claims), got=str(said))  # fmt: skip
 
 
 def sign_receipt(receipt: Receipt, key: PartyKey) -> bytes:

@@ -41,7 +41,7 @@ class Verdict:
     after: float | None
 
 
-async def _work(run: Run, command: Wire, key: str, *, follow: bool) -> tuple[WorkState, list[tuple[int, float]]]:
+async def work(run: Run, command: Wire, key: str, *, follow: bool) -> tuple[WorkState, list[tuple[int, float]]]:
     """Start a work and follow it to its end; its losses as they came."""
     losses: list[tuple[int, float]] = []
     poll = Poll(work=key, wait_ms=POLL_MS)
@@ -82,7 +82,7 @@ async def train(run: Run) -> WorkState:
         first_step=visit.first_step,
         steps=visit.steps,
     )
-    state, losses = await _work(run, command, key, follow=True)
+    state, losses = await work(run, command, key, follow=True)
     if state.state == "failed":
         raise WorkFailed(state.detail or "the work failed", code=state.code)
     size = _size(run, state)
@@ -98,8 +98,10 @@ async def train(run: Run) -> WorkState:
 
 
 def _size(run: Run, trained: WorkState) -> float:
-    """As `update_size`; what is no number counts as without bound."""
+    """As `update_size`; what is no number counts as without bound. Where gradients add up: norm of the visit's, per batch."""
     visit, manifest = run.visit, run.state.manifest
+    if manifest.accumulate is not None:
+        return update_size(trained.update_norm if trained.update_norm is not None else math.inf, visit.steps)
     spent = learning(manifest.training, visit.first_step, visit.steps, run.state.itinerary.total_steps)
     return update_size(trained.update_norm if trained.update_norm is not None else math.inf, spent)
 
@@ -143,6 +145,8 @@ async def validate(run: Run, trained: WorkState) -> Verdict:
 
 def _due(run: Run) -> bool:
     rule, index = run.state.manifest.validation, run.visit.index
+    if run.state.manifest.accumulate is not None:
+        return False  # the model changes at the tour's end alone
     return rule is not None and (index % rule.every_visits == 0 or index == run.state.itinerary.length)
 
 
@@ -155,7 +159,7 @@ async def held_out_loss(run: Run, key: str) -> float | None:
     rule, region = run.state.manifest.validation, run.placement.validation_region
     if rule is None or region is None:
         return None
-    state, _ = await _work(run, Evaluate(work=key, region=region, records=rule.records), key, follow=False)
+    state, _ = await work(run, Evaluate(work=key, region=region, records=rule.records), key, follow=False)
     if state.state == "failed":
         raise WorkFailed(state.detail or "the evaluation failed", code=state.code)
     return state.loss if state.finite else None

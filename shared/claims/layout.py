@@ -19,6 +19,10 @@ from shared.claims.training import SGD, TrainingOptions
 from shared.names import RegionKind
 
 ALIGN = 64
+ACCUMULATED = "accumulated"
+"""Slot of the accumulator's tensors: `accumulated/<parameter>` is the sum of the gradients of a tour so far."""
+TOUR_BATCHES, TOUR_STEPS = "tour_batches", "tour_steps"
+"""Counters of the accumulator: batches whose gradients it holds, and steps that were taken with one before."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class RegionPlan:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Model (parameters then state), gradients (as parameters), optimiser (moments by slot name, e.g. `exp_avg/wte`)."""
+    """Model (parameters then state), gradients (as parameters), optimiser (moments by slot name, e.g. `exp_avg/wte`; the accumulator)."""
 
     model: RegionPlan
     gradients: RegionPlan
@@ -54,17 +58,19 @@ def moment_slots(options: TrainingOptions) -> tuple[str, ...]:
     return ("exp_avg", "exp_avg_sq")
 
 
-def plan_memory(manifest: ProgramManifest, options: TrainingOptions) -> MemoryPlan:
-    """Place every tensor that outlives a training step."""
-    moments = [
-        spec.model_copy(update={"name": f"{slot}/{spec.name}"})
-        for slot in moment_slots(options)
-        for spec in manifest.parameters
-    ]
+def plan_memory(manifest: ProgramManifest, options: TrainingOptions, accumulate: bool = False) -> MemoryPlan:
+    """Place every tensor that outlives a training step.
+
+    `accumulate`: gradients outlive it too, until their tour ends. They lie among the optimiser's tensors, as the accumulator, and so are
+    measured, committed, rolled back and sealed with them; there is no gradient region then.
+    """
+    slots = (*moment_slots(options), *([ACCUMULATED] if accumulate else []))
+    kept = [spec.model_copy(update={"name": f"{slot}/{spec.name}"}) for slot in slots for spec in manifest.parameters]
+    counters = [TensorSpec(name=name, dtype="int64", shape=()) for name in (TOUR_BATCHES, TOUR_STEPS) if accumulate]
     return MemoryPlan(
         model=_place([*manifest.parameters, *manifest.state]),
-        gradients=_place(manifest.parameters),
-        optimiser=_place(moments),
+        gradients=_place([] if accumulate else manifest.parameters),
+        optimiser=_place([*kept, *counters]),
     )
 
 

@@ -101,7 +101,7 @@ class OutputPolicy(Claim):
 class Manifest(Grown):
     """Canonical JSON (RFC 8785) of this is what holders approve; a changed manifest is a new manifest (design 4.1)."""
 
-    later = ("privacy", "recovery_shares")
+    later = ("privacy", "recovery_shares", "accumulate")
     format: Literal["gput-manifest/1"] = "gput-manifest/1"
     name: str = Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]*$", description="for people")
     program: HexSha384 = Field(description="program digest, from `gput program inspect`")
@@ -126,6 +126,10 @@ class Manifest(Grown):
         description="what a holder gets of the GPU: a key to all of it, a key to its buffer, or no way to command it at all",
     )
     collect: Literal["visit"] = Field(default="visit", description="train after each visit")
+    accumulate: Literal["tour"] | None = Field(
+        default=None,
+        description="`tour`: gradients of a round's visits add up in the GPU, and the round ends with one step; without, each batch is one",
+    )
     verification: Literal["strict"] = Field(default="strict", description="all of code, model and control structures")
     privacy_floor: int = Field(
         default=1, ge=1, le=1_000_000, description="losses are never released over fewer records"
@@ -158,6 +162,25 @@ class Manifest(Grown):
         if any(policy.gpu for policy in (self.orchestrator_evidence, *(entry.evidence for entry in self.roster))):
             raise ValueError("rules for a GPU stand in the policy of a service; they belong into gpu_evidence")
         return self
+
+    @model_validator(mode="after")
+    def _gradients_may_add_up(self) -> Self:
+        if self.accumulate is None:
+            return self
+        if self.travel_mode is TravelMode.PAPER:
+            raise ValueError("accumulate: in travel mode paper each holder could read the gradients of those before it")
+        if self.privacy is not None:
+            raise ValueError(
+                "accumulate: private training adds noise to each batch's step, and here a batch is no step"
+            )
+        return self
+
+    @property
+    def optimiser_steps(self) -> int:
+        """Steps of the optimiser if nothing is skipped: what a learning-rate schedule counts."""
+        if self.accumulate is not None:
+            return self.rounds
+        return self.rounds * sum(entry.steps_per_visit or self.steps_per_visit for entry in self.roster)
 
     def steps_for(self, holder: str) -> int:
         """Training steps in one visit to `holder`."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shared.claims import Grown
+from shared.claims import Claim, Grown
 from shared.claims.manifest import PartyName
 from shared.claims.privacy import Privacy, PrivacySpent
 from shared.claims.program import HexSha256, HexSha384
@@ -16,14 +16,47 @@ from shared.names import TravelMode
 StatementBytes = Annotated[bytes, Field(max_length=16384)]
 
 
+class Accumulated(Claim):
+    """What a visit added to the accumulator: digests (BLAKE3) of optimiser state and accumulator around it, and how many batches' gradients
+    the accumulator held after it."""
+
+    before: HexSha256
+    after: HexSha256
+    batches: int = Field(ge=0)
+
+
+class TourStatement(Claim):
+    """What the GPU itself knows of a tour's end; payload (deterministic CBOR) of a COSE_Sign1 by its statement key.
+
+    `batches`: whose gradients the accumulator held; `stepped`: one step was taken with their mean, or they were dropped. `optimiser_*` are
+    digests of optimiser state and accumulator; the accumulator is empty afterwards.
+    """
+
+    profile: Literal["gput/tour/1"] = "gput/tour/1"
+    device: str
+    backend: Literal["EMULATED", "HARDWARE"]
+    boot_counter: int
+    life: int
+    session: SessionId
+    program: HexSha384
+    round: int
+    batches: int
+    stepped: bool
+    model_before: HexSha256
+    model_after: HexSha256
+    optimiser_before: HexSha256
+    optimiser_after: HexSha256
+
+
 class DeviceStatement(Grown):
     """What the GPU itself knows of one scrubbed visit; payload (deterministic CBOR) of a COSE_Sign1 by its statement key.
 
     `commitment` is that of the visit's own records; they were proven to be the planned ones of `dataset_records` under `dataset_root`.
-    `privacy`: how the training was made private; absent where it was not.
+    `privacy`: how the training was made private; absent where it was not. `accumulated`: what became of the accumulator, where the
+    training was no step but added to it (`model_after` is then `model_before`).
     """
 
-    later = ("privacy",)
+    later = ("privacy", "accumulated")
     profile: Literal["gput/statement/1"] = "gput/statement/1"
     device: str
     backend: Literal["EMULATED", "HARDWARE"]
@@ -47,6 +80,7 @@ class DeviceStatement(Grown):
     scrubbed_bytes: int
     scrub_digest: HexSha256
     privacy: Privacy | None = None
+    accumulated: Accumulated | None = None
 
 
 class Receipt(Grown):

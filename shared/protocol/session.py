@@ -27,6 +27,10 @@ class SessionFact(StrEnum):
     PAUSE_ASKED = "pause_asked"  # the owner's word, kept until the visit under way has ended: `paused`
     PAUSED = "paused"
     RESUMED = "resumed"
+    TOUR_JUDGED = (
+        "tour_judged"  # whether the step of a tour's accumulated gradients is kept; written down before the GPU commits
+    )
+    TOUR_ENDED = "tour_ended"
     EXPORTED = "exported"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -55,6 +59,8 @@ TRANSITIONS = {
     (_S.PAUSED, _F.CHECKPOINTED): _M(_ORCH, _S.PAUSED),
     (_S.PAUSED, _F.RESUMED): _M(_OWNER, _S.RUNNING),
     (_S.RUNNING, _F.RESUMED): _M(_OWNER, _S.RUNNING),  # takes a pause back that has not begun
+    (_S.RUNNING, _F.TOUR_JUDGED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.TOUR_ENDED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.EXPORTED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.COMPLETED): _M(_ORCH, _S.COMPLETED),
     # A late approval joins a running session that a quorum has started; a veto never stops anybody else.

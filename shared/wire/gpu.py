@@ -73,6 +73,9 @@ class Configure(Wire):
     privacy_floor: int = Field(ge=1)
     travel_mode: TravelMode = TravelMode.SCOPED
     privacy: Privacy | None = None
+    accumulate: Literal["tour"] | None = Field(
+        default=None, description="trainings add gradients up; `end_tour` alone steps, and `total_steps` counts tours"
+    )
 
 
 class Upload(Wire):
@@ -184,6 +187,19 @@ class Poll(Wire):
     wait_ms: int = Field(default=0, ge=0, le=20_000)
 
 
+class EndTour(Wire):
+    """End a tour whose gradients were accumulated: one step with their mean, or, if not `step`, none. Empties the accumulator.
+
+    `batches`: how many the accumulator must hold. Answer: WorkState; `commit` makes it count, and answers with the signed statement.
+    """
+
+    op: Literal["end_tour"] = "end_tour"
+    work: WorkKey
+    round: int = Field(ge=1)
+    batches: int = Field(ge=1)
+    step: bool
+
+
 class Commit(Wire):
     """Make model and optimiser state the last committed ones. Repeating a committed work answers as before. Answer: Committed."""
 
@@ -265,8 +281,8 @@ class EndSession(Wire):
 
 Command = Annotated[
     OpenLife | InitSession | UploadProgram | Configure | Upload | InitModel | SetReady | OpenEpoch | DrawShare | InstallGrant | Fetch
-    | Drain | Sweep | Measure | Train | Evaluate | Poll | Commit | RollBack | Scrub | CloseVisit | Checkpoint | Restore | Export | Status
-    | EndSession,
+    | Drain | Sweep | Measure | Train | Evaluate | EndTour | Poll | Commit | RollBack | Scrub | CloseVisit | Checkpoint | Restore | Export
+    | Status | EndSession,
     Field(discriminator="op"),
 ]  # fmt: skip
 

@@ -140,10 +140,14 @@ class WorkState(Wire):
 
 
 class Committed(Wire):
+    """`batches`: how many the accumulator holds, where there is one. `statement`: the device's, signed, over the end of a tour."""
+
     is_: Literal["committed"] = Field(default="committed", alias="is")
     model: HexSha256
     optimiser: HexSha256
     step: int
+    batches: int = Field(default=0, ge=0)
+    statement: bytes | None = None
 
 
 class Scrubbed(Wire):

@@ -40,9 +40,11 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Way:
-    """What brings a session to a step: another travel mode, acts beforehand, acts once it runs, the power of its GPU lost at a message."""
+    """What brings a session to a step: another travel mode, tours, acts beforehand, acts once it runs, the power of its GPU lost at a
+    message."""
 
     mode: TravelMode = TravelMode.SCOPED
+    tours: bool = False
     first: tuple[Act, ...] = ()
     then: tuple[Act, ...] = ()
     power_lost_at: str = ""
@@ -68,6 +70,7 @@ class Cell:
 
 
 DIRECT, PAPER = Way(mode=TravelMode.DIRECT), Way(mode=TravelMode.PAPER)
+TOURS = Way(tours=True)
 AWAY = Way(first=(Crash(ORCH, "copy", 2, "before"),))
 PAUSED = Way(then=(Visits(1), Say("pause")))
 WIPED = Way(power_lost_at="Commit")
@@ -79,9 +82,11 @@ WAYS: Mapping[str, Way] = {
     # before anything was copied has no key for its visit any more.
     "holder.superseded": Way(first=(Crash(ORCH, "report", 1, "after"),)),
     "holder.abandoned": Way(first=(Crash(CITY, "copy", 1, "before"),)),
+    "session.tour_judged": TOURS, "session.tour_ended": TOURS, "EndTour": TOURS,
     "DrawShare": DIRECT, "Fetch": DIRECT, "Sweep": PAPER, "Restore": WIPED,
 }  # fmt: skip
-"""Steps that an undisturbed session does not take, and what leads to them. The model at the end must be the same all the same."""
+"""Steps that an undisturbed session does not take, and what leads to them. The model at the end must be that of an
+undisturbed session all the same: of one with tours, where there are any."""
 
 REFILL = (
     CLAIMED,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.crash.cells import TOURS, Way
 from tests.crash.play import CrashPlay
 from tests.crash.reaper import Reaper
 from tests.laws.conftest import theatre
@@ -15,7 +18,17 @@ __all__ = ["theatre"]
 @pytest.fixture(scope="session")
 def untouched(theatre: Theatre, tmp_path_factory: pytest.TempPathFactory) -> CrashPlay:
     """The session in which nobody dies."""
-    play = CrashPlay(theatre, tmp_path_factory.mktemp("untouched") / "world", [], reaper=Reaper(None))
+    return _undisturbed(theatre, tmp_path_factory.mktemp("untouched") / "world", Way())
+
+
+@pytest.fixture(scope="session")
+def untouched_tours(theatre: Theatre, tmp_path_factory: pytest.TempPathFactory) -> CrashPlay:
+    """The same with gradients accumulated."""
+    return _undisturbed(theatre, tmp_path_factory.mktemp("untouched-tours") / "world", TOURS)
+
+
+def _undisturbed(theatre: Theatre, folder: Path, way: Way) -> CrashPlay:
+    play = CrashPlay(theatre, folder, [], reaper=Reaper(None), way=way)
     view = play.run().view
     assert view["phase"] == "COMPLETED", view["failure"]
     return play

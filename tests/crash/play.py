@@ -59,7 +59,10 @@ class CrashPlay(Play):
         while True:
             with suppress(GputError):
                 await world.enrol()
-                manifest = world.material.manifest(holders=self.holders, lease_s=LEASE_S, travel_mode=self.way.mode)
+                tours = {"accumulate": "tour"} if self.way.tours else {}
+                manifest = world.material.manifest(
+                    holders=self.holders, lease_s=LEASE_S, travel_mode=self.way.mode, **tours
+                )
                 return str((await world.owner.submit(manifest, idempotency_key="the-one-session"))["id"])
             await asyncio.sleep(0.02)
 

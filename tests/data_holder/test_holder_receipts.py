@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from data_holder import receipt_book
+from data_holder.receipts import Check, _accumulation
+from shared.claims.receipt import Accumulated, DeviceStatement
 from shared.crypto import ecc
 from shared.crypto.signing import PartyKey
 from shared.wire.visit import OfferDocument, VisitReport
 from tests.data_holder.conftest import Running, Start
-from tests.data_holder.holder_world import SESSION, b64, visit_key
+from tests.data_holder.holder_world import SESSION, b64, make_manifest, visit_key
 
 
 async def visited(running: Running) -> tuple[OfferDocument, VisitReport]:
@@ -84,6 +86,28 @@ async def test_a_false_receipt_is_kept_and_shown_as_false(running: Running) -> N
     assert (await running.get(f"/v1/visits/{document.grant.visit}"))["phase"] == "REPORTED"
     running.orchestrator.close_visit(running.orchestrator.make_receipt(document, report))
     await running.until(lambda: running.attempt_phase(1) is None)
+
+
+ADDED = Accumulated(before="44" * 32, after="55" * 32, batches=5)
+
+
+@pytest.mark.parametrize(
+    ("agreed", "accumulated", "model_after", "false"),
+    [
+        (None, None, "22" * 32, []),
+        ("tour", ADDED, "11" * 32, []),
+        (None, ADDED, "11" * 32, ["statement: accumulated"]),
+        ("tour", None, "11" * 32, ["statement: accumulated"]),
+        ("tour", ADDED, "22" * 32, ["statement: model_after"]),
+    ],
+)
+def test_a_visit_of_a_tour_adds_to_the_gradients_and_changes_no_model(
+    agreed: str | None, accumulated: Accumulated | None, model_after: str, false: list[str]
+) -> None:
+    said = DeviceStatement.model_construct(model_before="11" * 32, model_after=model_after, accumulated=accumulated)
+    checks: list[Check] = []
+    _accumulation(checks, said, make_manifest("ab" * 32, accumulate=agreed))
+    assert [check.check for check in checks if not check.ok] == false
 
 
 async def test_nobodys_receipt_is_not_stored(running: Running) -> None:

@@ -55,8 +55,8 @@ class _Writers:
         command = event.command
         if not isinstance(command, gpu.EndSession):  # it has ended the life under which it came
             check(event.life == self.life, f"{command.op} ran under keys of life {event.life} in life {self.life}")
-        if isinstance(command, gpu.Train | gpu.Commit | gpu.RollBack | gpu.Scrub):
-            self.computing = isinstance(command, gpu.Train)
+        if isinstance(command, gpu.Train | gpu.EndTour | gpu.Commit | gpu.RollBack | gpu.Scrub):
+            self.computing = isinstance(command, gpu.Train | gpu.EndTour)
         match command:
             case gpu.OpenEpoch():
                 check(command.epoch > self.highest, f"epoch {command.epoch} was opened after {self.highest}")

@@ -49,23 +49,34 @@ def law_8_only_the_committed_model_goes_on(case: Case) -> Checks:
     check, broken = Checks(), list[str]()
     committed: bytes | None = None
     visit = trained = digest = ""
+    done: set[str] = set()
     for event in case.timeline:
         match event:
             case Wiped():
                 committed, visit, trained = None, "", ""
+                done.clear()
             case Ran(command=gpu.InstallGrant(grant=grant), refused=None):
                 visit = grant.visit
             case Ran(command=gpu.InitModel() | gpu.Restore(last=True), refused=None):
                 committed, digest = _model(event, event.after), event.answer.model
             case Ran(command=gpu.Measure(), refused=None) if visit and _model(event, event.before) != committed:
                 broken.append(visit)
-            case Ran(command=gpu.Train(), refused=None):
+            case Ran(command=gpu.Train() | gpu.EndTour(), refused=None):
                 check(
                     _model(event, event.before) == committed,
                     f"visit {visit} trains another model than the committed one",
                 )
                 trained = event.command.work
+            case Ran(command=gpu.Commit(work=work), refused=None) if work in done:
+                # A repeat, as a new life asks what became of the work: it is answered from memory, and nothing may happen.
+                check(
+                    _model(event, event.after) == _model(event, event.before), f"a repeat of {work} changed the model"
+                )
+                check(
+                    _model(event, event.after) == committed, f"{work} is said to be committed, and the model is another"
+                )
             case Ran(command=gpu.Commit(work=work), refused=None):
+                done.add(work)
                 check(work == trained, f"the model was committed as {work}, which is not what was trained")
                 committed, digest = _model(event, event.after), event.answer.model
             case Ran(command=gpu.RollBack(), refused=None):

@@ -117,6 +117,8 @@ def test_weights_that_do_not_fit_the_program_are_refused(tmp_path: Path) -> None
     [
         ({"travel_mode": "courier"}, "travel_mode", "unsupported-feature"),
         ({"collect": "tour"}, "collect", "unsupported-feature"),
+        ({"accumulate": "session"}, "accumulate", "unsupported-feature"),
+        ({"accumulate": "tour", "travel_mode": "paper"}, "manifest", "invalid-manifest"),
         ({"differential_privacy": True}, "differential_privacy", "unsupported-feature"),
         ({"rounds": 0}, "rounds", "invalid-manifest"),
     ],

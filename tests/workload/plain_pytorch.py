@@ -63,3 +63,31 @@ def train_plain(
         step_schedule()
         losses.append(value.item())
     return losses
+
+
+def accumulate_plain(
+    model: torch.nn.Module,
+    loss: Callable[..., Tensor],
+    tours: list[list[dict[str, Tensor]]],
+    options: TrainingOptions,
+) -> list[float]:
+    """Gradient accumulation as a user would write it: one backward a batch, one step a tour, with the mean of the batches' gradients."""
+    optimizer = _plain_optimizer(model, options, fused=True)
+    step_schedule = _plain_schedule(optimizer, options.schedule, len(tours))
+    losses: list[float] = []
+    model.train()
+    for tour in tours:
+        for batch in tour:
+            torch.manual_seed(step_seed(options.seed, len(losses)))
+            value = loss(model, batch).mean()
+            value.backward()
+            losses.append(value.item())
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= len(tour)
+        if options.grad_clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), options.grad_clip_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        step_schedule()
+    return losses

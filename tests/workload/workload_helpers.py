@@ -30,11 +30,12 @@ class Placed:
 
 
 def place(
-    built: Built, options: TrainingOptions, total_steps: int = 100, resume: Placed | None = None, noise: Noise | None = None
+    built: Built, options: TrainingOptions, total_steps: int = 100, resume: Placed | None = None, noise: Noise | None = None,
+    accumulate: bool = False,
 ) -> Placed:  # fmt: skip
     """Lay a program out over fresh bytes (or copies of an earlier placement's) and make its trainer."""
     program: LoadedProgram = load_program(built[0])
-    plan = plan_memory(program.manifest, options)
+    plan = plan_memory(program.manifest, options, accumulate)
 
     def region(part: RegionPlan, earlier: bytearray | None) -> bytearray:
         return bytearray(earlier) if earlier is not None else bytearray(max(part.length, 1))
@@ -48,7 +49,7 @@ def place(
     params = {spec.name: tensors[spec.name] for spec in program.manifest.parameters}
     state = {spec.name: tensors[spec.name] for spec in program.manifest.state}
     grads, moments = tensors_over(gradients, plan.gradients), tensors_over(optimiser, plan.optimiser)
-    trainer = Trainer(program, params, grads, moments, state, options, total_steps, noise=noise)
+    trainer = Trainer(program, params, grads, moments, state, options, total_steps, noise=noise, accumulate=accumulate)
     return Placed(trainer, params, state, model, gradients, optimiser)
 
 

@@ -1,0 +1,134 @@
+"""A saved log of tours: each visit adds to what was left, each end spends it under the device's own key; a gap or a stranger is named."""
+
+from __future__ import annotations
+
+import dataclasses
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from gput.approvals import signed_for
+from gput.receipt_chain import check_models
+from gput.receipt_folder import APPROVALS, LEAVES, read_lines, read_session
+from gput.receipt_known import Keyring, SignedFor, Signer
+from gput.receipt_leaves import HeldReceipt
+from gput.receipt_tours import Ends, check_accumulated, tour_ends
+from shared.canonical import cbor_bytes
+from shared.claims.receipt import TourStatement
+from shared.crypto.cose import sign1
+from shared.errors import VerificationFailed
+from tests.gput.gput_samples import Saved
+
+DEVICE = ec.generate_private_key(ec.SECP384R1())
+STRANGER = ec.generate_private_key(ec.SECP384R1())
+KEYS = Keyring({"r": Signer(b"k" * 32, DEVICE.public_key(), "e", "gpu-0", "EMULATED")})
+
+
+def name(letter: str) -> str:
+    """A digest."""
+    return letter * 64
+
+
+@pytest.fixture
+def book(saved: Saved) -> SignedFor:
+    usual = signed_for(read_session(saved.folder), read_lines(saved.folder, APPROVALS))
+    return dataclasses.replace(usual, manifest=usual.manifest.model_copy(update={"accumulate": "tour"}))
+
+
+def visit(stop: int, model: str, before: str, after: str, batches: int, outcome: str = "closed") -> HeldReceipt:
+    """A visit of two batches."""
+    return HeldReceipt(
+        f"v_{stop}", stop, 1, "city", outcome, "EMULATED", 16, 0, 2, name(model), name(model), None,
+        (name(before), name(after), batches),
+    )  # fmt: skip
+
+
+def statement(book: SignedFor, **changes: Any) -> TourStatement:
+    fields: dict[str, Any] = {
+        "device": "gpu-0", "backend": "EMULATED", "boot_counter": 1, "life": 1, "session": book.session,
+        "program": book.manifest.program, "round": 1, "batches": 4, "stepped": True, "model_before": name("a"),
+        "model_after": name("b"), "optimiser_before": name("3"), "optimiser_after": name("4"),
+    }  # fmt: skip
+    return TourStatement(**(fields | changes))
+
+
+def end(book: SignedFor, key: ec.EllipticCurvePrivateKey = DEVICE, **changes: Any) -> list[Any]:
+    """The leaf of a tour's end, as CBOR gives it."""
+    said = statement(book, **changes)
+    cose = sign1(cbor_bytes(said.model_dump(mode="python")), key, kid=b"device")
+    details = {"round": 1, "stepped": True, "statement": b64encode(cose).decode()}
+    return ["gput/log-event/1", book.session, "tour_ended", details]
+
+
+def log(book: SignedFor) -> tuple[dict[int, HeldReceipt], Ends, dict[int, Any]]:
+    """Two visits, one rejected between them, the end, and a visit of the next tour."""
+    receipts = {
+        0: visit(1, "a", "1", "2", 2), 1: visit(2, "a", "2", "2", 2, "rejected"), 2: visit(3, "a", "2", "3", 4),
+        4: visit(4, "b", "4", "5", 2),
+    }  # fmt: skip
+    events = {3: end(book)}
+    return receipts, tour_ends(events, KEYS, book, LEAVES), events
+
+
+def test_a_whole_log_holds(book: SignedFor) -> None:
+    receipts, ends, events = log(book)
+    check_models(receipts, ends, LEAVES)
+    check_accumulated(receipts, ends, events, LEAVES)
+
+
+def test_after_a_restore_the_log_goes_on_from_what_an_earlier_leaf_left(book: SignedFor) -> None:
+    receipts, ends, events = log(book)
+    receipts[6] = visit(3, "a", "2", "3", 4)
+    with pytest.raises(VerificationFailed, match="leaf 6"):
+        check_accumulated(receipts, ends, events, LEAVES)
+    check_accumulated(receipts, ends, events | {5: ["x", book.session, "restored", {}]}, LEAVES)
+
+
+Change = Callable[[dict[int, HeldReceipt]], Any]
+GAPS: dict[str, tuple[Change, int]] = {
+    "begins with something": (lambda r: r.update({0: visit(1, "a", "1", "2", 3)}), 0),
+    "a visit is missing": (lambda r: r.pop(2), 3),
+    "counts too many": (lambda r: r.update({2: visit(3, "a", "2", "3", 5)}), 2),
+    "adds to something else": (lambda r: r.update({2: visit(3, "a", "6", "3", 4)}), 2),
+    "a rejected visit stays in": (lambda r: r.update({1: visit(2, "a", "2", "7", 2, "rejected")}), 2),
+    "a visit steps by itself": (lambda r: r.update({2: r[2]._replace(model_after=name("c"))}), 2),
+    "a visit says nothing of it": (lambda r: r.update({2: r[2]._replace(accumulated=None)}), 2),
+}
+
+
+@pytest.mark.parametrize("which", GAPS)
+def test_a_gap_is_named(book: SignedFor, which: str) -> None:
+    receipts, ends, events = log(book)
+    change, leaf = GAPS[which]
+    change(receipts)
+    with pytest.raises(VerificationFailed, match=f"leaf {leaf}:") as caught:
+        check_accumulated(receipts, ends, events, LEAVES)
+    assert caught.value.code == "accumulator-gap"
+
+
+def test_a_model_that_no_end_left_is_named(book: SignedFor) -> None:
+    receipts, ends, _ = log(book)
+    with pytest.raises(VerificationFailed, match="leaf 4: visit v_4"):
+        check_models(receipts, {}, LEAVES)
+    with pytest.raises(VerificationFailed, match="leaf 3: the end of a tour"):
+        check_models(receipts, {3: ends[3].model_copy(update={"model_before": name("c")})}, LEAVES)
+
+
+def test_an_end_is_the_attested_devices_own_word(book: SignedFor) -> None:
+    for leaf, code in (
+        (end(book, STRANGER), "bad-signature"),
+        (end(book, device="gpu-1"), "bad-signature"),
+        (end(book, round=2), "mismatch"),
+        (end(book, stepped=False), "mismatch"),
+        (end(book, session="s_0000000000000000"), "mismatch"),
+        (end(book, program="0" * 96), "mismatch"),
+    ):
+        with pytest.raises(VerificationFailed, match="leaf 3:") as caught:
+            tour_ends({3: leaf}, KEYS, book, LEAVES)
+        assert caught.value.code == code
+    usual = dataclasses.replace(book, manifest=book.manifest.model_copy(update={"accumulate": None}))
+    with pytest.raises(VerificationFailed, match="a session that has none"):
+        tour_ends({3: end(book)}, KEYS, usual, LEAVES)
