@@ -55,6 +55,17 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers | None = None) ->
         ack = await unit.act("copy", port, lambda: unit.device.copy(port, body))
         return _bytes(encode(ack), "application/cbor")
 
+    @router.post("/staging", response_class=Response)
+    async def staging(gpu: str, port: str, request: Request) -> Response:
+        """One copy record for staging (travel mode `direct`); the MUX need not be switched."""
+        unit, body = _holders(units, gpu, port), await _body(request, COPY_LIMIT)
+        return _bytes(encode(await unit.stage(lambda: unit.device.stage(port, body))), "application/cbor")
+
+    _bounced(router, units, buffers)
+    return router
+
+
+def _bounced(router: APIRouter, units: Mapping[str, GpuUnit], buffers: BounceBuffers | None) -> None:
     @router.post("/bounce", response_class=Response)
     async def bounced(gpu: str, port: str, request: Request) -> Response:
         """Copy records that lie in a bounce buffer, by their places (CBOR); the last one's acknowledgement."""
@@ -70,14 +81,6 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers | None = None) ->
             return ack
 
         return _bytes(encode(await unit.act("copy", port, copies)), "application/cbor")
-
-    @router.post("/staging", response_class=Response)
-    async def staging(gpu: str, port: str, request: Request) -> Response:
-        """One copy record for staging (travel mode `direct`); the MUX need not be switched."""
-        unit, body = _holders(units, gpu, port), await _body(request, COPY_LIMIT)
-        return _bytes(encode(await unit.stage(lambda: unit.device.stage(port, body))), "application/cbor")
-
-    return router
 
 
 def _unit(units: Mapping[str, GpuUnit], gpu: str, port: str) -> GpuUnit:
