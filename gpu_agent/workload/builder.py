@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import safetensors.torch
 import torch
@@ -21,10 +21,12 @@ from shared.canonical import sha256, sha384
 from shared.claims.archive import pack
 from shared.claims.graph import GraphKind, InputKind, encode_graph
 from shared.claims.program import InitRule, ProgramManifest, SeedInit, TensorSpec, WeightsFile
+from shared.claims.records import DType
 from shared.errors import BadRequest, InvalidProgram
 
 _SAMPLES: Final = 3  # not 0 or 1, which torch.export treats as special sizes
-_DTYPE_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
+# What is stored; a graph may compute in others besides.
+_DTYPE_NAMES: Final = {DTYPES[name]: name for name in get_args(DType)}
 
 
 def build(target: str | ProgramSource, **options: Any) -> tuple[bytes, bytes | None]:

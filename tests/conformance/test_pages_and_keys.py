@@ -135,7 +135,7 @@ NEEDS_NO_KEY = {
     # A launch clears what was there; an extension names the value that it extends, so that it happens once.
     "/cvms/{name}/launch", "/cvms/{name}/extend",
     # These carry counters of their own, under keys that no HTTP header could stand for.
-    *(f"/v1/gpus/{{gpu}}/ports/{{port}}/{kind}" for kind in ("spdm", "commands", "copy", "staging")),
+    *(f"/v1/gpus/{{gpu}}/ports/{{port}}/{kind}" for kind in ("spdm", "commands", "copy", "bounce", "staging")),
     # A fresh report over the caller's own nonce.
     "/v1/gpus/{gpu}/evidence",
 }  # fmt: skip
