@@ -17,6 +17,8 @@ from tests.world.world import World
 from tests.world.world_faults import Point, Trap
 
 LEASE_S = 2
+EVERY_VISIT = {"checkpoint_interval_s": 1e-6, "checkpoint_share": 1e6}
+"""A checkpoint after each visit: by the clock, a machine that is fast enough has none yet when its GPU is wiped, and never restores one."""
 AT_THE_END_S = 120.0
 """How long after the session's end a holder may still come to the last of its own steps."""
 
@@ -31,7 +33,9 @@ class CrashPlay(Play):
     receipts: list[dict[str, Any]] = field(default_factory=list)
 
     async def _whole(self, witness: Witness) -> None:
-        settings = {ORCH: {"database_url": self.database_url}} if self.database_url else {}
+        settings: dict[str, dict[str, Any]] = {ORCH: dict(EVERY_VISIT)}
+        if self.database_url:
+            settings[ORCH]["database_url"] = self.database_url
         theatre = self.theatre
         world = World(self.folder, theatre.material, theatre.unit, holders=self.holders, settings=settings)
         witness.watch(world.wire)
