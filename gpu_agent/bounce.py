@@ -130,10 +130,3 @@ async def _exactly(connection: socket.socket, count: int) -> bytes:
             raise EOFError
         data += piece
     return data
-
-
-def bounce(buffers: BounceBuffers | None) -> BounceBuffers:
-    """The agent's buffers. Raises: NotFound: it has none."""
-    if buffers is None:
-        raise NotFound("this agent has no bounce buffers", code="unknown-bounce-buffer", remedy="Use HTTP.")
-    return buffers

@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpu_agent.bounce import BounceBuffers, bounce
+from gpu_agent.bounce import BounceBuffers
 from gpu_agent.unit import GpuUnit, unit_of
 from shared.errors import BadRequest, NotPermitted
 from shared.names import ORCHESTRATOR_PORT
@@ -28,7 +28,7 @@ COPY_LIMIT = MAX_BULK_RECORD + HEADER_BYTES + TAG_BYTES
 _PORT: Final = re.compile(r"orchestrator|holder-[a-z0-9][a-z0-9-]{0,62}")
 
 
-def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers | None = None) -> APIRouter:
+def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
     """Routes of every GPU's ports. They take the request as it is, so that none waits for the framework (`shared.service.direct`)."""
     router = APIRouter(prefix="/v1/gpus/{gpu}/ports/{port}", tags=["ports"])
 
@@ -65,18 +65,18 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers | None = None) ->
     return router
 
 
-def _bounced(router: APIRouter, units: Mapping[str, GpuUnit], buffers: BounceBuffers | None) -> None:
+def _bounced(router: APIRouter, units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> None:
     @router.post("/bounce", response_class=Response)
     async def bounced(gpu: str, port: str, request: Request) -> Response:
         """Copy records that lie in a bounce buffer, by their places (CBOR); the last one's acknowledgement."""
         unit, body = _holders(units, gpu, port), await _body(request, BOUNCED_LIMIT)
-        named, held = decode(Bounced, body), bounce(buffers)
+        named = decode(Bounced, body)
 
         def copies() -> CopyAck:
             ack = None
             for offset, length in named.places:
                 unit.mux.require(port)
-                ack = unit.device.copy(port, _record(held.record(named.buffer, offset, length)))
+                ack = unit.device.copy(port, _record(buffers.record(named.buffer, offset, length)))
             assert ack is not None  # there is at least one place
             return ack
 

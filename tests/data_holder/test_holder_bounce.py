@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +18,18 @@ def records(running: Running) -> bytes:
     return bytes(np.load(running.holder.foundation.settings.datasets["ehr"])["x"][:20].tobytes())
 
 
+@asynccontextmanager
+async def beside_an_agent(
+    start: Start, folder: Path, prepare_bytes: int
+) -> AsyncIterator[tuple[Running, BounceBuffers]]:
+    """A holder on the machine of an agent that gives bounce buffers."""
+    buffers, path = BounceBuffers(1 << 20, os.urandom), folder / "agent.sock"
+    async with buffers.served(path), start(bounce_socket=path, prepare_bytes=prepare_bytes) as running:
+        yield running, buffers
+
+
 async def test_records_lie_in_the_buffer_and_no_socket_carries_them(start: Start, tmp_path: Path) -> None:
-    buffers = BounceBuffers(1 << 20, os.urandom)
-    async with (
-        buffers.served(tmp_path / "agent.sock"),
-        start(bounce_socket=tmp_path / "agent.sock", prepare_bytes=65536) as running,
-    ):
+    async with beside_an_agent(start, tmp_path, 65536) as (running, buffers):
         running.gpu.buffers = buffers
         await running.approved_with_channel()
         await visit(running, chunk_bytes=96)
@@ -36,11 +44,7 @@ async def test_records_lie_in_the_buffer_and_no_socket_carries_them(start: Start
 
 
 async def test_what_the_agent_forgot_comes_over_http(start: Start, tmp_path: Path) -> None:
-    buffers = BounceBuffers(1 << 20, os.urandom)
-    async with (
-        buffers.served(tmp_path / "agent.sock"),
-        start(bounce_socket=tmp_path / "agent.sock", prepare_bytes=65536) as running,
-    ):
+    async with beside_an_agent(start, tmp_path, 65536) as (running, _):
         running.gpu.buffers = BounceBuffers(0, os.urandom)  # as if it had begun anew meanwhile
         await running.approved_with_channel()
         await visit(running, chunk_bytes=96)
@@ -60,11 +64,7 @@ async def test_without_an_agent_at_the_socket_records_come_over_http(start: Star
 
 
 async def test_a_buffer_too_small_for_two_records_is_not_used(start: Start, tmp_path: Path) -> None:
-    buffers = BounceBuffers(1 << 20, os.urandom)
-    async with (
-        buffers.served(tmp_path / "agent.sock"),
-        start(bounce_socket=tmp_path / "agent.sock", prepare_bytes=4096) as running,
-    ):
+    async with beside_an_agent(start, tmp_path, 4096) as (running, buffers):
         running.gpu.buffers = buffers
         await running.approved_with_channel()
         await visit(running)
