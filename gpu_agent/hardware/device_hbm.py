@@ -179,6 +179,10 @@ class DeviceHBM(HBM):
         self.require_inside(address, length)
         return self._fabric.digest(address, length)
 
+    def tag(self, key: bytes, number: int, address: int, length: int) -> bytes | None:
+        """None: all of it would have to come to the host, as for a digest."""
+        return None
+
     def erase(self, address: int, length: int) -> None:
         """Zero an extent, and with it all staging: a record that failed to open may lie there (law L7)."""
         self.require_inside(address, length)

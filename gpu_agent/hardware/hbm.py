@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from blake3 import blake3
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gpu_agent.hardware.address_space import PAGE, AddressSpace, pages
 from shared.canonical import blake3_256
@@ -25,6 +26,8 @@ from shared.errors import OutOfMemory, VerificationFailed
 Buffer = bytes | bytearray | memoryview
 _MAP_NORESERVE: Final = 0x4000  # asm-generic/mman-common.h; Python names it only from 3.13 on
 _ZEROS: Final = bytes(1 << 20)
+_TAGGED: Final = 1 << 30
+"""Bytes under one tag; the library takes less than 2^31."""
 __all__ = ["HBM", "PAGE", "Extent", "ScrubProof", "zeros_digest"]
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
@@ -149,6 +152,23 @@ class HBM(AddressSpace):
     def digest(self, address: int, length: int) -> bytes:
         """BLAKE3 (32 bytes) of an extent as it reads now."""
         return blake3_256(self.view(address, length))
+
+    def tag(self, key: bytes, number: int, address: int, length: int) -> bytes | None:
+        """GMAC (NIST SP 800-38D) of an extent as it reads now: 16 bytes for each GiB or part of one. None: this memory has no quicker
+        way to be read back than `digest`.
+
+        At the speed of memory where a digest runs at a third of it; says nothing to who has no key, and must never be told to who
+        can write there.
+
+        Args:
+            key: 32 bytes. number: names what is expected there, below 2^64; a number stands for one content under one key.
+        """
+        cipher, head = AESGCM(key), number.to_bytes(8, "big")
+        view = self.view(address, length) if length else memoryview(b"")
+        return b"".join(
+            cipher.encrypt(head + part.to_bytes(4, "big"), b"", view[at : at + _TAGGED])
+            for part, at in enumerate(range(0, length, _TAGGED))
+        )
 
     def erase(self, address: int, length: int) -> None:
         """Zero an extent; no proof."""

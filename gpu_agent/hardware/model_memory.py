@@ -5,15 +5,20 @@ Knows regions' extents and plans; no holder, no key, no tensor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from gpu_agent.hardware.hbm import HBM, Extent
 from shared.claims.layout import TOUR_BATCHES, MemoryPlan, RegionPlan, region_digest
+from shared.crypto.secret import Secret
 from shared.errors import ProtocolViolation, VerificationFailed
 from shared.names import Role
 from shared.protocol.machine import Machine, Move
 from shared.wire.gpu_answers import Committed
+
+KEY_BYTES: Final = 32
 
 
 class ModelPhase(StrEnum):
@@ -51,17 +56,40 @@ class Digests:
         return Committed(model=self.model, optimiser=self.optimiser, step=self.step, batches=self.batches)
 
 
+@dataclass(frozen=True)
+class _Seal:
+    """What was committed, and how its bytes read under a key that never leaves the device. `number`: that of the commit."""
+
+    digests: Digests
+    number: int
+    tags: tuple[bytes | None, bytes | None]
+
+
 class ModelMemory:
-    """Moves bytes between the working and the committed copy; every digest is read from HBM at the time of asking."""
+    """Moves bytes between the working and the committed copy; every digest is read from HBM at the time of asking.
+
+    BLAKE3 is for what is published, and is worked out where bytes are new. Bytes that should be those last committed are read back by
+    GMAC, at the speed of memory; only where a tag differs are they hashed, to say what is there instead.
+
+    Args:
+        entropy: where that key comes from. It is the device's own, and lies in no memory that a holder can reach.
+    """
 
     def __init__(
-        self, hbm: HBM, plan: MemoryPlan, *, model: Extent, optimiser: Extent, gradients: Extent, committed: Extent
-    ) -> None:
-        self._hbm, self.plan = hbm, plan
+        self, hbm: HBM, plan: MemoryPlan, entropy: Callable[[int], bytes], *,
+        model: Extent, optimiser: Extent, gradients: Extent, committed: Extent,
+    ) -> None:  # fmt: skip
+        self._hbm, self.plan, self._key = hbm, plan, Secret(entropy(KEY_BYTES))
+        self._seal: _Seal | None = None
+        self._commits = 0
         self.model, self.optimiser, self.gradients, self.committed_copy = model, optimiser, gradients, committed
         self.phase = MODEL.initial
         self.step = 0
-        self.committed: Digests | None = None
+
+    @property
+    def committed(self) -> Digests | None:
+        """What was committed last."""
+        return None if self._seal is None else self._seal.digests
 
     @property
     def committed_bytes(self) -> int:
@@ -77,26 +105,26 @@ class ModelMemory:
         self.phase = MODEL.after(self.phase, fact, actor)
 
     def digests(self) -> Digests:
-        """Of the working copy."""
-        return self._digests(self.model.address, self.optimiser.address, self.step)
+        """Of the working copy, as it lies in memory now."""
+        return self._read_back(self.model.address, self.optimiser.address, self.step)
 
     def committed_copy_digests(self) -> Digests:
         """Of the committed copy, as it lies in memory now."""
-        return self._committed_digests(self.step)
+        base = self.committed_copy.address
+        return self._read_back(base, base + self.plan.model.length, self.step)
 
     def require_committed(self) -> Digests:
         """Raises: ProtocolViolation: nothing was committed yet."""
-        if self.committed is None:
+        if self._seal is None:
             raise ProtocolViolation("the GPU holds no committed model", code="no-model")
-        return self.committed
+        return self._seal.digests
 
     def commit(self) -> Digests:
         """Make the working copy the committed one."""
         self.state(ModelFact.COMMIT)
         for source, target in self._pairs():
             self._hbm.copy(target.address, source.address, source.length)
-        self.committed = self._committed_digests(self.step)
-        return self.committed
+        return self._sealed(self._committed_digests(self.step))
 
     def roll_back(self) -> Digests:
         """Put the working copy back to the committed one, bit for bit (law L8).
@@ -106,7 +134,7 @@ class ModelMemory:
         """
         known = self.require_committed()
         after = MODEL.after(self.phase, ModelFact.ROLL_BACK, Role.ORCHESTRATOR)
-        if self._committed_digests(known.step) != known:
+        if replace(self.committed_copy_digests(), step=known.step) != known:
             raise VerificationFailed("the committed copy in GPU memory has changed", code="committed-copy-changed")
         for target, source in self._pairs():
             self._hbm.copy(target.address, source.address, target.length)
@@ -115,7 +143,7 @@ class ModelMemory:
 
     def write_committed(self, offset: int, data: bytes) -> None:
         """Part of a checkpoint into the committed copy; until `accept_restored` nothing counts as committed."""
-        self.committed = None
+        self._seal = None
         self._hbm.write(self.committed_copy.address + offset, data)
 
     def accept_restored(self, model: str, optimiser: str, step: int) -> Digests:
@@ -131,7 +159,8 @@ class ModelMemory:
                 expected=model, got=found.model,
             )  # fmt: skip
         after = MODEL.after(self.phase, ModelFact.RESTORED, Role.ORCHESTRATOR)
-        self.committed, self.phase = found, after
+        self.phase = after
+        self._sealed(found)
         return self.roll_back()
 
     def read_committed(self, offset: int, length: int) -> memoryview:
@@ -148,6 +177,27 @@ class ModelMemory:
         if optimiser:
             pairs.append((Extent(self.optimiser.address, optimiser), Extent(base + model, optimiser)))
         return pairs
+
+    def _sealed(self, digests: Digests) -> Digests:
+        """The committed copy has these digests: so it reads from now on."""
+        self._commits += 1
+        base = self.committed_copy.address
+        self._seal = _Seal(digests, self._commits, self._tags(self._commits, base, base + self.plan.model.length))
+        return digests
+
+    def _read_back(self, model: int, optimiser: int, step: int) -> Digests:
+        """Digests of a copy that should be the committed one."""
+        seal = self._seal
+        if seal is not None and None not in seal.tags and self._tags(seal.number, model, optimiser) == seal.tags:
+            return replace(seal.digests, step=step)
+        return self._digests(model, optimiser, step)
+
+    def _tags(self, number: int, model: int, optimiser: int) -> tuple[bytes | None, bytes | None]:
+        key, plan = self._key.reveal(), self.plan
+        return (
+            self._hbm.tag(key, 2 * number, model, plan.model.length),
+            self._hbm.tag(key, 2 * number + 1, optimiser, plan.optimiser.length),
+        )
 
     def _committed_digests(self, step: int) -> Digests:
         base = self.committed_copy.address

@@ -212,7 +212,7 @@ class GpuState:
                 self.regions.add(kind, extent.address, extent.length, proof)
         model, optimiser, committed, gradients = extents[:4]
         self.session.model = ModelMemory(
-            self.hbm, plan, model=model, optimiser=optimiser, gradients=gradients, committed=committed
+            self.hbm, plan, self.entropy, model=model, optimiser=optimiser, gradients=gradients, committed=committed
         )
         self._write_control()
         return self.regions.all()
