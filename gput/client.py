@@ -118,10 +118,12 @@ class AsyncClient:
             path, signed.model_dump(mode="json"), idempotency_key=key, timeout_s=UPLOAD_TIMEOUT_S
         )
 
-    async def session(self, session: str, *, wait: float | None = None, version: int | None = None) -> Any:
-        """One session; with `wait`, answers when its version exceeds `version` or the seconds ran out."""
+    async def session(
+        self, session: str, *, wait: float | None = None, version: int | None = None, phase: str | None = None
+    ) -> Any:
+        """One session; with `wait`, answers when its version exceeds `version`, or it left `phase`, or the seconds ran out."""
         timeout = (wait or 0) + 10
-        params = {k: v for k, v in {"wait": wait, "version": version}.items() if v is not None}
+        params = {k: v for k, v in {"wait": wait, "version": version, "phase": phase}.items() if v is not None}
         return await self._peer.get_json(f"/v1/sessions/{session}", params=params, timeout_s=timeout)
 
     async def act(self, session: str, action: str) -> Any:
@@ -133,7 +135,7 @@ class AsyncClient:
         """The session once it has ended, or is paused; sits out a restart of the orchestrator."""
         view = await self._patiently(session)
         while view["phase"] not in (*ENDED, "PAUSED"):
-            view = await self._patiently(session, wait=25, version=view["version"])
+            view = await self._patiently(session, wait=25, phase=view["phase"])
         return view
 
     async def events(self, session: str, after: int = 0) -> AsyncIterator[Event]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -109,22 +111,35 @@ async def sessions(caller: Anybody, parts: Parts, paging: Paging, phase: Session
 
 @router.get(
     "/v1/sessions/{session}",
-    summary="One session; waits for news with ?wait= and ?version=",
+    summary="One session; waits for news with ?wait= and ?version=, or for its next phase with ?wait= and ?phase=",
     responses=ex.shows(ex.SESSION),
 )
 async def session(
-    session: str, caller: Anybody, parts: Parts, wait: Wait = 0, version: Annotated[int, Query(ge=0, le=2**53)] = 0
-) -> Response:
+    session: str, caller: Anybody, parts: Parts, wait: Wait = 0, version: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    phase: Annotated[SessionPhase | None, Query(description="With ?wait=: only another phase than this is news.")] = None,
+) -> Response:  # fmt: skip
     try:
         book = await visible(parts, caller, session)
     except KeyAway:
         return await _away(parts, caller, session, wait)
-    if wait and version:
+    if wait and phase is not None:
+        await _left(book, phase, wait)
+        book = await parts.catalogue.open(session)
+    elif wait and version:
         seen = book.changes.version
         if book.durable.seq <= version:
             await book.changes.wait(seen, wait)
             book = await parts.catalogue.open(session)
     return await _answer(parts, book)
+
+
+async def _left(book: Book, phase: SessionPhase, wait_s: float) -> None:
+    """Until the session is in another phase, this book is closed, the service stops or the time is over: nobody is answered at each step
+    of each visit who waits for the end."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            while book.durable.phase is phase and not (book.closed or book.changes.ended):
+                await book.changes.wait(book.changes.version, wait_s)
 
 
 @router.get(

@@ -1,6 +1,6 @@
 """One whole visit as its twelve steps in order (design 4.3). Knows the steps' order and their ways out, and nothing else.
 
-Commits: planned (with the previous visit's close) · granted, offered · reported · fenced, verified · trained, validated · and closed,
+Commits: planned (with the previous visit's close) · granted, offered · reported, fenced, verified · trained, validated · and closed,
 which the next plan's commit makes durable before anything else leaves the house.
 """
 
@@ -68,7 +68,7 @@ async def _returned(run: Run) -> Returned:
     with watch.step("provision"):
         said = await word(run)
     with watch.step("report"):
-        await report(run, said)
+        report(run, said)
     with watch.step("fence"):
         returned = await fence(run)
         run.arrivals.forget(run.visit.id)

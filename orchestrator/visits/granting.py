@@ -112,8 +112,22 @@ async def offer(run: Run, channel: Channel, granted: Granted) -> None:
     fact = new_fact(VisitFact.OFFERED, visit=visit.id, log_size=head.head.size, log_root=head.head.root.hex())
     run.book.stage(fact)
     run.arrivals.expect(visit.id, visit.holder, visit.epoch)
-    await run.commit()
-    # The switch starts before the holder hears of it; the holder's checks take about as long as the switch.
-    switching = asyncio.ensure_future(run.send_away(visit.holder))
+    switching = await _committed_while_switching(run, visit.holder)
     run.inboxes.post(visit.holder, kind="offer", session=state.id, offer=sealed)
     await switching
+
+
+async def _committed_while_switching(run: Run, holder: str) -> asyncio.Future[None]:
+    """The commit, and the MUX's switch that began with it: it depends on none of these facts.
+
+    The GPU has just obeyed this life with the grant, so no leader of the past comes as far as here. A holder hears of the visit once it is
+    durable, and what it checks then takes as long as a switch.
+    """
+    switching = asyncio.ensure_future(run.send_away(holder))
+    try:
+        await run.commit()
+    except BaseException:
+        switching.cancel()
+        await asyncio.wait([switching])
+        raise
+    return switching

@@ -101,6 +101,22 @@ async def test_a_held_back_commit_is_not_shown(world: rest.World) -> None:
     assert await shown(owner, session) == ("AWAITING_APPROVAL", 2, ["h0"])
 
 
+async def test_who_waits_for_another_phase_hears_of_nothing_else(world: rest.World) -> None:
+    owner = await rest.prepared(world)
+    session = (await rest.submit(owner)).json()["id"]
+    at = f"/v1/sessions/{session}"
+    end = asyncio.ensure_future(owner.get(f"{at}?wait=30&phase=AWAITING_APPROVAL"))
+    said = approval(0, manifest(program=rest.PROGRAM), session=session).model_dump()
+    assert (await world.client(key(1)).post(f"{at}/approvals", json=said)).status_code == 201
+    assert (await owner.get(f"{at}?wait=30&version=1")).json()["version"] == 2  # whoever waits for any fact has it
+    assert not end.done()
+    assert (await owner.get(f"{at}?wait=30&phase=RUNNING")).json()["phase"] == "AWAITING_APPROVAL"  # it is in another: at once
+    assert (await owner.get(f"{at}?wait=0.05&phase=AWAITING_APPROVAL")).json()["version"] == 2  # the time was over
+    assert (await owner.get(f"{at}?wait=1&phase=TRAINING")).status_code == 422
+    assert (await owner.post(f"{at}/cancel")).status_code == 202
+    assert (await end).json()["phase"] == "CANCELLED"
+
+
 async def test_neither_are_events_nor_an_end(world: rest.World) -> None:
     owner = await rest.prepared(world)
     session = (await rest.submit(owner)).json()["id"]
