@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from gpu_agent.compute.process import ComputeProcess
@@ -16,6 +17,9 @@ from gpu_agent.hardware.device import Device
 from gpu_agent.hardware.mux import Mux
 from gpu_agent.views import GpuView
 from shared.errors import NotFound
+from shared.service.logging import get_logger
+
+_log = get_logger("gpu")
 
 KINDS: Final = ("spdm", "commands", "copy", "staging")
 T = TypeVar("T")
@@ -45,6 +49,11 @@ class GpuUnit:
         """Run on the thread of this kind, whichever port is bound: staging is host memory."""
         return await asyncio.get_running_loop().run_in_executor(self._threads[kind], act)
 
+    def then(self, kind: str, act: Callable[[], None]) -> None:
+        """Run on the thread of this kind when it is free, before whatever is asked of it later; nobody waits for it."""
+        with suppress(RuntimeError):  # the unit is being powered off
+            self._threads[kind].submit(act).add_done_callback(_reported)
+
     def view(self) -> GpuView:
         """Public facts."""
         return GpuView(
@@ -63,6 +72,12 @@ class GpuUnit:
         self.device.close()
         for threads in self._threads.values():
             threads.shutdown(wait=True)
+
+
+def _reported(done: Future[None]) -> None:
+    error = done.exception()
+    if error is not None:
+        _log.error("the GPU failed between two frames", exc_info=error)
 
 
 def unit_of(units: Mapping[str, GpuUnit], gpu: str) -> GpuUnit:

@@ -71,8 +71,7 @@ class Parent:
             for one in (self._spare, self._running):
                 if one is not None and one.pidfd in readable:
                     self._buried(one)
-                    # Not while a launch runs: forking and warming up would compete with it for the cores. And not after a
-                    # spare that died waiting: whatever kills it would kill the next one too; a launch will try again.
+                    # Not after a spare that died waiting: whatever kills it would kill the next one too; a launch will try again.
                     if one.launch is not None and self._ahead:
                         self._prepare_spare(one.code_digest)
             if self._link in readable and not self._obey():
@@ -106,9 +105,9 @@ class Parent:
         except GputError as error:
             self._say({"op": "loaded", "code": error.code, "detail": error.detail, "kind": type(error).__name__})
             return
+        self._say({"op": "loaded", "rebuilt": rebuilt})
         if self._ahead:
             self._prepare_spare(digest)
-        self._say({"op": "loaded", "rebuilt": rebuilt})
 
     def _built(self, code: Extent, digest: str) -> bool:
         """Make sure the program is built; whether it had to be. The bytes are read from HBM and must have the digest."""
@@ -142,7 +141,11 @@ class Parent:
             raise RuntimeError("no worker after one was prepared")
         chosen.launch, self._running = number, chosen
         os.write(chosen.control, messages.pack(message))
-        self._options[digest] = TrainingOptions.model_validate(message["options"])
+        options = self._options[digest] = TrainingOptions.model_validate(message["options"])
+        # While the launch runs, where it leaves a core for that: forking and warming up take as long as half a visit's control, and
+        # would hold up the launch's destruction. Where it needs every core, they come when it is over.
+        if self._ahead and options.threads < len(os.sched_getaffinity(0)):
+            self._prepare_spare(digest)
 
     def _prepare_spare(self, digest: str) -> None:
         """Fork ahead of the next launch: forking and first touches are then off its path."""

@@ -80,6 +80,15 @@ class Device:
         with self._ordered():
             return self._processor.frame(frame)
 
+    def look_ahead(self) -> None:
+        """What the GPU does between two frames: hash what was just trained. Copies go on; the next frame waits for it.
+
+        Where a key to all of memory was alive since it was last swept, nothing is done ahead: somebody might still write.
+        """
+        with self._orders:
+            if not self._state.unswept and self._state.bound is not None and self._state.bound.model is not None:
+                self._state.bound.model.look_ahead()
+
     def copy(self, port: str, record: bytes | memoryview) -> CopyAck:
         """One copy record from `port`.
 
@@ -126,6 +135,7 @@ class Device:
         with self._ordered():
             self._compute.close()
             self._processor.erase()
+            self._state.bound = None
             self._hbm.close()
 
     @contextmanager

@@ -71,6 +71,8 @@ class DeviceHBM(HBM):
         entropy: as for `HBM`.
     """
 
+    has_tags = False  # all of it would have to come to the host, as for a digest
+
     def __init__(self, fabric: Fabric, entropy: Callable[[int], bytes]) -> None:
         # Not HBM's own: there is no file and no mapping here, and whatever would reach for one fails.
         AddressSpace.__init__(self, fabric.size, entropy)
@@ -178,10 +180,6 @@ class DeviceHBM(HBM):
         """See `HBM.digest`."""
         self.require_inside(address, length)
         return self._fabric.digest(address, length)
-
-    def tag(self, key: bytes, number: int, address: int, length: int) -> bytes | None:
-        """None: all of it would have to come to the host, as for a digest."""
-        return None
 
     def erase(self, address: int, length: int) -> None:
         """Zero an extent, and with it all staging: a record that failed to open may lie there (law L7)."""

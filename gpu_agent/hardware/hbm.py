@@ -14,7 +14,7 @@ import mmap
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -55,7 +55,12 @@ class HBM(AddressSpace):
 
     Bytes are looked at with `view`, and written with `write`, or with `landing` and `land` where they come piece by piece: that is the seam
     at which another memory takes this one's place (`DeviceHBM`).
+
+    Attributes:
+        has_tags: whether `tag` is quicker than `digest`.
     """
+
+    has_tags: ClassVar[bool] = True
 
     def __init__(self, size: int, entropy: Callable[[int], bytes], backing: int | None = None) -> None:
         super().__init__(size, entropy, backing)
@@ -153,9 +158,8 @@ class HBM(AddressSpace):
         """BLAKE3 (32 bytes) of an extent as it reads now."""
         return blake3_256(self.view(address, length))
 
-    def tag(self, key: bytes, number: int, address: int, length: int) -> bytes | None:
-        """GMAC (NIST SP 800-38D) of an extent as it reads now: 16 bytes for each GiB or part of one. None: this memory has no quicker
-        way to be read back than `digest`.
+    def tag(self, key: bytes, number: int, address: int, length: int) -> bytes:
+        """GMAC (NIST SP 800-38D) of an extent as it reads now: 16 bytes for each GiB or part of one.
 
         At the speed of memory where a digest runs at a third of it; says nothing to who has no key, and must never be told to who
         can write there.

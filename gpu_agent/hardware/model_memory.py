@@ -6,19 +6,16 @@ Knows regions' extents and plans; no holder, no key, no tensor.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
-from typing import Final
 
 from gpu_agent.hardware.hbm import HBM, Extent
-from shared.claims.layout import TOUR_BATCHES, MemoryPlan, RegionPlan, region_digest
+from gpu_agent.hardware.read_back import KEY_BYTES, Copy, Digests, ReadBack, Seal
+from shared.claims.layout import MemoryPlan
 from shared.crypto.secret import Secret
 from shared.errors import ProtocolViolation, VerificationFailed
 from shared.names import Role
 from shared.protocol.machine import Machine, Move
-from shared.wire.gpu_answers import Committed
-
-KEY_BYTES: Final = 32
 
 
 class ModelPhase(StrEnum):
@@ -42,46 +39,23 @@ class ModelFact(StrEnum):
     RESTORED = "restored"
 
 
-@dataclass(frozen=True)
-class Digests:
-    """Region digests (BLAKE3, hex) of model and optimiser, and the global step they stand at; `batches`: that the accumulator holds."""
-
-    model: str
-    optimiser: str
-    step: int
-    batches: int = 0
-
-    def told(self) -> Committed:
-        """As an answer."""
-        return Committed(model=self.model, optimiser=self.optimiser, step=self.step, batches=self.batches)
-
-
-@dataclass(frozen=True)
-class _Seal:
-    """What was committed, and how its bytes read under a key that never leaves the device. `number`: that of the commit."""
-
-    digests: Digests
-    number: int
-    tags: tuple[bytes | None, bytes | None]
-
-
 class ModelMemory:
-    """Moves bytes between the working and the committed copy; every digest is read from HBM at the time of asking.
-
-    BLAKE3 is for what is published, and is worked out where bytes are new. Bytes that should be those last committed are read back by
-    GMAC, at the speed of memory; only where a tag differs are they hashed, to say what is there instead.
+    """Moves bytes between the working and the committed copy, and knows what each of them held when it last changed hands.
 
     Args:
-        entropy: where that key comes from. It is the device's own, and lies in no memory that a holder can reach.
+        entropy: where the device's key for reading back comes from.
     """
 
     def __init__(
         self, hbm: HBM, plan: MemoryPlan, entropy: Callable[[int], bytes], *,
         model: Extent, optimiser: Extent, gradients: Extent, committed: Extent,
     ) -> None:  # fmt: skip
-        self._hbm, self.plan, self._key = hbm, plan, Secret(entropy(KEY_BYTES))
-        self._seal: _Seal | None = None
-        self._commits = 0
+        self._hbm, self.plan = hbm, plan
+        self._memory = ReadBack(hbm, plan, Secret(entropy(KEY_BYTES)))
+        self._working = Copy(model.address, optimiser.address)
+        self._kept = Copy(committed.address, committed.address + plan.model.length)
+        self._committed: Seal | None = None
+        self._trained: Seal | None = None
         self.model, self.optimiser, self.gradients, self.committed_copy = model, optimiser, gradients, committed
         self.phase = MODEL.initial
         self.step = 0
@@ -89,7 +63,7 @@ class ModelMemory:
     @property
     def committed(self) -> Digests | None:
         """What was committed last."""
-        return None if self._seal is None else self._seal.digests
+        return None if self._committed is None else self._committed.digests
 
     @property
     def committed_bytes(self) -> int:
@@ -102,29 +76,40 @@ class ModelMemory:
         Raises:
             ProtocolViolation: out of order; nothing changed.
         """
-        self.phase = MODEL.after(self.phase, fact, actor)
+        self.phase, self._trained = MODEL.after(self.phase, fact, actor), None
 
     def digests(self) -> Digests:
         """Of the working copy, as it lies in memory now."""
-        return self._read_back(self.model.address, self.optimiser.address, self.step)
+        return self._memory.against(self._committed, self._working, self.step)
 
     def committed_copy_digests(self) -> Digests:
         """Of the committed copy, as it lies in memory now."""
-        base = self.committed_copy.address
-        return self._read_back(base, base + self.plan.model.length, self.step)
+        return self._memory.against(self._committed, self._kept, self.step)
 
     def require_committed(self) -> Digests:
         """Raises: ProtocolViolation: nothing was committed yet."""
-        if self._seal is None:
+        if self._committed is None:
             raise ProtocolViolation("the GPU holds no committed model", code="no-model")
-        return self._seal.digests
+        return self._committed.digests
+
+    def look_ahead(self) -> None:
+        """Hash what was just trained before its commit is asked for; the commit then reads its copy back by tag.
+
+        Nothing else may write to the working copy meanwhile; what is written later the tags tell.
+        """
+        if self.phase is ModelPhase.TRAINED and self._trained is None and self._memory.quick:
+            self._trained = self._memory.seal(self._working, self._memory.digests(self._working, self.step))
 
     def commit(self) -> Digests:
         """Make the working copy the committed one."""
+        trained = self._trained
         self.state(ModelFact.COMMIT)
         for source, target in self._pairs():
             self._hbm.copy(target.address, source.address, source.length)
-        return self._sealed(self._committed_digests(self.step))
+        if trained is None or not self._memory.reads_as(trained, self._kept):
+            trained = self._memory.seal(self._kept, self._memory.digests(self._kept, self.step))
+        self._committed = trained
+        return trained.digests
 
     def roll_back(self) -> Digests:
         """Put the working copy back to the committed one, bit for bit (law L8).
@@ -138,12 +123,12 @@ class ModelMemory:
             raise VerificationFailed("the committed copy in GPU memory has changed", code="committed-copy-changed")
         for target, source in self._pairs():
             self._hbm.copy(target.address, source.address, target.length)
-        self.phase, self.step = after, known.step
+        self.phase, self.step, self._trained = after, known.step, None
         return self.digests()
 
     def write_committed(self, offset: int, data: bytes) -> None:
         """Part of a checkpoint into the committed copy; until `accept_restored` nothing counts as committed."""
-        self._seal = None
+        self._committed = None
         self._hbm.write(self.committed_copy.address + offset, data)
 
     def accept_restored(self, model: str, optimiser: str, step: int) -> Digests:
@@ -152,15 +137,14 @@ class ModelMemory:
         Raises:
             VerificationFailed.
         """
-        found = self._committed_digests(step)
+        found = self._memory.digests(self._kept, step)
         if (found.model, found.optimiser) != (model, optimiser):
             raise VerificationFailed(
                 "the restored checkpoint has another digest", code="checkpoint-digest-mismatch",
                 expected=model, got=found.model,
             )  # fmt: skip
-        after = MODEL.after(self.phase, ModelFact.RESTORED, Role.ORCHESTRATOR)
-        self.phase = after
-        self._sealed(found)
+        self.state(ModelFact.RESTORED)
+        self._committed = self._memory.seal(self._kept, found)
         return self.roll_back()
 
     def read_committed(self, offset: int, length: int) -> memoryview:
@@ -177,45 +161,6 @@ class ModelMemory:
         if optimiser:
             pairs.append((Extent(self.optimiser.address, optimiser), Extent(base + model, optimiser)))
         return pairs
-
-    def _sealed(self, digests: Digests) -> Digests:
-        """The committed copy has these digests: so it reads from now on."""
-        self._commits += 1
-        base = self.committed_copy.address
-        self._seal = _Seal(digests, self._commits, self._tags(self._commits, base, base + self.plan.model.length))
-        return digests
-
-    def _read_back(self, model: int, optimiser: int, step: int) -> Digests:
-        """Digests of a copy that should be the committed one."""
-        seal = self._seal
-        if seal is not None and None not in seal.tags and self._tags(seal.number, model, optimiser) == seal.tags:
-            return replace(seal.digests, step=step)
-        return self._digests(model, optimiser, step)
-
-    def _tags(self, number: int, model: int, optimiser: int) -> tuple[bytes | None, bytes | None]:
-        key, plan = self._key.reveal(), self.plan
-        return (
-            self._hbm.tag(key, 2 * number, model, plan.model.length),
-            self._hbm.tag(key, 2 * number + 1, optimiser, plan.optimiser.length),
-        )
-
-    def _committed_digests(self, step: int) -> Digests:
-        base = self.committed_copy.address
-        return self._digests(base, base + self.plan.model.length, step)
-
-    def _digests(self, model: int, optimiser: int, step: int) -> Digests:
-        model_digest, moments = self._digest(self.plan.model, model), self._digest(self.plan.optimiser, optimiser)
-        return Digests(model_digest, moments, step, self._batches(optimiser))
-
-    def _batches(self, optimiser: int) -> int:
-        """The accumulator's count, as it lies in memory; 0 where there is none."""
-        counter = next((placed for placed in self.plan.optimiser.tensors if placed.spec.name == TOUR_BATCHES), None)
-        if counter is None:
-            return 0
-        return int.from_bytes(self._hbm.view(optimiser + counter.offset, counter.size_bytes), "little")
-
-    def _digest(self, plan: RegionPlan, base: int) -> str:
-        return region_digest(plan, lambda offset, length: self._hbm.view(base + offset, length)).hex()
 
 
 _P, _F = ModelPhase, ModelFact

@@ -110,7 +110,9 @@ async def test_who_waits_for_another_phase_hears_of_nothing_else(world: rest.Wor
     assert (await world.client(key(1)).post(f"{at}/approvals", json=said)).status_code == 201
     assert (await owner.get(f"{at}?wait=30&version=1")).json()["version"] == 2  # whoever waits for any fact has it
     assert not end.done()
-    assert (await owner.get(f"{at}?wait=30&phase=RUNNING")).json()["phase"] == "AWAITING_APPROVAL"  # it is in another: at once
+    assert (await owner.get(f"{at}?wait=30&phase=RUNNING")).json()[
+        "phase"
+    ] == "AWAITING_APPROVAL"  # it is in another: at once
     assert (await owner.get(f"{at}?wait=0.05&phase=AWAITING_APPROVAL")).json()["version"] == 2  # the time was over
     assert (await owner.get(f"{at}?wait=1&phase=TRAINING")).status_code == 422
     assert (await owner.post(f"{at}/cancel")).status_code == 202

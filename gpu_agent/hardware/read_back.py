@@ -1,0 +1,107 @@
+"""What a copy of model and optimiser holds, read from memory: digests for the world, tags for the device itself. Knows no phase, no holder.
+
+BLAKE3 is for what is published, and is worked out where bytes are new. Bytes that should be what they were are read back by GMAC, at the
+speed of memory; only where a tag differs are they hashed, to say what is there instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gpu_agent.hardware.hbm import HBM
+from shared.claims.layout import TOUR_BATCHES, MemoryPlan, RegionPlan, region_digest
+from shared.crypto.secret import Secret
+from shared.wire.gpu_answers import Committed
+
+KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True)
+class Digests:
+    """Region digests (BLAKE3, hex) of model and optimiser, and the global step they stand at; `batches`: that the accumulator holds."""
+
+    model: str
+    optimiser: str
+    step: int
+    batches: int = 0
+
+    def told(self) -> Committed:
+        """As an answer."""
+        return Committed(model=self.model, optimiser=self.optimiser, step=self.step, batches=self.batches)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Where a copy of the model region and of the optimiser's begins."""
+
+    model: int
+    optimiser: int
+
+
+@dataclass(frozen=True)
+class Seal:
+    """Digests of a copy, and how its bytes read under a key that never leaves the device. `tags`: None where memory has none."""
+
+    digests: Digests
+    number: int
+    tags: tuple[bytes, bytes] | None
+
+
+class ReadBack:
+    """Reads copies of what `plan` lays out; every answer is of the bytes as they lie in memory at the time of asking.
+
+    Args:
+        key: 32 bytes, the device's own. It lies in no memory that a holder can reach, and no tag under it is ever told.
+    """
+
+    def __init__(self, hbm: HBM, plan: MemoryPlan, key: Secret) -> None:
+        self._hbm, self._plan, self._key = hbm, plan, key
+        self._seals = 0
+
+    @property
+    def quick(self) -> bool:
+        """Whether reading back takes less than hashing."""
+        return self._hbm.has_tags
+
+    def digests(self, copy: Copy, step: int) -> Digests:
+        """Digests by hashing all of it."""
+        model, optimiser = (
+            self._digest(self._plan.model, copy.model),
+            self._digest(self._plan.optimiser, copy.optimiser),
+        )
+        return Digests(model, optimiser, step, self._batches(copy.optimiser))
+
+    def seal(self, copy: Copy, digests: Digests) -> Seal:
+        """How it reads while it has these digests."""
+        self._seals += 1
+        return Seal(digests, self._seals, self._tags(self._seals, copy))
+
+    def reads_as(self, seal: Seal | None, copy: Copy) -> bool:
+        """Whether every byte of it is as it was sealed. False, too, where memory has no tags."""
+        return seal is not None and seal.tags is not None and self._tags(seal.number, copy) == seal.tags
+
+    def against(self, seal: Seal | None, copy: Copy, step: int) -> Digests:
+        """Digests of what should be as it was sealed."""
+        if seal is not None and self.reads_as(seal, copy):
+            return replace(seal.digests, step=step)
+        return self.digests(copy, step)
+
+    def _tags(self, number: int, copy: Copy) -> tuple[bytes, bytes] | None:
+        if not self._hbm.has_tags:
+            return None
+        key, plan = self._key.reveal(), self._plan
+        return (
+            self._hbm.tag(key, 2 * number, copy.model, plan.model.length),
+            self._hbm.tag(key, 2 * number + 1, copy.optimiser, plan.optimiser.length),
+        )
+
+    def _batches(self, optimiser: int) -> int:
+        """The accumulator's count, as it lies in memory; 0 where there is none."""
+        counter = next((placed for placed in self._plan.optimiser.tensors if placed.spec.name == TOUR_BATCHES), None)
+        if counter is None:
+            return 0
+        return int.from_bytes(self._hbm.view(optimiser + counter.offset, counter.size_bytes), "little")
+
+    def _digest(self, plan: RegionPlan, base: int) -> str:
+        return region_digest(plan, lambda offset, length: self._hbm.view(base + offset, length)).hex()
