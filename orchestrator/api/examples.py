@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import BaseModel
+
 S, V, C = "s_mfrggzdfmztwq2lk", "v_nbswy3dpfqqho33s", "c_mzxw6ytboi2dcnbr"
 H64, H96, B64 = "5f" * 32, "a7" * 48, "eyJmb3JtYXQiOiJncHV0In0="
 
@@ -81,6 +83,11 @@ def shows(example: Any, *codes: int, description: str = "Done.") -> dict[int | s
         code: {"description": description, "content": {"application/json": {"example": example}}}
         for code in codes or (200,)
     }
+
+
+def of(model: type[BaseModel], example: Any, code: int = 200) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI `responses` of a route that makes its answer itself: of this shape."""
+    return {code: {**shows(example, code)[code], "model": model}}
 
 
 def binary(media_type: str, description: str, example: str = "(bytes)") -> dict[int | str, dict[str, Any]]:

@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Body, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 
 from orchestrator.api import examples as ex
-from orchestrator.api.deps import Holder, Once, Orchestrator, Parts, SignedBody, party_key, visible
+from orchestrator.api.deps import Holder, Once, Orchestrator, Parts, SignedBody, parts_of, party_key, visible
 from orchestrator.api.visits import visit_row
 from orchestrator.holders.arrivals import Word
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import signed_manifest
 from orchestrator.sessions.state import SessionState
 from shared.errors import BadRequest, Conflict, NotPermitted
-from shared.names import SessionPhase
+from shared.names import Role, SessionPhase, VisitPhase
+from shared.service.callers import caller_with
+from shared.service.direct import asked, described, document, query
 from shared.service.idempotency import KEY_HONOURED
 from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, Inbox, VisitRefusal, VisitReport
 
 router = APIRouter(tags=["for holders"])
 ChannelRequestBody = Annotated[ChannelRequest, Body(examples=[ex.CHANNEL_REQUEST])]
 ChannelProofBody = Annotated[ChannelProof, Body(examples=[ex.CHANNEL_PROOF])]
-VisitReportBody = Annotated[VisitReport, Body(examples=[ex.REPORT])]
-VisitRefusalBody = Annotated[VisitRefusal, Body(examples=[ex.REFUSAL])]
+W = TypeVar("W", VisitReport, VisitRefusal)
 TAKEN = {"visit": ex.V, "phase": "AWAY"}
 
 
-@router.get("/v1/inbox", summary="What waits for you", responses=ex.shows({"items": [], "next": 1795000000000000}))
-async def inbox(
-    caller: Holder,
-    parts: Parts,
-    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
-    wait: Annotated[float, Query(ge=0, le=30)] = 0,
-) -> Inbox:
-    return await parts.house.inboxes.read(caller.name, after, wait, lambda holder: _standing(parts, holder))
+class Taken(BaseModel):
+    """A word that was taken, and where the visit stood then."""
+
+    visit: str
+    phase: VisitPhase
+
+
+class Asked(BaseModel):
+    """What a holder asks its inbox for."""
+
+    after: Annotated[int, Field(ge=0, le=2**53, description="The last item that was heard of.")] = 0
+    wait: Annotated[float, Field(ge=0, le=30, description="Seconds to wait for an item.")] = 0
+
+
+# This and the words on a visit are served directly (`shared.service.direct`): holders ask and speak several times in a visit.
+@router.get(
+    "/v1/inbox", summary="What waits for you", response_class=Response, openapi_extra=asked(Asked),
+    responses=ex.of(Inbox, {"items": [], "next": 1795000000000000}),
+)  # fmt: skip
+async def inbox(request: Request) -> Response:
+    caller, wanted = await caller_with(request, Role.HOLDER), query(request, Asked)
+    parts = parts_of(request.app)
+    found = await parts.house.inboxes.read(
+        caller.name, wanted.after, wanted.wait, lambda holder: _standing(parts, holder)
+    )
+    return Response(found.model_dump_json(), media_type="application/json")
 
 
 async def _standing(parts: Orchestrator, holder: str) -> list[dict[str, Any]]:
@@ -118,17 +138,22 @@ async def prove_channel(
     return await parts.supervisor.channels(session).prove(caller.name, channel, body, public_key)
 
 
-async def _deliver(parts: Orchestrator, caller: str, visit: str, word: Word) -> dict[str, Any]:
+async def _deliver(request: Request, visit: str, kind: type[W]) -> Response:
+    caller, word = await caller_with(request, Role.HOLDER), await document(request, kind)
+    parts = parts_of(request.app)
     if word.visit != visit:
         raise BadRequest(
             "The body speaks of another visit than the path", code="visit-mismatch", expected=visit, got=word.visit
         )
+    if parts.house.arrivals.awaits(visit, caller.name):  # as a rule; the rest is for words that come late or again
+        parts.house.arrivals.deliver(visit, caller.name, word)
+        return JSONResponse({"visit": visit, "phase": VisitPhase.AWAY.value}, status_code=202)
     row = await visit_row(parts, visit)
-    if row["holder"] != caller:
+    if row["holder"] != caller.name:
         raise NotPermitted("This is another holder's visit", code="not-your-visit")
     if not _repeats_closed(row, word):
-        parts.house.arrivals.deliver(visit, caller, word)
-    return {"visit": visit, "phase": row["phase"]}
+        parts.house.arrivals.deliver(visit, caller.name, word)
+    return JSONResponse({"visit": visit, "phase": row["phase"]}, status_code=202)
 
 
 def _repeats_closed(row: dict[str, Any], word: Word) -> bool:
@@ -141,16 +166,17 @@ def _repeats_closed(row: dict[str, Any], word: Word) -> bool:
     )
 
 
-@router.post("/v1/visits/{visit}/report", summary="Provisioned", status_code=202, responses=ex.shows(TAKEN, 202))
-async def report(visit: str, body: VisitReportBody, caller: Holder, parts: Parts) -> dict[str, Any]:
-    return await _deliver(parts, caller.name, visit, body)
+@router.post(
+    "/v1/visits/{visit}/report", summary="Provisioned", status_code=202, response_class=Response,
+    openapi_extra=described(VisitReport, ex.REPORT), responses=ex.of(Taken, TAKEN, 202),
+)  # fmt: skip
+async def report(visit: str, request: Request) -> Response:
+    return await _deliver(request, visit, VisitReport)
 
 
 @router.post(
-    "/v1/visits/{visit}/refusal",
-    summary="Will not or cannot provision",
-    status_code=202,
-    responses=ex.shows(TAKEN, 202),
-)
-async def refusal(visit: str, body: VisitRefusalBody, caller: Holder, parts: Parts) -> dict[str, Any]:
-    return await _deliver(parts, caller.name, visit, body)
+    "/v1/visits/{visit}/refusal", summary="Will not or cannot provision", status_code=202, response_class=Response,
+    openapi_extra=described(VisitRefusal, ex.REFUSAL), responses=ex.of(Taken, TAKEN, 202),
+)  # fmt: skip
+async def refusal(visit: str, request: Request) -> Response:
+    return await _deliver(request, visit, VisitRefusal)

@@ -55,6 +55,10 @@ class Arrivals:
         entry = self._open.get(visit)
         return entry is not None and not entry.word.done()
 
+    def awaits(self, visit: str, holder: str) -> bool:
+        """Whether it is this holder's word that is awaited of the visit."""
+        return self.away(visit) and self._open[visit].holder == holder
+
     def deliver(self, visit: str, holder: str, word: Word) -> None:
         """A holder's report or refusal; the same one again has no effect.
 

@@ -78,9 +78,40 @@ class DirectRoutes:
         return None
 
 
-def described(model: type[BaseModel]) -> dict[str, Any]:
+def described(model: type[BaseModel], example: Any = None) -> dict[str, Any]:
     """`openapi_extra` of a direct route whose body is a JSON document of this shape."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}
+    shown = {} if example is None else {"example": example}
+    media = {"schema": _inlined(model.model_json_schema()), **shown}
+    return {"requestBody": {"required": True, "content": {"application/json": media}}}
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with its definitions where they are used: a route's own words have no other place in the document for them."""
+    known = schema.pop("$defs", {})
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, list):
+            return [whole(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        name = value.get("$ref", "").rpartition("/")[2]
+        return whole(known[name]) if name in known else {key: whole(one) for key, one in value.items()}
+
+    return {key: whole(value) for key, value in schema.items()}
+
+
+def asked(model: type[BaseModel]) -> dict[str, Any]:
+    """`openapi_extra` of a direct route that takes the fields of this model, all with defaults, in its query."""
+    fields = model.model_json_schema()["properties"]
+    return {"parameters": [{"name": name, "in": "query", "schema": schema} for name, schema in fields.items()]}
+
+
+def query(request: Request, model: type[M]) -> M:
+    """The query, whose fields are this model's. Raises: RequestValidationError."""
+    try:
+        return model.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        raise _invalid(error, "query") from None
 
 
 async def document(request: Request, model: type[M]) -> M:
@@ -88,13 +119,20 @@ async def document(request: Request, model: type[M]) -> M:
     try:
         return model.model_validate_json(await request.body())
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in found]) from None
+        raise _invalid(error, "body") from None
+
+
+def _invalid(error: ValidationError, place: str) -> RequestValidationError:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return RequestValidationError([{**one, "loc": (place, *one["loc"])} for one in found])
 
 
 def _is_direct(route: APIRoute) -> bool:
-    """Whether the function wants text from the path and the request, and no dependency, status or answer model stands around it."""
-    if route.dependencies or route.status_code is not None or not inspect.iscoroutinefunction(route.endpoint):
+    """Whether the function wants text from the path and the request, and no dependency or answer model stands around it.
+
+    A status may: it says what the function's own answers have.
+    """
+    if route.dependencies or not inspect.iscoroutinefunction(route.endpoint):
         return False
     signature = inspect.signature(route.endpoint, eval_str=True)
     wanted = {name: parameter.annotation for name, parameter in signature.parameters.items()}

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from shared.errors import NotFound
 from shared.service.app import add_routes, create_service_app
-from shared.service.direct import DirectRoutes, described, document
+from shared.service.direct import DirectRoutes, asked, described, document, query
 from shared.service.settings import ServiceSettings
 
 
@@ -22,6 +22,18 @@ class Wanted(BaseModel):
     """A body."""
 
     count: Annotated[int, Field(ge=1)]
+
+
+class Sought(BaseModel):
+    """A query."""
+
+    after: Annotated[int, Field(ge=0)] = 0
+
+
+class Parcel(BaseModel):
+    """A body with another document in it."""
+
+    inside: list[Wanted]
 
 
 def routes() -> APIRouter:
@@ -37,8 +49,18 @@ def routes() -> APIRouter:
         wanted = await document(request, Wanted)
         return Response(f"{thing} {wanted.count}")
 
+    @router.get("/sought", response_class=Response, openapi_extra=asked(Sought))
+    async def sought(thing: str, request: Request) -> Response:
+        """Direct, with a query."""
+        return Response(f"{thing} {query(request, Sought).after}")
+
+    @router.post("/sent", response_class=Response, status_code=202, openapi_extra=described(Parcel, {"inside": []}))
+    async def sent(thing: str, request: Request) -> Response:
+        """Direct, and says its status itself."""
+        return Response(str(len((await document(request, Parcel)).inside)), status_code=202)
+
     @router.get("/asked")
-    async def asked(thing: str) -> dict[str, str]:
+    async def plain(thing: str) -> dict[str, str]:
         """Not direct: it asks for no request."""
         return {"thing": thing}
 
@@ -76,7 +98,8 @@ def test_only_what_asks_for_nothing_else_is_direct() -> None:
             (next(iter(route.methods)), route.path.format(thing="a", number=1))  # type: ignore[attr-defined]
         ]
     }
-    assert found == {"taken": True, "asked": False, "guarded": False, "counted": False}
+    direct_ones = {"taken": True, "sought": True, "sent": True}
+    assert found == direct_ones | {"plain": False, "guarded": False, "counted": False}
 
 
 async def test_answers_errors_and_limits_are_the_services_own(client: httpx2.AsyncClient) -> None:
@@ -95,6 +118,12 @@ async def test_answers_errors_and_limits_are_the_services_own(client: httpx2.Asy
         wrong = (await client.post("/things/a/taken", json={"count": "many"})).json()["errors"]
         assert [entry["field"] for entry in wrong] == ["body.count"]
         assert "many" not in str(wrong)  # what was sent may be somebody's data
+        assert (await client.get("/things/a/sought?after=3")).text == "a 3"
+        assert (await client.get("/things/a/sought")).text == "a 0"
+        unasked = await client.get("/things/a/sought?after=-1")
+        assert (unasked.status_code, [entry["field"] for entry in unasked.json()["errors"]]) == (422, ["query.after"])
+        taken = await client.post("/things/a/sent", json={"inside": [{"count": 1}, {"count": 2}]})
+        assert (taken.status_code, taken.text) == (202, "2")
 
 
 async def test_what_is_not_direct_is_the_frameworks(client: httpx2.AsyncClient) -> None:
@@ -112,5 +141,12 @@ async def test_metrics_and_schema_name_the_route_and_not_the_path(client: httpx2
         metrics = (await client.get("/metrics")).text
         assert 'route="/things/{thing}/taken"' in metrics
         assert "secret" not in metrics
-        body = (await client.get("/v1/openapi.json")).json()["paths"]["/things/{thing}/taken"]["post"]["requestBody"]
-        assert body["content"]["application/json"]["schema"]["properties"]["count"]["minimum"] == 1
+        paths = (await client.get("/v1/openapi.json")).json()["paths"]
+        body = paths["/things/{thing}/taken"]["post"]["requestBody"]["content"]["application/json"]
+        assert body["schema"]["properties"]["count"]["minimum"] == 1
+        nested = paths["/things/{thing}/sent"]["post"]["requestBody"]["content"]["application/json"]
+        assert nested["schema"]["properties"]["inside"]["items"] == body["schema"]
+        assert nested["example"] == {"inside": []}
+        assert "202" in paths["/things/{thing}/sent"]["post"]["responses"]
+        (field,) = [p for p in paths["/things/{thing}/sought"]["get"]["parameters"] if p["in"] == "query"]
+        assert (field["name"], field["schema"]["minimum"]) == ("after", 0)
