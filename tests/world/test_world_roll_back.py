@@ -225,7 +225,8 @@ async def test_a_veto_removed_from_the_journal_is_said_again(new_world: NewWorld
 
 @pytest.mark.slow
 async def test_a_quorum_is_enough_and_a_late_holder_still_ends_a_log_that_it_does_not_know(new_world: NewWorld) -> None:
-    """Only harbour saw the head that is gone, and the GPU was reset: the two others confirm, and harbour's word comes later."""
+    """Only harbour saw the head that is gone, city's receipt for it was under way, and the GPU was reset: the two others confirm, and
+    harbour's word comes later."""
     async with new_world(own_gpu=True) as world:
         state, early, held = world.folder / "orchestrator" / "state.db", world.folder / "early.db", False
 
@@ -241,13 +242,18 @@ async def test_a_quorum_is_enough_and_a_late_holder_still_ends_a_log_that_it_doe
             for name in ("state.db-wal", "state.db-shm"):
                 state.with_name(name).unlink(missing_ok=True)
             shutil.copyfile(early, state)
+            assert not (await world.operator("city").get(f"receipts?session={session}"))["items"]
             for service in (A, ORCH):
                 await world[service].start()
 
         async def late(call: Call, deliver: Deliver) -> httpx2.Response:
-            return (
-                cut(call) if held and call.client == HARBOUR and call.path.endswith("/heads") else await deliver(call)
-            )
+            if held and call.client == HARBOUR and call.path.endswith("/heads"):
+                return cut(call)
+            answer = await deliver(call)
+            # A city that had its receipt would remember the visit as well, and never confirm.
+            if not held and call.client == CITY and call.path == "/v1/inbox" and b'"kind":"receipt"' in answer.content:
+                return cut(call)
+            return answer
 
         world.wire.hooks.append(late)
         before_its_close = Trap(world, Point(CITY, ORCH, "/report", "before"), remember)
