@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,11 @@ STOPPED_BY = {
     "replayed-evidence": ("channel-nonce", "the proof is for another nonce"),
     "wrong-vm": ("port-not-bound", "no-grant"),
     "trojan-code": ("fenced, verified, trained", "aten.relu for aten.gelu"),
-    "model-overwrite": ("quarantined|lost", "not the committed one|not what was put there"),
+    # The search finds model or committed copy first, as they happen to lie: the one is rolled back, for the other the GPU is wiped.
+    "model-overwrite": (
+        "quarantined “[^”]*not (the committed one|what was put there)[^”]*”.* from the GPU's committed copy"
+        "|lost “the GPU was reset”.* from the newest checkpoint",
+    ),
     "late-write": ("no-grant", "consumed the grant"),
     "rollback": ("log-rolled-back", "remembers a log of"),
     "poisoned-visit": ("rejected", "the held-out loss rose from"),
@@ -145,6 +150,47 @@ def test_outside_of_paper_there_is_no_way_to_memory(name: str, tmp_path: Path) -
     assert "wrong-port" in out
     assert "no-grant" in out
     assert out.splitlines()[0].endswith("mode scoped · EMULATED")
+
+
+class Seen(Stage):
+    """A session that has ended so: what the attack's screen is made from, without a process."""
+
+    seen: list[dict[str, str]]
+
+    async def start(self) -> None:
+        return None
+
+    async def ended(self, session: str | None = None) -> Any:
+        return {"phase": "COMPLETED", "visits_closed": 3, "visits_total": 3}
+
+    async def visits(self) -> list[Any]:
+        return [{"holder": "north", **visit} for visit in self.seen]
+
+    def deeds(self, holder: str) -> list[dict[str, Any]]:
+        return [{"code": "accepted", "message": "zeroed", "reads": 2}]
+
+    async def same_model(self, view: Any) -> Fact:
+        return Fact("model aa…, undisturbed session aa…", True)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "expected"),
+    [
+        ("quarantined", "After the fence the GPU's model is not the committed one", True),
+        ("lost", "the GPU was reset", True),
+        ("recalled", "the orchestrator restarted", False),
+    ],
+)
+async def test_either_end_of_an_overwritten_model_is_told(
+    outcome: str, reason: str, expected: bool, tmp_path: Path
+) -> None:
+    attack = ATTACKS["model-overwrite"]
+    stage = Seen(tmp_path / "run", plan_of(attack, {}), lambda text: None, again="")
+    stage.seen = [{"outcome": outcome, "reason": reason}, {"outcome": "closed", "reason": ""}]
+    result = await attack.run(stage)
+    assert result.as_expected is expected
+    if expected:
+        _shows(screen(attack, stage.plan.mode, result, 1.0), attack.name)
 
 
 class Unarmed(Stage):

@@ -12,6 +12,11 @@ from shared.names import TravelMode
 WHO = "north"
 MEMORY_BYTES = 64 * 1024**2
 MODES = (TravelMode.PAPER, TravelMode.SCOPED)
+RESTORED = {
+    "quarantined": "from the GPU's committed copy",
+    "lost": "from the newest checkpoint: the committed copy was hit",
+}
+"""From where the model came back. Model and committed copy lie at random addresses, and the search finds either of them first."""
 HARDWARE = "memory here is 64 MiB, so that the search takes seconds; in 80 GiB it takes longer and finds the same"
 
 
@@ -20,15 +25,15 @@ async def model_overwrite(stage: Stage) -> Result:
     view, deeds, mine = await _play(stage, "model-overwrite")
     if stage.plan.mode is not TravelMode.PAPER:
         return await _no_command_path(stage, view, deeds, mine)
-    found, undone = mine[0], mine[0]["outcome"] in ("quarantined", "lost")
+    found, restored = mine[0], RESTORED.get(mine[0]["outcome"])
     return Result(
         _tried(deeds),
         "UNDONE",
         (Said("orchestrator, verify after the fence", str(found["outcome"]), str(found["reason"])),),
         (
             Fact("the write succeeded: paper mode leaves memory open to a visit key", _taken(deeds)),
-            Fact(f"visit {found['outcome']} before training; model restored; outcome then: {mine[-1]['outcome']}",
-                 undone and mine[-1]["outcome"] == "closed"),
+            Fact(f"visit {found['outcome']} before training; then {mine[-1]['outcome']}; model restored {restored or 'from nowhere'}",
+                 restored is not None and mine[-1]["outcome"] == "closed"),
             completed(view),
             await stage.same_model(view),
         ),
