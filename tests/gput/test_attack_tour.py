@@ -24,7 +24,7 @@ from gput.local.attacks.table import ATTACKS
 from gput.local.attacks.tour import SMALL, plan_of
 from gput.local.attacks.wrong_vm import leaked
 from gput.local.job import Plan
-from shared.errors import BadRequest
+from shared.errors import BadRequest, Unavailable
 from shared.names import TravelMode
 from tests.built import built
 from tests.gput.test_gput_demo_process import left_running
@@ -191,6 +191,24 @@ async def test_either_end_of_an_overwritten_model_is_told(
     assert result.as_expected is expected
     if expected:
         _shows(screen(attack, stage.plan.mode, result, 1.0), attack.name)
+
+
+async def test_records_that_somebody_is_to_snoop_travel_over_http(tmp_path: Path) -> None:
+    """In memory that agent and holder share nothing would come by the relay in front of the agent."""
+    attack = ATTACKS["wrong-vm"]
+
+    class Looked(Seen):
+        async def relay(self, service: str, hook: Any) -> str:
+            return f"http://{service}"
+
+        async def ended(self, session: str | None = None) -> Any:
+            assert not self.installation.bounce
+            raise Unavailable("seen", code="seen")
+
+    stage = Looked(tmp_path / "run", plan_of(attack, {}), lambda text: None, again="")
+    assert stage.installation.bounce
+    with pytest.raises(Unavailable, match="seen"):
+        await attack.run(stage)
 
 
 class Unarmed(Stage):

@@ -76,6 +76,10 @@ class Stage(Demo):
         await relay.start()
         return relay.url
 
+    def between_machines(self) -> None:
+        """Have the holders' records travel over HTTP, as between machines: a relay sees nothing of what passes through shared memory."""
+        self.installation.bounce = False
+
     @property
     def hand(self) -> PlatformHand:
         """The platform's hand on the MUX. The installation must have been prepared."""

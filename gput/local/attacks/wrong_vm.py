@@ -44,6 +44,7 @@ class Misrouter:
 async def run(stage: Stage) -> Result:
     """A relay in front of the agent, and the platform's own key."""
     router = Misrouter(stage)
+    stage.between_machines()
     stage.installation.change("orchestrator", agent_url=await stage.relay("agent", router.hook))
     await stage.start()
     view = await stage.ended()
