@@ -11,17 +11,16 @@ from functools import lru_cache
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from shared.attestation.results import Expired
+from shared.attestation.x509_parts import BAD_CERTIFICATE, check_names, readable
 from shared.canonical import sha256
 from shared.errors import VerificationFailed
 
-# What `cryptography` raises on hostile certificates; its own exceptions are no family.
-BAD_CERTIFICATE = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension)
 MAX_CHAIN_BYTES = 16 * 1024
 MAX_CRL_BYTES = 1024 * 1024
 KNOWN: Final = 128
@@ -71,7 +70,7 @@ def load_chain(pem: bytes, length: int, what: str, code: str) -> list[x509.Certi
 
 @lru_cache(KNOWN)
 def _parsed(pem: bytes) -> tuple[x509.Certificate, ...]:
-    return tuple(x509.load_pem_x509_certificates(pem))
+    return readable(x509.load_pem_x509_certificates(pem))
 
 
 def validity(name: str, certificate: x509.Certificate) -> Window:
@@ -143,6 +142,7 @@ class RevocationList:
             raise VerificationFailed(f"the {name} has {len(der)} bytes", code=code)
         try:
             self._list = x509.load_der_x509_crl(der)
+            check_names(self._list.tbs_certlist_bytes)
             extensions = self._list.extensions
             self.number = extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
             signed = self._list.issuer == issuer.subject and self._list.is_signature_valid(

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.pck import certificate_fingerprint
 from shared.attestation.policy_id import Identified
+from shared.attestation.x509_parts import BAD_CERTIFICATE, readable
 from shared.canonical import json_value
 from shared.claims import Claim
 from shared.claims.manifest import EvidencePolicy
@@ -47,8 +48,8 @@ class CpuRoots:
         """Roots from PEM. Raises: ConfigurationError: no certificate, or one that is neither Intel's nor named EMULATED."""
         pem = read_trust_file(source, "CPU roots")
         try:
-            loaded = x509.load_pem_x509_certificates(pem)
-        except ValueError:
+            loaded = readable(x509.load_pem_x509_certificates(pem))
+        except BAD_CERTIFICATE:
             raise ConfigurationError(
                 f"the CPU roots{in_file(source)} are not PEM certificates", code="bad-roots", remedy=RESTORE_TRUST
             ) from None

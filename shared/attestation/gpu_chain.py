@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from shared.attestation import p384_chain
-from shared.attestation.p384_chain import BAD_CERTIFICATE, Chain, readable
+from shared.attestation.p384_chain import Chain
+from shared.attestation.x509_parts import BAD_CERTIFICATE, readable
 from shared.canonical import sha256
 from shared.errors import VerificationFailed
 

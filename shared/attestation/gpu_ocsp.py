@@ -20,8 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import ExtendedKeyUsageOID, SignatureAlgorithmOID
 
-from shared.attestation.p384_chain import BAD_CERTIFICATE, Chain, public_key, readable
+from shared.attestation.p384_chain import Chain, public_key
 from shared.attestation.results import Absent, Expired
+from shared.attestation.x509_parts import BAD_CERTIFICATE, check_names, readable
 from shared.errors import VerificationFailed
 
 MAX_RESPONSES: Final = 32  # from one source; a verifier has two, its peer and its own folder
@@ -76,6 +77,7 @@ def parse_responses(ders: Iterable[bytes]) -> tuple[ocsp.OCSPResponse, ...]:
 
 def _read_all(response: ocsp.OCSPResponse) -> None:
     """Ask for every part that is read later: the library parses each only then, and only then finds it malformed."""
+    check_names(response.tbs_response_bytes)
     parts: list[object] = [readable(response.certificates), list(response.extensions), response.responder_name]
     parts += [
         response.responder_key_hash,

@@ -17,8 +17,9 @@ from cryptography import x509
 from lxml import etree
 
 from shared.attestation.gpu_report import BLOCKS, DIGEST_BYTES, GpuReport, Opaque
-from shared.attestation.p384_chain import BAD_CERTIFICATE, Chain, public_key, readable
+from shared.attestation.p384_chain import Chain, public_key
 from shared.attestation.rim_xml import Signature, malformed, parse_document, take_signature
+from shared.attestation.x509_parts import BAD_CERTIFICATE, readable
 from shared.crypto import ecc
 from shared.errors import VerificationFailed
 

@@ -16,6 +16,7 @@ from cryptography.x509.oid import NameOID
 
 from shared.attestation.cpu_trust import EMULATED_MARK, RESTORE_TRUST, in_file, read_trust_file
 from shared.attestation.pck import certificate_fingerprint
+from shared.attestation.x509_parts import BAD_CERTIFICATE, readable
 from shared.errors import ConfigurationError
 
 GpuRootSet = Literal["EMULATED", "NVIDIA"]
@@ -42,8 +43,8 @@ class GpuRoots:
     def load(cls, source: bytes | Path, purpose: Purpose = "device") -> GpuRoots:
         """Roots from PEM. Raises: ConfigurationError: no certificate, or one that is neither NVIDIA's nor EMULATED for this purpose."""
         try:
-            loaded = x509.load_pem_x509_certificates(read_trust_file(source, f"GPU {purpose} roots"))
-        except ValueError:
+            loaded = readable(x509.load_pem_x509_certificates(read_trust_file(source, f"GPU {purpose} roots")))
+        except BAD_CERTIFICATE:
             raise ConfigurationError(
                 f"the GPU {purpose} roots{in_file(source)} are not PEM certificates",
                 code="bad-roots",

@@ -5,26 +5,21 @@ Device chains, RIM signers and OCSP responders share it (reference h100.md secti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import SignatureAlgorithmOID
 
 from shared.attestation.pck import certificate_fingerprint
 from shared.attestation.results import Expired
+from shared.attestation.x509_parts import BAD_CERTIFICATE
 from shared.errors import VerificationFailed
-
-# What `cryptography` raises on hostile certificates; its own exceptions are no family.
-BAD_CERTIFICATE = (
-    ValueError, TypeError, OverflowError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension,
-    x509.UnsupportedGeneralNameType,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,24 +38,6 @@ class Chain:
     def expires(self) -> datetime:
         """When the first of its certificates ends."""
         return min(certificate.not_valid_after_utc for certificate in self.certificates)
-
-
-def readable(certificates: Iterable[x509.Certificate]) -> tuple[x509.Certificate, ...]:
-    """The same, once every part that is read later could be: the library parses each only when asked, and only then finds it malformed.
-
-    Raises:
-        One of `BAD_CERTIFICATE`.
-    """
-    found = tuple(certificates)
-    parts: list[object] = []
-    for certificate in found:
-        parts += [certificate.subject, certificate.issuer, certificate.serial_number, certificate.extensions]
-        parts += [
-            certificate.not_valid_before_utc,
-            certificate.not_valid_after_utc,
-            certificate.signature_algorithm_oid,
-        ]
-    return found
 
 
 def anchored(

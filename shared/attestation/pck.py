@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from shared.attestation.certificates import (
-    BAD_CERTIFICATE,
     authority_name,
     check_issued,
     is_authority,
@@ -22,6 +21,7 @@ from shared.attestation.certificates import (
     p256_key,
     validity,
 )
+from shared.attestation.x509_parts import BAD_CERTIFICATE
 from shared.errors import VerificationFailed
 
 SGX_EXTENSION = x509.ObjectIdentifier("1.2.840.113741.1.13.1")

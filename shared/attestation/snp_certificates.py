@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtensionOID, NameOID
 
 from shared.attestation.snp_report import PRODUCTS, Product, SigningKey, Tcb
+from shared.attestation.x509_parts import BAD_CERTIFICATE, check_names, readable
 from shared.canonical import sha256
 from shared.errors import VerificationFailed
 
@@ -26,8 +26,6 @@ MAX_CERTIFICATE_BYTES: Final = 8 * 1024
 MAX_CRL_BYTES: Final = 64 * 1024
 HWID_BYTES, TURIN_HWID_BYTES = 64, 8
 LEAF_KINDS: Final = {"SEV-VCEK": SigningKey.VCEK, "SEV-VLEK": SigningKey.VLEK}
-# What `cryptography` raises on hostile certificates; its own exceptions are no family.
-BAD_CERTIFICATE = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension)
 
 # Certificate { TBSCertificate { [0] version 3, serialNumber …: all AMD certificates begin so, for they hold an RSA signature of 512 bytes.
 _HEAD = re.compile(rb"\x30\x82..\x30\x82..\xa0\x03\x02\x01\x02\x02(.)(.)", re.DOTALL)
@@ -98,12 +96,11 @@ def load_certificate(data: bytes) -> AmdCertificate:
     zero = head[1] == b"\x01" and head[2] == b"\x00"
     loadable = data[:_SERIAL_AT] + b"\x01" + data[_SERIAL_AT + 1 :] if zero else data
     try:
-        parsed = x509.load_der_x509_certificate(loadable)
+        # Read now, so that a malformed name is found here and not in the middle of a comparison.
+        (parsed,) = readable([x509.load_der_x509_certificate(loadable)])
         length = len(parsed.tbs_certificate_bytes)
         serial = None if zero else parsed.serial_number
         extensions = parsed.extensions
-        # Read now, so that a malformed name is found here and not in the middle of a comparison.
-        parsed.subject, parsed.issuer  # noqa: B018
     except BAD_CERTIFICATE:
         raise malformed("a certificate cannot be read") from None
     if not _one_algorithm(data, length, head[1][0]):
@@ -127,6 +124,7 @@ def load_crl(data: bytes) -> x509.CertificateRevocationList:
     if len(data) <= MAX_CRL_BYTES:
         try:
             crl = x509.load_der_x509_crl(data)
+            check_names(crl.tbs_certlist_bytes)
             # Read now, so that a malformed name or time is found here.
             if (crl.issuer, crl.last_update_utc) and crl.next_update_utc is not None:
                 return crl

@@ -17,9 +17,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from shared.attestation.results import Expired
-from shared.attestation.snp_certificates import BAD_CERTIFICATE, AmdCertificate, Leaf
+from shared.attestation.snp_certificates import AmdCertificate, Leaf
 from shared.attestation.snp_report import SigningKey
 from shared.attestation.snp_trust import AMD_ROOTS, SnpRoots
+from shared.attestation.x509_parts import BAD_CERTIFICATE
 from shared.errors import VerificationFailed
 
 RSA_BITS: Final = 4096

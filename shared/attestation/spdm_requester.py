@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from shared.attestation.gpu_chain import public_key
+from shared.attestation.x509_parts import BAD_CERTIFICATE, readable
 from shared.canonical import sha384
 from shared.crypto import ecc, schedule
 from shared.crypto.secret import Secret
@@ -169,8 +170,8 @@ class SpdmRequester:
 
 def _leaf_key(certificates: list[bytes]) -> ec.EllipticCurvePublicKey:
     try:
-        leaf = x509.load_der_x509_certificate(certificates[-1])
-    except (ValueError, IndexError, x509.InvalidVersion):
+        (leaf,) = readable([x509.load_der_x509_certificate(certificates[-1])])
+    except (IndexError, *BAD_CERTIFICATE):
         raise VerificationFailed("the device's leaf certificate is malformed", code="leaf-malformed") from None
     return public_key(leaf)
 
