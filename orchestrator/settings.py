@@ -57,6 +57,10 @@ class OrchestratorSettings(ServiceSettings):
     visit_attempts: int = Field(
         default=3, ge=1, description="failed attempts before a visit is skipped where the quorum allows"
     )
+    copy_chains: int = Field(
+        default=1, ge=1, le=32,
+        description="independent MAC chains of each copy record, sealed and opened side by side; measure before you raise it",
+    )  # fmt: skip
     keep_finished_s: float = Field(
         default=90 * DAY_S, gt=0,
         description="seconds for which a finished session is kept whole; then all but its newest signed log head is removed; inf: never",

@@ -118,6 +118,7 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
     "ablation": Bench("what each switch of the data path is worth", True, (
         Definition("*.timeline_s", "s", "what a timeline predicts of it from the stages of the first", Better.NEITHER),
         Definition("*.visit_s", "s", "a visit without its training, by travel mode", noise=0.3, plotted=True),
+        Definition("direct.chains-*.s", "s", "records into GPU memory, each of so many MAC chains", noise=0.3, plotted=True),
         Definition("*.s", "s", "records into GPU memory", noise=0.3, plotted=True),
     )),
     "checkpoint": Bench("what sealed checkpoints cost a session", True, (

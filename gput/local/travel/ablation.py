@@ -1,4 +1,7 @@
-"""Runs the rows of the ablation: the conventional path with and without overlap, and visits of each travel mode. Knows their entrances."""
+"""Runs the rows of the ablation: the conventional path with and without overlap, visits of each travel mode and of several MAC chains.
+
+Knows their entrances.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +17,41 @@ from gput.local.job import Say
 from gput.local.lengths_bench import LARGE
 from gput.local.travel.bench import made_up
 from gput.local.travel.conventional import Sharing, Taken
+from gput.local.travel.sharing import CHUNK_BYTES
 from gput.local.travel.visits import Tour
+from shared.crypto.chains import dependent_steps
 from shared.names import TravelMode
 from shared.protocol.travel import TRAVEL
 
 MODES = (TravelMode.SCOPED, TravelMode.PAPER, TravelMode.DIRECT)
+MORE_CHAINS = (2, 4)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured: the base's stages, records and bytes of a transfer, paths, visits by mode."""
+    """What was measured: the base's stages, records and bytes of a transfer, paths, visits by mode and by MAC chains."""
 
     stages: Stages
     records: int
     length: int
     paths: Sequence[tables.Path]
     cells: dict[str, Cell]
+    chained: dict[int, Cell]
 
-    def tables(self) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-        """Rows of the paths, rows of the visits."""
+    def tables(self) -> tuple[list[dict[str, object]], list[dict[str, object]], list[dict[str, object]]]:
+        """Rows of the paths, of the visits, of the chains."""
         ahead = {mode.value: TRAVEL[mode].ahead for mode in MODES}
-        return tables.paths(self.stages, self.records, self.length, self.paths), tables.visits(self.cells, ahead)
+        chained = [
+            tables.Chained(
+                number, cell, dependent_steps(min(CHUNK_BYTES, self.length), number), number * (self.records + 1)
+            )
+            for number, cell in self.chained.items()
+        ]
+        return (
+            tables.paths(self.stages, self.records, self.length, self.paths),
+            tables.visits(self.cells, ahead),
+            tables.chains(self.stages, self.records, chained),
+        )
 
 
 async def ablate(folder: Path, steps: int, times: int, say: Say) -> Found:
@@ -49,6 +66,12 @@ async def ablate(folder: Path, steps: int, times: int, say: Say) -> Found:
         load = replace(LARGE, steps=(steps,), mode=mode)
         (cells[mode.value],) = await Tour(folder / mode.value, load, say).cells([None], times)
     first = folder / MODES[0].value
+    chained = {1: cells[MODES[0].value]}  # the first mode's visits are of one chain
+    for number in MORE_CHAINS:
+        say(f"visits of {number} MAC chains …")
+        load = replace(LARGE, steps=(steps,), mode=MODES[0])
+        tour = Tour(folder / f"chains-{number}", load, say, {"copy_chains": number})
+        (chained[number],) = await tour.cells([None], times)
     length = cells[MODES[0].value].length
     records = folder / "records"
     records.write_bytes(made_up(first / "data" / "h000.npz", length))
@@ -62,7 +85,7 @@ async def ablate(folder: Path, steps: int, times: int, say: Say) -> Found:
         # The holder's own timers: sealing ahead, one leg, opened by the GPU before it acknowledges.
         tables.Path("direct", True, direct.holder_s or 0.0, direct.holder_half or (0.0, 0.0), direct.operations),
     ]
-    return Found(base.stages, base.records, length, paths, cells)
+    return Found(base.stages, base.records, length, paths, cells, chained)
 
 
 def _path(name: str, overlap: bool, taken: Sequence[Taken]) -> tables.Path:

@@ -5,7 +5,7 @@ every few visits. Knows the API's views and the links' counters only.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -35,10 +35,11 @@ class Moment:
 
 
 class Tour:
-    """Three holders, an orchestrator, a GPU, and three links: holders ↔ orchestrator, holders → GPU, orchestrator → GPU."""
+    """Three holders, an orchestrator, a GPU, and three links: holders ↔ orchestrator, holders → GPU, orchestrator → GPU. `tuning`: the
+    orchestrator's settings that differ from its defaults."""
 
-    def __init__(self, folder: Path, load: Load, say: Say) -> None:
-        self._say, self._load = say, load
+    def __init__(self, folder: Path, load: Load, say: Say, tuning: Mapping[str, float | str] | None = None) -> None:
+        self._say, self._load, self._tuning = say, load, dict(tuning or {})
         self._between = Link(lambda: self._crowd.installation.services["orchestrator"].url)
         self._holder_gpu = Link(lambda: self._crowd.installation.services["agent"].url)
         self._orchestrator_gpu = Link(lambda: self._crowd.installation.services["agent"].url)
@@ -54,7 +55,7 @@ class Tour:
         for link in self._links:
             await link.open()
         tuning = {
-            "public_url": self._between.url, "agent_public_url": self._holder_gpu.url,
+            **self._tuning, "public_url": self._between.url, "agent_public_url": self._holder_gpu.url,
             "agent_url": self._orchestrator_gpu.url,
         }  # fmt: skip
         self._crowd = Crowd(self._folder, ROUNDS * HOLDERS, HOLDERS, self._say, self._load, tuning)
