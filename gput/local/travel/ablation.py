@@ -16,15 +16,13 @@ from gput.bench.travelling import Cell, middle
 from gput.local.job import Say
 from gput.local.lengths_bench import LARGE
 from gput.local.travel.bench import made_up
+from gput.local.travel.chains import chained
 from gput.local.travel.conventional import Sharing, Taken
-from gput.local.travel.sharing import CHUNK_BYTES
 from gput.local.travel.visits import Tour
-from shared.crypto.chains import dependent_steps
 from shared.names import TravelMode
 from shared.protocol.travel import TRAVEL
 
 MODES = (TravelMode.SCOPED, TravelMode.PAPER, TravelMode.DIRECT)
-MORE_CHAINS = (2, 4)
 
 
 @dataclass(frozen=True)
@@ -36,21 +34,15 @@ class Found:
     length: int
     paths: Sequence[tables.Path]
     cells: dict[str, Cell]
-    chained: dict[int, Cell]
+    chained: Sequence[tables.Chained]
 
     def tables(self) -> tuple[list[dict[str, object]], list[dict[str, object]], list[dict[str, object]]]:
         """Rows of the paths, of the visits, of the chains."""
         ahead = {mode.value: TRAVEL[mode].ahead for mode in MODES}
-        chained = [
-            tables.Chained(
-                number, cell, dependent_steps(min(CHUNK_BYTES, self.length), number), number * (self.records + 1)
-            )
-            for number, cell in self.chained.items()
-        ]
         return (
             tables.paths(self.stages, self.records, self.length, self.paths),
             tables.visits(self.cells, ahead),
-            tables.chains(self.stages, self.records, chained),
+            tables.chains(self.chained),
         )
 
 
@@ -66,12 +58,6 @@ async def ablate(folder: Path, steps: int, times: int, say: Say) -> Found:
         load = replace(LARGE, steps=(steps,), mode=mode)
         (cells[mode.value],) = await Tour(folder / mode.value, load, say).cells([None], times)
     first = folder / MODES[0].value
-    chained = {1: cells[MODES[0].value]}  # the first mode's visits are of one chain
-    for number in MORE_CHAINS:
-        say(f"visits of {number} MAC chains …")
-        load = replace(LARGE, steps=(steps,), mode=MODES[0])
-        tour = Tour(folder / f"chains-{number}", load, say, {"copy_chains": number})
-        (chained[number],) = await tour.cells([None], times)
     length = cells[MODES[0].value].length
     records = folder / "records"
     records.write_bytes(made_up(first / "data" / "h000.npz", length))
@@ -85,7 +71,7 @@ async def ablate(folder: Path, steps: int, times: int, say: Say) -> Found:
         # The holder's own timers: sealing ahead, one leg, opened by the GPU before it acknowledges.
         tables.Path("direct", True, direct.holder_s or 0.0, direct.holder_half or (0.0, 0.0), direct.operations),
     ]
-    return Found(base.stages, base.records, length, paths, cells, chained)
+    return Found(base.stages, base.records, length, paths, cells, await chained(folder, steps, times, say))
 
 
 def _path(name: str, overlap: bool, taken: Sequence[Taken]) -> tables.Path:

@@ -5,7 +5,7 @@ every few visits. Knows the API's views and the links' counters only.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -35,11 +35,10 @@ class Moment:
 
 
 class Tour:
-    """Three holders, an orchestrator, a GPU, and three links: holders ↔ orchestrator, holders → GPU, orchestrator → GPU. `tuning`: the
-    orchestrator's settings that differ from its defaults."""
+    """Three holders, an orchestrator, a GPU, and three links: holders ↔ orchestrator, holders → GPU, orchestrator → GPU."""
 
-    def __init__(self, folder: Path, load: Load, say: Say, tuning: Mapping[str, float | str] | None = None) -> None:
-        self._say, self._load, self._tuning = say, load, dict(tuning or {})
+    def __init__(self, folder: Path, load: Load, say: Say) -> None:
+        self._say, self._load = say, load
         self._between = Link(lambda: self._crowd.installation.services["orchestrator"].url)
         self._holder_gpu = Link(lambda: self._crowd.installation.services["agent"].url)
         self._orchestrator_gpu = Link(lambda: self._crowd.installation.services["agent"].url)
@@ -55,7 +54,7 @@ class Tour:
         for link in self._links:
             await link.open()
         tuning = {
-            **self._tuning, "public_url": self._between.url, "agent_public_url": self._holder_gpu.url,
+            "public_url": self._between.url, "agent_public_url": self._holder_gpu.url,
             "agent_url": self._orchestrator_gpu.url,
         }  # fmt: skip
         self._crowd = Crowd(self._folder, ROUNDS * HOLDERS, HOLDERS, self._say, self._load, tuning)
@@ -95,13 +94,23 @@ class Tour:
         return [_cell(rate, first, last, listed[first.closed - 1 : last.closed]) for rate, first, last in spans]
 
     async def _reach(self, client: AsyncClient, session: str, wanted: int) -> Moment:
-        view = await client.session(session)
-        while view["visits_closed"] < wanted:
-            require_hope(view)
-            if view["phase"] == "COMPLETED":
-                raise JobFailed("the session ended before enough was measured", code="session-short")
-            view = await client.session(session, wait=25, version=view["version"])
-        return Moment(view["visits_closed"], tuple(link.traffic for link in self._links))
+        closed = await reach(client, session, wanted)
+        return Moment(closed, tuple(link.traffic for link in self._links))
+
+
+async def reach(client: AsyncClient, session: str, wanted: int) -> int:
+    """Wait until so many visits have closed; how many have.
+
+    Raises:
+        JobFailed: the session does not go on, or ended before.
+    """
+    view = await client.session(session)
+    while view["visits_closed"] < wanted:
+        require_hope(view)
+        if view["phase"] == "COMPLETED":
+            raise JobFailed("the session ended before enough was measured", code="session-short")
+        view = await client.session(session, wait=25, version=view["version"])
+    return int(view["visits_closed"])
 
 
 def _cell(rate: float | None, first: Moment, last: Moment, visits: Sequence[dict[str, Any]]) -> Cell:
