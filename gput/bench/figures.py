@@ -56,6 +56,9 @@ _GROWTH = "change over the run, by a straight line through its windows"
 _HOLDERS = "; holders' as their mean"
 BENCHES: Mapping[str, Bench] = MappingProxyType({
     "visit": Bench("what a visit costs, step by step, over short visits of a 1.2 M-parameter GPT-2", True, (
+        Definition("flatness", "times", "control cost of a visit with the most holders ÷ with the fewest"),
+        Definition("holders-*.control.median_ms", "ms", "with so many holders, all of a visit but data and training", plotted=True),
+        Definition("holders-*.median_ms", "ms", "with so many holders, this step of a visit"),
         Definition("control.median_ms", "ms", "all of a visit but data, training and held-out check", plotted=True),
         Definition("control.p99_ms", "ms", "the same, of the slowest in a hundred", noise=0.5),
         Definition("*.median_ms", "ms", "this step of a visit", plotted=True),

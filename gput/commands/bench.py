@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gput.commands.bench_travel import ablation, travel
+from gput.commands.bench_visit import visit
 from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
 from gput.output import Format, emit, say
 from shared.errors import BadRequest, JobFailed
@@ -30,29 +31,6 @@ app = typer.Typer(
 )
 FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
 FOLDER = "gput-bench-"
-
-
-@app.command()
-def visit(
-    visits: Annotated[int, typer.Option(min=6, help="how many visits")] = 200,
-    runs: RunsOption = 1,
-    save: SaveOption = None,
-    fmt: FormatOption = Format.TABLE,
-) -> None:
-    """Cost of a visit by step (ms: median, p99), over short visits of a 1.2 M-parameter model; memory of each service.
-
-    Example:  gput bench visit --visits 200
-    """
-    keeping = Keeping("visit", {"visits": visits}, save)
-    from gput.local import visit_bench
-
-    def once() -> tuple[list[Table], dict[str, float]]:
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-            steps, memory = asyncio.run(visit_bench.visits(Path(folder), visits, say))
-        tables = [Table(steps, ("step", "median_ms", "p99_ms")), Table(memory, ("service", "rss_anon_mb"))]
-        return tables, visit_bench.named(steps, memory)
-
-    keeping.measure(once, runs, fmt)
 
 
 @app.command()
@@ -258,6 +236,7 @@ def checkpoint(
     keeping.keep([ratios(found)])
 
 
+app.command()(visit)
 app.command()(travel)
 app.command()(ablation)
 
