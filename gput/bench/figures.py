@@ -85,9 +85,11 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
         Definition("*.threads.per_1000_visits", "threads" + _PER_1000, _GROWTH, Better.NEITHER),
     )),
     "training": Bench("a training step through the measured graph against plain PyTorch on the same batches", True, (
-        Definition("ours_s", "s", "a step through the measured graph", plotted=True),
-        Definition("plain_s", "s", "the same step in plain PyTorch", plotted=True),
-        Definition("ratio", "times", "the one ÷ the other, median of the pairs", noise=0.03),
+        Definition("*.ours_s", "s", "a step through the measured graph", plotted=True),
+        Definition("*.plain_s", "s", "the same step in plain PyTorch", plotted=True),
+        Definition("*.ratio", "times", "the one ÷ the other, median of the pairs", noise=0.03),
+        Definition("*.loss_apart", "nats", "by how much the losses of a step differ at most", noise=1.0),
+        Definition("*.batch", "records", "of a step", Better.NEITHER),
     )),
     "cuda": Bench("a CUDA device: GPT-2 124M, encrypted transfer into its memory, visits", True, (
         Definition("tokens_per_s", "1/s", "tokens trained on through the measured graph", Better.HIGHER, plotted=True),
