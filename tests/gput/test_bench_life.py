@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gput import steps as steps_table
+from gput.__main__ import main
 from gput.bench.figures import figures
 from gput.bench.result import Figure
 from gput.local import visit_bench
@@ -135,3 +136,13 @@ def test_nobody_waits_for_a_session_without_hope(phase: str, decision: str, says
     with pytest.raises(JobFailed, match=says):
         require_hope({"phase": phase, "failure": None, "holders": holders})
     require_hope({"phase": "RUNNING", "failure": None, "holders": [{"holder": "a", "decision": None}]})
+
+
+@pytest.mark.parametrize("holders", ["2", "3,x", "", "3,257", "0x5"])
+def test_numbers_of_holders_that_cannot_be_are_refused_at_once(
+    holders: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "visit", "--holders", holders]) == 2
+    told = capsys.readouterr()
+    assert (told.out, len(told.err.strip().splitlines())) == ("", 1)
+    assert "[bad-numbers]" in told.err
