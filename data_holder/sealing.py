@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from data_holder.datasets import Dataset
 from shared.claims.visit import Grant
-from shared.crypto.aead import SealingChannel
+from shared.crypto.chains import SealingChains
 from shared.crypto.secret import Secret
 from shared.crypto.visit_key import VisitKey
 from shared.errors import ProtocolViolation
@@ -25,11 +25,11 @@ from shared.wire.copy import (
     MAX_CLOSING_BYTES,
     MAX_INLINE_PROOF,
     PROOF,
-    TAG_BYTES,
     Closing,
     CopyHeader,
     copy_context,
     pack_header,
+    tags_bytes,
 )
 
 
@@ -72,8 +72,8 @@ class RecordSealer:
                 "the dataset's records are of another size than the grant's", code="records-not-planned"
             )
         self._grant, self._dataset, self._membership, self._salt = grant, dataset, membership, salt
-        self._channel: SealingChannel | None = SealingChannel(
-            key.key, label="visit h2d", iv_mask=key.iv_mask, channel_counter=key.channel_counter
+        self._channel: SealingChains | None = SealingChains(
+            key.key, grant.chains, label="visit h2d", iv_mask=key.iv_mask, channel_counter=key.channel_counter
         )
         self._context = copy_context(grant)
         self._hash = blake3(key=salt)
@@ -93,7 +93,11 @@ class RecordSealer:
         """Bytes a buffer needs for any of this visit's copy records."""
         proof = len(self._membership.proof)
         closing = MAX_CLOSING_BYTES - MAX_INLINE_PROOF + (0 if self._pieces else proof)
-        return HEADER_BYTES + max(len(self._scratch), min(proof, self._grant.chunk_bytes), closing) + TAG_BYTES
+        return (
+            HEADER_BYTES
+            + max(len(self._scratch), min(proof, self._grant.chunk_bytes), closing)
+            + tags_bytes(self._grant)
+        )
 
     @property
     def commitment(self) -> str:
@@ -142,12 +146,14 @@ class RecordSealer:
         return chunk
 
     def _seal(
-        self, channel: SealingChannel, kind: int, plaintext: memoryview, buffer: bytearray | memoryview
+        self, channel: SealingChains, kind: int, plaintext: memoryview, buffer: bytearray | memoryview
     ) -> memoryview:
         started = time.perf_counter()
         grant = self._grant
-        header = pack_header(CopyHeader(kind, grant.epoch, grant.region, self._next, self.total, len(plaintext)))
-        end = HEADER_BYTES + len(plaintext) + TAG_BYTES
+        header = pack_header(
+            CopyHeader(kind, grant.epoch, grant.region, self._next, self.total, len(plaintext), grant.more_chains)
+        )
+        end = HEADER_BYTES + len(plaintext) + tags_bytes(grant)
         view = memoryview(buffer)
         view[:HEADER_BYTES] = header
         channel.seal_into(plaintext, header + self._context, view[HEADER_BYTES:end])

@@ -19,12 +19,12 @@ from shared.errors import BadRequest, NotPermitted
 from shared.names import ORCHESTRATOR_PORT
 from shared.wire.bounce import Bounced
 from shared.wire.codec import decode, encode
-from shared.wire.copy import HEADER_BYTES, MAX_CLOSING_BYTES, TAG_BYTES, CopyAck
+from shared.wire.copy import HEADER_BYTES, MAX_CLOSING_BYTES, MAX_TAGS_BYTES, CopyAck
 from shared.wire.gpu import MAX_BULK_RECORD, MAX_FRAME_BYTES
 
 SPDM_LIMIT = 0x1200  # the transport's shared surface (reference h100.md 4.1)
 BOUNCED_LIMIT = 64 * 1024
-COPY_LIMIT = MAX_BULK_RECORD + HEADER_BYTES + TAG_BYTES
+COPY_LIMIT = MAX_BULK_RECORD + HEADER_BYTES + MAX_TAGS_BYTES
 _PORT: Final = re.compile(r"orchestrator|holder-[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -112,7 +112,7 @@ async def _body(request: Request, limit: int) -> bytes:
 
 def _record(lying: memoryview) -> bytes | memoryview:
     # What is small is read once: a closing record that changes while it opens would state two things. Data are held to its commitment.
-    return bytes(lying) if len(lying) <= MAX_CLOSING_BYTES + HEADER_BYTES + TAG_BYTES else lying
+    return bytes(lying) if len(lying) <= MAX_CLOSING_BYTES + HEADER_BYTES + MAX_TAGS_BYTES else lying
 
 
 def _bytes(content: bytes, media_type: str) -> Response:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from gput.local.report import control_s
+from gput.steps import control_s
 from shared.errors import BadRequest
 
 LEAST_VISITS = 6

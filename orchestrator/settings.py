@@ -55,8 +55,13 @@ class OrchestratorSettings(ServiceSettings):
         description="largest share of the training time that sealed checkpoints take: one of 1 s is followed by 1 s / share of training",
     )
     visit_attempts: int = Field(
-        default=3, ge=1, description="failed attempts before a visit is skipped where the quorum allows"
-    )
+        default=3, ge=1,
+        description="failed attempts before a visit is skipped where the quorum allows, or before a tour's end fails the session",
+    )  # fmt: skip
+    copy_chains: int = Field(
+        default=1, ge=1, le=32,
+        description="independent MAC chains of each copy record, sealed and opened side by side; measure before you raise it",
+    )  # fmt: skip
     keep_finished_s: float = Field(
         default=90 * DAY_S, gt=0,
         description="seconds for which a finished session is kept whole; then all but its newest signed log head is removed; inf: never",

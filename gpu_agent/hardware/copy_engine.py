@@ -15,7 +15,7 @@ from gpu_agent.hardware.shares import Shares
 from gpu_agent.hardware.staging import Staging
 from shared.canonical import keyed_blake3
 from shared.claims.visit import Grant
-from shared.crypto.aead import OpeningChannel
+from shared.crypto.chains import OpeningChains
 from shared.crypto.schedule import VisitContext, visit_iv_mask, visit_key
 from shared.crypto.stock_channel import StockChannel
 from shared.errors import BadRequest, GputError, NotPermitted, ProtocolViolation, Refused, VerificationFailed
@@ -59,7 +59,7 @@ class CopyEngine:
         if TRAVEL[grant.mode].agreed:
             key = self.shares.agree(grant, key)
             self.staging.open(grant.epoch, most_records(grant), most_bytes(grant))
-        channel = OpeningChannel(key, label=label, iv_mask=mask, channel_counter=channel_counter)
+        channel = OpeningChains(key, grant.chains, label=label, iv_mask=mask, channel_counter=channel_counter)
         self._regions.move(grant.region, RegionFact.GRANTED, Role.ORCHESTRATOR)
         self.grants.install(grant, channel, stock)
         return GrantInstalled(engine=engine, channel_counter=channel_counter, iv_mask=mask)
@@ -153,6 +153,7 @@ class CopyEngine:
         rules = (
             (now is None or now < grant.expires_at, "the grant has expired"),
             (header.index == live.accepted, f"record {header.index} came where {live.accepted} was due"),
+            (header.more_chains == grant.more_chains, f"the record has other chains than the grant's {grant.chains}"),
             (header.total == total, f"the total is {header.total}, and was {total} before"),
             (0 <= total - grant.chunks <= proofs, f"the total is {total}, the grant has {grant.chunks} chunks"),
             (header.kind == kind_due(live, total), "a data, proof or closing record came where another was due"),

@@ -7,7 +7,7 @@ from typing import Final
 
 from gpu_agent.hardware.regions import RegionTable
 from shared.claims.visit import Grant
-from shared.crypto.aead import OpeningChannel
+from shared.crypto.chains import OpeningChains
 from shared.crypto.stock_channel import StockChannel
 from shared.errors import ProtocolViolation
 from shared.names import TravelMode, holder_port
@@ -29,7 +29,7 @@ class LiveGrant:
     """
 
     grant: Grant
-    channel: OpeningChannel
+    channel: OpeningChains
     context: bytes
     stock: StockChannel | None = None
     received: int = 0
@@ -61,7 +61,7 @@ class GrantTable:
         """Copy engine and channel counter for the next grant; a pair is never used twice."""
         return FIRST_ENGINE + self._installed % ENGINES, self._installed + 1
 
-    def install(self, grant: Grant, channel: OpeningChannel, stock: StockChannel | None) -> LiveGrant:
+    def install(self, grant: Grant, channel: OpeningChains, stock: StockChannel | None) -> LiveGrant:
         """Enter a grant that `check_grant` passed."""
         self._installed += 1
         live = LiveGrant(grant, channel, copy_context(grant), stock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_agent.hardware.grants import LiveGrant
 from shared.claims.visit import Grant
-from shared.wire.copy import CLOSING, DATA, HEADER_BYTES, MAX_CLOSING_BYTES, PROOF, TAG_BYTES
+from shared.wire.copy import CLOSING, DATA, HEADER_BYTES, MAX_CLOSING_BYTES, PROOF, tags_bytes
 
 
 def most_records(grant: Grant) -> int:
@@ -14,7 +14,7 @@ def most_records(grant: Grant) -> int:
 
 def most_bytes(grant: Grant) -> int:
     """Their bytes, sealed."""
-    return grant.byte_budget + MAX_CLOSING_BYTES + most_records(grant) * (HEADER_BYTES + TAG_BYTES)
+    return grant.byte_budget + MAX_CLOSING_BYTES + most_records(grant) * (HEADER_BYTES + tags_bytes(grant))
 
 
 def kind_due(live: LiveGrant, total: int) -> int:

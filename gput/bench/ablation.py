@@ -1,21 +1,23 @@
-"""What each switch of the data path is worth: re-encrypt or direct, overlap on or off, measured beside a timeline's prediction. Tables.
+"""What each switch of the data path is worth: re-encrypt or direct, overlap on or off, MAC chains; measured beside a timeline. Tables.
 
 The timeline is told one row, the one without any switch, stage by stage; the other rows are predicted from it. Arithmetic; knows no clock.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gput.bench.timeline import Stages, bounds, one_by_one, overlapped
-from gput.bench.travelling import Cell, Half
+from gput.bench.travelling import Cell, Half, middle
 
 PATH_COLUMNS = (
     "path", "overlap", "bytes", "seconds", "timeline_s", "miss", "at_least_s", "at_most_s", "seal+open", "gain", "verdict",
 )  # fmt: skip
 VISIT_COLUMNS = ("mode", "loads_ahead", "bytes", "visit_s", "train_s", "data_s", "gain", "verdict")
+CHAIN_COLUMNS = ("chains", "bytes", "data_s", "dependent_steps", "tags", "gain", "verdict")
 WORTH = 1.05
 """A gain below this is called none, and so is one where the middle halves of both kinds overlap."""
 
@@ -60,10 +62,40 @@ def visits(cells: Mapping[str, Cell], ahead: Mapping[str, bool]) -> list[dict[st
     ]  # fmt: skip
 
 
-def named(path_rows: Sequence[Mapping[str, Any]], visit_rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+@dataclass(frozen=True)
+class Chained:
+    """Visits whose records are of so many MAC chains: bytes of one and the holder's own timers of each. `dependent_steps`: multiplications
+    of one record's tag that wait for one another; `tags`: of all records of a visit."""
+
+    chains: int
+    length: int
+    seconds: Sequence[float]
+    dependent_steps: int
+    tags: int
+
+
+def chains(measured: Sequence[Chained]) -> list[dict[str, Any]]:
+    """A row for each number of chains; the first, of one chain, is the base."""
+    base, base_half = statistics.median(measured[0].seconds), middle(measured[0].seconds)
+    rows = []
+    for one in measured:
+        seconds = statistics.median(one.seconds)
+        rows.append({
+            "chains": one.chains, "bytes": one.length, "data_s": _digits(seconds), "dependent_steps": one.dependent_steps,
+            "tags": one.tags, **_worth(base, base_half, seconds, middle(one.seconds)),
+        })  # fmt: skip
+    return rows
+
+
+def named(
+    path_rows: Sequence[Mapping[str, Any]],
+    visit_rows: Sequence[Mapping[str, Any]],
+    chain_rows: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, float]:
     """The same as figures by name."""
     found = {f"{row['path']}.overlap-{row['overlap']}.s": float(row["seconds"]) for row in path_rows}
     found |= {f"{row['path']}.overlap-{row['overlap']}.timeline_s": float(row["timeline_s"]) for row in path_rows}
+    found |= {f"direct.chains-{row['chains']}.s": float(row["data_s"]) for row in chain_rows}
     return found | {f"{row['mode']}.visit_s": float(row["visit_s"]) for row in visit_rows}
 
 

@@ -56,6 +56,9 @@ _GROWTH = "change over the run, by a straight line through its windows"
 _HOLDERS = "; holders' as their mean"
 BENCHES: Mapping[str, Bench] = MappingProxyType({
     "visit": Bench("what a visit costs, step by step, over short visits of a 1.2 M-parameter GPT-2", True, (
+        Definition("flatness", "times", "control cost of a visit with the most holders ÷ with the fewest"),
+        Definition("holders-*.control.median_ms", "ms", "with so many holders, all of a visit but data and training", plotted=True),
+        Definition("holders-*.median_ms", "ms", "with so many holders, this step of a visit"),
         Definition("control.median_ms", "ms", "all of a visit but data, training and held-out check", plotted=True),
         Definition("control.p99_ms", "ms", "the same, of the slowest in a hundred", noise=0.5),
         Definition("*.median_ms", "ms", "this step of a visit", plotted=True),
@@ -82,9 +85,11 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
         Definition("*.threads.per_1000_visits", "threads" + _PER_1000, _GROWTH, Better.NEITHER),
     )),
     "training": Bench("a training step through the measured graph against plain PyTorch on the same batches", True, (
-        Definition("ours_s", "s", "a step through the measured graph", plotted=True),
-        Definition("plain_s", "s", "the same step in plain PyTorch", plotted=True),
-        Definition("ratio", "times", "the one ÷ the other, median of the pairs", noise=0.03),
+        Definition("*.ours_s", "s", "a step through the measured graph", plotted=True),
+        Definition("*.plain_s", "s", "the same step in plain PyTorch", plotted=True),
+        Definition("*.ratio", "times", "the one ÷ the other, median of the pairs", noise=0.03),
+        Definition("*.loss_apart", "nats", "by how much the losses of a step differ at most", noise=1.0),
+        Definition("*.batch", "records", "of a step", Better.NEITHER),
     )),
     "cuda": Bench("a CUDA device: GPT-2 124M, encrypted transfer into its memory, visits", True, (
         Definition("tokens_per_s", "1/s", "tokens trained on through the measured graph", Better.HIGHER, plotted=True),
@@ -118,6 +123,7 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
     "ablation": Bench("what each switch of the data path is worth", True, (
         Definition("*.timeline_s", "s", "what a timeline predicts of it from the stages of the first", Better.NEITHER),
         Definition("*.visit_s", "s", "a visit without its training, by travel mode", noise=0.3, plotted=True),
+        Definition("direct.chains-*.s", "s", "records into GPU memory, each of so many MAC chains", noise=0.3, plotted=True),
         Definition("*.s", "s", "records into GPU memory", noise=0.3, plotted=True),
     )),
     "checkpoint": Bench("what sealed checkpoints cost a session", True, (

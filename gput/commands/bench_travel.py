@@ -61,10 +61,11 @@ def ablation(
     save: SaveOption = None,
     fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
 ) -> None:
-    """What each switch of the data path is worth: re-encrypt or direct, overlap on or off; beside a timeline's prediction.
+    """What each switch of the data path is worth: re-encrypt or direct, overlap on or off, MAC chains; beside a timeline's prediction.
 
     First table: records into GPU memory. `timeline_s` is predicted from the stages of the first row alone. Second table: whole visits
-    without their training, by travel mode; `direct` loads the next holder's records while the GPU trains.
+    without their training, by travel mode; `direct` loads the next holder's records while the GPU trains. Third table: a visit's records
+    sealed as 1, 2 and 4 independent chains.
 
     Example:  gput bench ablation --times 5
     """
@@ -74,9 +75,11 @@ def ablation(
 
     def once() -> tuple[list[Table], dict[str, float]]:
         with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-            paths, visits = asyncio.run(ablate(Path(folder), steps, times, say)).tables()
-        shown = [Table(paths, tables.PATH_COLUMNS), Table(visits, tables.VISIT_COLUMNS)]
-        return shown, tables.named(paths, visits)
+            paths, visits, chains = asyncio.run(ablate(Path(folder), steps, times, say)).tables()
+        shown = [
+            Table(paths, tables.PATH_COLUMNS), Table(visits, tables.VISIT_COLUMNS), Table(chains, tables.CHAIN_COLUMNS),
+        ]  # fmt: skip
+        return shown, tables.named(paths, visits, chains)
 
     keeping.measure(once, runs, fmt)
 

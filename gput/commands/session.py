@@ -16,6 +16,7 @@ from gput.draft import draft as manifest_for
 from gput.files import content as content_of
 from gput.files import place_for, writable
 from gput.output import Format, emit, say, show
+from gput.steps import COLUMNS, by_step, closed
 from shared.canonical import sha256
 from shared.claims.accountant import privacy_findings
 from shared.claims.archive import open_archive
@@ -192,9 +193,19 @@ def show_(session: Session, url: UrlOption, key: KeyOption, fmt: FormatOption = 
 
 @app.command()
 def visits(session: Session, url: UrlOption, key: KeyOption, fmt: FormatOption = Format.TABLE) -> None:
-    """Every visit of a session, with its timers."""
+    """Every visit of a session; as JSON with its timers. What its steps took: `gput session steps`."""
     rows = connect(url, key, lambda client: client.items(f"sessions/{session}/visits"))
     emit(rows, ("index", "round", "holder", "attempt", "phase", "outcome", "records", "mean_loss", "reason"), fmt)
+
+
+@app.command()
+def steps(session: Session, url: UrlOption, key: KeyOption, fmt: FormatOption = Format.TABLE) -> None:
+    """What each step of a session's visits took (ms: median, p99) and its share of their time; closed visits only.
+
+    Example:  gput session steps s_0123456789abcdef
+    """
+    rows = connect(url, key, lambda client: client.items(f"sessions/{session}/visits"))
+    emit(by_step(closed(rows)), COLUMNS, fmt)
 
 
 @app.command()

@@ -12,8 +12,7 @@ from gput.client import AsyncClient
 from gput.local.crowd import Crowd
 from gput.local.growth import Sample, sample
 from gput.local.job import Say
-from gput.local.report import control_s
-from gput.local.visit_bench import percentiles
+from gput.steps import control_s, percentiles
 from shared.errors import JobFailed, Unavailable
 
 PAGE = 20

@@ -1,4 +1,4 @@
-"""The demo's final page: losses, sample, bytes per link, timers, files, next commands. Knows the API's views only."""
+"""The demo's final page: losses, sample, bytes per link, timers, steps, files, next commands. Knows the API's views only."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gput.steps import by_step, closed
+
 TIMERS = ("grab_gpu", "import_key", "buffer_read", "gpu_write", "export_key")
-DATA_OR_COMPUTE = ("provision", "train", "validate")
 WIDTH = 80
 
 
 def page(found: Mapping[str, Any], holders: Sequence[str], folder: Path, seconds: float) -> str:
     """The whole page as text."""
-    view, visits = found["view"], [v for v in found["visits"] if v["outcome"] == "closed"]
+    view, visits = found["view"], closed(found["visits"])
     parts = [
         f"\nDone in {seconds:.0f} s: {view['visits_closed']} visits, {view['step']} training steps.\n"
         f"Backend {view['backend']}: emulated hardware gives no confidentiality.",
@@ -22,6 +23,7 @@ def page(found: Mapping[str, Any], holders: Sequence[str], folder: Path, seconds
         _sample(found["check"]["sample"]),
         _links(view, visits, found["links"]),
         _timers(visits, holders),
+        _steps(visits),
         _files(found, folder),
     ]
     return "\n".join(parts)
@@ -75,14 +77,14 @@ def _timers(visits: Sequence[Any], holders: Sequence[str]) -> str:
         mine = [visit["timers"] for visit in visits if visit["holder"] == holder and visit["timers"]]
         cells = "".join(f"{_median_ms(timers[name] for timers in mine):>12.2f}" for name in TIMERS)
         lines.append(f"  {holder:<14}{cells}")
-    cost = _median_ms(map(control_s, visits))
-    lines.append(f"  control cost of a visit (all but data, training, validation): {cost:.1f} ms")
     return "\n".join(lines)
 
 
-def control_s(visit: Mapping[str, Any]) -> float:
-    """What a visit cost besides data, training and held-out check, in seconds."""
-    return float(sum(s for name, s in visit["durations"].items() if name not in DATA_OR_COMPUTE))
+def _steps(visits: Sequence[Any]) -> str:
+    lines = [f"\nA visit's steps (ms){'median':>38}{'p99':>10}{'share':>10}"]
+    for row in by_step(visits):
+        lines.append(f"  {row['step']:<46}{row['median_ms']:>10.2f}{row['p99_ms']:>10.2f}{row['share']:>10}")
+    return "\n".join(lines)
 
 
 def _median_ms(values: Iterable[float]) -> float:

@@ -34,6 +34,7 @@ FACTS: dict[tuple[str, str], tuple[str, str]] = {
     ("session", "resumed"): ("resumed", ""),
     ("session", "tour_judged"): ("the tour's step was judged", ""),
     ("session", "tour_ended"): ("the tour has ended", ""),
+    ("session", "tour_failed"): ("the tour's step failed in the GPU: once more in a new life", ""),
     ("session", "exported"): ("exporting the model", ""),
     ("session", "completed"): ("completed", ""),
     ("session", "failed"): ("failed", ""),

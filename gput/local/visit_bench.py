@@ -1,6 +1,6 @@
 """What a visit costs step by step, and what the services hold, for `gput bench visit`. Knows the API's views only.
 
-Real processes on this machine, and short visits of the demo's model.
+Real processes on this machine, and short visits of the demo's model: the demo's own three holders, or any number of made-up ones.
 """
 
 from __future__ import annotations
@@ -10,18 +10,23 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gput.client import AsyncClient
+from gput.local.crowd import Crowd, Load
 from gput.local.demo import Demo
 from gput.local.growth import rss_anon_mb
-from gput.local.job import Plan, Say
-from gput.local.report import control_s
+from gput.local.installation import Installation
+from gput.local.job import Plan, Say, run_module
+from gput.steps import by_step, closed
+from shared.claims.training import AdamW, TrainingOptions
 from shared.errors import JobFailed
 
-CONTROL = "control (all but data, training, validation)"
+STEP_COLUMNS = ("step", "median_ms", "p99_ms", "share")
+MEMORY_COLUMNS = ("service", "rss_anon_mb")
+BATCH = 4
+Rows = list[dict[str, Any]]
 
 
-async def visits(
-    folder: Path, count: int, say: Say, agent: Mapping[str, Any] | None = None
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+async def visits(folder: Path, count: int, say: Say, agent: Mapping[str, Any] | None = None) -> tuple[Rows, Rows]:
     """A row per step of at least `count` visits, the control cost as the last; and a row per service with its memory.
 
     `agent`: settings of the GPU agent that differ from its defaults.
@@ -29,42 +34,69 @@ async def visits(
     Raises:
         JobFailed: the session did not complete.
     """
-    demo = Demo(folder, Plan(rounds=-(-count // 3), steps=1, batch=4, validation_records=16), say)
+    demo = Demo(folder, Plan(rounds=-(-count // 3), steps=1, batch=BATCH, validation_records=16), say)
     demo.installation.agent = agent or {}
     try:
         await demo.start()
-        view = await demo.client.wait(demo.session)
-        if view["phase"] != "COMPLETED":
-            raise JobFailed(f"the session ended {view['phase']}: {view.get('failure')}", code="session-failed")
-        found = await demo.client.items(f"sessions/{demo.session}/visits")
-        memory = [
-            {"service": name, "rss_anon_mb": rss_anon_mb(service.pid)}
-            for name, service in demo.installation.services.items()
-            if service.pid
-        ]
-        return _by_step([v for v in found if v["outcome"] == "closed"]), memory
+        found = await _visits(demo.client, demo.session)
+        return by_step(closed(found)), _memory(demo.installation)
     finally:
         await demo.stop()
+
+
+async def crowded(folder: Path, count: int, holders: int, say: Say) -> tuple[Rows, Rows]:
+    """As `visits`, with so many holders of made-up records; the holders' memory is one row, their mean.
+
+    The first round is one more and does not count: in it every holder reads its records for the first time.
+
+    Raises:
+        JobFailed: the session did not complete.
+    """
+    program = folder / "gpt2.gput"
+    options = [f"--option={name}={value}" for name, value in Plan().program_options.items()]
+    say("building the training program (torch.export) …")
+    await run_module("gput", "program", "build", "gpt2", "-o", str(program), *options)
+    training = TrainingOptions(optimizer=AdamW(lr=1e-3), batch_size=BATCH, seed=1, threads=2)
+    crowd = Crowd(folder / "crowd", count + holders, holders, say, Load(program=program, training=training))
+    try:
+        client = await crowd.start()
+        say(f"{crowd.rounds} rounds of {holders} holders …")
+        found = await _visits(client, crowd.session)
+        return by_step([visit for visit in closed(found) if visit["round"] > 1]), _mean(_memory(crowd.installation))
+    finally:
+        await crowd.stop()
+
+
+async def _visits(client: AsyncClient, session: str) -> Rows:
+    view = await client.wait(session)
+    if view["phase"] != "COMPLETED":
+        raise JobFailed(f"the session ended {view['phase']}: {view.get('failure')}", code="session-failed")
+    return list(await client.items(f"sessions/{session}/visits"))
+
+
+def _memory(installation: Installation) -> Rows:
+    running = ((name, service.pid) for name, service in installation.services.items())
+    return [{"service": name, "rss_anon_mb": rss_anon_mb(pid)} for name, pid in running if pid]
+
+
+def _mean(memory: Rows) -> Rows:
+    """The holders as one."""
+    own = [row for row in memory if not row["service"].startswith("holder-")]
+    held = [float(row["rss_anon_mb"]) for row in memory if row["service"].startswith("holder-")]
+    return [*own, {"service": "holder", "rss_anon_mb": statistics.fmean(held)}]
 
 
 def named(steps: Iterable[dict[str, Any]], memory: Iterable[dict[str, Any]]) -> dict[str, float]:
     """The same as figures by name."""
     found = {
-        f"{row['step'].partition(' ')[0]}.{name}": float(value)
-        for row in steps
-        for name, value in row.items()
-        if name != "step"
+        f"{row['step'].partition(' ')[0]}.{name}": float(row[name]) for row in steps for name in ("median_ms", "p99_ms")
     }
     return found | {f"{row['service']}.rss_anon_mb": round(row["rss_anon_mb"], 3) for row in memory}
 
 
-def percentiles(seconds: Iterable[float]) -> dict[str, float]:
-    """Median and 99th percentile in milliseconds."""
-    found = sorted(value * 1000 for value in seconds)
-    return {"median_ms": round(statistics.median(found), 3), "p99_ms": round(found[int(len(found) * 0.99)], 3)}
-
-
-def _by_step(visits: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    steps = list(dict.fromkeys(step for visit in visits for step in visit["durations"]))
-    rows = [{"step": step, **percentiles(v["durations"].get(step, 0.0) for v in visits)} for step in steps]
-    return [*rows, {"step": CONTROL, **percentiles(map(control_s, visits))}]
+def named_by_holders(found: Mapping[int, tuple[Rows, Rows]]) -> dict[str, float]:
+    """The same for each number of holders; where there are several, how much dearer the last one's control cost is than the first's."""
+    each = {number: named(steps, memory) for number, (steps, memory) in found.items()}
+    figures = {f"holders-{number}.{name}": value for number, one in each.items() for name, value in one.items()}
+    few, many = (each[number]["control.median_ms"] for number in (min(each), max(each)))
+    return figures if len(each) == 1 else figures | {"flatness": round(many / few, 4)}

@@ -184,7 +184,7 @@ class SessionRunner:
             arrivals=house.arrivals, signing_key=signing_key, program=await house.library.program(state.manifest.program),
             archive=await house.library.archive_bytes(state.manifest.program), gpu=state.gpu,
             agent_url=settings.agent_public_url or settings.agent_url, visit_attempts=settings.visit_attempts,
-            clock=house.clock, entropy=house.entropy, timer=house.timer,
+            copy_chains=settings.copy_chains, clock=house.clock, entropy=house.entropy, timer=house.timer,
             leaving=lambda: self.wishes.cancel or self.wishes.stop,
         )  # fmt: skip
 

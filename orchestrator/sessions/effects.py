@@ -136,6 +136,12 @@ def _tour_judged(state: SessionState, body: dict[str, Any]) -> None:
 def _tour_ended(state: SessionState, body: dict[str, Any]) -> None:
     _link_bytes(state, body)
     state.committed, state.judged = ModelState(**body["model"]), None
+    state.tour_failures.pop(body["round"], None)
+
+
+def _tour_failed(state: SessionState, body: dict[str, Any]) -> None:
+    state.judged = None  # what was judged is rolled back
+    state.tour_failures[body["round"]] = body["attempt"]
 
 
 def _exported(state: SessionState, body: dict[str, Any]) -> None:
@@ -172,6 +178,7 @@ HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "session.checkpointed": _checkpointed,
     "session.tour_judged": _tour_judged,
     "session.tour_ended": _tour_ended,
+    "session.tour_failed": _tour_failed,
     "session.exported": _exported,
     "session.failed": _failed,
     "session.pause_asked": _pause_asked,

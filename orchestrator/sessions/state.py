@@ -45,6 +45,9 @@ class SessionState:
     start_model: str | None = None  # digest that the given weights must have in the GPU; None: no weights were given
     initial: ModelState | None = None
     committed: ModelState | None = None
+    tour_failures: dict[int, int] = field(
+        default_factory=dict
+    )  # by round: failed ends of a tour that has not ended yet
     judged: JudgedTour | None = None  # a tour whose end the GPU was about to make the committed one
     position: int = 0  # stops of the itinerary that are behind us: closed, rejected or skipped
     attempts: int = 0  # attempts at the next stop

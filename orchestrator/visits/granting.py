@@ -87,6 +87,7 @@ def _grant(run: Run, visit: VisitState, one_time_key: VerifiedOneTimeKey, drawn:
         dataset_records=dataset.records, chunk_bytes=MAX_CHUNK_BYTES, recipient=one_time_key.digest,
         expires_at=int(run.clock()) + run.state.manifest.lease_s + 1, mode=run.state.manifest.travel_mode,
         rights=run.travel.rights, address=run.placement.dataset_address if run.travel.told else None, shares=drawn.shares,
+        more_chains=run.copy_chains - 1,
     )  # fmt: skip
 
 

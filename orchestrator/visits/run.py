@@ -65,6 +65,7 @@ class Run:
     gpu: str
     agent_url: str
     visit_attempts: int
+    copy_chains: int
     clock: Clock
     entropy: Entropy
     timer: Callable[[], float]

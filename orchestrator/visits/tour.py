@@ -16,9 +16,10 @@ from orchestrator.sessions.remembered import JudgedTour
 from orchestrator.visits.epilogue import check_rolled_back, check_scrub
 from orchestrator.visits.receipts import check_tour_statement
 from orchestrator.visits.run import Run, Stopwatch
+from orchestrator.visits.tour_failures import tour_failed
 from orchestrator.visits.training import WorkFailed, held_out_loss, work
 from shared.claims.receipt import TourStatement
-from shared.errors import ProtocolViolation, Unavailable, VerificationFailed
+from shared.errors import ProtocolViolation, VerificationFailed
 from shared.protocol.session import SessionFact
 from shared.wire.gpu import Commit, EndTour, RollBack, Scrub
 from shared.wire.gpu_answers import Committed, Scrubbed, WorkState
@@ -28,20 +29,22 @@ async def end_tour(run: Run, round_number: int) -> None:
     """One step with the mean gradient of the round's visits, kept or dropped with all of them; the facts are staged.
 
     Raises:
-        CommandRefused, VerificationFailed. Unavailable: also if the work failed: the life is over.
+        CommandRefused, VerificationFailed. Unavailable: also if the work failed: the life is over. WorkFailed `tour-failed`: too often.
     """
     run.watch = Stopwatch(run.timer)
     await run.commit()
     key = f"{run.state.id}/tour/{run.committed.step}/{run.life.number}"
     try:
-        with run.watch.step("train"):
-            ended = await _work(run, f"{key}/step", round_number, step=True)
-        with run.watch.step("validate"):
-            judged = await _judge(run, ended, key, round_number)
-    except (
-        WorkFailed
-    ) as error:  # of the check; no holder's records took part, so nobody is to blame and the next life tries again
-        raise Unavailable(f"the tour's end could not be checked: {error.detail}", code=error.code) from error
+        await _end(run, round_number, key)
+    except WorkFailed as error:
+        raise await tour_failed(run, round_number, error) from error
+
+
+async def _end(run: Run, round_number: int, key: str) -> None:
+    with run.watch.step("train"):
+        ended = await _work(run, f"{key}/step", round_number, step=True)
+    with run.watch.step("validate"):
+        judged = await _judge(run, ended, key, round_number)
     run.book.stage(
         new_fact(
             SessionFact.TOUR_JUDGED, round=round_number, work=judged.work, stepped=judged.stepped, reason=judged.reason,
@@ -81,7 +84,7 @@ async def _work(run: Run, key: str, round_number: int, *, step: bool) -> WorkSta
     command = EndTour(work=key, round=round_number, batches=run.committed.batches, step=step)
     state, _ = await work(run, command, key, follow=False)
     if state.state == "failed":
-        raise Unavailable(f"the tour's end failed in the GPU: {state.detail}", code=state.code)
+        raise WorkFailed(state.detail or "the tour's end failed", code=state.code)
     return state
 
 

@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shared.claims import Claim
+from shared.claims import Claim, Grown
 from shared.claims.manifest import PartyName
 from shared.claims.program import HexSha256
 from shared.names import TravelMode
 
 SessionId = Annotated[str, Field(pattern=r"^s_[0-9a-z]{16}$")]
 VisitId = Annotated[str, Field(pattern=r"^v_[0-9a-z]{16}$")]
+MAX_CHAINS = 32
 MAX_CHUNK_BYTES = 2 * 1024 * 1024  # the driver's largest single encrypted copy (reference h100.md 4.5)
 
 
@@ -36,7 +37,7 @@ class Shares(Claim):
     gpu: HexSha256
 
 
-class Grant(Claim):
+class Grant(Grown):
     """What a visit key may do; installed in the GPU, shown to the holder (design 2, 4.4 `scoped`).
 
     `region` is a handle; `address` (bytes) is told in travel mode `paper` alone, where stock firmware knows no handles: elsewhere the
@@ -45,6 +46,7 @@ class Grant(Claim):
     committed to when it approved, over `dataset_records` records: the GPU takes only those of them that `cursor` names.
     """
 
+    later = ("more_chains",)
     session: SessionId
     visit: VisitId
     life: int = Field(ge=1)
@@ -67,6 +69,14 @@ class Grant(Claim):
     chunk_bytes: int = Field(ge=1, le=MAX_CHUNK_BYTES)
     recipient: HexSha256
     expires_at: int = Field(ge=0)
+    more_chains: int = Field(
+        default=0, ge=0, lt=MAX_CHAINS, description="MAC chains of each copy record beyond the first, each independent"
+    )
+
+    @property
+    def chains(self) -> int:
+        """Independent MAC chains of each copy record."""
+        return 1 + self.more_chains
 
     @property
     def records(self) -> int:

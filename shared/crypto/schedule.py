@@ -184,6 +184,12 @@ def visit_iv_mask(vs: bytes, context: VisitContext) -> bytes:
     return hkdf(vs, context.info("iv-mask"), IV_BYTES)
 
 
+def chain_key(key: bytes, iv_mask: bytes, chains: int, number: int) -> tuple[bytes, bytes]:
+    """(key, IV mask) of one of several chains under a visit's key: none of them ever meets an IV of another, or of another k."""
+    found = hkdf(key, cbor_bytes(["gput/chain", chains, number, iv_mask]), KEY_BYTES + IV_BYTES)
+    return found[:KEY_BYTES], found[KEY_BYTES:]
+
+
 @dataclass(frozen=True)
 class Computation:
     """All that the result of one private training depends on and that can differ within a session. `dataset` and `cursor` (as claims) name

@@ -31,6 +31,7 @@ class SessionFact(StrEnum):
         "tour_judged"  # whether the step of a tour's accumulated gradients is kept; written down before the GPU commits
     )
     TOUR_ENDED = "tour_ended"
+    TOUR_FAILED = "tour_failed"  # the GPU failed to make a tour's end; so often, and `failed` follows
     EXPORTED = "exported"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -61,6 +62,7 @@ TRANSITIONS = {
     (_S.RUNNING, _F.RESUMED): _M(_OWNER, _S.RUNNING),  # takes a pause back that has not begun
     (_S.RUNNING, _F.TOUR_JUDGED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.TOUR_ENDED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.TOUR_FAILED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.EXPORTED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.COMPLETED): _M(_ORCH, _S.COMPLETED),
     # A late approval joins a running session that a quorum has started; a veto never stops anybody else.

@@ -6,6 +6,9 @@ closing record; the closing record. `total` counts all but the closing record, w
 Bytes: header (32) ‖ ciphertext ‖ tag (16). AES-256-GCM under the visit's H2D key; the IV is counted by both ends and never sent:
 record `index` uses message counter index + 1. AAD = header ‖ SHA-256(CBOR["gput/copy", session, visit,
 holder, region, epoch, "h2d"]), so index, total and everything the grant says are bound.
+
+Where the grant says so, every record is of several chains (`shared.crypto.chains`), each with its ciphertext and its tag; the header
+counts those beyond the first.
 """
 
 from __future__ import annotations
@@ -18,16 +21,17 @@ from pydantic import Field
 
 from shared.canonical import cbor_bytes, sha256
 from shared.claims.program import HexSha256
-from shared.claims.visit import Grant, VisitId
+from shared.claims.visit import MAX_CHAINS, Grant, VisitId
 from shared.errors import BadRequest
 from shared.wire.base import Bytes32, Wire
 
-HEADER = struct.Struct("<4sBBHIIIII4x")  # magic, version, kind, reserved, epoch, region, index, total, length
+HEADER = struct.Struct("<4sBBHIIIII4x")  # magic, version, kind, more chains, epoch, region, index, total, length
 HEADER_BYTES = HEADER.size
 MAGIC = b"GPTR"
 VERSION = 1
 DATA, CLOSING, PROOF = 0, 1, 2
 TAG_BYTES = 16
+MAX_TAGS_BYTES = TAG_BYTES * MAX_CHAINS
 MAX_INLINE_PROOF = 64 * 1024
 """A membership proof up to this long rides in the closing record: a short visit must not pay for one more round trip."""
 MAX_CLOSING_BYTES = MAX_INLINE_PROOF + 4096
@@ -35,7 +39,8 @@ MAX_CLOSING_BYTES = MAX_INLINE_PROOF + 4096
 
 @dataclass(frozen=True, slots=True)
 class CopyHeader:
-    """`length` is the plaintext's length in bytes; `index` runs 0..total-1 for data and proof, equals total for the closing record."""
+    """`length` is the plaintext's length in bytes; `index` runs 0..total-1 for data and proof, equals total for the closing record.
+    `more_chains`: those beyond the first."""
 
     kind: int
     epoch: int
@@ -43,34 +48,41 @@ class CopyHeader:
     index: int
     total: int
     length: int
+    more_chains: int = 0
+
+    @property
+    def tags_bytes(self) -> int:
+        """What all chains' tags take."""
+        return TAG_BYTES * (1 + self.more_chains)
 
 
 def pack_header(header: CopyHeader) -> bytes:
     """32 header bytes."""
     return HEADER.pack(
-        MAGIC, VERSION, header.kind, 0, header.epoch, header.region, header.index, header.total, header.length
-    )
+        MAGIC, VERSION, header.kind, header.more_chains, header.epoch, header.region, header.index, header.total,
+        header.length,
+    )  # fmt: skip
 
 
 def parse_record(record: bytes | memoryview) -> tuple[CopyHeader, bytes, memoryview]:
-    """(header, header bytes, ciphertext ‖ tag). Raises: BadRequest on any layout fault, before any key is touched."""
+    """(header, header bytes, each chain's ciphertext ‖ tag). Raises: BadRequest on any layout fault, before any key is touched."""
     view = memoryview(record)
     if len(view) < HEADER_BYTES + TAG_BYTES:
         raise BadRequest(
             f"copy record of {len(view)} bytes is shorter than header and tag", code="malformed-copy-record"
         )
-    magic, version, kind, reserved, epoch, region, index, total, length = HEADER.unpack(view[:HEADER_BYTES])
+    magic, version, kind, more_chains, epoch, region, index, total, length = HEADER.unpack(view[:HEADER_BYTES])
     raw = bytes(view[:HEADER_BYTES])
-    header = CopyHeader(kind, epoch, region, index, total, length)
+    header = CopyHeader(kind, epoch, region, index, total, length, more_chains)
     if (
         magic != MAGIC
         or version != VERSION
-        or reserved
+        or more_chains >= MAX_CHAINS
         or kind not in (DATA, CLOSING, PROOF)
         or raw != pack_header(header)
     ):
         raise BadRequest("copy record header is malformed", code="malformed-copy-record")
-    if len(view) != HEADER_BYTES + length + TAG_BYTES:
+    if len(view) != HEADER_BYTES + length + header.tags_bytes:
         raise BadRequest("copy record length does not match its header", code="malformed-copy-record")
     return header, raw, view[HEADER_BYTES:]
 
@@ -80,6 +92,11 @@ def copy_context(grant: Grant) -> bytes:
     return sha256(
         cbor_bytes(["gput/copy", grant.session, grant.visit, grant.holder, grant.region, grant.epoch, grant.direction])
     )
+
+
+def tags_bytes(grant: Grant) -> int:
+    """What the tags of one of its records take."""
+    return TAG_BYTES * grant.chains
 
 
 class Closing(Wire):

@@ -107,6 +107,7 @@ NOT_HERE: Mapping[str, str] = {
     "session.refused": _ENDS, "session.vetoed": _ENDS, "session.head_contradicted": _ENDS, "session.failed": _ENDS,
     "session.cancel_asked": _ENDS, "session.cancelled": _ENDS, "holder.refused": _ENDS,
     "session.key_recovered": _ELSEWHERE, "holder.share_released": _ELSEWHERE,
+    "session.tour_failed": "a fault of the GPU's own, which no schedule here makes: tests/world/test_world_tours.py dies at it",
     "visit.quarantined": _BLAME, "training.quarantined": _BLAME, "training.rejected": _BLAME, "RollBack": _BLAME,
     "training.loaded": "no row of its own: a verified visit is a loaded phase",
     "Status": "a question that changes nothing, and that no orchestrator asks in a session",

@@ -9,7 +9,7 @@ from gpu_agent.hardware.device import Device
 from shared.canonical import keyed_blake3
 from shared.claims.visit import Grant
 from shared.crypto import schedule
-from shared.crypto.aead import SealingChannel
+from shared.crypto.chains import SealingChains
 from shared.crypto.shares import Share, direct_key
 from shared.protocol.record_order import records_of
 from shared.wire import gpu_answers
@@ -52,9 +52,9 @@ class Holder:
             self.key = direct_key(self.key, self.share.agree(bytes.fromhex(grant.shares.gpu)), grant)
         self.channel = self.fresh_channel()
 
-    def fresh_channel(self) -> SealingChannel:
+    def fresh_channel(self) -> SealingChains:
         counter = self.installed.channel_counter
-        return SealingChannel(self.key, label="visit", iv_mask=self.mask, channel_counter=counter)
+        return SealingChains(self.key, self.grant.chains, label="visit", iv_mask=self.mask, channel_counter=counter)
 
     def proof(self) -> bytes:
         """The proof that the grant's records are those of the dataset."""
@@ -62,7 +62,7 @@ class Holder:
         return dataset_tree.proof(DATASET_SALT, dataset_tree.split(self.dataset, RECORD_BYTES), indexes)
 
     def seal(
-        self, data: bytes, channel: SealingChannel | None = None, pieces: list[bytes] | None = None, **closing: Any
+        self, data: bytes, channel: SealingChains | None = None, pieces: list[bytes] | None = None, **closing: Any
     ) -> list[bytes]:
         """All copy records of a visit, the closing one last; `closing` overrides what it states.
 
@@ -81,8 +81,9 @@ class Holder:
         out.append(self.record(CLOSING, total, total, encode(Closing(**(fields | closing))), channel))
         return out
 
-    def record(self, kind: int, index: int, total: int, plain: bytes, channel: SealingChannel) -> bytes:
-        raw = pack_header(CopyHeader(kind, self.grant.epoch, self.grant.region, index, total, len(plain)))
+    def record(self, kind: int, index: int, total: int, plain: bytes, channel: SealingChains) -> bytes:
+        more = self.grant.more_chains
+        raw = pack_header(CopyHeader(kind, self.grant.epoch, self.grant.region, index, total, len(plain), more))
         return raw + channel.seal(plain, raw + copy_context(self.grant))
 
     def copy(self, record: bytes) -> CopyAck:

@@ -94,7 +94,7 @@ async def test_each_door_is_on_its_own_ports_and_bounded(agent: Agent) -> None:
         "code"
     ] == "malformed-copy-record"
     assert (
-        await agent.client.post(f"{base}/holder-north/copy", content=bytes(2 * 1024 * 1024 + 49))
+        await agent.client.post(f"{base}/holder-north/copy", content=bytes(2 * 1024 * 1024 + 32 + 32 * 16 + 1))
     ).status_code == 413
     await agent.bind("orchestrator")
     assert (await agent.client.post(f"{base}/orchestrator/spdm", content=bytes(0x1201))).status_code == 413

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gput import steps as steps_table
+from gput.__main__ import main
 from gput.bench.figures import figures
 from gput.bench.result import Figure
 from gput.local import visit_bench
@@ -85,7 +88,7 @@ def test_a_trend_of_too_few_windows_is_not_kept() -> None:
 def test_what_is_kept_of_visits_is_defined() -> None:
     steps = [
         {"step": "plan", "median_ms": 1.0, "p99_ms": 2.0},
-        {"step": visit_bench.CONTROL, "median_ms": 3.0, "p99_ms": 4.0},
+        {"step": steps_table.CONTROL, "median_ms": 3.0, "p99_ms": 4.0},
     ]
     found = visit_bench.named(steps, [{"service": "holder-a", "rss_anon_mb": 80.0001}])
     kept = figures("visit", [found])
@@ -93,6 +96,31 @@ def test_what_is_kept_of_visits_is_defined() -> None:
         "plan.median_ms": 1.0, "plan.p99_ms": 2.0, "control.median_ms": 3.0, "control.p99_ms": 4.0, "holder-a.rss_anon_mb": 80.0,
     }  # fmt: skip
     assert kept["holder-a.rss_anon_mb"].unit == "MB"
+
+
+def test_more_holders_are_held_against_fewer() -> None:
+    def rows(control: float) -> list[dict[str, Any]]:
+        return [{"step": steps_table.CONTROL, "median_ms": control, "p99_ms": 9.0, "share": "10.0%"}]
+
+    memory = [{"service": "holder", "rss_anon_mb": 80.0}]
+    found = visit_bench.named_by_holders({30: (rows(11.0), memory), 3: (rows(10.0), memory), 100: (rows(12.0), memory)})
+    kept = figures("visit", [found])
+    assert (kept["flatness"].median, kept["holders-100.control.median_ms"].unit) == (1.2, "ms")
+    assert len(found) == 3 * 3 + 1
+    assert "flatness" not in visit_bench.named_by_holders({30: (rows(11.0), memory)})
+
+
+def test_steps_of_visits_are_shares_of_all_their_time() -> None:
+    visits = [
+        {"outcome": "closed", "durations": {"plan": 0.001, "provision": 0.002, "train": 0.007}},
+        {"outcome": "closed", "durations": {"plan": 0.003, "provision": 0.002, "train": 0.005}},
+        {"outcome": "recalled", "durations": {"plan": 9.0}},
+    ]
+    found = {row["step"]: row for row in steps_table.by_step(steps_table.closed(visits))}
+    assert found["plan"] == {"step": "plan", "median_ms": 2.0, "p99_ms": 3.0, "share": "20.0%"}
+    assert found["train"]["share"] == "60.0%"
+    assert found[steps_table.CONTROL] == {**found["plan"], "step": steps_table.CONTROL}
+    assert steps_table.by_step([]) == []
 
 
 @pytest.mark.parametrize(
@@ -108,3 +136,13 @@ def test_nobody_waits_for_a_session_without_hope(phase: str, decision: str, says
     with pytest.raises(JobFailed, match=says):
         require_hope({"phase": phase, "failure": None, "holders": holders})
     require_hope({"phase": "RUNNING", "failure": None, "holders": [{"holder": "a", "decision": None}]})
+
+
+@pytest.mark.parametrize("holders", ["2", "3,x", "", "3,257", "0x5"])
+def test_numbers_of_holders_that_cannot_be_are_refused_at_once(
+    holders: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "visit", "--holders", holders]) == 2
+    told = capsys.readouterr()
+    assert (told.out, len(told.err.strip().splitlines())) == ("", 1)
+    assert "[bad-numbers]" in told.err

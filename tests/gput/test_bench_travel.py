@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from gput.bench import ablation, travel_tables, travelling
-from gput.bench.ablation import Path
+from gput.bench.ablation import Chained, Path
 from gput.bench.bucket import FRAME_BYTES, GRAIN_S, Bucket, bytes_per_s
 from gput.bench.figures import figures
 from gput.bench.published import CHUNK_BYTES, ROWS
 from gput.bench.timeline import Stages, bounds, one_by_one, overlapped
 from gput.bench.travelling import Cell, Line, Model, Study, Traffic, Way
+from shared.crypto.chains import dependent_steps
 from shared.errors import BadRequest
 
 RATES = (None, 500, 20, 4)
@@ -257,3 +258,20 @@ def test_a_switch_without_a_gain_is_said_to_have_none() -> None:
         ("direct", True, 2.0),
     ]
     assert {one.unit for one in figures("ablation", [ablation.named(rows, visits)]).values()} == {"s"}
+
+
+def test_chains_are_held_against_one_chain_by_the_same_rule() -> None:
+    def chained(number: int, *seconds: float) -> Chained:
+        return Chained(number, 3000, seconds, dependent_steps(1024, number), number * 4)
+
+    rows = ablation.chains([chained(1, 7.0, 8.0, 9.0), chained(2, 7.5, 7.9, 8.5), chained(4, 3.9, 4.0, 4.1)])
+    assert [row["verdict"] for row in rows] == ["the base", "no gain on this machine", "gain"]
+    assert [(row["chains"], row["dependent_steps"], row["tags"]) for row in rows] == [
+        (1, 64, 4),
+        (2, 32, 8),
+        (4, 16, 16),
+    ]
+    assert set(ablation.CHAIN_COLUMNS) <= set(rows[0])
+    named = ablation.named([], [], rows)
+    assert named == {"direct.chains-1.s": 8.0, "direct.chains-2.s": 7.9, "direct.chains-4.s": 4.0}
+    assert {one.unit for one in figures("ablation", [named]).values()} == {"s"}

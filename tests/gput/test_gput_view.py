@@ -185,5 +185,7 @@ def test_the_final_page_of_a_recorded_session(saved: Saved, tmp_path: Path) -> N
     assert counts["holders → GPU, dataset (by closed visits' reports)"] == f"{data:,}"
     assert counts["  the same by plan: records × record size"] == f"{data:,}"
     assert counts["holders ↔ orchestrator, dataset (holders' own count)"] == "0"
+    for step in ("plan", "fence", "train", "control"):
+        assert re.search(rf"^  {step}.* +\d+\.\d+ +\d+\.\d+ +\d+\.\d%$", text, re.MULTILINE)
     for holder in holders:
         assert re.search(rf"^  {holder} +\d+\.\d+ +\d+\.\d+", text, re.MULTILINE)

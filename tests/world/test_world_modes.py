@@ -8,6 +8,7 @@ import pytest
 
 from gput.receipts import save, verify
 from shared.names import TravelMode
+from shared.wire.copy import parse_record
 from tests.adversary.rows import attack
 from tests.world.test_world_crashes import CITY, COMMANDS, ORCH, A
 from tests.world.world import NewWorld
@@ -41,6 +42,22 @@ async def test_the_same_session_gives_the_same_model(
             assert found.travel_mode is mode
             for canary in material.canaries.values():
                 assert leaks([*world.wire.bodies(), *world.files()], disguises(canary)) == []
+    assert recorder.reused == []
+
+
+@pytest.mark.parametrize("mode", TravelMode)
+async def test_records_of_several_chains_give_the_same_model(
+    mode: TravelMode, new_world: NewWorld, recorded: Recording
+) -> None:
+    """Sealed by the holders' own code and opened by the GPU's: four tags a record, and no key and IV twice among the chains."""
+    with recording() as recorder:
+        async with new_world(settings={"orchestrator": {"copy_chains": 4}}) as world:
+            session = await world.submit(travel_mode=mode)
+            view = await world.completed(session)
+            assert view["model"]["digest"] == recorded.view["model"]["digest"]
+            doors = ("/staging",) if mode is TravelMode.DIRECT else ("/copy",)
+            sent = [e.call.body for h in HOLDERS for door in doors for e in world.wire.calls(f"holder-{h}", A, door)]
+            assert {parse_record(body)[0].more_chains for body in sent} == {3}
     assert recorder.reused == []
 
 

@@ -1,4 +1,7 @@
-"""Runs the rows of the ablation: the conventional path with and without overlap, and visits of each travel mode. Knows their entrances."""
+"""Runs the rows of the ablation: the conventional path with and without overlap, visits of each travel mode and of several MAC chains.
+
+Knows their entrances.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from gput.bench.travelling import Cell, middle
 from gput.local.job import Say
 from gput.local.lengths_bench import LARGE
 from gput.local.travel.bench import made_up
+from gput.local.travel.chains import chained
 from gput.local.travel.conventional import Sharing, Taken
 from gput.local.travel.visits import Tour
 from shared.names import TravelMode
@@ -23,18 +27,23 @@ MODES = (TravelMode.SCOPED, TravelMode.PAPER, TravelMode.DIRECT)
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured: the base's stages, records and bytes of a transfer, paths, visits by mode."""
+    """What was measured: the base's stages, records and bytes of a transfer, paths, visits by mode and by MAC chains."""
 
     stages: Stages
     records: int
     length: int
     paths: Sequence[tables.Path]
     cells: dict[str, Cell]
+    chained: Sequence[tables.Chained]
 
-    def tables(self) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-        """Rows of the paths, rows of the visits."""
+    def tables(self) -> tuple[list[dict[str, object]], list[dict[str, object]], list[dict[str, object]]]:
+        """Rows of the paths, of the visits, of the chains."""
         ahead = {mode.value: TRAVEL[mode].ahead for mode in MODES}
-        return tables.paths(self.stages, self.records, self.length, self.paths), tables.visits(self.cells, ahead)
+        return (
+            tables.paths(self.stages, self.records, self.length, self.paths),
+            tables.visits(self.cells, ahead),
+            tables.chains(self.chained),
+        )
 
 
 async def ablate(folder: Path, steps: int, times: int, say: Say) -> Found:
@@ -62,7 +71,7 @@ async def ablate(folder: Path, steps: int, times: int, say: Say) -> Found:
         # The holder's own timers: sealing ahead, one leg, opened by the GPU before it acknowledges.
         tables.Path("direct", True, direct.holder_s or 0.0, direct.holder_half or (0.0, 0.0), direct.operations),
     ]
-    return Found(base.stages, base.records, length, paths, cells)
+    return Found(base.stages, base.records, length, paths, cells, await chained(folder, steps, times, say))
 
 
 def _path(name: str, overlap: bool, taken: Sequence[Taken]) -> tables.Path:

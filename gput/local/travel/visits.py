@@ -94,13 +94,23 @@ class Tour:
         return [_cell(rate, first, last, listed[first.closed - 1 : last.closed]) for rate, first, last in spans]
 
     async def _reach(self, client: AsyncClient, session: str, wanted: int) -> Moment:
-        view = await client.session(session)
-        while view["visits_closed"] < wanted:
-            require_hope(view)
-            if view["phase"] == "COMPLETED":
-                raise JobFailed("the session ended before enough was measured", code="session-short")
-            view = await client.session(session, wait=25, version=view["version"])
-        return Moment(view["visits_closed"], tuple(link.traffic for link in self._links))
+        closed = await reach(client, session, wanted)
+        return Moment(closed, tuple(link.traffic for link in self._links))
+
+
+async def reach(client: AsyncClient, session: str, wanted: int) -> int:
+    """Wait until so many visits have closed; how many have.
+
+    Raises:
+        JobFailed: the session does not go on, or ended before.
+    """
+    view = await client.session(session)
+    while view["visits_closed"] < wanted:
+        require_hope(view)
+        if view["phase"] == "COMPLETED":
+            raise JobFailed("the session ended before enough was measured", code="session-short")
+        view = await client.session(session, wait=25, version=view["version"])
+    return int(view["visits_closed"])
 
 
 def _cell(rate: float | None, first: Moment, last: Moment, visits: Sequence[dict[str, Any]]) -> Cell:

@@ -1,0 +1,41 @@
+"""A visit's steps as a table: what each takes, and how much of a visit that is. Arithmetic on the API's visits; knows no service."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+DATA_OR_COMPUTE = ("provision", "train", "validate")
+CONTROL = "control (all but data, training, validation)"
+COLUMNS = ("step", "median_ms", "p99_ms", "share")
+
+
+def closed(visits: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The visits that came to their end; of the others only some steps were taken."""
+    return [visit for visit in visits if visit["outcome"] == "closed"]
+
+
+def control_s(visit: Mapping[str, Any]) -> float:
+    """What a visit cost besides data, training and held-out check, in seconds."""
+    return float(sum(s for name, s in visit["durations"].items() if name not in DATA_OR_COMPUTE))
+
+
+def percentiles(seconds: Iterable[float]) -> dict[str, float]:
+    """Median and 99th percentile in milliseconds."""
+    found = sorted(value * 1000 for value in seconds)
+    return {"median_ms": round(statistics.median(found), 3), "p99_ms": round(found[int(len(found) * 0.99)], 3)}
+
+
+def by_step(visits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each step of these visits and one for their control cost; `share`: of all their time. Without visits no row."""
+    if not visits:
+        return []
+    steps = list(dict.fromkeys(step for visit in visits for step in visit["durations"]))
+    total = sum(sum(visit["durations"].values()) for visit in visits)
+    columns = {step: [visit["durations"].get(step, 0.0) for visit in visits] for step in steps}
+    columns[CONTROL] = [control_s(visit) for visit in visits]
+    return [
+        {"step": step, **percentiles(seconds), "share": f"{sum(seconds) / total:.1%}" if total else "-"}
+        for step, seconds in columns.items()
+    ]
