@@ -1,7 +1,8 @@
 """One visit's records and their proof as sealed copy records: read, commit, seal, in order, each once. Blocking; knows no HTTP and no GPU.
 
 Law L4: the sealing channel counts its own messages and this class never seals the same chunk twice; whoever needs bytes again keeps them.
-The commitment is BLAKE3 keyed with a fresh 32-byte salt, so that nobody can try out guesses against it.
+The commitment is keyed with a fresh 32-byte salt, so that nobody can try out guesses against it. It is over the records' leaves, which
+the dataset's tree has: nothing is hashed here. Whatever the tree says wrong the GPU, which hashes what it was given, refuses.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from blake3 import blake3
-
 from data_holder.datasets import Dataset
 from shared.claims.visit import Grant
 from shared.crypto.aead import SealingChannel
 from shared.crypto.secret import Secret
 from shared.crypto.visit_key import VisitKey
 from shared.errors import ProtocolViolation
+from shared.protocol.membership import commitment
+from shared.protocol.merkle import HASH_BYTES
 from shared.wire.codec import encode
 from shared.wire.copy import (
     CLOSING,
@@ -50,10 +51,14 @@ class SealedRecord:
 
 @dataclass(frozen=True)
 class Membership:
-    """What proves to the GPU that the visit's records are the approved ones: the dataset's salt, for it alone, and the multi-proof."""
+    """What proves to the GPU that the visit's records are the approved ones: the dataset's salt, for it alone, and the multi-proof.
+
+    `leaves`: of the records, in the cursor's order, 32 bytes each.
+    """
 
     salt: Secret
     proof: bytes
+    leaves: bytes
 
     def pieces(self, chunk_bytes: int) -> int:
         """Copy records of its own that the proof takes; 0 where it rides in the closing record."""
@@ -63,10 +68,12 @@ class Membership:
 class RecordSealer:
     """Seals a visit's data chunks, its proof, and then the closing record, each into a buffer of `buffer_bytes`.
 
-    `read_s`, `seal_s`: seconds spent reading (and committing) and sealing so far. Not thread-safe: one chunk after another.
+    `read_s`, `seal_s`: seconds spent reading and sealing so far. Not thread-safe: one chunk after another.
     """
 
     def __init__(self, grant: Grant, key: VisitKey, dataset: Dataset, membership: Membership, salt: bytes) -> None:
+        if len(membership.leaves) != grant.records * HASH_BYTES:
+            raise ProtocolViolation("the membership is of another number of records", code="records-not-planned")
         if dataset.record_bytes != grant.record_bytes:
             raise ProtocolViolation(
                 "the dataset's records are of another size than the grant's", code="records-not-planned"
@@ -76,7 +83,6 @@ class RecordSealer:
             key.key, label="visit h2d", iv_mask=key.iv_mask, channel_counter=key.channel_counter
         )
         self._context = copy_context(grant)
-        self._hash = blake3(key=salt)
         self._scratch = bytearray(min(grant.chunk_bytes, grant.length))
         self._pieces = membership.pieces(grant.chunk_bytes)
         self._next = 0
@@ -97,10 +103,10 @@ class RecordSealer:
 
     @property
     def commitment(self) -> str:
-        """Keyed BLAKE3 over all record bytes, hex; only after the last chunk."""
+        """What is stated of all records (`shared.protocol.membership`), hex; only after the last chunk."""
         if self._next < self._grant.chunks:
             raise ProtocolViolation("the commitment exists only after the last chunk", code="out-of-order")
-        return self._hash.hexdigest()
+        return commitment(self._salt, self._membership.leaves).hex()
 
     def seal_next(self, buffer: bytearray | memoryview) -> SealedRecord:
         """Seal the next copy record into `buffer`; the closing one last.
@@ -137,7 +143,6 @@ class RecordSealer:
         offset = self._next * self._grant.chunk_bytes
         chunk = memoryview(self._scratch)[: min(self._grant.chunk_bytes, self._grant.length - offset)]
         self._dataset.read_slice(self._grant.cursor, offset, chunk)
-        self._hash.update(chunk)
         self.read_s += time.perf_counter() - started
         return chunk
 
