@@ -1,0 +1,98 @@
+"""What one core does with a visit's bytes: the cipher alone, and each stage of the data path by itself, in its own code.
+
+Blocking, one thread. Knows the product's parts that do the work; no process and no link.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from data_holder.datasets import Dataset, RecordTree
+from gput.bench.transfer_tables import Stage
+from shared.claims.visit import MAX_CHUNK_BYTES, CursorRange
+from shared.crypto.aead import IV_BYTES, KEY_BYTES, TAG_BYTES, OpeningChannel, SealingChannel
+from shared.protocol.membership import commitment, leaf_hashes, root_of
+from shared.protocol.record_order import records_of
+
+T = TypeVar("T")
+CIPHER_CHUNK, CHUNKS, PASSES = 1024 * 1024, 64, 5
+HOLDER, GPU = "holder", "GPU"
+
+
+@dataclass(frozen=True)
+class Cipher:
+    """Bytes a second of one core."""
+
+    seal: float
+    open: float
+
+
+def cipher() -> Cipher:
+    """AES-256-GCM over chunks of 1 MiB from and into buffers that are there, the fastest of several passes: a limit is not to flatter."""
+    key, iv, aad = (
+        AESGCM(os.urandom(KEY_BYTES)),
+        bytes(IV_BYTES),
+        bytes(64),
+    )  # one key and IV: nothing of it is ever sent
+    plain, sealed = bytearray(os.urandom(CIPHER_CHUNK)), bytearray(CIPHER_CHUNK + TAG_BYTES)
+
+    def rate(act: Callable[[], object]) -> float:
+        passes = []
+        for _ in range(PASSES):
+            began = time.perf_counter()
+            for _ in range(CHUNKS):
+                act()
+            passes.append(time.perf_counter() - began)
+        return CHUNKS * CIPHER_CHUNK / min(passes)
+
+    seal = rate(lambda: key.encrypt_into(iv, plain, aad, sealed))
+    return Cipher(seal, rate(lambda: key.decrypt_into(iv, sealed, aad, plain)))
+
+
+class Stages:
+    """Every stage over the records that `cursor` names, one after another, each timed by the processor's clock."""
+
+    def __init__(self, dataset: Dataset, tree: RecordTree, salt: bytes, cursor: CursorRange) -> None:
+        self._dataset, self._tree, self._salt, self._cursor = dataset, tree, salt, cursor
+        self._length = cursor.count * dataset.record_bytes
+        self._memory = memoryview(bytearray(self._length))
+        self._found: list[Stage] = []
+
+    def measure(self) -> list[Stage]:
+        """All of them, in the order in which a visit has them."""
+        indexes = records_of(self._cursor, self._dataset.records).tolist()
+        proof, _ = self._timed("proof and leaves", HOLDER, lambda: self._tree.shown(self._cursor))
+        self._timed("reading", HOLDER, self._read)
+        key = os.urandom(KEY_BYTES)
+        sealing, opening = SealingChannel(key, label="bench"), OpeningChannel(key, label="bench")
+        sealed = [memoryview(bytearray(len(chunk) + TAG_BYTES)) for chunk in self._chunks()]
+        self._timed("sealing", HOLDER, lambda: [
+            sealing.seal_into(chunk, b"", out) for chunk, out in zip(self._chunks(), sealed, strict=True)
+        ])  # fmt: skip
+        self._timed("opening", GPU, lambda: [
+            opening.open_into(record, b"", chunk) for record, chunk in zip(sealed, self._chunks(), strict=True)
+        ])  # fmt: skip
+        leaves = self._timed("leaf hashing", GPU, lambda: leaf_hashes(self._salt, indexes, self._memory))
+        known = sorted(dict(zip(indexes, leaves, strict=True)).items())
+        self._timed("membership", GPU, lambda: root_of(known, self._dataset.records, proof))
+        self._timed("commitment", "both", lambda: commitment(self._salt, b"".join(leaves)))
+        return self._found
+
+    def _chunks(self) -> list[memoryview]:
+        return [self._memory[at : at + MAX_CHUNK_BYTES] for at in range(0, self._length, MAX_CHUNK_BYTES)]
+
+    def _read(self) -> None:
+        for number, chunk in enumerate(self._chunks()):
+            self._dataset.read_slice(self._cursor, number * MAX_CHUNK_BYTES, chunk)
+
+    def _timed(self, name: str, where: str, act: Callable[[], T]) -> T:
+        began = time.thread_time()
+        result = act()
+        self._found.append(Stage(name, where, time.thread_time() - began))
+        return result
