@@ -8,6 +8,7 @@ the dataset's tree has: nothing is hashed here. Whatever the tree says wrong the
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from data_holder.datasets import Dataset
@@ -68,17 +69,21 @@ class Membership:
 class RecordSealer:
     """Seals a visit's data chunks, its proof, and then the closing record, each into a buffer of `buffer_bytes`.
 
+    `read`: plaintext of its first data chunks, where that was read before; erased with the rest.
     `read_s`, `seal_s`: seconds spent reading and sealing so far. Not thread-safe: one chunk after another.
     """
 
-    def __init__(self, grant: Grant, key: VisitKey, dataset: Dataset, membership: Membership, salt: bytes) -> None:
+    def __init__(
+        self, grant: Grant, key: VisitKey, dataset: Dataset, membership: Membership, salt: bytes,
+        read: Sequence[bytearray] = (),
+    ) -> None:  # fmt: skip
         if len(membership.leaves) != grant.records * HASH_BYTES:
             raise ProtocolViolation("the membership is of another number of records", code="records-not-planned")
         if dataset.record_bytes != grant.record_bytes:
             raise ProtocolViolation(
                 "the dataset's records are of another size than the grant's", code="records-not-planned"
             )
-        self._grant, self._dataset, self._membership, self._salt = grant, dataset, membership, salt
+        self._grant, self._dataset, self._membership, self._salt, self._ahead = grant, dataset, membership, salt, read
         self._channel: SealingChannel | None = SealingChannel(
             key.key, label="visit h2d", iv_mask=key.iv_mask, channel_counter=key.channel_counter
         )
@@ -132,13 +137,16 @@ class RecordSealer:
         return SealedRecord(self._next - 1, self.total, record, data, proof)
 
     def erase(self) -> None:
-        """Drop the visit key and the plaintext scratch; nothing can be sealed any more."""
+        """Drop the visit key and all plaintext; nothing can be sealed any more."""
         if self._channel is not None:
             self._channel.erase()
         self._channel = None
-        self._scratch[:] = bytes(len(self._scratch))
+        for plaintext in (self._scratch, *self._ahead):
+            plaintext[:] = bytes(len(plaintext))
 
     def _read(self) -> memoryview:
+        if self._next < len(self._ahead):
+            return memoryview(self._ahead[self._next])
         started = time.perf_counter()
         offset = self._next * self._grant.chunk_bytes
         chunk = memoryview(self._scratch)[: min(self._grant.chunk_bytes, self._grant.length - offset)]

@@ -95,6 +95,12 @@ class Dataset(ABC):
     def _release(self) -> None:
         """Give every mapping back."""
 
+    def settle(self) -> None:
+        """Whether the files are still as they were opened. Raises: UnfitData: one was changed since."""
+        self._insist_open()
+        for file in self._held:
+            file.insist()
+
     def close(self) -> None:
         """Give every mapping back; the dataset cannot be read any more. Closing twice is harmless."""
         self._closed = True

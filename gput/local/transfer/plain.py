@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from gpu_agent.ports import COPY_LIMIT
 from shared.service.app import add_routes, create_service_app
+from shared.service.heap import keep_freed_memory
 from shared.service.server import service_main
 from shared.service.settings import ServiceSettings
 from shared.wire.codec import encode
@@ -43,4 +44,5 @@ def create_app(settings: PlainSettings, base_url: str) -> FastAPI:
 
 
 if __name__ == "__main__":
+    keep_freed_memory()
     sys.exit(service_main(PlainSettings, create_app))
