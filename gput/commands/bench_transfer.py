@@ -30,12 +30,15 @@ def transfer(
     Example:  gput bench transfer --runs 5 --save transfer.json
     """
     keeping = Keeping("transfer", {"mebibytes": mebibytes, "times": times}, save)
+    import uvloop
+
     from gput.bench import transfer_tables as tables
     from gput.local.transfer.bench import measure
 
     def once() -> tuple[list[Table], dict[str, float]]:
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-            found = asyncio.run(measure(Path(folder), mebibytes, times, say))
+        loop = asyncio.Runner(loop_factory=uvloop.new_event_loop)  # as every service has it
+        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder, loop as runner:
+            found = runner.run(measure(Path(folder), mebibytes, times, say))
         shown = [Table(tables.links(found), tables.LINK_COLUMNS), Table(tables.stages(found), tables.STAGE_COLUMNS)]
         return shown, tables.named(found)
 

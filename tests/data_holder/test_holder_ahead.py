@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from data_holder import gpu_channel
 from data_holder.datasets import Dataset, RecordTree
+from data_holder.sealing import RecordSealer, SealedRecord
 from shared.claims.visit import CursorRange
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION
@@ -110,3 +114,33 @@ async def test_a_session_that_ends_leaves_no_plaintext_ready(running: Running) -
     await running.holder.visits.close(SESSION)
     assert not running.holder.visits.ahead._readings
     assert all(not any(chunk) for chunk in ready.chunks)
+
+
+async def test_a_visit_that_is_stopped_waits_for_its_sealing_thread(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_channel, "INLINE_BYTES", 0)
+    monkeypatch.setattr(running.holder.visits, "_prepare_bytes", 1024)  # a few slots, which the thread has filled soon
+    begun, never = asyncio.Event(), asyncio.Event()
+    sealed: list[int] = []
+    seal = RecordSealer.seal_next
+
+    def sealing(self: RecordSealer, buffer: memoryview) -> SealedRecord:
+        assert self._channel is not None, "the key was erased under the thread"
+        sealed.append(self._next)
+        return seal(self, buffer)
+
+    async def stands_still(_: int) -> None:
+        begun.set()
+        await never.wait()
+
+    monkeypatch.setattr(RecordSealer, "seal_next", sealing)
+    await running.approved_with_channel()
+    running.gpu.hook = stands_still
+    await visit(running, chunk_bytes=96)
+    await begun.wait()
+    assert any(thread.name.startswith("seal") for thread in threading.enumerate())
+    await running.holder.visits.cancel(SESSION)
+    assert not any(thread.name.startswith("seal") for thread in threading.enumerate())
+    assert sealed == list(range(len(sealed)))
+    assert 0 < len(sealed) < 15  # it waited for a slot when it was stopped

@@ -47,6 +47,6 @@ def test_one_small_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "transfer", "--mebibytes", "5", "--times", "1", "--format", "jsonl"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     links = {row["link"]: row for row in rows if "link" in row}
-    assert set(links) == {"bounce", "http"}
+    assert set(links) == {"bounce", "prepared", "http"}
     assert all(0 < row["ratio"] <= row["moved_ratio"] for row in links.values())
     assert {row["where"] for row in rows if "stage" in row} == {"holder", "GPU", "both"}

@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_holder.ahead import ReadAhead
 from data_holder.bounce import BounceLink
-from data_holder.datasets import Dataset, RecordTree, open_dataset
+from data_holder.commitments import Committed
+from data_holder.datasets import RecordTree, open_dataset
 from data_holder.gpu_channel import Provisioner
 from data_holder.links import GpuLink, LinkCounters
-from data_holder.sealing import Membership, RecordSealer
+from data_holder.sealing import RecordSealer
 from data_holder.settings import HolderSettings
 from gput.bench.transfer_tables import Found, Transfer
 from gput.local.installation import to_toml
@@ -25,7 +27,7 @@ from gput.local.job import Say, run_module
 from gput.local.made_up import arrays
 from gput.local.process import Service
 from gput.local.transfer.limits import Stages, cipher
-from gput.local.transfer.stand import GPU, Approved, Stand
+from gput.local.transfer.stand import GPU, HOLDER, SESSION, Approved, Stand
 from shared.claims.archive import open_archive
 from shared.claims.visit import MAX_CHUNK_BYTES, CursorRange
 from shared.crypto.secret import Secret
@@ -37,23 +39,32 @@ from shared.wire.bounce import Bounced
 from shared.wire.copy import HEADER_BYTES, TAG_BYTES
 
 FEATURES, TIMEOUT_S, SEED = 4096, 60.0, 1
-LINKS = ("bounce", "http")
+LINKS = ("bounce", "prepared", "http")
+"""`prepared`: by bounce buffer, the visit's first records and its proof read ahead, as a holder does between two visits."""
 PREPARE_BYTES = int(HolderSettings.model_fields["prepare_bytes"].default)
 
 
 @dataclass(frozen=True)
 class Data:
-    """A holder's dataset with its tree, and which records a visit brings: all of them, shuffled."""
+    """A holder's dataset with its tree and salt; each visit brings all of its records, in another order."""
 
-    dataset: Dataset
-    tree: RecordTree
-    salt: bytes
-    cursor: CursorRange
+    committed: Committed
+
+    @property
+    def approved(self) -> Approved:
+        """What the grants name."""
+        dataset = self.committed.dataset
+        return Approved(self.committed.tree.root, dataset.records, dataset.record_bytes)
 
     @property
     def length(self) -> int:
         """Bytes of a visit."""
-        return self.cursor.count * self.dataset.record_bytes
+        return self.approved.records * self.approved.record_bytes
+
+    def cursor(self, visit: int) -> CursorRange:
+        """Of the visit of this number, from 0."""
+        count = self.approved.records
+        return CursorRange(start=visit * count, count=count, order="shuffled", seed=SEED)
 
 
 @contextmanager
@@ -64,11 +75,12 @@ def made_up(folder: Path, program: Path, mebibytes: int) -> Iterator[Data]:
     manifest = open_archive(program.read_bytes()).manifest
     count = max(1, mebibytes * 2**20 // manifest.records.record_bytes)
     np.savez(folder / "records.npz", **arrays(manifest.records, count, SEED))  # type: ignore[arg-type]  # arrays by name
-    salt = os.urandom(32)
-    with open_dataset(folder / "records.npz", manifest.records, manifest.tokenizer) as dataset:
-        tree = RecordTree(dataset, salt, folder / "trees", "bench")
-        yield Data(dataset, tree, salt, CursorRange(start=0, count=count, order="shuffled", seed=SEED))
-        tree.close()
+    salt, dataset = Secret(os.urandom(32)), open_dataset(folder / "records.npz", manifest.records, manifest.tokenizer)
+    committed = Committed(dataset, RecordTree(dataset, salt.reveal(), folder / "trees", "bench"), salt)
+    try:
+        yield Data(committed)
+    finally:
+        committed.close()
 
 
 class WatchedLink(GpuLink):
@@ -110,7 +122,7 @@ class Mover:
     """Visit after visit of the same data."""
 
     def __init__(self, stand: Stand, peers: Peers, data: Data) -> None:
-        self._stand, self._data = stand, data
+        self._stand, self._data, self._visits, self._ahead = stand, data, 0, ReadAhead(PREPARE_BYTES)
         self._link = WatchedLink(peers.peer(stand.agent_url, "GPU agent"))
 
     async def moved(self, link: str, times: int) -> list[Transfer]:
@@ -119,26 +131,30 @@ class Mover:
         Raises:
             JobFailed: the records went another way, or the GPU published something else.
         """
-        bounce = BounceLink(self._stand.bounce_socket if link == "bounce" else None, PREPARE_BYTES)
+        bounce = BounceLink(None if link == "http" else self._stand.bounce_socket, PREPARE_BYTES)
         try:
             return [await self._once(link, bounce) for _ in range(times + 1)][1:]
         finally:
             bounce.close()
+            await self._ahead.drop(SESSION)
 
     async def _once(self, link: str, bounce: BounceLink) -> Transfer:
-        data = self._data
-        approved = Approved(data.tree.root, data.dataset.records, data.dataset.record_bytes)
-        grant, key = await self._stand.granted(approved, data.cursor)
+        committed = self._data.committed
+        grant, key = await self._stand.granted(self._data.approved, self._data.cursor(self._visits))
+        self._visits += 1
         await bounce.ready()
+        await self._ahead.settled(SESSION)
         spent, began = self._processor_s(), time.perf_counter()
-        membership = Membership(Secret(data.salt), *data.tree.shown(data.cursor))
-        sealer = RecordSealer(grant, key, data.dataset, membership, os.urandom(32))
+        ready = await self._ahead.take(SESSION, committed, grant)
+        sealer = RecordSealer(grant, key, committed.dataset, ready.membership, os.urandom(32), ready.chunks)
         self._link.expect(sealer.total)
         provisioner = Provisioner(self._link, system_clock, prepare_bytes=PREPARE_BYTES, bounce=bounce)
         done = await provisioner.provision(grant, GPU, sealer)
         ended = time.perf_counter()
         spent = self._processor_s() - spent
-        if (done.link, done.commitment) != (link, await self._stand.returned(grant)):
+        if link == "prepared":
+            self._ahead.begin(SESSION, committed, grant)
+        if (done.link, done.commitment) != ("http" if link == "http" else "bounce", await self._stand.returned(grant)):
             raise JobFailed("the records went another way, or the GPU published others", code="records-differ")
         return Transfer(ended - began, self._link.moved_at - began, spent)
 
@@ -154,7 +170,7 @@ async def bare(folder: Path, peers: Peers, length: int, times: int) -> list[floa
     await server.start()
     try:
         link = GpuLink(peers.peer(server.url, "the bare server"), LinkCounters())
-        body, port = memoryview(bytearray(HEADER_BYTES + MAX_CHUNK_BYTES + TAG_BYTES)), holder_port("h000")
+        body, port = memoryview(bytearray(HEADER_BYTES + MAX_CHUNK_BYTES + TAG_BYTES)), holder_port(HOLDER)
 
         async def once() -> None:
             for at in range(0, length, MAX_CHUNK_BYTES):
@@ -191,7 +207,7 @@ async def measure(folder: Path, mebibytes: int, times: int, say: Say) -> Found:
         finally:
             await stand.stop()
         core = cipher()
-        stages = Stages(data.dataset, data.tree, data.salt, data.cursor).measure()
+        stages = Stages(data.committed, data.cursor(0)).measure()
         return Found(data.length, core.seal, core.open, links, plain, stages)
 
 

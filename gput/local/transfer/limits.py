@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from data_holder.datasets import Dataset, RecordTree
+from data_holder.commitments import Committed
 from gput.bench.transfer_tables import Stage
 from shared.claims.visit import MAX_CHUNK_BYTES, CursorRange
 from shared.crypto.aead import IV_BYTES, KEY_BYTES, TAG_BYTES, OpeningChannel, SealingChannel
@@ -58,9 +58,9 @@ def cipher() -> Cipher:
 class Stages:
     """Every stage over the records that `cursor` names, one after another, each timed by the processor's clock."""
 
-    def __init__(self, dataset: Dataset, tree: RecordTree, salt: bytes, cursor: CursorRange) -> None:
-        self._dataset, self._tree, self._salt, self._cursor = dataset, tree, salt, cursor
-        self._length = cursor.count * dataset.record_bytes
+    def __init__(self, committed: Committed, cursor: CursorRange) -> None:
+        self._dataset, self._tree, self._salt = committed.dataset, committed.tree, committed.salt.reveal()
+        self._cursor, self._length = cursor, cursor.count * committed.dataset.record_bytes
         self._memory = memoryview(bytearray(self._length))
         self._found: list[Stage] = []
 
