@@ -40,8 +40,8 @@ class Committed:
     async def membership(self, cursor: CursorRange) -> Membership:
         """What the GPU is shown with a visit's records. Raises: UnfitData: the files changed."""
         if cursor.count <= INLINE_RECORDS:
-            return Membership(self.salt, self.tree.proof(cursor))
-        return Membership(self.salt, await asyncio.to_thread(self.tree.proof, cursor))
+            return Membership(self.salt, *self.tree.shown(cursor))
+        return Membership(self.salt, *await asyncio.to_thread(self.tree.shown, cursor))
 
     def close(self) -> None:
         """Give the mappings back."""

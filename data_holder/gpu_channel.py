@@ -7,8 +7,10 @@ connection the very same buffer is sent again, and the GPU acknowledges a byte-i
 from __future__ import annotations
 
 import asyncio
+import queue
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -96,11 +98,10 @@ class Provisioner:
         self, sealer: RecordSealer, slots: list[Slot], most: int
     ) -> AsyncIterator[AsyncIterator[Sequence[Lying]]]:
         """The visit's records in order, at most `most` at once, sealed ahead into a ring of reused slots."""
-        free: asyncio.Queue[Slot] = asyncio.Queue()
         ready: asyncio.Queue[Lying] = asyncio.Queue()
-        for slot in slots:
-            free.put_nowait(slot)
-        producer = asyncio.create_task(_produce(sealer, free, ready))
+        free = _Free(slots)
+        own_thread = sealer.buffer_bytes > INLINE_BYTES
+        producer = asyncio.create_task((_produce_apart if own_thread else _produce)(sealer, free, ready))
         try:
             yield _consume(sealer.total + 1, most, free, ready, producer)
         finally:
@@ -142,24 +143,71 @@ class Provisioner:
             self._attached()
 
 
-async def _produce(sealer: RecordSealer, free: asyncio.Queue[Slot], ready: asyncio.Queue[Lying]) -> None:
-    for _ in range(sealer.total + 1):
-        slot = await free.get()
-        if sealer.buffer_bytes <= INLINE_BYTES:
-            record = sealer.seal_next(slot.memory)
-        else:
-            # Shielded: a cancelled visit waits for the thread before its key and dataset go away.
-            work = asyncio.ensure_future(asyncio.to_thread(sealer.seal_next, slot.memory))
+class _Free:
+    """Slots that nobody uses. What was used last is used next: as few as the pace allows, and those lie in the processors' caches."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots: queue.LifoQueue[Slot | None] = queue.LifoQueue()
+        self._given = asyncio.Event()
+        for slot in slots:
+            self.give(slot)
+
+    def give(self, slot: Slot) -> None:
+        """It may be written to again. On the event loop's thread."""
+        self._slots.put_nowait(slot)
+        self._given.set()
+
+    def close(self) -> None:
+        """Nothing more is sealed: whoever waits in `wait` gets None at once."""
+        self._slots.put_nowait(None)
+
+    def wait(self) -> Slot | None:
+        """The next one, on a thread that may stand still; None: there will be none."""
+        return self._slots.get()
+
+    async def next(self) -> Slot:
+        """The next one, on the event loop's thread."""
+        while True:
+            self._given.clear()
             try:
-                record = await asyncio.shield(work)
-            except asyncio.CancelledError:
-                await asyncio.wait([work])
-                raise
-        ready.put_nowait(Lying(record, slot))
+                slot = self._slots.get_nowait()
+            except queue.Empty:
+                await self._given.wait()
+            else:
+                assert slot is not None  # `close` is for the other thread
+                return slot
+
+
+async def _produce(sealer: RecordSealer, free: _Free, ready: asyncio.Queue[Lying]) -> None:
+    for _ in range(sealer.total + 1):
+        slot = await free.next()
+        ready.put_nowait(Lying(sealer.seal_next(slot.memory), slot))
+
+
+async def _produce_apart(sealer: RecordSealer, free: _Free, ready: asyncio.Queue[Lying]) -> None:
+    """All records on one thread of this visit's: between two of them it waits for a slot, and not for the event loop, which is sending."""
+    loop = asyncio.get_running_loop()
+
+    def seal() -> None:
+        for _ in range(sealer.total + 1):
+            slot = free.wait()
+            if slot is None:
+                return
+            loop.call_soon_threadsafe(ready.put_nowait, Lying(sealer.seal_next(slot.memory), slot))
+
+    with ThreadPoolExecutor(1, "seal") as thread:
+        work = loop.run_in_executor(thread, seal)
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            # Waited for: a cancelled visit's key and dataset go away.
+            free.close()
+            await asyncio.wait([work])
+            raise
 
 
 async def _consume(
-    left: int, most: int, free: asyncio.Queue[Slot], ready: asyncio.Queue[Lying], producer: asyncio.Task[None]
+    left: int, most: int, free: _Free, ready: asyncio.Queue[Lying], producer: asyncio.Task[None]
 ) -> AsyncIterator[Sequence[Lying]]:
     while left:
         batch = [await _next(ready, producer)]
@@ -169,7 +217,7 @@ async def _consume(
         yield batch
         # Returned to the ring only after the acknowledgement: until then these bytes may be needed again.
         for lying in batch:
-            free.put_nowait(lying.slot)
+            free.give(lying.slot)
 
 
 async def _next(ready: asyncio.Queue[Lying], producer: asyncio.Task[None]) -> Lying:

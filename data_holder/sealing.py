@@ -1,15 +1,15 @@
 """One visit's records and their proof as sealed copy records: read, commit, seal, in order, each once. Blocking; knows no HTTP and no GPU.
 
 Law L4: the sealing channel counts its own messages and this class never seals the same chunk twice; whoever needs bytes again keeps them.
-The commitment is BLAKE3 keyed with a fresh 32-byte salt, so that nobody can try out guesses against it.
+The commitment is keyed with a fresh 32-byte salt, so that nobody can try out guesses against it. It is over the records' leaves, which
+the dataset's tree has: nothing is hashed here. Whatever the tree says wrong the GPU, which hashes what it was given, refuses.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from blake3 import blake3
 
 from data_holder.datasets import Dataset
 from shared.claims.visit import Grant
@@ -17,6 +17,8 @@ from shared.crypto.chains import SealingChains
 from shared.crypto.secret import Secret
 from shared.crypto.visit_key import VisitKey
 from shared.errors import ProtocolViolation
+from shared.protocol.membership import commitment
+from shared.protocol.merkle import HASH_BYTES
 from shared.wire.codec import encode
 from shared.wire.copy import (
     CLOSING,
@@ -50,10 +52,14 @@ class SealedRecord:
 
 @dataclass(frozen=True)
 class Membership:
-    """What proves to the GPU that the visit's records are the approved ones: the dataset's salt, for it alone, and the multi-proof."""
+    """What proves to the GPU that the visit's records are the approved ones: the dataset's salt, for it alone, and the multi-proof.
+
+    `leaves`: of the records, in the cursor's order, 32 bytes each.
+    """
 
     salt: Secret
     proof: bytes
+    leaves: bytes
 
     def pieces(self, chunk_bytes: int) -> int:
         """Copy records of its own that the proof takes; 0 where it rides in the closing record."""
@@ -63,20 +69,25 @@ class Membership:
 class RecordSealer:
     """Seals a visit's data chunks, its proof, and then the closing record, each into a buffer of `buffer_bytes`.
 
-    `read_s`, `seal_s`: seconds spent reading (and committing) and sealing so far. Not thread-safe: one chunk after another.
+    `read`: plaintext of its first data chunks, where that was read before; erased with the rest.
+    `read_s`, `seal_s`: seconds spent reading and sealing so far. Not thread-safe: one chunk after another.
     """
 
-    def __init__(self, grant: Grant, key: VisitKey, dataset: Dataset, membership: Membership, salt: bytes) -> None:
+    def __init__(
+        self, grant: Grant, key: VisitKey, dataset: Dataset, membership: Membership, salt: bytes,
+        read: Sequence[bytearray] = (),
+    ) -> None:  # fmt: skip
+        if len(membership.leaves) != grant.records * HASH_BYTES:
+            raise ProtocolViolation("the membership is of another number of records", code="records-not-planned")
         if dataset.record_bytes != grant.record_bytes:
             raise ProtocolViolation(
                 "the dataset's records are of another size than the grant's", code="records-not-planned"
             )
-        self._grant, self._dataset, self._membership, self._salt = grant, dataset, membership, salt
+        self._grant, self._dataset, self._membership, self._salt, self._ahead = grant, dataset, membership, salt, read
         self._channel: SealingChains | None = SealingChains(
             key.key, grant.chains, label="visit h2d", iv_mask=key.iv_mask, channel_counter=key.channel_counter
         )
         self._context = copy_context(grant)
-        self._hash = blake3(key=salt)
         self._scratch = bytearray(min(grant.chunk_bytes, grant.length))
         self._pieces = membership.pieces(grant.chunk_bytes)
         self._next = 0
@@ -101,10 +112,10 @@ class RecordSealer:
 
     @property
     def commitment(self) -> str:
-        """Keyed BLAKE3 over all record bytes, hex; only after the last chunk."""
+        """What is stated of all records (`shared.protocol.membership`), hex; only after the last chunk."""
         if self._next < self._grant.chunks:
             raise ProtocolViolation("the commitment exists only after the last chunk", code="out-of-order")
-        return self._hash.hexdigest()
+        return commitment(self._salt, self._membership.leaves).hex()
 
     def seal_next(self, buffer: bytearray | memoryview) -> SealedRecord:
         """Seal the next copy record into `buffer`; the closing one last.
@@ -130,18 +141,20 @@ class RecordSealer:
         return SealedRecord(self._next - 1, self.total, record, data, proof)
 
     def erase(self) -> None:
-        """Drop the visit key and the plaintext scratch; nothing can be sealed any more."""
+        """Drop the visit key and all plaintext; nothing can be sealed any more."""
         if self._channel is not None:
             self._channel.erase()
         self._channel = None
-        self._scratch[:] = bytes(len(self._scratch))
+        for plaintext in (self._scratch, *self._ahead):
+            plaintext[:] = bytes(len(plaintext))
 
     def _read(self) -> memoryview:
+        if self._next < len(self._ahead):
+            return memoryview(self._ahead[self._next])
         started = time.perf_counter()
         offset = self._next * self._grant.chunk_bytes
         chunk = memoryview(self._scratch)[: min(self._grant.chunk_bytes, self._grant.length - offset)]
         self._dataset.read_slice(self._grant.cursor, offset, chunk)
-        self._hash.update(chunk)
         self.read_s += time.perf_counter() - started
         return chunk
 

@@ -65,7 +65,10 @@ class HolderSettings(ServiceSettings):
         description="Unix socket of the GPU agent on this machine (its setting of this name): sealed records then lie in memory shared "
         "with it, and pass no network; where it does not answer they go over HTTP",
     )
-    prepare_bytes: int = Field(default=16 * 1024 * 1024, ge=4096, description="sealed chunks kept ready, in bytes")
+    prepare_bytes: int = Field(
+        default=32 * 1024 * 1024, ge=4096,
+        description="sealed chunks kept ready, in bytes; and of each session's next visit, records read ahead",
+    )  # fmt: skip
 
     @field_validator("orchestrator_url", "agent_url")
     @classmethod

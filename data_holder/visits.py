@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from data_holder.ahead import ReadAhead
 from data_holder.approvals import Approvals
 from data_holder.bounce import BounceLink
 from data_holder.channel import Channels, OpenChannel
@@ -48,7 +49,7 @@ class Visits:
         self._ledger, self._approvals, self._channels, self._commitments = ledger, approvals, channels, commitments
         self._link, self._gpu_link, self._agent_url = link, gpu_link, agent_url
         self._prepare_bytes, self._clock, self._entropy, self._sleep = prepare_bytes, clock, entropy, sleep
-        self._facts, self._bounce = facts, bounce
+        self._facts, self._bounce, self.ahead = facts, bounce, ReadAhead(prepare_bytes)
         self._admission = Admission(ledger, approvals, channels, link, clock)
         self._open: dict[str, Committed] = {}
         self._halted: set[str] = set()
@@ -118,7 +119,7 @@ class Visits:
         """The session is over for this holder: stop, forget keys, unmap the dataset."""
         await self.cancel(session, _F.SUPERSEDED)
         self._channels.close(session)
-        self._put_away(session)
+        await self._put_away(session)
         await asyncio.to_thread(self._commitments.forget, session)
         self._halted.discard(session)
 
@@ -151,6 +152,8 @@ class Visits:
         try:
             await self._provision(session, admitted)
             await self.report(session, epoch)
+            if (committed := self._open.get(session)) is not None:
+                self.ahead.begin(session, committed, admitted.document.grant)
         except Exception as fault:
             # A bug must not leave the GPU waiting for its lease: it is reported like any refusal, and logged in full.
             error = fault if isinstance(fault, GputError) else GputError("the visit failed inside this holder")
@@ -158,7 +161,7 @@ class Visits:
                 _log.exception("bug while serving a visit", session=session)
             _log.warning("visit failed", session=session, visit=admitted.document.grant.visit, code=error.code)
             # Opened anew for the next attempt: files that changed may be the approved ones again by then.
-            self._put_away(session)
+            await self._put_away(session)
             if error.code == NOT_APPROVED:  # then the kept tree is not that of the files, whatever their dates say
                 await asyncio.to_thread(self._commitments.forget, session)
             await self._give_up(session, admitted, error)
@@ -169,11 +172,11 @@ class Visits:
     async def _provision(self, session: str, admitted: Admitted) -> None:
         document_, grant = admitted.document, admitted.document.grant
         committed = await self._committed(session, admitted)
-        membership = await committed.membership(grant.cursor)
+        ready = await self.ahead.take(session, committed, grant)
         started = time.perf_counter()
         key = self._visit_key(admitted)
         import_s = time.perf_counter() - started
-        sealer = RecordSealer(grant, key, committed.dataset, membership, self._entropy(32))
+        sealer = RecordSealer(grant, key, committed.dataset, ready.membership, self._entropy(32), ready.chunks)
         del key
         attached: list[HolderFact] = []
         await self._bounce.ready()
@@ -208,7 +211,7 @@ class Visits:
             known = await self._commitments.open(session, approved.dataset, program)
             self._open[session] = known
         if known.root != approved.dataset_root:
-            self._put_away(session)
+            await self._put_away(session)
             raise ProtocolViolation(
                 f"dataset {approved.dataset!r} changed since this holder approved the session", code="dataset-changed",
                 expected=f"{approved.records} records under root {approved.dataset_root}",
@@ -217,7 +220,8 @@ class Visits:
             )  # fmt: skip
         return known
 
-    def _put_away(self, session: str) -> None:
+    async def _put_away(self, session: str) -> None:
+        await self.ahead.drop(session)
         if (known := self._open.pop(session, None)) is not None:
             known.close()
 

@@ -21,6 +21,7 @@ from gpu_agent.evidence.api import create_evidence_app
 from gpu_agent.hardware.device import Device
 from gpu_agent.hardware.mux import Mux
 from gpu_agent.hardware.root_of_trust import RootOfTrust
+from gpu_agent.leaf_crew import LeafCrew
 from gpu_agent.ports import ports
 from gpu_agent.settings import AgentSettings
 from gpu_agent.unit import GpuUnit, unit_of
@@ -67,8 +68,11 @@ def build_gpu(settings: AgentSettings, clock: Clock = system_clock, entropy: Ent
         # Without the traceback's values: frames of the device may hold plaintext.
         _log.error("device fault", gpu=name, fault=type(error).__name__)
 
-    device = Device(name, root, hbm, compute, entropy=entropy, clock=clock, next_boot=boots.advance, report=report)
-    return GpuUnit(device, compute, Mux(tuple(settings.ports)))
+    crew = LeafCrew()
+    device = Device(
+        name, root, hbm, compute, entropy=entropy, clock=clock, next_boot=boots.advance, report=report, hash_leaves=crew,
+    )  # fmt: skip
+    return GpuUnit(device, compute, Mux(tuple(settings.ports)), crew.close)
 
 
 def create_app(

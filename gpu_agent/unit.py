@@ -26,10 +26,12 @@ T = TypeVar("T")
 
 
 class GpuUnit:
-    """One GPU with its MUX and its threads."""
+    """One GPU with its MUX and its threads. `closed`: called once it is powered off."""
 
-    def __init__(self, device: Device, compute: ComputeProcess, mux: Mux) -> None:
-        self.device, self.compute, self.mux = device, compute, mux
+    def __init__(
+        self, device: Device, compute: ComputeProcess, mux: Mux, closed: Callable[[], None] = lambda: None
+    ) -> None:
+        self.device, self.compute, self.mux, self._closed = device, compute, mux, closed
         self._threads = {kind: ThreadPoolExecutor(1, f"gpu-{kind}") for kind in KINDS}
 
     async def act(self, kind: str, port: str, act: Callable[[], T]) -> T:
@@ -72,6 +74,7 @@ class GpuUnit:
         self.device.close()
         for threads in self._threads.values():
             threads.shutdown(wait=True)
+        self._closed()
 
 
 def _reported(done: Future[None]) -> None:

@@ -6,15 +6,26 @@ import hashlib
 from collections.abc import Sequence
 
 import cbor2
+from blake3 import blake3
 
 
 def entry(salt: bytes, index: int, record: bytes) -> bytes:
     return b"gput/record/1" + salt + index.to_bytes(8, "big") + record
 
 
+def leaf(salt: bytes, index: int, record: bytes) -> bytes:
+    return hashlib.sha256(b"\x00" + entry(salt, index, record)).digest()
+
+
+def commitment(visit_salt: bytes, salt: bytes, indexes: Sequence[int], records: Sequence[bytes]) -> str:
+    """What is stated of a visit's records (hex)."""
+    leaves = b"".join(leaf(salt, index, record) for index, record in zip(indexes, records, strict=False))
+    return blake3(leaves, key=visit_salt).hexdigest()
+
+
 def levels(salt: bytes, records: Sequence[bytes]) -> list[list[bytes]]:
     """Every node, from the leaves up to the root."""
-    found = [[hashlib.sha256(b"\x00" + entry(salt, i, r)).digest() for i, r in enumerate(records)]]
+    found = [[leaf(salt, i, r) for i, r in enumerate(records)]]
     while len(found[-1]) > 1:
         below, above = found[-1], []
         for at in range(0, len(below), 2):

@@ -22,6 +22,7 @@ from shared.protocol.record_order import records_of
 Buffer = bytearray | memoryview
 BLOCK_BYTES = 8 * 1024 * 1024  # work is cut into blocks of about this size, so memory does not grow with the dataset
 MAX_BLOCK_ROWS = 1 << 16
+MAX_REMEMBERED = 1 << 20  # records of a cursor whose order is kept, 8 bytes each
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Dataset(ABC):
         self.record_bytes = schema.record_bytes
         self._held = tuple(held)
         self._closed = False
+        self._order: tuple[CursorRange, NDArray[np.int64]] | None = None
 
     @property
     def identity(self) -> bytes:
@@ -92,6 +94,12 @@ class Dataset(ABC):
     @abstractmethod
     def _release(self) -> None:
         """Give every mapping back."""
+
+    def settle(self) -> None:
+        """Whether the files are still as they were opened. Raises: UnfitData: one was changed since."""
+        self._insist_open()
+        for file in self._held:
+            file.insist()
 
     def close(self) -> None:
         """Give every mapping back; the dataset cannot be read any more. Closing twice is harmless."""
@@ -132,7 +140,15 @@ class Dataset(ABC):
         target = flat.reshape(-1, self.record_bytes)
         for at in range(0, len(target), self.block_records):
             rows = target[at : at + self.block_records]
-            self._gather(records_of(cursor, self.records, first + at, len(rows)), rows)
+            self._gather(self._named(cursor, first + at, len(rows)), rows)
+
+    def _named(self, cursor: CursorRange, first: int, count: int) -> NDArray[np.int64]:
+        """As `records_of`. A visit is read slice by slice, and to find its order anew for each would take as long as reading."""
+        if cursor.count > MAX_REMEMBERED:
+            return records_of(cursor, self.records, first, count)
+        if self._order is None or self._order[0] != cursor:
+            self._order = cursor, records_of(cursor, self.records)
+        return self._order[1][first : first + count]
 
     def read_records(self, indexes: NDArray[np.int64]) -> bytearray:
         """Records by index, end to end. Raises: UnfitData, as `read_into`."""

@@ -111,15 +111,30 @@ class RecordTree:
 
     def proof(self, cursor: CursorRange) -> bytes:
         """The multi-proof for the records that `cursor` names. Raises: UnfitData, as reading does."""
-        indexes: list[int] = np.unique(records_of(cursor, self.records)).tolist()
-        wanted = list(siblings(indexes, self.records))
-        made = self._made_again({at >> (self._lowest - level) for level, at in wanted if level < self._lowest})
-        return b"".join(
-            self._kept_node(level, at)
-            if level >= self._lowest
-            else made[at >> (self._lowest - level)][level][at & ((1 << (self._lowest - level)) - 1)]
-            for level, at in wanted
-        )
+        return self.shown(cursor)[0]
+
+    def shown(self, cursor: CursorRange) -> tuple[bytes, bytes]:
+        """The multi-proof for the records that `cursor` names, and their leaves in its order, end to end.
+
+        Raises:
+            UnfitData: as reading does.
+        """
+        named, lowest = records_of(cursor, self.records), self._lowest
+        distinct = np.unique(named)
+        wanted = list(siblings(distinct.tolist(), self.records))
+        made = self._made_again(set(np.unique(distinct >> lowest).tolist()) if lowest else set())
+
+        def node(level: int, at: int) -> bytes:
+            if level >= lowest:
+                return self._kept_node(level, at)
+            return made[at >> (lowest - level)][level][at & ((1 << (lowest - level)) - 1)]
+
+        if lowest:
+            leaves = b"".join(node(0, index) for index in named.tolist())
+        else:
+            kept = self._nodes[self._offsets[0] : self._offsets[0] + self.records * HASH_BYTES]
+            leaves = kept.reshape(-1, HASH_BYTES)[named].tobytes()
+        return b"".join(node(level, at) for level, at in wanted), leaves
 
     def close(self) -> None:
         """Give the mapping back."""

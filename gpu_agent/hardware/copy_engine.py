@@ -20,7 +20,7 @@ from shared.crypto.schedule import VisitContext, visit_iv_mask, visit_key
 from shared.crypto.stock_channel import StockChannel
 from shared.errors import BadRequest, GputError, NotPermitted, ProtocolViolation, Refused, VerificationFailed
 from shared.names import RegionPhase, Role
-from shared.protocol.membership import NOT_APPROVED, check_membership
+from shared.protocol.membership import NOT_APPROVED, HashLeaves, check_membership, commitment, leaf_hashes
 from shared.protocol.travel import TRAVEL
 from shared.wire.codec import decode
 from shared.wire.copy import (
@@ -36,10 +36,10 @@ from shared.wire.gpu_answers import Fetched, GrantInstalled, RegionContent
 
 
 class CopyEngine:
-    """All holders' copies into dataset regions."""
+    """All holders' copies into dataset regions. `hash_leaves`: how records' leaves are computed."""
 
-    def __init__(self, hbm: HBM, regions: RegionTable, epochs: Epochs) -> None:
-        self._hbm, self._regions, self._epochs = hbm, regions, epochs
+    def __init__(self, hbm: HBM, regions: RegionTable, epochs: Epochs, hash_leaves: HashLeaves = leaf_hashes) -> None:
+        self._hbm, self._regions, self._epochs, self.hash_leaves = hbm, regions, epochs, hash_leaves
         self.grants, self.shares, self.staging = GrantTable(), Shares(), Staging()
 
     def install(self, grant: Grant) -> GrantInstalled:
@@ -186,24 +186,27 @@ class CopyEngine:
         grant = live.grant
         closing = decode(Closing, live.channel.open(sealed, raw + live.context))
         region = self._regions.get(grant.region)
-        data = self._hbm.view(region.address, live.received)
-        found = keyed_blake3(closing.salt, data).hex()
         rules = (
             (closing.visit == grant.visit, "the closing record names another visit"),
             (closing.chunks == grant.chunks, "the closing record counts other chunks"),
             (closing.records == grant.records, "the closing record counts other records"),
             (closing.length == live.received == grant.length, "the closing record states another length"),
-            (closing.commitment == found, "the commitment is not that of the bytes in memory"),
             (len(live.proof) + len(closing.proof) <= grant.proof_budget, "the membership proof is too long"),
         )
         for holds, fault in rules:
             if not holds:
                 raise BadRequest(fault)
         live.proof += closing.proof
-        check_membership(
+        data = self._hbm.view(region.address, live.received)
+        leaves = check_membership(
             data, bytes(live.proof), bytes.fromhex(grant.dataset_root), salt=closing.dataset_salt, cursor=grant.cursor,
-            records=grant.dataset_records,
+            records=grant.dataset_records, hash_leaves=self.hash_leaves,
         )  # fmt: skip
+        found = commitment(closing.salt, b"".join(leaves)).hex()
+        if closing.commitment != found:
+            raise BadRequest("the commitment is not that of the bytes in memory")
+        if live.stock is not None:
+            live.lying = keyed_blake3(closing.salt, data)
         self._regions.move(region.handle, RegionFact.CLOSED, Role.HOLDER)
         live.consumed, live.commitment, live.salt = True, found, closing.salt
 
@@ -238,7 +241,7 @@ class CopyEngine:
     def _still_there(self, live: LiveGrant) -> bool:
         """Whether the buffer holds what was published: a key to the whole GPU could write there again (attack H14)."""
         data = self._hbm.view(self._regions.get(live.grant.region).address, live.received)
-        return keyed_blake3(live.salt, data).hex() == live.commitment
+        return keyed_blake3(live.salt, data) == live.lying
 
 
 def _content(live: LiveGrant, phase: RegionPhase) -> RegionContent:

@@ -20,6 +20,7 @@ from gpu_agent.hardware.state import Doors, GpuState
 from gpu_agent.hardware.stock_firmware import StockFirmware
 from shared.crypto.schedule import resume_proof
 from shared.errors import VerificationFailed
+from shared.protocol.membership import HashLeaves, leaf_hashes
 from shared.wire.copy import CopyAck, StagedAck
 from shared.wire.spdm import VendorElement
 
@@ -34,6 +35,7 @@ class Device:
         gpu_id: the operator's name for it; `root` knows the device's own.
         next_boot: advances the boot counter durably.
         report: told of faults that are bugs.
+        hash_leaves: how the leaves of a visit's records are computed.
     """
 
     def __init__(
@@ -47,12 +49,14 @@ class Device:
         clock: Callable[[], float],
         next_boot: Callable[[], int],
         report: Callable[[BaseException], None],
+        hash_leaves: HashLeaves = leaf_hashes,
     ) -> None:
         self.gpu_id, self.backend = gpu_id, root.backend
         self._hbm, self._compute, self._clock, self._root = hbm, compute, clock, root
         doors = Doors(root.device, root.backend.value, entropy, clock, next_boot, root.sign_statement)
         self._state = GpuState(doors, hbm, compute)
         self._state.wait = self._wait
+        self._state.copies.hash_leaves = hash_leaves
         self._processor = CommandProcessor(self._state, report)
         self._stock = StockFirmware(hbm, compute, self._state.copies.grants)
         self._responder = SpdmResponder(root, entropy=entropy, hooks=self)

@@ -25,7 +25,8 @@ class LiveGrant:
     """An installed grant until its epoch is killed. `accepted` counts copy records, `received` the bytes of records among them.
 
     `total` is the first copy record's, which all others repeat; `proof` gathers the membership proof; `dead` says why it ended. `stock` is
-    the command path of a key to the whole GPU; `salt` keys the commitment of what was published.
+    the command path of a key to the whole GPU; `salt` keys the commitment of what was published and, where its key commands the whole GPU,
+    `lying`: BLAKE3 over the bytes themselves, which the fence looks for again.
     """
 
     grant: Grant
@@ -41,6 +42,7 @@ class LiveGrant:
     code: str = "copy-refused"
     commitment: str | None = None
     salt: bytes = b""
+    lying: bytes = b""
     fetched: bool = False
 
     def erase(self) -> None:

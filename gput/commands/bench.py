@@ -1,5 +1,5 @@
 """`gput bench`: figures of this machine: visits by step, growth over a long session, memory, training against plain PyTorch, checkpoints,
-verification of evidence and receipts, data sharing against travelling; kept in files, and compared.
+verification of evidence and receipts, transfer into GPU memory, data sharing against travelling; kept in files, and compared.
 
 Knows the benches by their entrances only. Ratios are against limits measured in the same run; nothing here asserts a wall time.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gput.commands.bench_transfer import transfer
 from gput.commands.bench_travel import ablation, travel
 from gput.commands.bench_visit import visit
 from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
@@ -246,6 +247,7 @@ def checkpoint(
 
 
 app.command()(visit)
+app.command()(transfer)
 app.command()(travel)
 app.command()(ablation)
 

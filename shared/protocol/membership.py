@@ -10,14 +10,18 @@ length, so no entry is a prefix of another; the salt lies inside the entry, so a
 
 A multi-proof is the concatenation of the hashes that a reader lacks who has the leaves of a set of indexes: level by level from the
 leaves upwards, from left to right. Its length follows from indexes and tree size; nothing else is accepted.
+
+    commitment   = BLAKE3, keyed with the visit's own salt (32), over the leaves of its records, end to end in the cursor's order
+
+So no record is hashed twice: who finds the same leaves has the same records, at the same indexes, under the same dataset salt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256 as _sha256
 
-from shared.canonical import cbor_bytes, sha256
+from shared.canonical import cbor_bytes, keyed_blake3, sha256
 from shared.claims.visit import CursorRange
 from shared.errors import VerificationFailed
 from shared.protocol.merkle import HASH_BYTES, node_hash
@@ -26,6 +30,8 @@ from shared.protocol.record_order import records_of
 SALT_BYTES = 32
 NOT_APPROVED = "data-not-approved"
 """The code of every refusal here."""
+HashLeaves = Callable[[bytes, Sequence[int], memoryview], list[bytes]]
+"""`leaf_hashes`, or what gives the same."""
 _ENTRY = b"\x00gput/record/1"
 _ROOT = "gput/dataset/1"
 
@@ -43,6 +49,12 @@ def leaf_hashes(salt: bytes, indexes: Sequence[int], records: memoryview) -> lis
         hasher.update(records[number * size : (number + 1) * size])
         found.append(hasher.digest())
     return found
+
+
+def commitment(salt: bytes, leaves: bytes) -> bytes:
+    """What is stated of a visit's records, 32 bytes, by their leaves end to end. `salt`: the visit's own (32 bytes), fresh, so that
+    nobody can try out guesses."""
+    return keyed_blake3(salt, leaves)
 
 
 def parents(level: Sequence[bytes]) -> list[bytes]:
@@ -108,9 +120,11 @@ def root_of(leaves: Sequence[tuple[int, bytes]], size: int, proof: bytes) -> byt
 
 
 def check_membership(
-    data: memoryview, proof: bytes, expected_root: bytes, *, salt: bytes, cursor: CursorRange, records: int
-) -> None:
-    """Check that `data` is exactly the records that `cursor` names, in its order, in the dataset of `records` under `expected_root`.
+    data: memoryview, proof: bytes, expected_root: bytes, *, salt: bytes, cursor: CursorRange, records: int,
+    hash_leaves: HashLeaves = leaf_hashes,
+) -> list[bytes]:  # fmt: skip
+    """The leaves of `data`, once it is checked to be exactly the records that `cursor` names, in its order, in the dataset of
+    `records` under `expected_root`.
 
     A cursor that wraps names a record more than once; each time it must be the same.
 
@@ -118,13 +132,14 @@ def check_membership(
         VerificationFailed: `data-not-approved`; says what does not fit, and quotes nothing.
     """
     indexes = records_of(cursor, records).tolist()
-    leaves: dict[int, bytes] = {}
-    for index, leaf in zip(indexes, leaf_hashes(salt, indexes, data), strict=True):
+    hashed, leaves = hash_leaves(salt, indexes, data), dict[int, bytes]()
+    for index, leaf in zip(indexes, hashed, strict=True):
         if leaves.setdefault(index, leaf) != leaf:
             raise _failed("one that it names twice came with other bytes the second time")
     found = dataset_root(root_of(sorted(leaves.items()), records, proof), records, len(data) // cursor.count)
     if found != expected_root:
         raise _failed("records and proof do not lead to its root")
+    return hashed
 
 
 def _failed(why: str) -> VerificationFailed:

@@ -100,7 +100,7 @@ def tags_bytes(grant: Grant) -> int:
 
 
 class Closing(Wire):
-    """Plaintext of the closing record (deterministic CBOR). `salt`: keys the commitment (BLAKE3 over all record bytes), fresh.
+    """Plaintext of the closing record (deterministic CBOR). `salt`: keys the commitment (`shared.protocol.membership`), fresh.
 
     `dataset_salt` is that of the approved dataset's tree (`shared.protocol.membership`); `proof`: the multi-proof, or the empty string
     where it came in records of its own. `chunks` counts data chunks only.

@@ -25,6 +25,8 @@ from shared.crypto.command_channel import CommandChannel
 from shared.crypto.shares import direct_key
 from shared.crypto.stock_channel import StockChannel
 from shared.names import RegionPhase, Role
+from shared.protocol.membership import commitment, leaf_hashes
+from shared.protocol.record_order import records_of
 from shared.wire.codec import decode
 from shared.wire.copy import Closing
 from tests.laws import sabotage
@@ -62,11 +64,12 @@ def closing_records_are_believed(patch: Patch) -> None:
     def close(self: CopyEngine, live: Any, raw: bytes, sealed: Any) -> None:
         try:
             closing = decode(Closing, live.channel.open(sealed, raw + live.context))
-            commitment, salt = closing.commitment, closing.salt
+            stated, salt = closing.commitment, closing.salt
         except Exception:  # it does not even open
-            commitment, salt = "00" * 32, bytes(32)
+            stated, salt = "00" * 32, bytes(32)
         self._regions.move(live.grant.region, RegionFact.CLOSED, Role.HOLDER)
-        live.consumed, live.commitment, live.salt = True, commitment, salt
+        live.consumed, live.commitment, live.salt = True, stated, salt
+        live.lying = keyed_blake3(salt, self._hbm.view(self._regions.get(live.grant.region).address, live.received))
 
     patch.setattr(CopyEngine, "_close", close)
 
@@ -91,13 +94,20 @@ def closing_counts_are_believed(patch: Patch) -> None:
         closing = decode(Closing, live.channel.open(sealed, raw + live.context))
         data = self._hbm.view(self._regions.get(live.grant.region).address, live.received)
         self._regions.move(live.grant.region, RegionFact.CLOSED, Role.HOLDER)
-        live.consumed, live.commitment, live.salt = True, keyed_blake3(closing.salt, data).hex(), closing.salt
+        indexes = records_of(live.grant.cursor, live.grant.dataset_records).tolist()
+        leaves = leaf_hashes(closing.dataset_salt, indexes, data)
+        live.consumed, live.commitment = True, commitment(closing.salt, b"".join(leaves)).hex()
+        live.salt, live.lying = closing.salt, keyed_blake3(closing.salt, data)
 
     patch.setattr(CopyEngine, "_close", close)
 
 
 def membership_is_not_proven(patch: Patch) -> None:
-    patch.setattr(copy_engine, "check_membership", lambda *_, **__: None)
+    def leaves(data: memoryview, *_: Any, salt: bytes, cursor: Any, records: int, hash_leaves: Any) -> list[bytes]:
+        found: list[bytes] = hash_leaves(salt, records_of(cursor, records).tolist(), data)
+        return found
+
+    patch.setattr(copy_engine, "check_membership", leaves)
 
 
 def grants_never_expire(patch: Patch) -> None:

@@ -51,6 +51,8 @@ def check(tree: RecordTree, records: list[bytes], cursor: CursorRange) -> None:
     indexes = records_of(cursor, len(records)).tolist()
     assert tree.root == dataset_tree.root(SALT, records)
     assert tree.proof(cursor) == dataset_tree.proof(SALT, records, indexes)
+    leaves = [dataset_tree.leaf(SALT, index, records[index]) for index in records_of(cursor, len(records)).tolist()]
+    assert tree.shown(cursor) == (tree.proof(cursor), b"".join(leaves))
     data = memoryview(b"".join(records[i] for i in indexes))
     check_membership(data, tree.proof(cursor), tree.root, salt=SALT, cursor=cursor, records=len(records))
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_agent.hardware.device import Device
-from shared.canonical import keyed_blake3
 from shared.claims.visit import Grant
 from shared.crypto import schedule
 from shared.crypto.chains import SealingChains
@@ -61,6 +60,11 @@ class Holder:
         indexes = records_of(self.grant.cursor, self.grant.dataset_records).tolist()
         return dataset_tree.proof(DATASET_SALT, dataset_tree.split(self.dataset, RECORD_BYTES), indexes)
 
+    def commitment(self, salt: bytes, data: bytes) -> str:
+        """What is stated of these bytes as the grant's records (hex)."""
+        indexes = records_of(self.grant.cursor, self.grant.dataset_records).tolist()
+        return dataset_tree.commitment(salt, DATASET_SALT, indexes, dataset_tree.split(data, RECORD_BYTES))
+
     def seal(
         self, data: bytes, channel: SealingChains | None = None, pieces: list[bytes] | None = None, **closing: Any
     ) -> list[bytes]:
@@ -75,7 +79,7 @@ class Holder:
         out += [self.record(PROOF, len(cut) + index, total, piece, channel) for index, piece in enumerate(proofs)]
         fields: dict[str, Any] = {
             "visit": grant.visit, "chunks": len(cut), "records": len(data) // RECORD_BYTES, "length": len(data), "salt": salt,
-            "commitment": keyed_blake3(salt, data).hex(), "dataset_salt": DATASET_SALT,
+            "commitment": self.commitment(salt, data), "dataset_salt": DATASET_SALT,
             "proof": self.proof() if pieces is None else b"",
         }  # fmt: skip
         out.append(self.record(CLOSING, total, total, encode(Closing(**(fields | closing))), channel))

@@ -18,7 +18,7 @@ from gpu_agent.hardware.grants import GrantScope, check_grant
 from gpu_agent.hardware.hbm import HBM, PAGE, ScrubProof, zeros_digest
 from gpu_agent.hardware.model_memory import MODEL, ModelFact, ModelPhase
 from gpu_agent.hardware.regions import REGION, RegionFact, RegionTable
-from shared.canonical import blake3_256, keyed_blake3
+from shared.canonical import blake3_256
 from shared.claims.visit import CursorRange, Grant
 from shared.crypto import schedule
 from shared.crypto.aead import SealingChannel
@@ -225,7 +225,7 @@ class Laws(RuleBasedStateMachine):
             records=3,
             length=96,
             salt=bytes(32),
-            commitment=keyed_blake3(bytes(32), payload).hex(),
+            commitment=dataset_tree.commitment(bytes(32), bytes(32), range(3), dataset_tree.split(payload, 32)),
             dataset_salt=bytes(32),
             proof=b"",
         )

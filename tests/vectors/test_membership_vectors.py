@@ -7,7 +7,7 @@ import pytest
 from shared.claims.visit import CursorRange
 from shared.crypto.schedule import dataset_salt
 from shared.errors import VerificationFailed
-from shared.protocol.membership import check_membership, dataset_root, leaf_hashes, root_of
+from shared.protocol.membership import check_membership, commitment, dataset_root, leaf_hashes, root_of
 
 SALT = bytes(range(32))
 RECORDS = [bytes([i]) * 6 + i.to_bytes(2, "little") for i in range(11)]
@@ -26,6 +26,8 @@ PROOF_WRAPPING = (
     "b150ff02a595eaac6aa239c215b77bfb76c5543f29c49648e469b998a6e9eab0"
 )
 """For records 9, 10, 0, 1: leaf 8, pair 1 (leaves 2 and 3), and the four leaves from 4 on."""
+STATED_WRAPPING = "65d7d3f7c7f4681c13ca6f295388e384db9e9de6788be6eec05ee3ae40555201"
+"""Of the same four records, under the salt 20 21 … 3f."""
 
 
 def test_a_salt_is_derived_from_the_cvms_key_holder_session_and_dataset() -> None:
@@ -55,3 +57,8 @@ def test_a_visit_that_wraps_round_the_end() -> None:
     check_membership(memoryview(data), proof, root, salt=SALT, cursor=cursor, records=11)
     with pytest.raises(VerificationFailed):
         check_membership(memoryview(data), proof, root, salt=SALT, cursor=CursorRange(start=8, count=4), records=11)
+
+
+def test_what_is_stated_of_a_visits_records() -> None:
+    leaves = leaf_hashes(SALT, [9, 10, 0, 1], memoryview(b"".join(RECORDS[i] for i in (9, 10, 0, 1))))
+    assert commitment(bytes(range(32, 64)), b"".join(leaves)).hex() == STATED_WRAPPING

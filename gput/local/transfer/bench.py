@@ -1,0 +1,217 @@
+"""Visits whose records are moved and never trained on, over each link, and the bare server beside them. Knows the stand
+and the holder's parts.
+
+This process is the holder: its own sealing, carriers and bounce buffer; agent, platform and the bare server are processes of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_holder.ahead import ReadAhead
+from data_holder.bounce import BounceLink
+from data_holder.commitments import Committed
+from data_holder.datasets import RecordTree, open_dataset
+from data_holder.gpu_channel import Provisioner
+from data_holder.links import GpuLink, LinkCounters
+from data_holder.sealing import RecordSealer
+from data_holder.settings import HolderSettings
+from gput.bench.transfer_tables import Found, Transfer
+from gput.local.installation import to_toml
+from gput.local.job import Say, run_module
+from gput.local.made_up import arrays
+from gput.local.process import Service
+from gput.local.transfer.limits import Stages, cipher
+from gput.local.transfer.stand import GPU, HOLDER, SESSION, Approved, Stand
+from shared.claims.archive import open_archive
+from shared.claims.visit import MAX_CHUNK_BYTES, CursorRange
+from shared.crypto.secret import Secret
+from shared.errors import JobFailed
+from shared.names import holder_port
+from shared.service.clock import system_clock
+from shared.service.http import PeerClient, Peers
+from shared.wire.bounce import Bounced
+from shared.wire.copy import HEADER_BYTES, TAG_BYTES
+
+FEATURES, TIMEOUT_S, SEED = 4096, 60.0, 1
+LINKS = ("bounce", "prepared", "http")
+"""`prepared`: by bounce buffer, the visit's first records and its proof read ahead, as a holder does between two visits."""
+PREPARE_BYTES = int(HolderSettings.model_fields["prepare_bytes"].default)
+
+
+@dataclass(frozen=True)
+class Data:
+    """A holder's dataset with its tree and salt; each visit brings all of its records, in another order."""
+
+    committed: Committed
+
+    @property
+    def approved(self) -> Approved:
+        """What the grants name."""
+        dataset = self.committed.dataset
+        return Approved(self.committed.tree.root, dataset.records, dataset.record_bytes)
+
+    @property
+    def length(self) -> int:
+        """Bytes of a visit."""
+        return self.approved.records * self.approved.record_bytes
+
+    def cursor(self, visit: int) -> CursorRange:
+        """Of the visit of this number, from 0."""
+        count = self.approved.records
+        return CursorRange(start=visit * count, count=count, order="shuffled", seed=SEED)
+
+
+@contextmanager
+def made_up(folder: Path, program: Path, mebibytes: int) -> Iterator[Data]:
+    """So much data in a file, approved."""
+    import numpy as np  # here: every command would pay for it
+
+    manifest = open_archive(program.read_bytes()).manifest
+    count = max(1, mebibytes * 2**20 // manifest.records.record_bytes)
+    np.savez(folder / "records.npz", **arrays(manifest.records, count, SEED))  # type: ignore[arg-type]  # arrays by name
+    salt, dataset = Secret(os.urandom(32)), open_dataset(folder / "records.npz", manifest.records, manifest.tokenizer)
+    committed = Committed(dataset, RecordTree(dataset, salt.reveal(), folder / "trees", "bench"), salt)
+    try:
+        yield Data(committed)
+    finally:
+        committed.close()
+
+
+class WatchedLink(GpuLink):
+    """The holder's link, which tells when the last record before the closing one was accepted: there the data are in GPU memory, every tag
+    verified, and publication begins. So the closing record goes by a request of its own."""
+
+    def __init__(self, peer: PeerClient) -> None:
+        super().__init__(peer, LinkCounters())
+        self._left, self.moved_at = 0, 0.0
+
+    def expect(self, records: int) -> None:
+        """So many before the closing one."""
+        self._left = records
+
+    async def leave(self, door: str, gpu: str, port: str, record: memoryview, *, timeout_s: float) -> bytes:
+        """See `GpuLink.leave`."""
+        answer = await super().leave(door, gpu, port, record, timeout_s=timeout_s)
+        self._accepted(1)
+        return answer
+
+    async def bounced(self, gpu: str, port: str, places: Bounced, *, timeout_s: float) -> bytes:
+        """See `GpuLink.bounced`."""
+        named = places.places
+        if self._left < len(named) > 1:
+            first = places.model_copy(update={"places": named[:-1]})
+            await super().bounced(gpu, port, first, timeout_s=timeout_s)
+            self._accepted(len(named) - 1)
+            places = places.model_copy(update={"places": named[-1:]})
+        answer = await super().bounced(gpu, port, places, timeout_s=timeout_s)
+        self._accepted(len(places.places))
+        return answer
+
+    def _accepted(self, records: int) -> None:
+        if self._left > 0:
+            self._left, self.moved_at = self._left - records, time.perf_counter()
+
+
+class Mover:
+    """Visit after visit of the same data."""
+
+    def __init__(self, stand: Stand, peers: Peers, data: Data) -> None:
+        self._stand, self._data, self._visits, self._ahead = stand, data, 0, ReadAhead(PREPARE_BYTES)
+        self._link = WatchedLink(peers.peer(stand.agent_url, "GPU agent"))
+
+    async def moved(self, link: str, times: int) -> list[Transfer]:
+        """So many transfers over a link, after one that only warms up.
+
+        Raises:
+            JobFailed: the records went another way, or the GPU published something else.
+        """
+        bounce = BounceLink(None if link == "http" else self._stand.bounce_socket, PREPARE_BYTES)
+        try:
+            return [await self._once(link, bounce) for _ in range(times + 1)][1:]
+        finally:
+            bounce.close()
+            await self._ahead.drop(SESSION)
+
+    async def _once(self, link: str, bounce: BounceLink) -> Transfer:
+        committed = self._data.committed
+        grant, key = await self._stand.granted(self._data.approved, self._data.cursor(self._visits))
+        self._visits += 1
+        await bounce.ready()
+        await self._ahead.settled(SESSION)
+        spent, began = self._processor_s(), time.perf_counter()
+        ready = await self._ahead.take(SESSION, committed, grant)
+        sealer = RecordSealer(grant, key, committed.dataset, ready.membership, os.urandom(32), ready.chunks)
+        self._link.expect(sealer.total)
+        provisioner = Provisioner(self._link, system_clock, prepare_bytes=PREPARE_BYTES, bounce=bounce)
+        done = await provisioner.provision(grant, GPU, sealer)
+        ended = time.perf_counter()
+        spent = self._processor_s() - spent
+        if link == "prepared":
+            self._ahead.begin(SESSION, committed, grant)
+        if (done.link, done.commitment) != ("http" if link == "http" else "bounce", await self._stand.returned(grant)):
+            raise JobFailed("the records went another way, or the GPU published others", code="records-differ")
+        return Transfer(ended - began, self._link.moved_at - began, spent)
+
+    def _processor_s(self) -> float:
+        return time.process_time() + self._stand.processor_s()
+
+
+async def bare(folder: Path, peers: Peers, length: int, times: int) -> list[float]:
+    """Seconds in which the same server and client move as many bytes, in requests of the same size, unsealed."""
+    config = folder / "plain.toml"
+    config.write_text(to_toml({"die_with_parent": True, "log_format": "json", "data_dir": folder / "plain"}))
+    server = Service("plain", ["-m", "gput.local.transfer.plain", "--config", str(config)], {}, folder / "plain.log")
+    await server.start()
+    try:
+        link = GpuLink(peers.peer(server.url, "the bare server"), LinkCounters())
+        body, port = memoryview(bytearray(HEADER_BYTES + MAX_CHUNK_BYTES + TAG_BYTES)), holder_port(HOLDER)
+
+        async def once() -> None:
+            for at in range(0, length, MAX_CHUNK_BYTES):
+                part = body[: HEADER_BYTES + min(MAX_CHUNK_BYTES, length - at) + TAG_BYTES]
+                await link.leave("copy", GPU, port, part, timeout_s=TIMEOUT_S)
+
+        await once()
+        return [await _seconds(once) for _ in range(times)]
+    finally:
+        await server.stop()
+
+
+async def measure(folder: Path, mebibytes: int, times: int, say: Say) -> Found:
+    """Everything, in one run.
+
+    Raises:
+        JobFailed: the GPU published other records than were sent. Unavailable: a process did not start.
+    """
+    program = folder / "program.gput"
+    say("making data and program …")
+    options = (f"--option=features={FEATURES}", "--option=classes=2", "--option=hidden=8")
+    await run_module("gput", "program", "build", "classifier", "-o", str(program), *options)
+    stand = Stand(folder / "services", program)
+    with made_up(folder, program, mebibytes) as data:
+        try:
+            await stand.start(data.length)
+            async with Peers(timeout_s=TIMEOUT_S) as peers:
+                mover, links = Mover(stand, peers, data), {}
+                for link in LINKS:
+                    say(f"{link} …")
+                    links[link] = await mover.moved(link, times)
+                say("the server and the cipher alone …")
+                plain = await bare(folder, peers, data.length, times)
+        finally:
+            await stand.stop()
+        core = cipher()
+        stages = Stages(data.committed, data.cursor(0)).measure()
+        return Found(data.length, core.seal, core.open, links, plain, stages)
+
+
+async def _seconds(act: Callable[[], Awaitable[None]]) -> float:
+    began = time.perf_counter()
+    await act()
+    return time.perf_counter() - began

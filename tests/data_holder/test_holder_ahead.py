@@ -1,0 +1,146 @@
+"""What the next visit needs lies ready before it is offered: told by what is read when, never by how long it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_holder import gpu_channel
+from data_holder.datasets import Dataset, RecordTree
+from data_holder.sealing import RecordSealer, SealedRecord
+from shared.claims.visit import CursorRange
+from tests.data_holder.conftest import Running, Start
+from tests.data_holder.holder_world import SESSION
+from tests.data_holder.test_holder_visits import visit
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was asked of dataset and tree, in order, by the first position of the visit that it was for."""
+    found: list[str] = []
+    read, shown = Dataset.read_slice, RecordTree.shown
+
+    def reading(self: Dataset, cursor: CursorRange, offset: int, out: bytearray) -> None:
+        found.append(f"{cursor.start} read {offset}")
+        read(self, cursor, offset, out)
+
+    def showing(self: RecordTree, cursor: CursorRange) -> tuple[bytes, bytes]:
+        found.append(f"{cursor.start} proof")
+        return shown(self, cursor)
+
+    monkeypatch.setattr(Dataset, "read_slice", reading)
+    monkeypatch.setattr(RecordTree, "shown", showing)
+    return found
+
+
+def _whole(start: int) -> list[str]:
+    """A visit's proof, and each of its chunks once."""
+    return [f"{start} proof", *(f"{start} read {at}" for at in range(0, 1280, 256))]
+
+
+def _records(running: Running, round_: int) -> bytes:
+    values = np.load(running.holder.foundation.settings.datasets["ehr"])["x"]
+    return bytes(values[20 * (round_ - 1) : 20 * round_].tobytes())
+
+
+async def _first(running: Running) -> None:
+    """The first visit is through, and the second one prepared."""
+    await running.approved_with_channel()
+    await visit(running)
+    await running.until(lambda: running.attempt_phase(1) == "REPORTED")
+    await running.until(lambda: SESSION in running.holder.visits.ahead._readings)
+    await running.holder.visits.ahead.settled(SESSION)
+
+
+async def _second(running: Running, round_: int = 2) -> None:
+    await visit(running, epoch=2, visit="v_0000000000000002", round=round_)
+    await running.until(lambda: len(running.orchestrator.reports) == 2)
+
+
+async def test_the_next_visit_is_read_and_proven_before_its_offer(running: Running, reads: list[str]) -> None:
+    await _first(running)
+    assert reads == [*_whole(0), *_whole(20)]
+    reads.clear()
+    await _second(running)
+    assert bytes(running.gpu.plain) == _records(running, 2)
+    await running.until(lambda: running.attempt_phase(2) == "REPORTED")
+    await running.until(lambda: SESSION in running.holder.visits.ahead._readings)
+    await running.holder.visits.ahead.settled(SESSION)
+    assert reads == _whole(40)
+
+
+async def test_a_visit_that_is_another_than_expected_reads_for_itself(running: Running, reads: list[str]) -> None:
+    await _first(running)
+    ready = running.holder.visits.ahead._readings[SESSION].task.result()
+    reads.clear()
+    await _second(running, round_=1)  # the same records once more
+    assert reads[:6] == _whole(0)
+    assert bytes(running.gpu.plain) == _records(running, 1)
+    assert all(not any(chunk) for chunk in ready.chunks)  # what nobody wanted is overwritten
+
+
+async def test_as_much_is_read_ahead_as_there_is_room_for(start: Start, reads: list[str]) -> None:
+    async with start(prepare_bytes=4096) as running:
+        running.holder.visits.ahead._room = 512
+        await _first(running)
+        assert reads[6:] == ["20 proof", "20 read 0", "20 read 256"]
+        ready = running.holder.visits.ahead._readings[SESSION].task.result()
+        reads.clear()
+        await _second(running)
+        assert reads[:3] == ["20 read 512", "20 read 768", "20 read 1024"]
+        assert bytes(running.gpu.plain) == _records(running, 2)
+        assert all(not any(chunk) for chunk in ready.chunks)  # once sealed, it is overwritten
+
+
+async def test_files_that_change_after_they_were_read_are_noticed(running: Running) -> None:
+    await _first(running)
+    path = Path(running.holder.foundation.settings.datasets["ehr"])
+    os.utime(path, ns=(1, 1))
+    await visit(running, epoch=2, visit="v_0000000000000002", round=2)
+    await running.until(lambda: running.orchestrator.refusals)
+    assert running.orchestrator.refusals[0]["code"] == "data-changed"
+    assert len(running.orchestrator.reports) == 1
+
+
+async def test_a_session_that_ends_leaves_no_plaintext_ready(running: Running) -> None:
+    await _first(running)
+    ready = running.holder.visits.ahead._readings[SESSION].task.result()
+    assert b"".join(ready.chunks) == _records(running, 2)
+    await running.holder.visits.close(SESSION)
+    assert not running.holder.visits.ahead._readings
+    assert all(not any(chunk) for chunk in ready.chunks)
+
+
+async def test_a_visit_that_is_stopped_waits_for_its_sealing_thread(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_channel, "INLINE_BYTES", 0)
+    monkeypatch.setattr(running.holder.visits, "_prepare_bytes", 1024)  # a few slots, which the thread has filled soon
+    begun, never = asyncio.Event(), asyncio.Event()
+    sealed: list[int] = []
+    seal = RecordSealer.seal_next
+
+    def sealing(self: RecordSealer, buffer: memoryview) -> SealedRecord:
+        assert self._channel is not None, "the key was erased under the thread"
+        sealed.append(self._next)
+        return seal(self, buffer)
+
+    async def stands_still(_: int) -> None:
+        begun.set()
+        await never.wait()
+
+    monkeypatch.setattr(RecordSealer, "seal_next", sealing)
+    await running.approved_with_channel()
+    running.gpu.hook = stands_still
+    await visit(running, chunk_bytes=96)
+    await begun.wait()
+    assert any(thread.name.startswith("seal") for thread in threading.enumerate())
+    await running.holder.visits.cancel(SESSION)
+    assert not any(thread.name.startswith("seal") for thread in threading.enumerate())
+    assert sealed == list(range(len(sealed)))
+    assert 0 < len(sealed) < 15  # it waited for a slot when it was stopped
