@@ -68,11 +68,17 @@ def check_manifest(manifest: Manifest, gpu: str, known: Known) -> None:
         ManifestRefused: with every finding.
     """
     findings = [
+        *_check_collect(manifest),
         *_check_program(manifest, known), *_check_roster(manifest, known), *_check_place(manifest, gpu, known),
         *_check_privacy(manifest, known), *lint_manifest(manifest).errors,
     ]  # fmt: skip
     if findings:
         raise ManifestRefused(findings)
+
+
+def _check_collect(manifest: Manifest) -> Iterator[Finding]:
+    if manifest.collect == "tour":
+        yield Finding("collect", "'tour' is not supported", "Write 'visit'.", "unsupported-feature")
 
 
 def _check_program(manifest: Manifest, known: Known) -> Iterator[Finding]:
