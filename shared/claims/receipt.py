@@ -30,7 +30,7 @@ class Mixed(Claim):
     shuffled by `seed` (`shared.protocol.mixture`); of round `round` and of `visits` visits. The statement's steps are the mixture's."""
 
     round: int = Field(ge=1)
-    seed: int = Field(ge=0, lt=2**63)
+    seed: int = Field(ge=0, lt=2**53)
     visits: int = Field(ge=1)
     records: int = Field(ge=1)
     first: int = Field(ge=0)

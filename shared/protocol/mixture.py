@@ -11,8 +11,8 @@ from shared.protocol.record_order import Shuffle, order
 
 
 def mixture_seed(seed: int, round_number: int) -> int:
-    """Seed of one round's mixture, 63 bits: a function of session seed and round, never of an attempt or of who took part."""
-    return int.from_bytes(sha256(cbor_bytes(["gput/mixture-seed", seed, round_number]))[:8], "big") >> 1
+    """Seed of one round's mixture, 53 bits (whole in JSON): of session seed and round, not of an attempt or of who took part."""
+    return int.from_bytes(sha256(cbor_bytes(["gput/mixture-seed", seed, round_number]))[:8], "big") >> 11
 
 
 def mixture_order(seed: int, records: int) -> Shuffle:

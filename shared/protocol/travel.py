@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from shared.claims.manifest import Manifest
 from shared.names import TravelMode
 
 
@@ -26,11 +27,6 @@ class Travel:
     ahead: bool
 
     @property
-    def buffers(self) -> int:
-        """Dataset regions that a session needs."""
-        return 2 if self.ahead else 1
-
-    @property
     def whole_gpu(self) -> bool:
         """The key commands all of the GPU: nobody else has a grant meanwhile, and after the fence all of memory is looked at."""
         return self.rights == "rwx"
@@ -43,3 +39,10 @@ TRAVEL: Mapping[TravelMode, Travel] = MappingProxyType(
         TravelMode.DIRECT: Travel(rights="w", told=False, away=False, agreed=True, ahead=True),
     }
 )
+
+
+def buffers(manifest: Manifest) -> int:
+    """Dataset regions that a session needs: in a collected tour every holder has one of its own."""
+    if manifest.collect == "tour":
+        return len(manifest.roster)
+    return 2 if TRAVEL[manifest.travel_mode].ahead else 1

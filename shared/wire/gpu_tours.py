@@ -27,7 +27,7 @@ class TrainTour(Wire):
     op: Literal["train_tour"] = "train_tour"
     work: WorkKey
     round: int = Field(ge=1)
-    seed: int = Field(ge=0, lt=2**63)
+    seed: int = Field(ge=0, lt=2**53)
     parts: list[TourPart] = Field(min_length=1, max_length=256)
     first_step: int = Field(ge=0)
     steps: int = Field(ge=1)
