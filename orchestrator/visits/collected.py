@@ -97,6 +97,7 @@ async def let_go(run: Run, visits: Sequence[VisitState], reason: str, *, again: 
     Raises:
         VerificationFailed: a region does not read back as zeros. CommandRefused, Unavailable.
     """
+    visits = tuple(visits)  # the state's own list changes with each fact
     if not visits:
         return
     check_scrubs(run, await run.life.batch([Scrub(region=visit.region) for visit in visits]), visits)
