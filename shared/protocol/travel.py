@@ -27,6 +27,11 @@ class Travel:
     ahead: bool
 
     @property
+    def buffers(self) -> int:
+        """Dataset regions that a session needs which trains visit by visit."""
+        return 2 if self.ahead else 1
+
+    @property
     def whole_gpu(self) -> bool:
         """The key commands all of the GPU: nobody else has a grant meanwhile, and after the fence all of memory is looked at."""
         return self.rights == "rwx"
@@ -43,6 +48,4 @@ TRAVEL: Mapping[TravelMode, Travel] = MappingProxyType(
 
 def buffers(manifest: Manifest) -> int:
     """Dataset regions that a session needs: in a collected tour every holder has one of its own."""
-    if manifest.collect == "tour":
-        return len(manifest.roster)
-    return 2 if TRAVEL[manifest.travel_mode].ahead else 1
+    return len(manifest.roster) if manifest.collect == "tour" else TRAVEL[manifest.travel_mode].buffers
