@@ -22,6 +22,7 @@ from shared.claims.manifest import Manifest
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.crypto.cose import Sign1, load_p384_public, parse1, verify1
 from shared.errors import GputError, VerificationFailed
+from shared.protocol.mixture import mixture_seed
 
 C = TypeVar("C", bound=BaseModel)
 
@@ -100,6 +101,7 @@ def check_receipt(
     _match(checks, "statement", statement, {**same, "program": request.manifest.program, "device": channel.device})
     _privacy(checks, receipt, statement, request.manifest, state.records)
     _accumulation(checks, statement, request.manifest)
+    _mixture(checks, receipt, statement, request.manifest)
     checks.append(Check("fence after visit", receipt.fence_epoch > receipt.epoch))
     checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))
     _own_memory(checks, receipt, statement, visit)
@@ -124,6 +126,22 @@ def _accumulation(checks: list[Check], statement: DeviceStatement, manifest: Man
     checks.append(Check("statement: accumulated", agreed is (statement.accumulated is not None)))
     if agreed:
         _match(checks, "statement", statement, {"model_after": statement.model_before})
+
+
+def _mixture(checks: list[Check], receipt: Receipt, statement: DeviceStatement, manifest: Manifest) -> None:
+    """That the records were trained on by themselves, or in the round's mixture in the order that the manifest fixes, as agreed."""
+    agreed, mixed = manifest.collect == "tour", statement.mixed
+    if not agreed and mixed is None:
+        return
+    checks.append(Check("statement: mixed", agreed is (mixed is not None)))
+    if not agreed or mixed is None:
+        return
+    seed = mixture_seed(manifest.training.seed, receipt.round)
+    _match(checks, "statement: mixed", mixed, {"round": receipt.round, "seed": seed})
+    checks.append(Check("statement: mixed: place", mixed.first + statement.records <= mixed.records))
+    if receipt.outcome == "closed":
+        whole = statement.steps * manifest.training.batch_size == mixed.records
+        checks.append(Check("statement: mixed: steps", whole, "" if whole else "not every record was trained on once"))
 
 
 def _signer(message: Sign1, state: SessionState) -> bytes:

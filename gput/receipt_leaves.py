@@ -10,6 +10,7 @@ from base64 import b64decode, b64encode
 from typing import Any, NamedTuple
 
 from gput.receipt_known import Known, Signer
+from gput.receipt_mixtures import Place, expected_of_training
 from gput.receipt_privacy import check_privacy
 from shared.canonical import cbor_value, json_value
 from shared.claims.receipt import DeviceStatement, Receipt
@@ -27,7 +28,8 @@ def is_receipt(leaf: bytes) -> bool:
 
 class HeldReceipt(NamedTuple):
     """What a receipt says that is held against other leaves, or summed up. `stop`: its index in the plan; `epsilon`: spent, if anything.
-    `accumulated`: digests of the accumulator before and after, and batches in it after, where gradients are accumulated."""
+    `accumulated`: digests of the accumulator before and after, and batches in it after, where gradients are accumulated. `place`: in the
+    mixture, where tours are collected."""
 
     visit: str
     stop: int
@@ -42,6 +44,7 @@ class HeldReceipt(NamedTuple):
     model_after: str
     epsilon: float | None
     accumulated: tuple[str, str, int] | None
+    place: tuple[int, int, int, int, int] | None  # as `Place`
 
     @classmethod
     def of(cls, receipt: Receipt, said: DeviceStatement) -> HeldReceipt:
@@ -50,7 +53,7 @@ class HeldReceipt(NamedTuple):
         return cls(
             receipt.visit, receipt.index, receipt.round, receipt.holder, receipt.outcome, said.backend, said.records,
             said.first_step, said.steps, said.model_before, said.model_after, None if spent is None else spent.epsilon,
-            None if added is None else (added.before, added.after, added.batches),
+            None if added is None else (added.before, added.after, added.batches), Place.of(said.mixed),
         )  # fmt: skip
 
 
@@ -113,9 +116,8 @@ def _compare(known: Known, receipt: Receipt, statement: DeviceStatement, signer:
         "device": (signer.device, statement.device),
         "backend": (signer.backend, statement.backend),
         "accumulation": (book.manifest.accumulate is not None, statement.accumulated is not None),
+        **expected_of_training(receipt, statement, book.manifest),
     }
-    if receipt.outcome == "closed":
-        expected["steps"] = (book.manifest.steps_for(receipt.holder), statement.steps)
     for name, values in expected.items():
         if values.count(values[0]) != len(values):
             raise VerificationFailed(f"{name} differs", code="mismatch", expected=str(values[0]), got=str(values[1:]))

@@ -31,6 +31,7 @@ from gput.receipt_heads import Seen, check_memories, check_seen
 from gput.receipt_keys import believed_keys, named
 from gput.receipt_known import Keyring, Known
 from gput.receipt_leaves import HeldReceipt, check_leaf
+from gput.receipt_mixtures import check_mixtures
 from gput.receipt_tours import check_accumulated, tour_ends
 from shared.canonical import cbor_value
 from shared.crypto.tree_head import TreeHead, verify_tree_head
@@ -91,7 +92,8 @@ def verify(folder: Path, seen: Iterable[Seen] = (), jobs: int = 1, progress: Pro
     that receipt and statement say the same, that the visit's records are proven within the one dataset that its holder signed
     for, the privacy spent, and its place under the signed root; 5. every head that a holder remembered at a restart, and those in `seen`,
     are of this very log; 6. the chain of model digests has no gap, and no visit's privacy was spent twice; where gradients are accumulated,
-    each tour's end under the device's signature, and the accumulator's chain.
+    each tour's end under the device's signature, and the accumulator's chain; where tours are collected, that its visits make up each
+    mixture without a gap.
 
     Step 4 is shared out among `jobs` processes, where there are leaves enough; what is found does not depend on how many.
     An altered log is gone through first, so that the leaf is named by what is wrong with it; steps 2 to 6 do not rely on step 1.
@@ -115,6 +117,8 @@ def verify(folder: Path, seen: Iterable[Seen] = (), jobs: int = 1, progress: Pro
     check_models(found.receipts, ends, LEAVES)
     if book.manifest.accumulate is not None:
         check_accumulated(found.receipts, ends, found.events, LEAVES)
+    if book.manifest.collect == "tour":
+        check_mixtures(found.receipts, LEAVES)
     check_spent_once(found.receipts, book.manifest, LEAVES)
     return _summed_up(found, known)
 

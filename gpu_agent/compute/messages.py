@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict
 from typing import Any, Final
 
-from gpu_agent.hardware.compute import Destroyed, Failed, Finished, Launch, News, StepDone
+from gpu_agent.hardware.compute import Destroyed, Failed, Finished, Launch, News, Part, StepDone
 from gpu_agent.hardware.hbm import Extent
 
 MAX_MESSAGE: Final = 64 * 1024
@@ -37,6 +37,7 @@ def launch_of(message: dict[str, Any]) -> Launch:
     fields = {key: value for key, value in message.items() if key not in ("op", "launch")}
     for name in ("code", "model", "gradients", "optimiser", "committed", "data"):
         fields[name] = Extent(**fields[name]) if fields[name] is not None else None
+    fields["parts"] = tuple(Part(Extent(**part["data"]), part["records"]) for part in fields["parts"])
     return Launch(**fields)
 
 
@@ -55,9 +56,9 @@ def finished_message(number: int, finished: Finished) -> dict[str, Any]:
     }
 
 
-def failed_message(number: int, code: str, detail: str) -> dict[str, Any]:
+def failed_message(number: int, code: str, detail: str, part: int | None = None) -> dict[str, Any]:
     """News of an early end."""
-    return {"op": "failed", "launch": number, "code": code, "detail": detail}
+    return {"op": "failed", "launch": number, "code": code, "detail": detail, "part": part}
 
 
 def news_of(message: dict[str, Any]) -> News:
@@ -70,6 +71,6 @@ def news_of(message: dict[str, Any]) -> News:
             rest = {key: message[key] for key in ("records", "steps", "seconds", "finite", "update_norm")}
             return Finished(loss=loss, **rest)
         case "failed":
-            return Failed(message["code"], message["detail"])
+            return Failed(message["code"], message["detail"], message["part"])
         case _:
             return Destroyed()

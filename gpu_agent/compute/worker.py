@@ -14,6 +14,7 @@ from gpu_agent.hardware.address_space import pages
 from gpu_agent.hardware.compute import Finished, Launch
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.workload.loader import LoadedProgram
+from gpu_agent.workload.mixture import Mixture, PartRefused
 from gpu_agent.workload.private import Noise
 from gpu_agent.workload.tensors import fill, initial_tensors, update_norm
 from gpu_agent.workload.training import Trainer
@@ -45,24 +46,33 @@ def run(launch: Launch, program: LoadedProgram, place: Place, on_step: OnStep) -
         place.settle()
         seconds = time.perf_counter() - started
         return Finished(math.nan, 0, 0, seconds, finite, norm if math.isfinite(norm) else None)
-    if launch.data is None:
-        raise InvalidProgram("a launch over records names no records", code="no-records")
-    buffer = place.records(launch.data)
     if launch.kind == "evaluate":
-        loss, count = trainer.evaluate(buffer, launch.records, options.batch_size)
+        loss, count = trainer.evaluate(_buffer(launch, place), launch.records, options.batch_size)
         seconds = time.perf_counter() - started
         return Finished(loss, count, 0, seconds, math.isfinite(loss), None)
 
     def tell(step: int, loss: float) -> None:
         on_step(step, loss if launch.losses and math.isfinite(loss) else None)
 
-    losses = trainer.train(buffer, launch.records, launch.first_step, launch.steps, tell)
+    losses = trainer.train(_records(launch, place), launch.records, launch.first_step, launch.steps, tell)
     norm = _norm(launch, place, plan, trainer, params)
     place.settle()
     done = len(losses.steps) if losses.finite else len(losses.steps) - 1
     seconds = time.perf_counter() - started
     told = losses.mean if launch.losses else math.nan
     return Finished(told, losses.records, done, seconds, losses.finite, norm if math.isfinite(norm) else None)
+
+
+def _records(launch: Launch, place: Place) -> torch.Tensor | Mixture:
+    if launch.parts:
+        return Mixture([(place.records(part.data), part.records) for part in launch.parts], launch.seed)
+    return _buffer(launch, place)
+
+
+def _buffer(launch: Launch, place: Place) -> torch.Tensor:
+    if launch.data is None:
+        raise InvalidProgram("a launch over records names no records", code="no-records")
+    return place.records(launch.data)
 
 
 def _norm(launch: Launch, place: Place, plan: MemoryPlan, trainer: Trainer, params: dict[str, torch.Tensor]) -> float:
@@ -81,7 +91,13 @@ def _change(launch: Launch, place: Place, plan: MemoryPlan, params: dict[str, to
 def _trainer(
     launch: Launch, program: LoadedProgram, place: Place, plan: MemoryPlan, options: TrainingOptions
 ) -> tuple[Trainer, dict[str, torch.Tensor]]:
-    for extent in (launch.model, launch.gradients, launch.optimiser, launch.data):
+    for extent in (
+        launch.model,
+        launch.gradients,
+        launch.optimiser,
+        launch.data,
+        *(part.data for part in launch.parts),
+    ):
         place.touch(extent)
     tensors = place.tensors(launch.model, plan.model)
     params = {spec.name: tensors[spec.name] for spec in program.manifest.parameters}
@@ -142,10 +158,10 @@ def warm_up(program: LoadedProgram, options: TrainingOptions, place: Place) -> N
         run(launch, program, place.scratch(sum(spans)), lambda step, loss: None)
 
 
-def public_failure(error: BaseException) -> tuple[str, str]:
-    """Code and detail of a failure that may be told. Foreign texts can quote values, so only the type is named."""
+def public_failure(error: BaseException) -> tuple[str, str, int | None]:
+    """Code and detail of a failure that may be told, and of which part. Foreign texts can quote values, so only the type is named."""
     if isinstance(error, GputError):
-        return error.code, error.detail
+        return error.code, error.detail, error.part if isinstance(error, PartRefused) else None
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "not enough memory" in str(error):
-        return "compute-out-of-memory", "the compute process ran out of memory"
-    return "compute-failed", f"the compute process failed ({type(error).__name__})"
+        return "compute-out-of-memory", "the compute process ran out of memory", None
+    return "compute-failed", f"the compute process failed ({type(error).__name__})", None

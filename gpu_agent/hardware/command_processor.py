@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpu_agent.hardware import commands_mixture as mixture
 from gpu_agent.hardware import commands_setup as setup
 from gpu_agent.hardware import commands_tour as tour
 from gpu_agent.hardware import commands_transfer as transfer
@@ -163,6 +164,7 @@ COMMANDS: dict[type[Any], Entry] = {
     gpu.Sweep: Entry(sweep, _MODEL, frozenset({N.RUNNING})),
     gpu.Measure: Entry(setup.measure, _CONFIGURED | {N.PROGRAM}, frozenset({N.RUNNING})),
     gpu.Train: Entry(work.train, _READY),
+    gpu.TrainTour: Entry(mixture.train_tour, _READY),
     gpu.Evaluate: Entry(work.evaluate, _READY),
     gpu.EndTour: Entry(tour.end_tour, _READY),
     gpu.Poll: Entry(work.poll, _BOUND),

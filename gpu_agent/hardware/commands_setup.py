@@ -79,6 +79,8 @@ def configure(state: GpuState, command: Configure, bulk: Bulk) -> Configured:
         raise ProtocolViolation(f"the program cannot be trained privately: {mixed}", code="samples-not-independent")
     if command.accumulate is not None:
         _require_accumulable(state, command)
+    if command.collect == "tour":
+        _require_collectable(command)
     return Configured(regions=[region_info(region) for region in state.configure(command)])
 
 
@@ -88,6 +90,15 @@ def _require_accumulable(state: GpuState, command: Configure) -> None:
         raise ProtocolViolation(
             "gradients are accumulated neither privately, nor where holders command the GPU, nor for a program with state of its own",
             code="not-accumulable",
+        )
+
+
+def _require_collectable(command: Configure) -> None:
+    """Raises: ProtocolViolation: records of several visits may not lie side by side in such a session."""
+    if command.privacy is not None or command.accumulate is not None or TRAVEL[command.travel_mode].whole_gpu:
+        raise ProtocolViolation(
+            "a tour is collected neither privately, nor where holders command the GPU, nor where gradients are accumulated",
+            code="not-collectable",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpu_agent.hardware.bulk import Bulk
+from gpu_agent.hardware.commands_mixture import mixed
 from gpu_agent.hardware.grants import GrantScope, check_grant
 from gpu_agent.hardware.ledger import Visit
 from gpu_agent.hardware.regions import RegionFact
@@ -13,7 +14,7 @@ from shared.claims.share import ShareStatement
 from shared.errors import ProtocolViolation
 from shared.names import Role
 from shared.protocol.travel import TRAVEL
-from shared.wire.gpu import CloseVisit, Drain, DrawShare, Fetch, InstallGrant, OpenEpoch, Scrub, Train
+from shared.wire.gpu import CloseVisit, Drain, DrawShare, Fetch, InstallGrant, OpenEpoch, Scrub, Train, TrainTour
 from shared.wire.gpu_answers import Committed, Drained, EpochOpened, Fetched, GrantInstalled, Scrubbed, Statement
 
 
@@ -104,7 +105,7 @@ def _statement(state: GpuState, visit: Visit) -> DeviceStatement:
         raise ProtocolViolation(f"visit {grant.visit} is neither committed nor rolled back", code="visit-not-settled")
     if proof is None:
         raise ProtocolViolation(f"the region of visit {grant.visit} is not scrubbed", code="visit-not-scrubbed")
-    if not isinstance(work.command, Train):
+    if not isinstance(work.command, Train | TrainTour):
         raise ProtocolViolation(f"visit {grant.visit} never trained", code="visit-not-trained")
     return DeviceStatement(
         device=state.device,
@@ -130,6 +131,7 @@ def _statement(state: GpuState, visit: Visit) -> DeviceStatement:
         scrub_digest=proof.digest.hex(),
         privacy=state.config.privacy,
         accumulated=_accumulated(state, visit.before, visit.after),
+        mixed=mixed(work.command, grant.visit) if isinstance(work.command, TrainTour) else None,
     )
 
 

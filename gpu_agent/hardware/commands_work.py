@@ -21,6 +21,8 @@ def train(state: GpuState, command: Train, bulk: Bulk) -> WorkState:
     if known is not None:
         return known.tell(state.release, 0)
     state.ledger.require_idle()
+    if state.config.collect == "tour":
+        raise ProtocolViolation("visits of this session are trained on as a tour, all at once", code="collected")
     visit = state.ledger.visit(command.visit)
     if visit.grant.region != command.region or state.ledger.visit_in(command.region) is not visit:
         raise ProtocolViolation(f"region {command.region} is not that of visit {command.visit}", code="wrong-region")

@@ -12,12 +12,21 @@ from gpu_agent.hardware.hbm import Extent
 
 
 @dataclass(frozen=True)
+class Part:
+    """One of several extents of records, and how many records it holds."""
+
+    data: Extent
+    records: int
+
+
+@dataclass(frozen=True)
 class Launch:
     """One kernel launch descriptor. `code_digest` is the BLAKE3 (hex) of the archive that lies in `code`.
 
     `seed` fills the model by the program's own rules; `train` and `evaluate` read `records` records from `data`; `step` and `drop` read
     none: they end a tour with a step, or without. `losses`: whether the device wants to hear of them. `privacy` (a
     `shared.claims.privacy.Privacy` as JSON) and `noise_key` (hex) make a training private. `accumulate`: a training adds gradients up.
+    `parts` (in place of `data`) are trained on in one order, shuffled by `seed`.
     """
 
     kind: Literal["seed", "train", "evaluate", "step", "drop"]
@@ -35,6 +44,8 @@ class Launch:
     options: dict[str, object]
     losses: bool = True
     accumulate: bool = False
+    parts: tuple[Part, ...] = ()
+    seed: int = 0
     privacy: dict[str, object] | None = None
     noise_key: str = field(default="", repr=False)
 
@@ -63,10 +74,12 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """The launch ended early; `code` and `detail` are public and quote no record."""
+    """The launch ended early; `code` and `detail` are public and quote no record. `part`: whose records it failed on, from 0, where it had
+    several."""
 
     code: str
     detail: str
+    part: int | None = None
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,15 @@ from gpu_agent.hardware.compute import Finished
 from gpu_agent.hardware.hbm import ScrubProof
 from shared.claims.visit import Grant
 from shared.errors import Conflict, NotFound, ProtocolViolation
-from shared.wire.gpu import EndTour, Evaluate, Train
+from shared.wire.gpu import EndTour, Evaluate, Train, TrainTour
 from shared.wire.gpu_answers import Committed, RegionContent, WorkState
 
 LOSS_LIMIT: Final = 1e4
 """Released losses are clipped to [-LOSS_LIMIT, LOSS_LIMIT] (design 5)."""
 REMEMBERED: Final = 1024
+
+
+Command = Train | TrainTour | Evaluate | EndTour
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,12 @@ class ReleaseRule:
 
 @dataclass
 class Work:
-    """One train, evaluate or end_tour command by its idempotency key, and what became of it. Losses are raw; only `tell` lets them out.
+    """One command that works for a while by its idempotency key, and what became of it. Losses are raw; only `tell` lets them out.
 
-    `before`: what was committed when a tour's end began.
+    `before`: what was committed when a tour's end began. `part`: of a tour's records, those that the training failed on, from 0.
     """
 
-    command: Train | Evaluate | EndTour
+    command: Command
     batch: int
     own_data: bool
     state: Literal["running", "done", "failed"] = "running"
@@ -53,6 +56,25 @@ class Work:
     detail: str | None = None
     committed: Committed | None = None
     before: Committed | None = None
+    part: int | None = None
+
+    @property
+    def regions(self) -> tuple[int, ...]:
+        """Whose records it reads."""
+        match self.command:
+            case EndTour():
+                return ()
+            case TrainTour(parts=parts):
+                return tuple(part.region for part in parts)
+            case command:
+                return (command.region,)
+
+    @property
+    def failed_on(self) -> str | None:
+        """The visit whose records a tour's training failed on, where it was one visit's."""
+        if not isinstance(self.command, TrainTour) or self.part is None:
+            return None
+        return self.command.parts[self.part].visit
 
     def tell(self, rule: ReleaseRule, after: int) -> WorkState:
         """The work's state with losses of steps beyond the first `after`.
@@ -75,6 +97,7 @@ class Work:
             update_norm=end.update_norm if end else None,
             code=self.code,
             detail=self.detail,
+            visit=self.failed_on,
         )
 
 
@@ -103,7 +126,7 @@ class Ledger:
         self._latest: dict[int, Visit] = {}
         self._unsettled: list[Visit] = []
 
-    def find(self, command: Train | Evaluate | EndTour) -> Work | None:
+    def find(self, command: Command) -> Work | None:
         """The work of a repeated command.
 
         Raises:

@@ -23,7 +23,7 @@ from shared.crypto.schedule import resume_secret, root_key
 from shared.crypto.secret import Secret
 from shared.errors import ProtocolViolation
 from shared.names import RegionKind, RegionPhase, Role
-from shared.wire.gpu import Configure, EndTour, Evaluate, Train
+from shared.wire.gpu import Configure, Evaluate, Train, TrainTour
 
 NOISE_BYTES = 32
 
@@ -233,9 +233,10 @@ class GpuState:
         """Region table and options as the launch descriptor's source, in HBM, where they are measured (attack H06)."""
         session = self.session
         rows = [[r.handle, r.kind.value, r.address, r.length] for r in self.regions.all()]
-        options = self.config.model_dump(mode="json", by_alias=True)
-        if options["accumulate"] is None:  # what was measured before there were tours keeps its digest
-            del options["accumulate"]
+        # What was measured before there were tours keeps its digest.
+        usual = (("accumulate", None), ("collect", "visit"))
+        stated = self.config.model_dump(mode="json", by_alias=True).items()
+        options = {name: value for name, value in stated if (name, value) not in usual}
         data = cbor_bytes(["gput/control", session.session, session.manifest, options, rows])
         address = self.hbm.allocate(-(-len(data) // PAGE) * PAGE)
         session.control = Extent(address, len(data))
@@ -276,8 +277,8 @@ class GpuState:
                 case Finished():
                     work.end = item
                     self._work_ended(work)
-                case Failed(code, detail):
-                    work.code, work.detail = code, detail
+                case Failed(code, detail, part):
+                    work.code, work.detail, work.part = code, detail, part
                     self._work_ended(work)
                 case Destroyed():  # without a word before: it was ended from here
                     work.code, work.detail = "work-interrupted", "the work was ended before it was done"
@@ -290,10 +291,8 @@ class GpuState:
         command, trained = work.command, not isinstance(work.command, Evaluate)
         if trained:
             self.model.state(ModelFact.FAILED if work.code else ModelFact.TRAINED, Role.GPU)
-        if isinstance(command, Train):
+        if isinstance(command, Train | TrainTour):
             self.model.step = command.first_step + (work.end.steps if work.end else 0)
-        if isinstance(command, EndTour):
-            return
-        region = self.regions.get(command.region)
-        if region.kind is RegionKind.DATASET and region.phase is RegionPhase.IN_USE:
-            self.regions.move(region.handle, RegionFact.TRAINED if trained else RegionFact.EVALUATED, Role.GPU)
+        for region in map(self.regions.get, work.regions):
+            if region.kind is RegionKind.DATASET and region.phase is RegionPhase.IN_USE:
+                self.regions.move(region.handle, RegionFact.TRAINED if trained else RegionFact.EVALUATED, Role.GPU)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gpu_agent.workload.accumulation import Accumulator
 from gpu_agent.workload.loader import LoadedProgram
+from gpu_agent.workload.mixture import Buffer, Mixture
 from gpu_agent.workload.optimiser import Optimiser
 from gpu_agent.workload.private import Noise, PrivateGradients
 from gpu_agent.workload.records import check_records, decode_batch
@@ -98,16 +99,16 @@ class Trainer:
 
     def train(
         self,
-        buffer: Tensor,
+        records: Tensor | Mixture,
         record_count: int,
         first_global_step: int,
         steps: int,
         on_step: Callable[[int, float], None] | None = None,
     ) -> VisitLosses:
-        """Train `steps` steps; batch k is records [k*B, (k+1)*B) of the buffer, B = `options.batch_size`.
+        """Train `steps` steps; batch k is records [k*B, (k+1)*B) in their order, B = `options.batch_size`.
 
         Args:
-            buffer: uint8, records end to end.
+            records: a buffer (uint8, records end to end), or several buffers' mixture.
             on_step: called with (global step, mean loss of its batch) after each update.
         Raises:
             InvalidData: too few records, or one outside its declared range; nothing was trained.
@@ -120,13 +121,14 @@ class Trainer:
                 code="too-few-records",
                 remedy="Lower the steps per visit or the batch size, or provide more records.",
             )
-        check_records(buffer, self._schema, record_count)
+        source = records if isinstance(records, Mixture) else Buffer(records)
+        source.check(self._schema, record_count)
         if self._private is not None:
             self._private.probe()
         self._optimiser.begin(first_global_step)
         losses: list[float] = []
         for index in range(steps):
-            batch = decode_batch(buffer, self._schema, index * size, (index + 1) * size)
+            batch = source.batch(self._schema, index * size, (index + 1) * size)
             losses.append(self._step(batch, first_global_step + index))
             if self._private is None and not math.isfinite(losses[-1]):
                 break

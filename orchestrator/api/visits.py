@@ -36,6 +36,7 @@ async def _shown(
 
 def _of_visits(connection: Connection, session: str, visits: list[str]) -> dict[str, list[float]]:
     theirs = (LOSSES.c.session == session) & LOSSES.c.visit.in_(visits)  # in the order of the primary key: no scan
+    theirs &= LOSSES.c.holder != ""  # a tour's are over several holders' records, and no visit's
     statement = select(LOSSES.c.visit, LOSSES.c.loss).where(theirs).order_by(LOSSES.c.step)
     found: dict[str, list[float]] = {}
     for visit, loss in connection.execute(statement):

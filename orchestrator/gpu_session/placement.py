@@ -21,7 +21,7 @@ from shared.claims.archive import Archive
 from shared.claims.layout import plan_memory
 from shared.errors import VerificationFailed
 from shared.names import RegionKind
-from shared.protocol.travel import TRAVEL
+from shared.protocol.travel import TRAVEL, buffers
 from shared.service.clock import Entropy
 from shared.wire.base import Wire
 from shared.wire.gpu import (
@@ -74,7 +74,8 @@ class Placer:
         batch = await self._life.batch([SetReady(), Measure(nonce=self._entropy(32)), *baseline])
         measured = batch.answer(1, Measured)
         check_program(measured, self._state.manifest.program)
-        return Placed(_placement(regions, measured, batch.of(Swept).validation if baseline else ""), model)
+        swept = batch.of(Swept).validation if baseline else ""
+        return Placed(_placement(regions, measured, swept, collect=self._state.manifest.collect == "tour"), model)
 
     async def refill(self, sweep: Sequence[Wire]) -> tuple[Batch, bytes]:
         """After a resumed life: program and validation data again, the model rolled back, `sweep`, everything read back under the nonce.
@@ -101,9 +102,9 @@ class Placer:
                 UploadProgram(length=len(archive), records=len(records)),
                 Configure(
                     options=manifest.training, total_steps=manifest.optimiser_steps,
-                    buffer_bytes=manifest.buffer_bytes, buffers=TRAVEL[manifest.travel_mode].buffers, validation_bytes=length,
+                    buffer_bytes=manifest.buffer_bytes, buffers=buffers(manifest), validation_bytes=length,
                     loss_decimals=manifest.loss_decimals, privacy_floor=manifest.privacy_floor, travel_mode=manifest.travel_mode,
-                    privacy=manifest.privacy, accumulate=manifest.accumulate,
+                    privacy=manifest.privacy, accumulate=manifest.accumulate, collect=manifest.collect,
                 ),
             ],
             records,
@@ -151,7 +152,7 @@ def _file_pieces(path: Path, sha256: str) -> Iterator[tuple[int, bytes]]:
             offset += len(piece)
 
 
-def _placement(regions: Regions, measured: Measured, validation_digest: str) -> Placement:
+def _placement(regions: Regions, measured: Measured, validation_digest: str, *, collect: bool) -> Placement:
     validation, (dataset, *more) = regions.get(RegionKind.VALIDATION, []), regions[RegionKind.DATASET]
     return Placement(
         code=measured.code,
@@ -160,9 +161,10 @@ def _placement(regions: Regions, measured: Measured, validation_digest: str) -> 
         dataset_region=dataset.handle,
         dataset_length=dataset.length,
         dataset_address=dataset.address,
-        ahead_region=more[0].handle if more else None,
+        ahead_region=more[0].handle if more and not collect else None,
         validation_region=validation[0].handle if validation else None,
         validation=validation_digest,
+        tour_regions=[dataset.handle, *(region.handle for region in more)] if collect else [],
     )
 
 

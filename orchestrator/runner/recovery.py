@@ -15,6 +15,7 @@ from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.remembered import Checkpoint, ModelState
 from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.abandon import abandoned, empty_if_broken
+from orchestrator.visits.collected import settle_tour_restarted
 from orchestrator.visits.epilogue import settle_closed
 from orchestrator.visits.returning import check_measured
 from orchestrator.visits.run import Run
@@ -54,6 +55,7 @@ async def restore(run: Run, placer: Placer, checkpoints: Checkpoints) -> None:
     """
     _abandon(run, run.state.ahead, lost=True)
     _abandon(run, run.state.current, lost=True)
+    _abandon_gathered(run, lost=True)
     kept = checkpoints.usable(run.state.checkpoints)
     if kept is None and run.state.manifest.privacy is not None and run.state.checkpoints:
         raise VerificationFailed(
@@ -117,6 +119,9 @@ async def _resume(run: Run, placer: Placer) -> None:
     _abandon(run, run.state.ahead, lost=False)
     if (committed.model, committed.optimiser, committed.step) == (known.model, known.optimiser, known.step):
         _abandon(run, visit, lost=False)
+        _abandon_gathered(run, lost=False)
+    elif run.state.gathered and run.state.gathered[0].training is TrainingPhase.VALIDATED:
+        await settle_tour_restarted(run, committed)
     elif (
         visit is not None
         and visit.training is TrainingPhase.VALIDATED
@@ -142,6 +147,11 @@ async def _settle(run: Run, committed: Committed) -> None:
     details = visit.details
     verdict = Verdict(True, "", details.get("validation_before"), details.get("validation_after"))
     settle_closed(run, committed, statement, verdict)
+
+
+def _abandon_gathered(run: Run, *, lost: bool) -> None:
+    for visit in list(run.state.gathered):
+        _abandon(run, visit, lost=lost)
 
 
 def _abandon(run: Run, visit: VisitState | None, *, lost: bool) -> None:

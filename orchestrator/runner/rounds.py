@@ -17,6 +17,7 @@ from orchestrator.runner.wishes import Wishes
 from orchestrator.sessions.approvals import check_quorum
 from orchestrator.sessions.facts import new_fact
 from orchestrator.visits.abandon import recall
+from orchestrator.visits.collected import collected_tour, let_go
 from orchestrator.visits.cycle import run_loaded, run_visit
 from orchestrator.visits.planning import plan
 from orchestrator.visits.run import Run
@@ -51,6 +52,9 @@ class Rounds:
                 await run_loaded(run)
                 await self._checkpoint_if_due()
                 continue
+            if await collected_tour(run):
+                await self._checkpoint_if_due()
+                continue
             if run.state.tour_due is not None:
                 await end_tour(run, run.state.tour_due)
                 await self._checkpoint_if_due()
@@ -75,6 +79,7 @@ class Rounds:
         await run.commit()
         if run.state.current is not None:  # loaded ahead, and its turn does not come now
             await recall(run, Recall("the session stands still", blame=False), run.state.current)
+        await let_go(run, run.state.gathered, "the session stands still", again=True)
 
     async def _check(self) -> None:
         """What may change between two visits and ends the session: too few holders, or one whose late word contradicts the log."""
@@ -123,7 +128,8 @@ class Rounds:
 
     async def _checkpoint_if_due(self) -> None:
         self._pace.trained(self._run.watch.seconds.get("train", 0.0))
-        if self._pace.due(self._run.clock()):
+        # Not while records wait to be trained on: their stops lie behind us, and what they change does not.
+        if not self._run.state.gathered and self._pace.due(self._run.clock()):
             await self.checkpoint()
 
     async def checkpoint(self) -> None:

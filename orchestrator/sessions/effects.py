@@ -13,6 +13,7 @@ from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, Judged
 
 if TYPE_CHECKING:
     from orchestrator.sessions.state import SessionState
+    from orchestrator.sessions.visit_state import VisitState
 
 
 def _approved(state: SessionState, body: dict[str, Any]) -> None:
@@ -73,7 +74,24 @@ def _fenced(state: SessionState, body: dict[str, Any]) -> None:
     )  # fmt: skip
 
 
+def _verified(state: SessionState, body: dict[str, Any]) -> None:
+    if state.manifest.collect == "tour" and state.current is not None:
+        state.gathered = sorted([*state.gathered, state.current], key=lambda visit: visit.index)
+        state.current = None
+        state.advance()
+
+
+def _waiting(state: SessionState, body: dict[str, Any]) -> VisitState | None:
+    return next((visit for visit in state.gathered if visit.id == body["visit"]), None)
+
+
 def _abandoned(state: SessionState, body: dict[str, Any]) -> None:
+    waiting = _waiting(state, body)
+    if waiting is not None:
+        state.gathered.remove(waiting)
+        if body.get("again", True):
+            state.go_back_to(waiting.index)
+        return
     if state.ahead is not None and body["visit"] == state.ahead.id:
         state.ahead = None  # its stop comes when it is due, and nothing counts against it
         return
@@ -86,16 +104,18 @@ def _abandoned(state: SessionState, body: dict[str, Any]) -> None:
 
 
 def _closed(state: SessionState, body: dict[str, Any]) -> None:
-    visit = state.current
-    if visit is None:
-        return
+    visit = state.open_visit(body["visit"])
     _link_bytes(state, body)
     state.committed = ModelState(**body["model"])
     state.visits_closed += 1
     state.records_done[visit.holder] = state.records_done.get(visit.holder, 0) + visit.records
+    if visit in state.gathered and not state.let_go(visit):
+        return  # the update is the whole tour's, and counts once
     if visit.details.get("update_size") is not None:
         state.updates[visit.index] = visit.details["update_size"]
         state.updates = dict(sorted(state.updates.items())[-REMEMBERED:])
+    if state.current is None:  # the last of a tour
+        return
     state.current = None
     state.advance()
     if state.ahead is not None:
@@ -108,17 +128,21 @@ def _link_bytes(state: SessionState, body: dict[str, Any]) -> None:
 
 
 def _quarantine(state: SessionState, body: dict[str, Any]) -> None:
-    if state.current is not None and body.get("quarantine"):
-        state.quarantined.append(state.current.holder)
+    if body.get("quarantine"):
+        state.quarantined.append(state.open_visit(body["visit"]).holder)
 
 
 def _rejected(state: SessionState, body: dict[str, Any]) -> None:
     _spent(state)
-    if state.current is not None:
-        state.rejected[state.current.holder] = state.rejected.get(state.current.holder, 0) + 1
+    visit = state.open_visit(body["visit"])
+    if body.get("blame", True):  # of a tour, whose visits are all rejected, at most one is to blame
+        state.rejected[visit.holder] = state.rejected.get(visit.holder, 0) + 1
     _quarantine(state, body)
-    state.current = None
     state.visits_closed += 1
+    if visit in state.gathered:
+        state.let_go(visit)
+        return
+    state.current = None
     state.advance()
 
 
@@ -152,6 +176,7 @@ def _exported(state: SessionState, body: dict[str, Any]) -> None:
 def _failed(state: SessionState, body: dict[str, Any]) -> None:
     state.failure = {name: body.get(name) for name in ("code", "detail", "remedy")}
     state.current = state.ahead = None
+    state.gathered = []
 
 
 def _pause_asked(state: SessionState, body: dict[str, Any]) -> None:
@@ -187,6 +212,7 @@ HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "session.cancel_asked": _cancel_asked,
     "visit.offered": _offered,
     "visit.fenced": _fenced,
+    "visit.verified": _verified,
     "visit.recalled": _abandoned,
     "visit.quarantined": _abandoned,
     "visit.lost": _abandoned,

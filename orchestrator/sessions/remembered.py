@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class Placement:
     """Where things lie in the GPU: region handles by kind, dataset regions, and the digests that must never change.
 
     `ahead_region` is a second buffer of the same length, where visits are loaded ahead. `validation` is the digest (BLAKE3) of the
-    held-out records as they lie there, where the travel mode has it read back.
+    held-out records as they lie there, where the travel mode has it read back. `tour_regions`: where tours are collected, each holder's own
+    buffer, by its place in the roster; the first of them is `dataset_region`.
     """
 
     code: str
@@ -62,6 +63,7 @@ class Placement:
     ahead_region: int | None = None
     validation: str = ""
     dataset_address: int | None = None
+    tour_regions: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

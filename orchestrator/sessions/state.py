@@ -56,6 +56,8 @@ class SessionState:
     last_epoch: int = 0
     current: VisitState | None = None
     ahead: VisitState | None = None  # offered while the current visit trains; becomes the current one with its close
+    # Where tours are collected: visits of the round that wait in the GPU, verified, to be trained on together; by stop.
+    gathered: list[VisitState] = field(default_factory=list)
     visits_planned: int = 0
     visits_closed: int = 0
     records_done: dict[str, int] = field(default_factory=dict)
@@ -113,8 +115,8 @@ class SessionState:
 
     @property
     def open_visits(self) -> tuple[VisitState, ...]:
-        """The current visit and the one ahead of it, as far as there are any."""
-        return tuple(visit for visit in (self.current, self.ahead) if visit is not None)
+        """The current visit and the one ahead of it, as far as there are any, and those that wait for their tour's training."""
+        return (*(visit for visit in (self.current, self.ahead) if visit is not None), *self.gathered)
 
     def spent_in_vain(self, index: int) -> bool:
         """Whether a stop was trained on with another model before, which a reset of the GPU took away: once more would be with other noise,
@@ -123,10 +125,12 @@ class SessionState:
         return before is not None and before.weights != (self.committed and self.committed.weights)
 
     def next_stop(self, behind: int | None = None) -> PlannedVisit | None:
-        """The next stop at an active holder (after stop `behind`); None when there is none left. Stops at others are passed over."""
+        """The next stop at an active holder (after stop `behind`); None when there is none left. Stops at others, and those whose visit
+        waits to be trained on, are passed over."""
+        waiting = {visit.index for visit in self.gathered}
         for index in range((self.position if behind is None else behind) + 1, self.itinerary.length + 1):
             stop = self.itinerary.visit(index)
-            if stop.holder in self.active:
+            if stop.holder in self.active and index not in waiting:
                 return stop
         return None
 
@@ -137,6 +141,14 @@ class SessionState:
             return None
         # Stops are left out by advancing the position or by passing over them; either way the last one behind us is of the round.
         round_number, stop = self.itinerary.visit(self.position).round, self.next_stop()
+        return round_number if stop is None or stop.round > round_number else None
+
+    @property
+    def collected(self) -> int | None:
+        """The round whose visits all wait in the GPU; None while it has a stop before it, or none waits."""
+        if not self.gathered:
+            return None
+        round_number, stop = self.gathered[0].round, self.next_stop()
         return round_number if stop is None or stop.round > round_number else None
 
     # ------------------------------------------------------------ facts
@@ -153,7 +165,9 @@ class SessionState:
         elif fact == "planned":
             self._planned(body, at)
         elif machine in ("visit", "training"):
-            self.open_visit(body["visit"]).move(machine, fact, Role(body["by"]), body, at)
+            # Several, where a tour's visits are trained on together.
+            for visit in [self.open_visit(one) for one in body.get("visits") or [body["visit"]]]:
+                visit.move(machine, fact, Role(body["by"]), body, at)
         handler = HANDLERS.get(kind)
         if handler is not None:
             handler(self, body)
@@ -193,6 +207,18 @@ class SessionState:
     def advance(self) -> None:
         """The stop lies behind us."""
         self.position, self.attempts, self.blamed = self.position + 1, 0, 0
+
+    def go_back_to(self, index: int) -> None:
+        """The stop lies before us again."""
+        if index <= self.position:
+            self.position, self.attempts, self.blamed = index - 1, 0, 0
+
+    def let_go(self, visit: VisitState) -> bool:
+        """The visit waits to be trained on no more; whether it was the last. With that its round lies behind us."""
+        self.gathered.remove(visit)
+        if not self.gathered:
+            self.position, self.attempts, self.blamed = visit.round * len(self.manifest.roster), 0, 0
+        return not self.gathered
 
     def count(self, **amounts: int) -> None:
         """Add to the traffic counted so far."""

@@ -18,7 +18,7 @@ from shared.claims.policy_lint import lint_manifest
 from shared.claims.program import ProgramManifest, WeightsFile
 from shared.errors import GputError
 from shared.names import RegionKind
-from shared.protocol.travel import TRAVEL
+from shared.protocol.travel import buffers
 
 GPU_PAGE = 4096
 """Bytes: the GPU allocates whole pages."""
@@ -168,8 +168,9 @@ def _check_memory(manifest: Manifest, program: ProgramManifest, known: Known) ->
         return  # the GPU will say it itself
     validation = manifest.validation.records * program.records.record_bytes if manifest.validation is not None else 0
     plan = plan_memory(program, manifest.training, manifest.accumulate is not None)
-    buffers = TRAVEL[manifest.travel_mode].buffers
-    lengths = region_lengths(plan, buffer_bytes=manifest.buffer_bytes, buffers=buffers, validation_bytes=validation)
+    lengths = region_lengths(
+        plan, buffer_bytes=manifest.buffer_bytes, buffers=buffers(manifest), validation_bytes=validation
+    )
     parts = [("program", known.archive_bytes), *((kind.value, length) for kind, length in lengths if length)]
     need = sum(-(-length // GPU_PAGE) * GPU_PAGE for _, length in parts)
     if need > known.gpu_memory:

@@ -36,7 +36,7 @@ def _undecided(holder: str, state: SessionState) -> str:
 
 def summary(state: SessionState) -> dict[str, Any]:
     """The part of the session's page that is stored with it."""
-    committed, visit = state.committed, state.current
+    committed, visit = state.committed, state.current or next(reversed(state.gathered), None)
     return {
         "id": state.id,
         "name": state.manifest.name,

@@ -65,7 +65,7 @@ class VisitState:
                 self.training = TRAINING.initial
         else:
             self.training = TRAINING.after(self.training or TRAINING.initial, TrainingFact(fact), by)
-        self.details.update({key: value for key, value in body.items() if key not in ("by", "visit")})
+        self.details.update({key: value for key, value in body.items() if key not in ("by", "visit", "visits")})
         if fact in _OUTCOMES:
             self.outcome, self.closed_at = fact, at
         if fact in ("closed", "rejected"):

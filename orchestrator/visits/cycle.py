@@ -59,7 +59,8 @@ async def _taken_back(run: Run) -> None:
     except VerificationFailed as error:
         await quarantine(run, error)
         return
-    await _trained(run)
+    if run.state.manifest.collect == "visit":  # else its records wait in the GPU for the tour's training
+        await _trained(run)
 
 
 async def _returned(run: Run) -> Returned:

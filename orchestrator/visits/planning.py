@@ -30,7 +30,13 @@ def plan(run: Run, stop: PlannedVisit, behind: VisitState | None = None) -> Visi
                 records=stop.cursor.count, steps=stop.steps, ahead=behind is not None,
                 first_step=run.committed.step if behind is None else behind.first_step + behind.steps,
                 epoch=state.last_epoch + 1, fence_epoch=state.last_epoch + 2,
-                region=placement.ahead_region if taken else placement.dataset_region,
+                region=_region_of(run, stop) if placement.tour_regions
+                else placement.ahead_region if taken else placement.dataset_region,
             )
         )  # fmt: skip
     return state.open_visit(visit)
+
+
+def _region_of(run: Run, stop: PlannedVisit) -> int:
+    roster = [entry.holder for entry in run.state.manifest.roster]
+    return run.placement.tour_regions[roster.index(stop.holder)]

@@ -8,10 +8,11 @@ from pydantic import ValidationError
 
 from orchestrator.ledger.log import NewLeaf, receipt_leaf
 from orchestrator.sessions.remembered import ModelState
+from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.run import Run
 from shared.canonical import cbor_value
 from shared.claims.accountant import spent
-from shared.claims.receipt import Accumulated, DeviceStatement, Receipt, TourStatement
+from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt, TourStatement
 from shared.claims.visit import VisitTimers
 from shared.crypto.cose import sign1, verify1
 from shared.crypto.signing import PartyKey
@@ -19,8 +20,12 @@ from shared.errors import VerificationFailed
 from shared.wire.codec import encode
 
 
-def check_statement(run: Run, statement: bytes, after: ModelState) -> DeviceStatement:
+def check_statement(
+    run: Run, statement: bytes, after: ModelState, visit: VisitState | None = None, mixed: Mixed | None = None
+) -> DeviceStatement:
     """The device's signature, then every field that the orchestrator knows better. `after`: what the visit ended at.
+
+    `visit`: which, if not the open one; `mixed`: the mixture that it was trained on in, if any.
 
     Raises:
         VerificationFailed: the signature, or a field that is not this visit's (code `statement-mismatch`).
@@ -31,15 +36,16 @@ def check_statement(run: Run, statement: bytes, after: ModelState) -> DeviceStat
         claims = DeviceStatement.model_validate(cbor_value(verify1(statement, run.life.statement_key)))
     except ValidationError:
         raise VerificationFailed("The device statement is malformed", code="statement-malformed") from None
-    visit, state = run.visit, run.state
+    visit, state = visit or run.visit, run.state
+    dataset = run.dataset_of(visit.holder)
     expected = {
         "device": state.device, "backend": state.backend, "boot_counter": run.life.boot_counter, "session": state.id,
         "visit": visit.id, "epoch": visit.epoch, "holder": visit.holder, "travel_mode": state.manifest.travel_mode,
         "program": state.manifest.program,
         "model_before": run.committed.model, "model_after": after.model, "first_step": visit.first_step,
-        "records": visit.records, "commitment": visit.details["commitment"], "dataset_root": run.dataset.root,
-        "dataset_records": run.dataset.records, "privacy": state.manifest.privacy,
-        "accumulated": _accumulated(run, after),
+        "records": visit.records, "commitment": visit.details["commitment"], "dataset_root": dataset.root,
+        "dataset_records": dataset.records, "privacy": state.manifest.privacy,
+        "accumulated": _accumulated(run, after), "mixed": mixed,
     }  # fmt: skip
     for name, value in expected.items():
         if getattr(claims, name) != value:
@@ -76,19 +82,27 @@ def sign_receipt(receipt: Receipt, key: PartyKey) -> bytes:
     return sign1(encode(receipt), key, kid=bytes.fromhex(key.fingerprint))
 
 
-def make_receipt(run: Run, statement: bytes, *, outcome: str, before: float | None, after: float | None) -> NewLeaf:
-    """Sign the receipt, make its leaf, and queue it for the holder's inbox after the commit."""
-    visit, state = run.visit, run.state
-    details = visit.details
+def make_receipt(
+    run: Run,
+    statement: bytes,
+    *,
+    outcome: str,
+    before: float | None,
+    after: float | None,
+    visit: VisitState | None = None,
+) -> NewLeaf:
+    """Sign the receipt (of `visit`, or the open one), make its leaf, and queue it for the holder's inbox after the commit."""
+    visit, state = visit or run.visit, run.state
+    details, dataset = visit.details, run.dataset_of(visit.holder)
     receipt = Receipt.model_validate({
         "session": state.id, "visit": visit.id, "index": visit.index, "round": visit.round, "attempt": visit.attempt,
-        "holder": visit.holder, "manifest": state.manifest_digest, "dataset_root": run.dataset.root, "epoch": visit.epoch,
+        "holder": visit.holder, "manifest": state.manifest_digest, "dataset_root": dataset.root, "epoch": visit.epoch,
         "fence_epoch": visit.fence_epoch, "outcome": outcome, "gpu_evidence": details["gpu_evidence"],
         "holder_runtime_data": details["holder_runtime_data"],
         "orchestrator_runtime_data": details["orchestrator_runtime_data"],
         "losses_released": bool(details.get("losses_released")), "validation_before": before, "validation_after": after,
         "timers": VisitTimers.model_validate(details["timers"]), "statement": statement, "closed_at": int(run.clock()),
-        "privacy_spent": spent(state.manifest, visit.holder, visit.round, run.dataset.records),
+        "privacy_spent": spent(state.manifest, visit.holder, visit.round, dataset.records),
     })  # fmt: skip
     cose = sign_receipt(receipt, run.signing_key)
     leaf = receipt_leaf(state.tree, state.id, cose, visit=visit.id, holder=visit.holder, outcome=outcome)

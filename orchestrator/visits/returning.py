@@ -6,6 +6,7 @@ Knows no training and no HTTP route.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from orchestrator.gpu_session.life import Batch
 from orchestrator.holders.arrivals import Recall
@@ -131,7 +132,9 @@ async def verify(run: Run, returned: Returned) -> None:
     """
     check_measured(run, returned.batch.of(Measured), returned.nonce)
     way(run).check(run, returned.batch)
-    run.book.stage(new_fact(VisitFact.VERIFIED, visit=run.visit.id))
+    # What a visit took that is trained on later is written down here: nothing else of it is its own.
+    taken: dict[str, Any] = {"durations": run.watch.reading()} if run.state.manifest.collect == "tour" else {}
+    run.book.stage(new_fact(VisitFact.VERIFIED, visit=run.visit.id, **taken))
     await run.commit()
 
 

@@ -94,7 +94,7 @@ async def _judge(run: Run, ended: WorkState, key: str, round_number: int) -> Jud
     keep, drop = f"{key}/step", f"{key}/drop"
     if not ended.finite or ended.update_norm is None or not math.isfinite(ended.update_norm):
         return JudgedTour(round_number, drop, False, "the tour's step is not finite", before, None)
-    if rule is None or not _check_due(run, round_number):
+    if rule is None or not check_due(run, round_number):
         return JudgedTour(round_number, keep, True, "", before, None)
     after = await held_out_loss(run, f"{key}/eval")
     if after is None:
@@ -104,7 +104,7 @@ async def _judge(run: Run, ended: WorkState, key: str, round_number: int) -> Jud
     return JudgedTour(round_number, keep, True, "", before, after)
 
 
-def _check_due(run: Run, round_number: int) -> bool:
+def check_due(run: Run, round_number: int) -> bool:
     """Whether a visit of the round is one after which the model is checked; the last round always has one."""
     manifest = run.state.manifest
     each, visits = manifest.validation.every_visits if manifest.validation else 1, len(manifest.roster)

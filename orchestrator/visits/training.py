@@ -29,6 +29,7 @@ class WorkFailed(GputError):
     """A work ended in the GPU with a reason of its own, for instance a record out of range."""
 
     status, default_code, title = 409, "work-failed", "Work failed"
+    visit: str | None = None  # whose records a tour's training failed on, where it was one visit's
 
 
 @dataclass(frozen=True)
@@ -41,26 +42,28 @@ class Verdict:
     after: float | None
 
 
-async def work(run: Run, command: Wire, key: str, *, follow: bool) -> tuple[WorkState, list[tuple[int, float]]]:
-    """Start a work and follow it to its end; its losses as they came."""
+async def work(
+    run: Run, command: Wire, key: str, *, follow: bool, of: tuple[str, str] | None = None
+) -> tuple[WorkState, list[tuple[int, float]]]:
+    """Start a work and follow it to its end; its losses as they came. `of`: whose they are (visit, holder), if not the open visit's."""
     losses: list[tuple[int, float]] = []
     poll = Poll(work=key, wait_ms=POLL_MS)
     state = (await run.life.batch([command, poll])).answer(1, WorkState)
     while True:
         losses.extend(state.losses)
         if follow and state.losses:
-            _show(run, state.losses)
+            _show(run, state.losses, of or (run.visit.id, run.visit.holder))
         if state.state != "running":
             return state, losses
         poll = Poll(work=key, after=state.steps_done, wait_ms=POLL_MS)
         state = (await run.life.batch([poll])).answer(0, WorkState)
 
 
-def _show(run: Run, losses: list[tuple[int, float]]) -> None:
-    visit = run.visit
+def _show(run: Run, losses: list[tuple[int, float]], of: tuple[str, str]) -> None:
+    visit, holder = of
     for step, loss in losses:
         run.shown += 1
-        run.losses.append((run.shown, {"visit": visit.id, "holder": visit.holder, "step": step, "loss": loss}))
+        run.losses.append((run.shown, {"visit": visit, "holder": holder, "step": step, "loss": loss}))
     run.book.announce()
 
 
@@ -92,7 +95,7 @@ async def train(run: Run) -> WorkState:
             update_norm=state.update_norm, update_size=size if math.isfinite(size) else None,
             steps_done=state.steps_done, losses_released=bool(losses),
         ),
-        *([_losses_row(run, losses)] if losses else []),
+        *([losses_row(run, losses, (visit.id, visit.holder))] if losses else []),
     )  # fmt: skip
     return state
 
@@ -106,12 +109,10 @@ def _size(run: Run, trained: WorkState) -> float:
     return update_size(trained.update_norm if trained.update_norm is not None else math.inf, spent)
 
 
-def _losses_row(run: Run, losses: list[tuple[int, float]]) -> Row:
-    session, visit = run.state.id, run.visit
-    rows = [
-        {"session": session, "visit": visit.id, "step": step, "holder": visit.holder, "loss": loss}
-        for step, loss in losses
-    ]
+def losses_row(run: Run, losses: list[tuple[int, float]], of: tuple[str, str]) -> Row:
+    """The row that keeps a work's losses; `of`: visit and holder whose they are."""
+    session, (visit, holder) = run.state.id, of
+    rows = [{"session": session, "visit": visit, "step": step, "holder": holder, "loss": loss} for step, loss in losses]
 
     def write(connection: Connection) -> None:
         connection.execute(insert(LOSSES), rows)
@@ -135,10 +136,21 @@ async def validate(run: Run, trained: WorkState) -> Verdict:
     rule = run.state.manifest.validation
     if rule is None or not _due(run):
         return Verdict(True, "", before, None)
-    after = await held_out_loss(run, f"{run.visit.id}/eval")
+    return await check_held_out(run, f"{run.visit.id}/eval")
+
+
+async def check_held_out(run: Run, key: str) -> Verdict:
+    """Whether the trained model is good enough for the manifest's rule, which there must be.
+
+    Raises:
+        WorkFailed: the validation records do not fit the program. Unavailable: the GPU is gone.
+    """
+    rule, before = run.state.manifest.validation, run.committed.validation
+    after = await held_out_loss(run, key)
     if after is None:
         return Verdict(False, "the held-out loss is not finite", before, None)
-    if rule.max_loss_increase is not None and before is not None and after - before > rule.max_loss_increase:
+    limit = rule.max_loss_increase if rule is not None else None
+    if limit is not None and before is not None and after - before > limit:
         return Verdict(False, f"the held-out loss rose from {before} to {after}", before, after)
     return Verdict(True, "", before, after)
 

@@ -125,7 +125,10 @@ class Manifest(Grown):
         default=TravelMode.SCOPED,
         description="what a holder gets of the GPU: a key to all of it, a key to its buffer, or no way to command it at all",
     )
-    collect: Literal["visit"] = Field(default="visit", description="train after each visit")
+    collect: Literal["visit", "tour"] = Field(
+        default="visit",
+        description="train after each visit; `tour`: once a round, on a shuffled mixture of the records of all its visits",
+    )
     accumulate: Literal["tour"] | None = Field(
         default=None,
         description="`tour`: gradients of a round's visits add up in the GPU, and the round ends with one step; without, each batch is one",
@@ -173,6 +176,20 @@ class Manifest(Grown):
             raise ValueError(
                 "accumulate: private training adds noise to each batch's step, and here a batch is no step"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _records_may_wait_for_one_another(self) -> Self:
+        if self.collect == "visit":
+            return self
+        if self.accumulate is not None:
+            raise ValueError(
+                "collect: a round is trained on as one mixture, or its gradients add up (accumulate); not both"
+            )
+        if self.travel_mode is TravelMode.PAPER:
+            raise ValueError("collect: in travel mode paper each holder could read the records of those before it")
+        if self.privacy is not None:
+            raise ValueError("collect: what privacy costs is accounted visit by visit, and a mixture is nobody's visit")
         return self
 
     @property

@@ -25,6 +25,17 @@ class Accumulated(Claim):
     batches: int = Field(ge=0)
 
 
+class Mixed(Claim):
+    """The mixture that a visit's records were trained on in: `records` in all, of which its own are those from `first` on before they were
+    shuffled by `seed` (`shared.protocol.mixture`); of round `round` and of `visits` visits. The statement's steps are the mixture's."""
+
+    round: int = Field(ge=1)
+    seed: int = Field(ge=0, lt=2**53)
+    visits: int = Field(ge=1)
+    records: int = Field(ge=1)
+    first: int = Field(ge=0)
+
+
 class TourStatement(Claim):
     """What the GPU itself knows of a tour's end; payload (deterministic CBOR) of a COSE_Sign1 by its statement key.
 
@@ -53,10 +64,11 @@ class DeviceStatement(Grown):
 
     `commitment` is that of the visit's own records; they were proven to be the planned ones of `dataset_records` under `dataset_root`.
     `privacy`: how the training was made private; absent where it was not. `accumulated`: what became of the accumulator, where the
-    training was no step but added to it (`model_after` is then `model_before`).
+    training was no step but added to it (`model_after` is then `model_before`). `mixed`: the mixture, where the training was on more than
+    this visit's records.
     """
 
-    later = ("privacy", "accumulated")
+    later = ("privacy", "accumulated", "mixed")
     profile: Literal["gput/statement/1"] = "gput/statement/1"
     device: str
     backend: Literal["EMULATED", "HARDWARE"]
@@ -81,6 +93,7 @@ class DeviceStatement(Grown):
     scrub_digest: HexSha256
     privacy: Privacy | None = None
     accumulated: Accumulated | None = None
+    mixed: Mixed | None = None
 
 
 class Receipt(Grown):

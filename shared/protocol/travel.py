@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from shared.claims.manifest import Manifest
 from shared.names import TravelMode
 
 
@@ -27,7 +28,7 @@ class Travel:
 
     @property
     def buffers(self) -> int:
-        """Dataset regions that a session needs."""
+        """Dataset regions that a session needs which trains visit by visit."""
         return 2 if self.ahead else 1
 
     @property
@@ -43,3 +44,8 @@ TRAVEL: Mapping[TravelMode, Travel] = MappingProxyType(
         TravelMode.DIRECT: Travel(rights="w", told=False, away=False, agreed=True, ahead=True),
     }
 )
+
+
+def buffers(manifest: Manifest) -> int:
+    """Dataset regions that a session needs: in a collected tour every holder has one of its own."""
+    return len(manifest.roster) if manifest.collect == "tour" else TRAVEL[manifest.travel_mode].buffers

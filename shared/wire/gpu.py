@@ -18,6 +18,9 @@ from shared.claims.training import TrainingOptions
 from shared.claims.visit import Grant, SessionId, VisitId
 from shared.names import TravelMode
 from shared.wire.base import Bytes32, Wire, WorkKey
+from shared.wire.gpu_tours import EndTour as EndTour  # commands like those below
+from shared.wire.gpu_tours import TourPart as TourPart
+from shared.wire.gpu_tours import TrainTour as TrainTour
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 MAX_BULK_RECORD = 2 * 1024 * 1024  # plaintext bytes of one bulk record
@@ -75,6 +78,9 @@ class Configure(Wire):
     privacy: Privacy | None = None
     accumulate: Literal["tour"] | None = Field(
         default=None, description="trainings add gradients up; `end_tour` alone steps, and `total_steps` counts tours"
+    )
+    collect: Literal["visit", "tour"] = Field(
+        default="visit", description="`tour`: nothing but `train_tour` trains, on all of a tour's visits at once"
     )
 
 
@@ -187,19 +193,6 @@ class Poll(Wire):
     wait_ms: int = Field(default=0, ge=0, le=20_000)
 
 
-class EndTour(Wire):
-    """End a tour whose gradients were accumulated: one step with their mean, or, if not `step`, none. Empties the accumulator.
-
-    `batches`: how many the accumulator must hold. Answer: WorkState; `commit` makes it count, and answers with the signed statement.
-    """
-
-    op: Literal["end_tour"] = "end_tour"
-    work: WorkKey
-    round: int = Field(ge=1)
-    batches: int = Field(ge=1)
-    step: bool
-
-
 class Commit(Wire):
     """Make model and optimiser state the last committed ones. Repeating a committed work answers as before. Answer: Committed."""
 
@@ -281,8 +274,8 @@ class EndSession(Wire):
 
 Command = Annotated[
     OpenLife | InitSession | UploadProgram | Configure | Upload | InitModel | SetReady | OpenEpoch | DrawShare | InstallGrant | Fetch
-    | Drain | Sweep | Measure | Train | Evaluate | EndTour | Poll | Commit | RollBack | Scrub | CloseVisit | Checkpoint | Restore | Export
-    | Status | EndSession,
+    | Drain | Sweep | Measure | Train | TrainTour | Evaluate | EndTour | Poll | Commit | RollBack | Scrub | CloseVisit | Checkpoint
+    | Restore | Export | Status | EndSession,
     Field(discriminator="op"),
 ]  # fmt: skip
 

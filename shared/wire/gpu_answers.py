@@ -123,7 +123,10 @@ class Swept(Wire):
 
 
 class WorkState(Wire):
-    """`losses`: (global step, mean loss rounded by the manifest's rule) after the asked step; none under the privacy floor."""
+    """`losses`: (global step, mean loss rounded by the manifest's rule) after the asked step; none under the privacy floor.
+
+    `visit`: whose records a tour's training failed on, where it was one visit's.
+    """
 
     is_: Literal["work"] = Field(default="work", alias="is")
     work: WorkKey
@@ -137,6 +140,7 @@ class WorkState(Wire):
     update_norm: float | None = None
     code: str | None = None
     detail: str | None = None
+    visit: str | None = None
 
 
 class Committed(Wire):

@@ -9,7 +9,7 @@ it, its cells fail until `WAYS` says what does, or `NOT_HERE` why nothing may.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
@@ -40,11 +40,11 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Way:
-    """What brings a session to a step: another travel mode, tours, acts beforehand, acts once it runs, the power of its GPU lost at a
-    message."""
+    """What brings a session to a step: another travel mode, tours (of which kind), acts beforehand, acts once it runs, the power of its
+    GPU lost at a message."""
 
     mode: TravelMode = TravelMode.SCOPED
-    tours: bool = False
+    tours: Literal["", "accumulate", "collect"] = ""
     first: tuple[Act, ...] = ()
     then: tuple[Act, ...] = ()
     power_lost_at: str = ""
@@ -54,7 +54,8 @@ class Way:
 class Cell:
     """`victim` dies at `step` of `actor`: before or after its commit (`commit`), before it leaves or after its answer (`message`).
 
-    `refill`: not on the session's way there, but when a GPU that was wiped in mid-session is filled again.
+    `refill`: not on the session's way there, but when a GPU that was wiped in mid-session is filled again. `collect`: in a session whose
+    tours are collected.
     """
 
     victim: str
@@ -63,14 +64,16 @@ class Cell:
     step: str
     moment: Moment
     refill: bool = False
+    collect: bool = False
 
     def __str__(self) -> str:
-        more = "-refill" if self.refill else "" if self.actor == ORCH else f"-{self.actor}"
+        kind = "-refill" if self.refill else "-collected" if self.collect else ""
+        more = kind or ("" if self.actor == ORCH else f"-{self.actor}")
         return f"{self.victim}-{self.moment}-{self.kind}-{self.step}{more}"
 
 
 DIRECT, PAPER = Way(mode=TravelMode.DIRECT), Way(mode=TravelMode.PAPER)
-TOURS = Way(tours=True)
+TOURS, COLLECTED = Way(tours="accumulate"), Way(tours="collect")
 AWAY = Way(first=(Crash(ORCH, "copy", 2, "before"),))
 PAUSED = Way(then=(Visits(1), Say("pause")))
 WIPED = Way(power_lost_at="Commit")
@@ -82,11 +85,31 @@ WAYS: Mapping[str, Way] = {
     # before anything was copied has no key for its visit any more.
     "holder.superseded": Way(first=(Crash(ORCH, "report", 1, "after"),)),
     "holder.abandoned": Way(first=(Crash(CITY, "copy", 1, "before"),)),
-    "session.tour_judged": TOURS, "session.tour_ended": TOURS, "EndTour": TOURS,
+    "session.tour_judged": TOURS, "session.tour_ended": TOURS, "EndTour": TOURS, "TrainTour": COLLECTED,
     "DrawShare": DIRECT, "Fetch": DIRECT, "Sweep": PAPER, "Restore": WIPED,
 }  # fmt: skip
 """Steps that an undisturbed session does not take, and what leads to them. The model at the end must be that of an
 undisturbed session all the same: of one with tours, where there are any."""
+
+COLLECT_COMMANDS = (
+    "OpenEpoch",
+    "InstallGrant",
+    "Measure",
+    "TrainTour",
+    "Evaluate",
+    "Commit",
+    "Scrub",
+    "CloseVisit",
+    "Checkpoint",
+)
+"""Commands that mean something else where visits wait for their tour's training; with the facts of a visit and of its training, these have
+cells in a session of collected tours, too."""
+COLLECT_WAYS: Mapping[str, Way] = {
+    "visit.recalled": replace(COLLECTED, first=(Crash(ORCH, "copy", 2, "before"),)),
+    "training.recalled": replace(COLLECTED, first=(Crash(ORCH, "commit", 2, "before"),)),
+    "training.lost": replace(COLLECTED, power_lost_at="TrainTour"),
+    "visit.lost": replace(COLLECTED, power_lost_at="InstallGrant"),
+}
 
 REFILL = (
     CLAIMED,
@@ -164,6 +187,12 @@ def _all(by_actor: Mapping[str, Iterable[str]]) -> Iterator[Cell]:
         for step in REFILL:
             for victim in (ORCH,) if "." in step else (ORCH, AGENT):
                 yield Cell(victim, "commit" if "." in step else "message", ORCH, step, moment, refill=True)
+        for step in COLLECT_COMMANDS:
+            for victim in (ORCH, AGENT):
+                yield Cell(victim, "message", ORCH, step, moment, collect=True)
+        for step in (one for one in by_actor[ORCH] if one.partition(".")[0] in ("visit", "training")):
+            for victim in (ORCH, DATABASE):
+                yield Cell(victim, "commit", ORCH, step, moment, collect=True)
         for place in messages():
             client, server, *_ = PLACES[place]
             for victim in dict.fromkeys((_process(client), server)):
@@ -188,6 +217,9 @@ SAMPLE = (
     Cell(PLATFORM, "message", CITY, "quote", "after"),
     Cell(DATABASE, "commit", ORCH, "session.checkpointed", "before"),
     Cell(DATABASE, "commit", ORCH, "session.exported", "after"),
+    Cell(ORCH, "commit", ORCH, "training.recalled", "after", collect=True),
+    Cell(ORCH, "commit", ORCH, "training.validated", "after", collect=True),
+    Cell(AGENT, "message", ORCH, "TrainTour", "after", collect=True),
 )
 """What the quick tier runs: every process that can die, at both moments; set-up, visit, checkpoint and export are among them."""
 

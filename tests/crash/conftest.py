@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.cells import TOURS, Way
+from tests.crash.cells import COLLECTED, TOURS, Way
 from tests.crash.play import CrashPlay
 from tests.crash.reaper import Reaper
 from tests.laws.conftest import theatre
@@ -25,6 +25,12 @@ def untouched(theatre: Theatre, tmp_path_factory: pytest.TempPathFactory) -> Cra
 def untouched_tours(theatre: Theatre, tmp_path_factory: pytest.TempPathFactory) -> CrashPlay:
     """The same with gradients accumulated."""
     return _undisturbed(theatre, tmp_path_factory.mktemp("untouched-tours") / "world", TOURS)
+
+
+@pytest.fixture(scope="session")
+def untouched_collected(theatre: Theatre, tmp_path_factory: pytest.TempPathFactory) -> CrashPlay:
+    """The same with tours collected."""
+    return _undisturbed(theatre, tmp_path_factory.mktemp("untouched-collected") / "world", COLLECTED)
 
 
 def _undisturbed(theatre: Theatre, folder: Path, way: Way) -> CrashPlay:

@@ -63,7 +63,7 @@ class CrashPlay(Play):
         while True:
             with suppress(GputError):
                 await world.enrol()
-                tours = {"accumulate": "tour"} if self.way.tours else {}
+                tours = {self.way.tours: "tour"} if self.way.tours else {}
                 manifest = world.material.manifest(
                     holders=self.holders, lease_s=LEASE_S, travel_mode=self.way.mode, **tours
                 )

@@ -7,7 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.cells import AGENT, DATABASE, FOUND, SAMPLE, WAYS, WIPED, Cell, Way, commands, matrix
+from tests.crash.cells import (
+    AGENT,
+    COLLECT_WAYS,
+    COLLECTED,
+    DATABASE,
+    FOUND,
+    SAMPLE,
+    WAYS,
+    WIPED,
+    Cell,
+    Way,
+    commands,
+    matrix,
+)
 from tests.crash.play import CrashPlay
 from tests.crash.reaper import Reaper
 from tests.laws.stage import Theatre
@@ -22,13 +35,14 @@ CELLS = [
 def test_any_process_may_die_at_any_step(
     cell: Cell, theatre: Theatre, untouched: CrashPlay, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    way = WIPED if cell.refill else WAYS.get(cell.step, Way())
+    way = _way(cell)
+    if way.tours:
+        kind = {"accumulate": "untouched_tours", "collect": "untouched_collected"}[way.tours]
+        untouched = request.getfixturevalue(kind)
     url = str(request.getfixturevalue("postgres_url")) if cell.victim == DATABASE else ""
     play = CrashPlay(
         theatre, tmp_path / "world", [], reaper=Reaper(cell, _nth(cell, way, untouched)), way=way, database_url=url
     )
-    if way.tours:
-        untouched = request.getfixturevalue("untouched_tours")
     case = play.run()
     assert case.view["phase"] == "COMPLETED", case.view["failure"]
     for name in ("digest", "sha256"):
@@ -41,9 +55,16 @@ def test_any_process_may_die_at_any_step(
     assert cell.victim == AGENT or way.power_lost_at or set(closed.values()) == {1}, "each visit takes effect once"
 
 
+def _way(cell: Cell) -> Way:
+    if cell.collect:
+        return COLLECT_WAYS.get(cell.step, COLLECTED)
+    return WIPED if cell.refill else WAYS.get(cell.step, Way())
+
+
 def _nth(cell: Cell, way: Way, untouched: CrashPlay) -> int:
     """The second time, where a session comes there twice: by then something can be lost. The first time where something led there."""
-    if way != Way() and not cell.refill:
+    undisturbed = COLLECTED if cell.collect else Way()
+    if way != undisturbed and not cell.refill:
         return 1
     if cell.step not in commands() and cell.kind == "message":
         return 2

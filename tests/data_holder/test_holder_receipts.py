@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from data_holder import receipt_book
-from data_holder.receipts import Check, _accumulation
-from shared.claims.receipt import Accumulated, DeviceStatement
+from data_holder.receipts import Check, _accumulation, _mixture
+from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt
 from shared.crypto import ecc
 from shared.crypto.signing import PartyKey
+from shared.protocol.mixture import mixture_seed
 from shared.wire.visit import OfferDocument, VisitReport
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION, b64, make_manifest, visit_key
@@ -107,6 +108,33 @@ def test_a_visit_of_a_tour_adds_to_the_gradients_and_changes_no_model(
     said = DeviceStatement.model_construct(model_before="11" * 32, model_after=model_after, accumulated=accumulated)
     checks: list[Check] = []
     _accumulation(checks, said, make_manifest("ab" * 32, accumulate=agreed))
+    assert [check.check for check in checks if not check.ok] == false
+
+
+SEED = mixture_seed(make_manifest("ab" * 32).training.seed, 2)
+MIXED = Mixed(round=2, seed=SEED, visits=3, records=48, first=16)
+
+
+@pytest.mark.parametrize(
+    ("agreed", "mixed", "false"),
+    [
+        ("visit", None, []),
+        ("tour", MIXED, []),
+        ("visit", MIXED, ["statement: mixed"]),
+        ("tour", None, ["statement: mixed"]),
+        ("tour", MIXED.model_copy(update={"round": 1}), ["statement: mixed: round"]),
+        ("tour", MIXED.model_copy(update={"seed": SEED + 1}), ["statement: mixed: seed"]),
+        ("tour", MIXED.model_copy(update={"first": 40}), ["statement: mixed: place"]),
+        ("tour", MIXED.model_copy(update={"records": 56}), ["statement: mixed: steps"]),
+    ],
+)
+def test_a_visit_of_a_collected_tour_was_mixed_in_the_agreed_order(
+    agreed: str, mixed: Mixed | None, false: list[str]
+) -> None:
+    rules = make_manifest("ab" * 32, collect=agreed)
+    said = DeviceStatement.model_construct(mixed=mixed, records=16, steps=48 // rules.training.batch_size)
+    checks: list[Check] = []
+    _mixture(checks, Receipt.model_construct(round=2, outcome="closed"), said, rules)
     assert [check.check for check in checks if not check.ok] == false
 
 

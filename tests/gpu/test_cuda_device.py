@@ -13,7 +13,7 @@ from gpu_agent.compute.fabric import DeviceFabric
 from gpu_agent.hardware.device_hbm import DeviceHBM
 from shared.canonical import blake3_256
 from shared.wire import gpu
-from tests.gpu import test_gpu_scrub, test_gpu_training
+from tests.gpu import test_gpu_collected, test_gpu_scrub, test_gpu_training
 from tests.gpu.gpu_training import DATA, committed_visit
 from tests.gpu.gpu_world import World, make_world
 from tests.gpu.test_gpu_scrub import descendants
@@ -57,6 +57,8 @@ def test_bytes_go_to_the_card_and_come_back() -> None:
     test_gpu_training.test_records_out_of_range_train_nothing,
     test_gpu_training.test_evaluation_changes_nothing_and_the_region_can_still_train,
     test_gpu_scrub.test_nothing_of_a_record_is_left_after_the_scrub,
+    test_gpu_collected.test_a_tour_equals_one_visit_with_everybodys_records_in_its_order,
+    test_gpu_collected.test_whose_record_is_out_of_range_is_told,
 ], ids=lambda test: test.__name__)  # fmt: skip
 def test_the_card_behaves_as_the_host_does(device: World, behaviour: Callable[[World], None]) -> None:
     behaviour(device)

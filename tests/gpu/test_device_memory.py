@@ -17,7 +17,7 @@ from gpu_agent.hardware.device_hbm import DeviceHBM
 from gpu_agent.hardware.hbm import HBM, PAGE, Extent, zeros_digest
 from shared.errors import OutOfMemory, Unavailable, VerificationFailed
 from shared.wire import gpu
-from tests.gpu import test_gpu_scrub, test_gpu_training
+from tests.gpu import test_gpu_collected, test_gpu_scrub, test_gpu_training
 from tests.gpu.gpu_training import DATA, committed_visit
 from tests.gpu.gpu_world import World, make_world
 from tests.gpu.test_gpu_scrub import descendants, held_by
@@ -186,6 +186,8 @@ BEHAVIOUR = [
     test_gpu_training.test_records_out_of_range_train_nothing,
     test_gpu_training.test_evaluation_changes_nothing_and_the_region_can_still_train,
     test_gpu_scrub.test_nothing_of_a_record_is_left_after_the_scrub,
+    test_gpu_collected.test_a_tour_equals_one_visit_with_everybodys_records_in_its_order,
+    test_gpu_collected.test_whose_record_is_out_of_range_is_told,
 ]
 
 

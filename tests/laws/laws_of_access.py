@@ -55,8 +55,8 @@ class _Writers:
         command = event.command
         if not isinstance(command, gpu.EndSession):  # it has ended the life under which it came
             check(event.life == self.life, f"{command.op} ran under keys of life {event.life} in life {self.life}")
-        if isinstance(command, gpu.Train | gpu.EndTour | gpu.Commit | gpu.RollBack | gpu.Scrub):
-            self.computing = isinstance(command, gpu.Train | gpu.EndTour)
+        if isinstance(command, gpu.Train | gpu.TrainTour | gpu.EndTour | gpu.Commit | gpu.RollBack | gpu.Scrub):
+            self.computing = isinstance(command, gpu.Train | gpu.TrainTour | gpu.EndTour)
         match command:
             case gpu.OpenEpoch():
                 check(command.epoch > self.highest, f"epoch {command.epoch} was opened after {self.highest}")
@@ -66,8 +66,14 @@ class _Writers:
             case gpu.InstallGrant():
                 self._grant(check, command.grant)
             case gpu.Train() | gpu.Evaluate() | gpu.Scrub() | gpu.Upload():
-                writers = [g.holder for g in self.grants.values() if g.region == command.region]
-                check(not writers, f"{command.op} on region {command.region} while {writers} may write there")
+                self._nobody_writes(check, command, command.region)
+            case gpu.TrainTour():
+                for part in command.parts:
+                    self._nobody_writes(check, command, part.region)
+
+    def _nobody_writes(self, check: Checks, command: Any, region: int) -> None:
+        writers = [g.holder for g in self.grants.values() if g.region == region]
+        check(not writers, f"{command.op} on region {region} while {writers} may write there")
 
     def _grant(self, check: Checks, grant: Grant) -> None:
         check(grant.epoch in self.open, f"a grant was installed under epoch {grant.epoch}, which is not open")
@@ -126,18 +132,30 @@ def law_3_fence_drain_upload_verify_train(case: Case) -> Checks:
                 visit = f"visit {grant.visit} to {grant.holder}"
                 check(steps == RETURN[: len(steps)], f"{visit} was taken back in the order {' → '.join(steps)}")
                 taken_back |= {grant.visit} if steps == RETURN else set()
-            case Ran(command=gpu.Train(visit=visit), refused=None):
-                check(visit in taken_back, f"visit {visit} was trained on without having been taken back")
+            case Ran(command=gpu.Train() | gpu.TrainTour(), refused=None):
+                for visit in _visits(event.command):
+                    check(visit in taken_back, f"visit {visit} was trained on without having been taken back")
     return check
 
 
+def _visits(command: Any) -> list[str]:
+    return [part.visit for part in command.parts] if isinstance(command, gpu.TrainTour) else [command.visit]
+
+
 def _steps(events: list[Any], grant: Grant, check: Checks) -> Iterator[str]:
+    verified = waits = False  # what waits for its tour's training sees the next visits granted and taken back meanwhile
     for event in events:
         if isinstance(event, Wiped | LifeBegan):
             return
         if not isinstance(event, Ran) or event.refused is not None:
             continue
+        waits = waits or (verified and isinstance(event.command, gpu.InstallGrant))
         match event.command:
+            case gpu.Drain() | gpu.UploadProgram() | gpu.Measure() | gpu.RollBack() if waits:
+                continue
+            case gpu.TrainTour(parts=parts) if grant.region in {part.region for part in parts}:
+                yield "train"
+                return
             case gpu.OpenEpoch(kills=kills) if grant.epoch in kills:
                 yield "fence"
             case gpu.Drain():
@@ -146,6 +164,7 @@ def _steps(events: list[Any], grant: Grant, check: Checks) -> Iterator[str]:
             case gpu.UploadProgram():
                 yield "upload"
             case gpu.Measure():
+                verified = True
                 yield "verify"
             case gpu.Train(region=grant.region):
                 yield "train"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from gpu_agent.hardware.mux import Mux
@@ -67,7 +68,7 @@ class LawsBroken(AssertionError):
 
 @dataclass
 class Play:
-    """One session under a schedule. `judging`: stop at the first breach of a law."""
+    """One session under a schedule. `judging`: stop at the first breach of a law; `more`: what else its manifest says."""
 
     theatre: Theatre
     folder: Path
@@ -76,6 +77,7 @@ class Play:
     patience_s: float = 300.0
     judging: bool = True
     mode: TravelMode = TravelMode.SCOPED
+    more: Mapping[str, Any] = field(default_factory=dict)
     case: Case = field(init=False)
 
     def run(self) -> Case:
@@ -117,7 +119,7 @@ class Play:
         async with asyncio.timeout(self.patience_s), world:
             # Where a holder may leave, the others are enough; everywhere else nobody may be passed over.
             quorum = 1 if any(isinstance(act, Veto) for act in self.acts) else None
-            session = await world.submit(lease_s=2, quorum=quorum, travel_mode=self.mode)
+            session = await world.submit(lease_s=2, quorum=quorum, travel_mode=self.mode, **self.more)
             stage = Stage(world, self.theatre.unit, witness, session, move_clock)
             for act in self.acts:
                 await act.do(stage)

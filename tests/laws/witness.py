@@ -33,8 +33,8 @@ from tests.world.world_memory import Image, Place, changed, image
 from tests.world.world_recorder import Recorder, recording
 from tests.world.world_wire import Call, Deliver, Wire
 
-PICTURED = (gpu.SetReady, gpu.OpenEpoch, gpu.InstallGrant, gpu.Measure, gpu.Train, gpu.EndTour, gpu.Commit, gpu.RollBack, gpu.Restore,
-            gpu.InitModel, gpu.Scrub)  # fmt: skip
+PICTURED = (gpu.SetReady, gpu.OpenEpoch, gpu.InstallGrant, gpu.Measure, gpu.Train, gpu.TrainTour, gpu.EndTour, gpu.Commit, gpu.RollBack,
+            gpu.Restore, gpu.InitModel, gpu.Scrub)  # fmt: skip
 """Commands before and after which memory is of interest to a law."""
 
 

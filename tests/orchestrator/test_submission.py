@@ -97,6 +97,15 @@ def test_a_direct_session_needs_room_for_a_second_buffer() -> None:
     assert refusal.value.code == "gpu-out-of-memory"
 
 
+def test_a_session_of_collected_tours_needs_room_for_every_holders_records() -> None:
+    room = known(gpu_memory=(3 << 20) + (1 << 19), archive_bytes=4096)
+    check_manifest(manifest(3, buffer_bytes=1 << 20, collect="tour"), "gpu-0", room)
+    four = known(gpu_memory=room.gpu_memory, parties={f"h{i}": key(i + 1).fingerprint for i in range(4)})
+    with pytest.raises(ManifestRefused) as refusal:
+        check_manifest(manifest(4, buffer_bytes=1 << 20, collect="tour"), "gpu-0", four)
+    assert (refusal.value.code, refusal.value.errors[0]["field"]) == ("gpu-out-of-memory", "buffer_bytes")
+
+
 def test_all_findings_come_at_once() -> None:
     with pytest.raises(ManifestRefused) as refusal:
         check_manifest(manifest(steps_per_visit=200), "gpu-1", known(parties={}))
@@ -116,7 +125,10 @@ def test_weights_that_do_not_fit_the_program_are_refused(tmp_path: Path) -> None
     ("change", "field", "code"),
     [
         ({"travel_mode": "courier"}, "travel_mode", "unsupported-feature"),
-        ({"collect": "tour"}, "collect", "unsupported-feature"),
+        ({"collect": "session"}, "collect", "unsupported-feature"),
+        ({"collect": "tour", "travel_mode": "paper"}, "manifest", "invalid-manifest"),
+        ({"collect": "tour", "accumulate": "tour"}, "manifest", "invalid-manifest"),
+        ({"collect": "tour", "privacy": PRIVACY.model_dump(mode="json")}, "manifest", "invalid-manifest"),
         ({"accumulate": "session"}, "accumulate", "unsupported-feature"),
         ({"accumulate": "tour", "travel_mode": "paper"}, "manifest", "invalid-manifest"),
         ({"differential_privacy": True}, "differential_privacy", "unsupported-feature"),

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, insert
 
 from orchestrator.tables import LOSSES, VISITS
 from shared.service.app import service_state
+from tests.orchestrator.orchestrator_samples import key
 from tests.orchestrator.orchestrator_world import World, prepared, submit
 
 STEPS = 3
@@ -55,3 +56,20 @@ async def test_a_page_of_visits(world: World) -> None:
     assert counts[0] == counts[1], said
     plan = await store.read(lambda c: c.exec_driver_sql(f"EXPLAIN QUERY PLAN {asked[0]}", asked[1]).all())
     assert "USING INDEX" in str(plan) or "USING PRIMARY KEY" in str(plan), plan
+
+
+async def test_losses_of_a_mixture_are_the_owners_alone(world: World) -> None:
+    """They are over several holders' records: of no visit, and shown to no holder, not even whose visit they are kept under."""
+    owner = await prepared(world)
+    session = (await submit(owner)).json()["id"]
+    store = service_state(world.app).store
+    assert store is not None
+    visit = {"id": f"v_{1:016}", "session": session, "number": 1, "holder": "h0", "phase": "CLOSED", "data": {}}
+    loss = {"session": session, "visit": visit["id"], "step": 0, "holder": "", "loss": 1.5}
+    await store.write(lambda c: (c.execute(insert(VISITS), [visit]), c.execute(insert(LOSSES), [loss])))
+    shown = {}
+    for who, client in (("owner", owner), ("h0", world.client(key(1)))):
+        losses = (await client.get(f"/v1/sessions/{session}/losses")).json()["items"]
+        [page] = (await client.get(f"/v1/sessions/{session}/visits")).json()["items"]
+        shown[who] = [one["loss"] for one in losses], page["losses"]
+    assert shown == {"owner": ([1.5], None), "h0": ([], None)}

@@ -62,3 +62,23 @@ async def test_a_record_out_of_range_is_refused_before_training(session_world: A
     assert "rejected" in [item["outcome"] for item in mine]
     assert all(said["model_before"] != said["model_after"] for outcome, said in statements if outcome == "closed")
     assert BAD_RECORD < STEPS * BATCH
+
+
+@pytest.mark.usefixtures("liar")
+async def test_whose_record_spoils_a_tour_is_found_and_visited_no_more(session_world: Any, material: Material) -> None:
+    """The tour is rolled back as one; the GPU names the visit, and its holder alone is blamed."""
+    async with session_world(Work(material.archive, material.weights)) as world:
+        session = await world.submit(collect="tour", quorum=2)
+        view = await world.completed(session)
+        visits = await world.visits(session)
+        statements = await world.statements(session)
+    rejected = [visit for visit in visits if visit["outcome"] == "rejected"]
+    assert [(v["holder"], v["round"]) for v in rejected] == [(name, 1) for name in HOLDERS]
+    assert all(f"record {BAD_RECORD}" in v["reason"] and str(BAD_LABEL) not in v["reason"] for v in rejected)
+    assert {h["holder"]: (h["rejected"], h["quarantined"]) for h in view["holders"]} == {
+        name: (1, True) if name == LIAR else (0, False) for name in HOLDERS
+    }
+    first, later = statements[: len(HOLDERS)], statements[len(HOLDERS) :]
+    assert {said["model_after"] for _, said in first} == {said["model_before"] for _, said in first}
+    honest = [name for name in HOLDERS if name != LIAR] * (ROUNDS - 1)
+    assert [(outcome, said["holder"]) for outcome, said in later] == [("closed", name) for name in honest]

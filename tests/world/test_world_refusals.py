@@ -53,7 +53,8 @@ async def test_validation_of_the_wrong_size_is_refused(enrolled: World) -> None:
 
 RAW: list[tuple[str, dict[str, Any]]] = [
     ("unsupported-feature", {"travel_mode": "courier"}),
-    ("unsupported-feature", {"collect": "tour"}),
+    ("unsupported-feature", {"collect": "holder"}),
+    ("invalid-manifest", {"collect": "tour", "travel_mode": "paper"}),
     ("unsupported-feature", {"differential_privacy": {"epsilon": 1}}),
     ("invalid-manifest", {"rounds": 0}),
     ("invalid-manifest", {"quorum": 9}),

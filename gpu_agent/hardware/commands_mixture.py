@@ -1,0 +1,89 @@
+"""The command that trains on a collected tour: all of its visits' regions in one shuffled order. Knows no tensor, no key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpu_agent.hardware.bulk import Bulk
+from gpu_agent.hardware.compute import Launch, Part
+from gpu_agent.hardware.hbm import Extent
+from gpu_agent.hardware.launch import launch
+from gpu_agent.hardware.ledger import Visit, Work
+from gpu_agent.hardware.model_memory import MODEL, ModelFact
+from gpu_agent.hardware.regions import RegionFact
+from gpu_agent.hardware.state import GpuState
+from shared.claims.receipt import Mixed
+from shared.errors import BadRequest, ProtocolViolation
+from shared.names import Role
+from shared.wire.gpu import TourPart, TrainTour
+from shared.wire.gpu_answers import WorkState
+
+
+def train_tour(state: GpuState, command: TrainTour, bulk: Bulk) -> WorkState:
+    """Start training on the mixture of a tour's fenced, published regions; a repeated work is answered, never done twice.
+
+    Raises:
+        ProtocolViolation: tours are not collected here, a part is not a visit's that waits in its region, one is named twice, or
+            training would not go on where the model stands. BadRequest: the steps do not take up every record once.
+    """
+    known = state.ledger.find(command)
+    if known is not None:
+        return known.tell(state.release, 0)
+    state.ledger.require_idle()
+    if state.config.collect != "tour":
+        raise ProtocolViolation("visits of this session are trained on one by one", code="not-collected")
+    visits = [_waiting(state, part) for part in command.parts]
+    if len({part.region for part in command.parts}) != len(command.parts):
+        raise ProtocolViolation("a region is named twice", code="wrong-region")
+    _check_steps(state, command)
+    MODEL.after(state.model.phase, ModelFact.TRAIN, Role.ORCHESTRATOR)
+    descriptor, before = _launch(state, command), state.model.require_committed().told()
+    state.compute.start(descriptor)
+    state.model.state(ModelFact.TRAIN)
+    work = Work(command, batch=state.config.options.batch_size, own_data=False)
+    state.ledger.begin(work)
+    for part, visit in zip(command.parts, visits, strict=True):
+        state.regions.move(part.region, RegionFact.TRAIN, Role.ORCHESTRATOR)
+        visit.before, visit.work = before, work
+        state.ledger.trained(visit)
+    return work.tell(state.release, 0)
+
+
+def _waiting(state: GpuState, part: TourPart) -> Visit:
+    visit = state.ledger.visit(part.visit)
+    if visit.grant.region != part.region or state.ledger.visit_in(part.region) is not visit:
+        raise ProtocolViolation(f"region {part.region} is not that of visit {part.visit}", code="wrong-region")
+    state.regions.require(part.region, RegionFact.TRAIN, Role.ORCHESTRATOR)
+    if visit.content is None or not visit.content.published or visit.content.records != part.records:
+        raise ProtocolViolation(f"visit {part.visit} did not publish {part.records} records", code="wrong-records")
+    return visit
+
+
+def _check_steps(state: GpuState, command: TrainTour) -> None:
+    if command.first_step != state.model.step:
+        raise ProtocolViolation(
+            "training continues where the committed model stands", code="wrong-step",
+            expected=str(state.model.step), got=str(command.first_step),
+        )  # fmt: skip
+    wanted = command.steps * state.config.options.batch_size
+    if wanted != command.records:
+        raise BadRequest(
+            "a tour trains on each of its records once", code="wrong-records",
+            expected=str(wanted), got=str(command.records),
+        )  # fmt: skip
+
+
+def _launch(state: GpuState, command: TrainTour) -> Launch:
+    found = [(state.regions.get(part.region), part.records) for part in command.parts]
+    parts = tuple(Part(Extent(region.address, region.length), records) for region, records in found)
+    plain = launch(state, "train", None, command.records, command.first_step, command.steps)
+    return replace(plain, parts=parts, seed=command.seed)
+
+
+def mixed(command: TrainTour, visit: str) -> Mixed:
+    """What a visit's statement says of the mixture that it was part of."""
+    place = next(number for number, part in enumerate(command.parts) if part.visit == visit)
+    return Mixed(
+        round=command.round, seed=command.seed, visits=len(command.parts), records=command.records,
+        first=sum(part.records for part in command.parts[:place]),
+    )  # fmt: skip
