@@ -119,8 +119,9 @@ def test_a_figure_stands_for_its_runs() -> None:
 
 
 def test_runs_are_put_together_by_figure() -> None:
-    found = figures("training", [{"ours_s": 1, "ratio": 1.5}, {"ours_s": 2}])
-    assert found == {"ours_s": Figure(unit="s", runs=(1.0, 2.0)), "ratio": Figure(unit="times", runs=(1.5,))}
+    found = figures("training", [{"short.ours_s": 1, "short.ratio": 1.5}, {"short.ours_s": 2}])
+    seconds, ratio = Figure(unit="s", runs=(1.0, 2.0)), Figure(unit="times", runs=(1.5,))
+    assert found == {"short.ours_s": seconds, "short.ratio": ratio}
     with pytest.raises(KeyError, match="nonsense"):
         figures("training", [{"nonsense": 1.0}])
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from data_holder import visits as holder_visits
+from data_holder.ahead import ReadAhead, Ready
 from data_holder.assembly import Holder
 from data_holder.commitments import Committed
 from data_holder.sealing import Membership, RecordSealer
@@ -117,7 +118,12 @@ class Lies:
                 grant = grant.model_copy(update={"cursor": shifted(grant.cursor)})
             return RecordSealer(grant, *rest)
 
+        async def take(ahead: ReadAhead, session: str, committed: Committed, grant: Any) -> Ready:
+            await ahead.drop(session)  # what it had read before is the truth
+            return Ready(await committed.membership(grant.cursor))
+
         self._patch.setattr(holder_visits, "RecordSealer", sealer)
+        self._patch.setattr(ReadAhead, "take", take)
 
     def others_proven(self) -> None:
         """The same, with a proof of those it sends."""
