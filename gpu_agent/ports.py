@@ -44,7 +44,7 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
         unit, body = _unit(units, gpu, port), await _body(request, MAX_FRAME_BYTES)
         if port == ORCHESTRATOR_PORT:
             answer = await unit.act("commands", port, lambda: unit.device.commands(body))
-            unit.then("commands", unit.device.look_ahead)
+            unit.look_ahead()
         else:
             answer = await unit.act("copy", port, lambda: unit.device.stock(port, body))
         return _bytes(answer, "application/cbor")

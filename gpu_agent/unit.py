@@ -1,12 +1,14 @@
 """One GPU as the agent keeps it: device, compute, MUX, and threads of its own. Knows no HTTP and looks into no message.
 
-Every GPU has a thread for SPDM, one for command frames (a poll may wait there), one for copies, one for staging; none of them holds up the
-event loop.
+Every GPU has a thread for SPDM, one for command frames (a poll may wait there), one for copies, one for staging, and one for
+what it does ahead; none of them holds up the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -22,6 +24,7 @@ from shared.service.logging import get_logger
 _log = get_logger("gpu")
 
 KINDS: Final = ("spdm", "commands", "copy", "staging")
+AHEAD_NICENESS: Final = 5
 T = TypeVar("T")
 
 
@@ -33,6 +36,7 @@ class GpuUnit:
     ) -> None:
         self.device, self.compute, self.mux, self._closed = device, compute, mux, closed
         self._threads = {kind: ThreadPoolExecutor(1, f"gpu-{kind}") for kind in KINDS}
+        self._ahead = ThreadPoolExecutor(1, "gpu-ahead", initializer=_give_way)
 
     async def act(self, kind: str, port: str, act: Callable[[], T]) -> T:
         """Run on the thread of this kind, if `port` is bound then.
@@ -51,10 +55,10 @@ class GpuUnit:
         """Run on the thread of this kind, whichever port is bound: staging is host memory."""
         return await asyncio.get_running_loop().run_in_executor(self._threads[kind], act)
 
-    def then(self, kind: str, act: Callable[[], None]) -> None:
-        """Run on the thread of this kind when it is free, before whatever is asked of it later; nobody waits for it."""
+    def look_ahead(self) -> None:
+        """Have the device do what it may between two frames, on a thread of its own; nobody waits for it."""
         with suppress(RuntimeError):  # the unit is being powered off
-            self._threads[kind].submit(act).add_done_callback(_reported)
+            self._ahead.submit(self.device.look_ahead).add_done_callback(_reported)
 
     def view(self) -> GpuView:
         """Public facts."""
@@ -72,9 +76,14 @@ class GpuUnit:
         """End compute and wipe; a poll that waits is let go first."""
         self.compute.wake()
         self.device.close()
-        for threads in self._threads.values():
+        for threads in (*self._threads.values(), self._ahead):
             threads.shutdown(wait=True)
         self._closed()
+
+
+def _give_way() -> None:
+    """Whoever is asked for something goes first on this machine's cores: what is done ahead would hold up the step that it is to save."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), AHEAD_NICENESS)
 
 
 def _reported(done: Future[None]) -> None:

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import torch
 from blake3 import blake3
 
-from gpu_agent.compute import messages, places, worker
+from gpu_agent.compute import huge_pages, messages, places, worker
 from gpu_agent.compute.places import Place
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.workload.loader import LoadedProgram, load_program
@@ -122,6 +122,7 @@ class Parent:
         self._programs[digest] = load_program(archive, places.device_of(self._place))
         gc.collect()
         gc.freeze()  # workers then never copy pages only because the collector touches objects
+        huge_pages.collapse()
         return True
 
     def _run(self, message: dict[str, Any]) -> None:
