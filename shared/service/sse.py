@@ -46,7 +46,7 @@ def event_stream(
     """Events as they come, beginning after Last-Event-ID, else after `after`, else with the first.
 
     Args:
-        changes: notified whenever `source` has more.
+        changes: notified whenever `source` has more; where it has ended, the stream ends, and its reader takes up after the last event.
         until: the stream ends after the first event of which this holds.
 
     Raises:
@@ -59,7 +59,8 @@ def event_stream(
     async def lines() -> AsyncIterator[bytes]:
         last = begin
         yield format_sse_event(retry=RETRY_MS)
-        while not stopping.is_set:
+        # What is watched may end before the service does: a leader's term, whose book would stay as it was for ever.
+        while not (stopping.is_set or changes.ended):
             seen = changes.version  # before reading: what comes in between is not missed
             events = await source(last)
             for event in events:
@@ -67,7 +68,7 @@ def event_stream(
                 last = event.id
                 if until is not None and until(event):
                     return
-            if not events and await changes.wait(seen, keep_alive_s) == seen and not stopping.is_set:
+            if not events and await changes.wait(seen, keep_alive_s) == seen and not (stopping.is_set or changes.ended):
                 yield KEEPALIVE_COMMENT
 
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}

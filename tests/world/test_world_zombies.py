@@ -36,8 +36,11 @@ class LateOffer:
             raise httpx2.ConnectError(
                 "nobody is reached yet"
             )  # so that the first word of the second comes after the melting
+        asks = call.client == HOLDER and call.path == "/v1/inbox"
+        if asks and call.server == FIRST and self.caught is not None:
+            raise httpx2.ReadError("nor does it hear it by asking again, before the ice holds")
         answer = await deliver(call)
-        if call.client != HOLDER or call.path != "/v1/inbox":
+        if not asks:
             return answer
         if call.server == FIRST and self.caught is None and _offers(answer):
             self.caught = answer.content
