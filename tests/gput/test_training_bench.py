@@ -39,7 +39,7 @@ def test_another_computation_would_show_in_the_losses(monkeypatch: pytest.Monkey
         with monkeypatch.context() as patch:
             patch.setattr(training_bench, "CLIP", 1.0)
             patch.setattr(training_bench, "LEARNING_RATE", 0.02)
-            return honest(*how)  # type: ignore[arg-type]
+            return honest(*how)  # type: ignore[arg-type]  # passed on as it came
 
     monkeypatch.setattr(training_bench, "_trainer", told_otherwise)
     assert measure(20, 3, TINY)["loss_apart"] > 1e-3

@@ -15,7 +15,8 @@ class Life:
     """As much of a run as the switch needs. `heard`: what happened, in order."""
 
     def __init__(self, failure: Exception | None = None) -> None:
-        self.failure, self.heard, self.bound = failure, [], asyncio.Event()  # type: ignore[var-annotated]
+        self.failure, self.bound = failure, asyncio.Event()
+        self.heard: list[str] = []
 
     async def send_away(self, holder: str) -> None:
         self.heard.append(f"switch to {holder}")
