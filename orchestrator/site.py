@@ -20,6 +20,7 @@ from orchestrator.library import Library
 from orchestrator.runner.house import House
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.catalogue import Catalogue
+from orchestrator.sessions.fetches import Fetches
 from orchestrator.sessions.keyring import CvmKeys, Keyring
 from orchestrator.settings import OrchestratorSettings
 from shared.crypto.secret import Secret
@@ -97,7 +98,7 @@ class Site:
         house = House(
             settings=settings, store=self.store, catalogue=catalogue, library=self.library, inboxes=Inboxes(clock, ended),
             arrivals=Arrivals(), identity=self.identity, guest=self.guest, cpu=cpu, gpu=gpu,
-            keyring=keyring, agent=peers.peer(settings.agent_url, "GPU agent"),
+            keyring=keyring, fetches=Fetches(self.store, keyring.journal_key, clock), agent=peers.peer(settings.agent_url, "GPU agent"),
             platform=peers.peer(settings.platform_url, "platform", auth=auth), clock=clock, entropy=entropy, timer=self.timer,
         )  # fmt: skip
         replies = Replies(self.store, clock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Body, Depends, FastAPI, Request, Response
@@ -34,8 +34,6 @@ class Orchestrator:
     store: Store
     supervisor: Supervisor
     replies: Replies
-    # Bytes of finished models that holders fetched from this process, by session (law L9: zero unless the output policy says so).
-    model_to_holders: dict[str, int] = field(default_factory=dict)
     _tidying: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -66,6 +66,9 @@ ATTESTATION: dict[str, Any] = {
     "backend": "EMULATED", "kind": "tdx-quote", "signing_key": H64, "token": "eyJhbGciOiJFZERTQSJ9.eyJpYXQiOjE3OTZ9.c2lnbmF0dXJl",
     "checks": [{"name": "layout", "status": "pass", "code": "", "reason": "", "expected": "", "got": "", "remedy": "", "indices": []}],
 }  # fmt: skip
+FETCH: dict[str, Any] = {
+    "at": 1796.0, "party": "alice", "role": "owner", "fingerprint": H64, "sha256": H64, "size_bytes": 4816896,
+}  # fmt: skip
 GPU: dict[str, Any] = {"id": "gpu-0", "backend": "EMULATED", "agent_url": "http://127.0.0.1:7001", "leased_to": S}
 EVENT = (
     'id: 3000000\nevent: session\ndata: {"seq":3,"kind":"session","fact":"agreed","session":"s_mfrggzdfmztwq2lk"}\n\n'

@@ -10,9 +10,11 @@ from fastapi.responses import FileResponse
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts, visible
 from orchestrator.files import file_digest
+from orchestrator.sessions.fetches import fetch_view
 from orchestrator.sessions.state import SessionState
 from shared.errors import Conflict, NotFound, NotPermitted, VerificationFailed
 from shared.names import Role
+from shared.service.pagination import Paging
 from shared.service.signatures import Caller
 
 router = APIRouter(tags=["model and GPUs"])
@@ -42,10 +44,24 @@ async def model(session: str, caller: Anybody, parts: Parts) -> Response:
         raise NotFound("The model's file is gone from the data folder", code="model-file-gone")
     if file_digest(path, "sha256") != state.exported["sha256"]:
         raise VerificationFailed("The model's file was changed on disk", code="stored-file-changed")
-    if Role.HOLDER in caller.roles:
-        parts.model_to_holders[session] = parts.model_to_holders.get(session, 0) + path.stat().st_size
+    await parts.house.fetches.record(
+        session, party=caller.name, role=Role.OWNER if Role.OWNER in caller.roles else Role.HOLDER,
+        fingerprint=caller.fingerprint, sha256=state.exported["sha256"], size=path.stat().st_size,
+    )  # fmt: skip
     headers = {"etag": f'"{state.exported["sha256"]}"'}
     return FileResponse(path, media_type="application/octet-stream", filename="model.safetensors", headers=headers)
+
+
+@router.get(
+    "/v1/sessions/{session}/model/fetches", summary="Who fetched the finished model, and when",
+    responses=ex.shows(ex.listed(ex.FETCH)),
+)  # fmt: skip
+async def fetches(session: str, caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
+    await visible(parts, caller, session)
+    listing = paging.of(f"fetches/{session}")
+    first = listing.after or 0
+    found = list(enumerate(await parts.house.fetches.of(session), 1))[first : first + listing.ask]
+    return listing.page([fetch_view(fetch) for _, fetch in listing.cut(found, lambda numbered: numbered[0])])
 
 
 async def _gpu(parts: Orchestrator, gpu: str) -> dict[str, Any]:

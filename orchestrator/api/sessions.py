@@ -29,20 +29,21 @@ router = APIRouter(tags=["sessions"])
 Wait = Annotated[float, Query(ge=0, le=30, description="Seconds to wait for news.")]
 
 
-def session_view(parts: Orchestrator, book: Book, created_at: float) -> dict[str, Any]:
+async def session_view(parts: Orchestrator, book: Book, created_at: float) -> dict[str, Any]:
     """The stored summary with what only this process knows at this moment."""
     body = {"created_at": created_at, **summary(book.durable), "waiting_for": parts.supervisor.waits(book)}
     for holder in body["holders"]:
         holder["channel"] = parts.supervisor.has_channel(book.durable.id, holder["holder"])
         holder["last_seen"] = parts.house.inboxes.last_seen.get(holder["holder"])
-    body["bytes"] = {**body["bytes"], "model_to_holders": parts.model_to_holders.get(book.durable.id, 0)}
+    fetched = 0 if book.durable.exported is None else await parts.house.fetches.bytes_to_holders(book.durable.id)
+    body["bytes"] = {**body["bytes"], "model_to_holders": fetched}
     return body
 
 
 async def _answer(parts: Orchestrator, book: Book, status: int = 200) -> JSONResponse:
     created_at = (await parts.catalogue.row(book.durable.id))["created_at"]
     headers = {"etag": f'"{book.durable.seq}"', "location": f"/v1/sessions/{book.durable.id}"}
-    return JSONResponse(session_view(parts, book, created_at), status_code=status, headers=headers)
+    return JSONResponse(await session_view(parts, book, created_at), status_code=status, headers=headers)
 
 
 async def _away(parts: Orchestrator, caller: Caller, session: str, wait: float) -> JSONResponse:
@@ -54,7 +55,7 @@ async def _away(parts: Orchestrator, caller: Caller, session: str, wait: float) 
         raise NotPermitted("This session does not concern you", code="not-in-roster")
     headers = {"etag": f'"{row["version"]}"', "location": f"/v1/sessions/{session}"}
     body = _row_view(parts, row)
-    body["bytes"] = {**body["bytes"], "model_to_holders": parts.model_to_holders.get(session, 0)}
+    body["bytes"] = {**body["bytes"], "model_to_holders": 0}  # it has no model yet
     return JSONResponse(body, headers=headers)
 
 

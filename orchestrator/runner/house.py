@@ -15,6 +15,7 @@ from orchestrator.holders.inbox import Inboxes
 from orchestrator.library import Library
 from orchestrator.platform_link import Mux
 from orchestrator.sessions.catalogue import Catalogue
+from orchestrator.sessions.fetches import Fetches
 from orchestrator.sessions.keyring import Keyring
 from orchestrator.settings import OrchestratorSettings
 from shared.crypto.signing import PartyKey
@@ -37,6 +38,7 @@ class House:
     identity: PartyKey
     guest: Guest
     keyring: Keyring
+    fetches: Fetches
     cpu: CpuRoom
     gpu: GpuRoom
     agent: PeerClient

@@ -22,6 +22,7 @@ from orchestrator.tables import (
     CHANNELS,
     LEAVES,
     LOSSES,
+    MODEL_FETCHES,
     PURGES,
     SECRETS,
     SESSION_KEYS,
@@ -33,8 +34,9 @@ from shared.service.logging import get_logger
 from shared.service.retention import Purges
 
 AT_ONCE = 100
-OWNED = tuple(
-    table.c.session for table in (SECRETS, SESSION_KEYS, APPROVALS, ATTESTATIONS, CHANNELS, LOSSES, VISITS, LEAVES)
+OWNED = (
+    *(table.c.session for table in (SECRETS, SESSION_KEYS, APPROVALS, ATTESTATIONS, CHANNELS, LOSSES, VISITS, LEAVES)),
+    MODEL_FETCHES.c.stream,
 )
 """All tables with rows of a session but `sessions`, where it is known, and `tree_heads`, which stays."""
 _ID = re.compile(r"s_[a-z0-9]+")
@@ -77,6 +79,7 @@ class Retention:
 
         await self._house.store.write(act)
         self._house.catalogue.forget(session)
+        self._house.fetches.forget(session)
 
     async def _remove_files(self, session: str) -> None:
         if not _ID.fullmatch(session):  # it comes from the platform's disk and becomes a path

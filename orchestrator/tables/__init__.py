@@ -12,6 +12,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     DateTime,
+    Double,
     Float,
     Index,
     Integer,
@@ -173,4 +174,14 @@ SECRETS = Table(
     "session_secrets", METADATA,
     Column("session", String(18), primary_key=True),
     Column("sealed", LargeBinary, nullable=False),
+)  # fmt: skip
+
+MODEL_FETCHES = Table(
+    "model_fetches", METADATA,  # as the journal, by session: who fetched its finished model
+    Column("stream", String(18), primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String(16), nullable=False),
+    Column("at", Double, nullable=False),  # comes back bit for bit, as the chain needs it
+    Column("body", Text, nullable=False),
+    Column("chain", LargeBinary, nullable=False),
 )  # fmt: skip

@@ -47,13 +47,6 @@ class Fact:
     body: Any
 
 
-_INSERT = sa.insert(JOURNAL)
-_HEAD = (
-    sa.select(JOURNAL.c.seq, JOURNAL.c.chain).where(JOURNAL.c.stream == sa.bindparam("stream"))
-    .order_by(JOURNAL.c.seq.desc()).limit(1)
-)  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Head:
     """The end of a stream: number of its last fact and the chain value there (32 bytes)."""
@@ -68,10 +61,16 @@ EMPTY = Head(0, bytes(CHAIN_BYTES))
 class Journal:
     """Appends and verifies, each stream under its MAC key. Its methods are called inside `store.write` and `store.read`."""
 
-    def __init__(self, key: Callable[[str], bytes], vocabulary: Vocabulary | None = None) -> None:
+    def __init__(
+        self, key: Callable[[str], bytes], vocabulary: Vocabulary | None = None, table: sa.Table = JOURNAL
+    ) -> None:
         """`key` returns at least 32 bytes for a stream; it is asked at each call and its answer is not kept. A stream written under one
-        key never verifies under another. Without a vocabulary every kind is taken as it is."""
-        self._key, self._vocabulary = key, vocabulary
+        key never verifies under another. Without a vocabulary every kind is taken as it is. `table`: has the columns of `JOURNAL`."""
+        self._key, self._vocabulary, self._table = key, vocabulary, table
+        columns, of_stream = table.c, table.c.stream == sa.bindparam("stream")
+        self._insert = sa.insert(table)
+        self._end = sa.select(columns.seq, columns.chain).where(of_stream).order_by(columns.seq.desc()).limit(1)
+        self._all = sa.select(table).where(of_stream).order_by(columns.seq)
 
     def append(
         self, connection: Connection, stream: str, facts: Sequence[NewFact], *, expected_seq: int, at: float
@@ -96,14 +95,14 @@ class Journal:
             )
         if rows:
             try:
-                connection.execute(_INSERT, rows)
+                connection.execute(self._insert, rows)
             except IntegrityError as error:  # another process was faster; the primary key is the compare-and-set
                 raise _stale(stream, expected_seq, None) from error
         return head
 
     def head(self, connection: Connection, stream: str) -> Head:
         """Where the stream ends, as stored: not verified, good for `expected_seq` only."""
-        row = connection.execute(_HEAD, {"stream": stream}).first()
+        row = connection.execute(self._end, {"stream": stream}).first()
         return EMPTY if row is None else Head(row.seq, bytes(row.chain))
 
     def load(self, connection: Connection, stream: str, *, anchor: Head | None = None) -> list[Fact]:
@@ -120,8 +119,7 @@ class Journal:
         chain = EMPTY.chain
         facts: list[Fact] = []
         anchored = anchor is None or anchor == EMPTY
-        statement = sa.select(JOURNAL).where(JOURNAL.c.stream == stream).order_by(JOURNAL.c.seq)
-        for row in connection.execute(statement):
+        for row in connection.execute(self._all, {"stream": stream}):
             seq = len(facts) + 1
             if row.seq != seq:
                 raise _tampered(stream, seq, "the row is missing")
@@ -147,7 +145,8 @@ class Journal:
 
     def streams(self, connection: Connection) -> list[str]:
         """Names of all streams, sorted; not verified."""
-        return list(connection.execute(sa.select(JOURNAL.c.stream).distinct().order_by(JOURNAL.c.stream)).scalars())
+        stream = self._table.c.stream
+        return list(connection.execute(sa.select(stream).distinct().order_by(stream)).scalars())
 
 
 def _link(key: bytes, chain: bytes, stream: str, seq: int, kind: str, at: float, body: str) -> bytes:

@@ -16,7 +16,7 @@ from tests.world.world import NewWorld, World
 from tests.world.world_recording import Recording
 
 ORCH, PACKAGE = "orchestrator", "orchestrator"
-OF_0003, OF_0005, OF_0006 = {"leases", "session_secrets"}, {"purges"}, {"session_keys"}
+OF_0003, OF_0005, OF_0006, OF_0007 = {"leases", "session_secrets"}, {"purges"}, {"session_keys"}, {"model_fetches"}
 Contents = dict[str, list[tuple[Any, ...]]]
 
 
@@ -74,7 +74,7 @@ async def test_a_session_begun_under_the_previous_schema_goes_on_in_its_gpu(
         await world[ORCH].kill()
         before = contents(sqlite_url)
         downgrade(sqlite_url, PACKAGE, "0002", world.folder / "orchestrator")
-        assert contents(sqlite_url) == without(before, *OF_0003, *OF_0005, *OF_0006)
+        assert contents(sqlite_url) == without(before, *OF_0003, *OF_0005, *OF_0006, *OF_0007)
         assert [(session, sealed(world, session).read_bytes())] == before["session_secrets"]
         await world[ORCH].start()
         check_schema(sqlite_url, PACKAGE)
@@ -98,10 +98,11 @@ async def test_every_schema_there_and_back(new_world: NewWorld, recorded: Record
         assert before["session_secrets"]
         assert before["attestations"]
         for schema, gone in (
-            ("0005", OF_0006),
-            ("0004", OF_0005 | OF_0006),
-            ("0003", OF_0005 | OF_0006),
-            ("0002", OF_0003 | OF_0005 | OF_0006),
+            ("0006", OF_0007),
+            ("0005", OF_0006 | OF_0007),
+            ("0004", OF_0005 | OF_0006 | OF_0007),
+            ("0003", OF_0005 | OF_0006 | OF_0007),
+            ("0002", OF_0003 | OF_0005 | OF_0006 | OF_0007),
         ):
             downgrade(database_url, PACKAGE, schema, files)
             assert contents(database_url) == without(before, *gone)
