@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from gput.files import place_for
+from gput.commands.extras import pytorch
+from gput.files import content, place_for
 from gput.held_out import SEED
 from gput.held_out import pack as draw
 from gput.output import Format, emit, say, show
@@ -93,6 +94,43 @@ def pack(
     output.write_bytes(records)
     say(f"wrote {output}")
     show({"dataset": sha256(records).hex(), "records": drawn}, fmt)
+
+
+@app.command()
+def evaluate(
+    path: PathArgument,
+    program: Annotated[Path, typer.Option(help="Program archive, as it was trained", show_default=False)],
+    model: Annotated[Path, typer.Option(help="The released model (safetensors)", show_default=False)],
+    batch: Annotated[int, typer.Option(min=1, help="records at a time")] = 64,
+    limit: Annotated[int | None, typer.Option(min=1, help="only so many records, from the beginning")] = None,
+    reader: Reader = "auto",
+    suffix: Suffix = None,
+    separator: Separator = 0,
+    label: Label = "label",
+    column: Column = None,
+    delimiter: Delimiter = "",
+    fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
+) -> None:
+    """Say how well a released model does on PATH: the program's own mean loss. Here, and nobody hears of it.
+
+    Needs PyTorch. Exit code 2: the data or the model does not fit the program.
+
+    Example: gput data evaluate records.csv --program classifier.gput --model model.safetensors
+    """
+    with pytorch():
+        import torch  # noqa: F401  # asked for before anything is read
+
+    from data_holder.datasets import inspect_dataset
+    from gput.evaluation import evaluate as evaluated
+
+    options = _options(reader, tuple(suffix or ()), separator, label, column or [], delimiter)
+    report = inspect_dataset(path, _manifest(program), options=options)
+    if not report.fits:
+        _print(report, fmt)
+        raise typer.Exit(2)
+    archive, weights = content(program, "program-not-found"), content(model, "model-not-found")
+    found = evaluated(path, archive, weights, options=options, batch=batch, limit=limit)
+    show({"loss": found.loss, "perplexity": found.perplexity, "records": found.records}, fmt)
 
 
 def _options(

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gput.commands.extras import pytorch
 from gput.output import Format, emit, say, show
 from shared.canonical import sha256
 from shared.claims.archive import Archive, open_archive
 from shared.claims.layout import plan_memory
 from shared.claims.operators import ALLOWED, GROUPS
 from shared.claims.records import RecordField
-from shared.errors import BadRequest, NotFound, Unavailable
+from shared.errors import BadRequest, NotFound
 
 app = typer.Typer(pretty_exceptions_enable=False, no_args_is_help=True, help="Build and inspect training programs.")
 
@@ -49,7 +48,7 @@ def build(
     Example: gput program build gpt2 -o gpt2.gput --option layers=6 --option width=128
     """
     options = dict(parse_option(text) for text in option or ())
-    with _torch():
+    with pytorch():
         from gpu_agent.workload.builder import build as build_program
     sys.path.insert(0, str(Path.cwd()))  # the user's module lies where the command is run
     archive, weights = build_program(target, **options)
@@ -57,18 +56,6 @@ def build(
     if weights is not None:
         _write(output.with_suffix(".safetensors"), weights)
     typer.echo(open_archive(archive).digest.hex())
-
-
-@contextmanager
-def _torch() -> Iterator[None]:
-    """Around the imports of the few commands that need PyTorch."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise Unavailable(
-            f"This command needs PyTorch, which is not installed ({error.name})",
-            remedy="Install the extra: pip install 'gpu-travelling[gpu]'.",
-        ) from error
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -97,7 +84,7 @@ def llmc_import(
 
     Example: gput program llmc-import gpt2_124M.bin -o weights.safetensors --program gpt2.gput --sequence 64
     """
-    with _torch():
+    with pytorch():
         from gpu_agent.workload.llmc_program import import_llmc, import_llmc_program
     if not model.is_file():
         raise NotFound(f"Cannot read {model}: no such file")
@@ -121,7 +108,7 @@ def llmc_export(
 
     Example: gput program llmc-export model.safetensors --program gpt2.gput -o gpt2.bin
     """
-    with _torch():
+    with pytorch():
         from gpu_agent.workload.llmc_program import export_llmc
     manifest = open_archive(_read(program)).manifest
     if not model.is_file():
