@@ -131,6 +131,10 @@ class AsyncClient:
         key = f"{action}-{secrets.token_hex(16)}"
         return await self._peer.post_json(f"/v1/sessions/{session}/{action}", None, idempotency_key=key)
 
+    async def delete(self, session: str) -> None:
+        """Remove a finished session of one's own, its model included, for good. Raises: Conflict: it has not ended."""
+        await self._peer.request("DELETE", f"/v1/sessions/{session}")
+
     async def wait(self, session: str) -> Any:
         """The session once it has ended, or is paused; sits out a restart of the orchestrator."""
         view = await self._patiently(session)

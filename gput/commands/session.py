@@ -262,16 +262,6 @@ def export(
 
 
 @app.command()
-def fetches(session: Session, url: UrlOption, key: KeyOption, fmt: FormatOption = Format.TABLE) -> None:
-    """Who fetched the finished model, and when, as the orchestrator wrote it down before it handed it out.
-
-    Example:  gput session fetches s_…
-    """
-    rows = connect(url, key, lambda client: client.items(f"sessions/{session}/model/fetches"))
-    emit(rows, ("at", "party", "role", "fingerprint", "sha256", "size_bytes"), fmt)
-
-
-@app.command()
 def receipts(
     session: Session,
     url: UrlOption,

@@ -36,10 +36,15 @@ class Orchestrator:
     replies: Replies
     _tidying: asyncio.Task[None] | None = None
 
+    @property
+    def retention(self) -> Retention:
+        """What removes finished sessions."""
+        return Retention(self.house)
+
     async def start(self) -> None:
         """Take up every session, and tidy up after finished ones."""
         await self.supervisor.start()
-        self._tidying = asyncio.create_task(again_and_again(Retention(self.house).sweep), name="retention")
+        self._tidying = asyncio.create_task(again_and_again(self.retention.sweep), name="retention")
 
     async def stop(self) -> None:
         """End every session's runner within seconds, its state durable."""

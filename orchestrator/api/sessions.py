@@ -143,6 +143,20 @@ async def _left(book: Book, phase: SessionPhase, wait_s: float) -> None:
                 await book.changes.wait(book.changes.version, wait_s)
 
 
+@router.delete(
+    "/v1/sessions/{session}", status_code=204, response_class=Response,
+    summary="Remove a finished session, its model and its rows for good; holders keep theirs",
+)  # fmt: skip
+async def remove(session: str, caller: Owner, parts: Parts) -> Response:
+    row = await parts.catalogue.row(session)
+    if row["owner"] != caller.name:
+        raise NotPermitted(
+            "Only its owner removes a session", code="not-the-owner", expected=row["owner"], got=caller.name
+        )
+    await parts.retention.remove(session)
+    return Response(status_code=204)
+
+
 @router.get(
     "/v1/sessions/{session}/manifest", summary="The manifest as its owner signed it", responses=ex.shows(ex.SIGNED)
 )

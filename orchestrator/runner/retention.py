@@ -29,6 +29,7 @@ from orchestrator.tables import (
     SESSIONS,
     VISITS,
 )
+from shared.errors import Conflict
 from shared.service.data_dir import unwritable
 from shared.service.logging import get_logger
 from shared.service.retention import Purges
@@ -60,26 +61,43 @@ class Retention:
             _log.info("removed a finished session; its signed log head stays", session=session)
         await self._unused.sweep(self._house.clock() - self._house.settings.keep_unused_s)
 
+    async def remove(self, session: str) -> None:
+        """A finished session, before its time: from now on nobody finds it, its files are gone, its rows go with the next sweeps.
+
+        Raises:
+            Conflict: it has not ended.
+        """
+        if not await self._begin(session):
+            raise Conflict(
+                "The session has not ended", code="session-not-ended", remedy="Cancel it first, or wait for its end."
+            )
+        await self._remove_files(session)
+        _log.info("its owner removed a finished session; its signed log head stays", session=session)
+
     async def _due(self) -> list[str]:
         last = self._house.clock() - self._house.settings.keep_finished_s
         ended = SESSIONS.c.phase.in_(FINAL) & (SESSIONS.c.updated_at <= last)
         statement = sa.select(SESSIONS.c.id).where(ended).order_by(SESSIONS.c.updated_at).limit(AT_ONCE)
         return await self._house.store.read(lambda c: list(c.execute(statement).scalars()))
 
-    async def _begin(self, session: str) -> None:
-        """From here on nobody finds it."""
+    async def _begin(self, session: str) -> bool:
+        """From here on nobody finds it. False: it has not ended."""
         if not self._house.catalogue.may_forget(session):
-            return  # its row says that it has ended, and its journal says that it has not
+            return False  # its row says that it has ended, and its journal says that it has not
         at = self._house.clock()
 
-        def act(connection: Connection) -> None:
+        def act(connection: Connection) -> bool:
             ended = (SESSIONS.c.id == session) & SESSIONS.c.phase.in_(FINAL)
-            if connection.execute(sa.delete(SESSIONS).where(ended)).rowcount:
-                self._purges.note(connection, session, at)
+            if not connection.execute(sa.delete(SESSIONS).where(ended)).rowcount:
+                return False
+            self._purges.note(connection, session, at)
+            return True
 
-        await self._house.store.write(act)
+        if not await self._house.store.write(act):
+            return False
         self._house.catalogue.forget(session)
         self._house.fetches.forget(session)
+        return True
 
     async def _remove_files(self, session: str) -> None:
         if not _ID.fullmatch(session):  # it comes from the platform's disk and becomes a path

@@ -196,7 +196,8 @@ MAY = {
     "PUT /v1/weights/{digest}": OWNER, "GET /v1/weights": READERS, "GET /v1/weights/{digest}": READERS,
     "PUT /v1/validation-datasets/{digest}": OWNER, "GET /v1/validation-datasets": READERS,
     "GET /v1/validation-datasets/{digest}": READERS,
-    "POST /v1/sessions": OWNER, "GET /v1/sessions": READERS, f"GET {SESSION}": READERS, f"GET {SESSION}/manifest": READERS,
+    "POST /v1/sessions": OWNER, "GET /v1/sessions": READERS, f"GET {SESSION}": READERS, f"DELETE {SESSION}": OWNER,
+    f"GET {SESSION}/manifest": READERS,
     f"POST {SESSION}/pause": OWNER, f"POST {SESSION}/resume": OWNER, f"POST {SESSION}/cancel": OWNER,
     f"POST {SESSION}/approvals": HOLDERS_ONLY, f"GET {SESSION}/approvals": READERS,
     f"GET {SESSION}/visits": READERS, "GET /v1/visits/{visit}": READERS, f"GET {SESSION}/losses": READERS,
@@ -239,9 +240,10 @@ def test_who_may_do_what_at_the_orchestrator(stage: Stage, role: str) -> None:
 
 def _try(stage: Stage, operation: str, credentials: Credentials) -> Any:
     method, template = operation.split(" ")
-    # The session is over, so that no call that is let in changes anything.
+    # The session is over, so that no call that is let in changes anything; one that is not over cannot be removed.
     path = template.format(
-        session=stage.sessions["done"], visit=stage.visit, gpu=GPU, name=HOLDER, index=0, channel="c_mzxw6ytboi2dcnbr",
+        session=stage.sessions["waiting" if method == "DELETE" else "done"], visit=stage.visit, gpu=GPU, name=HOLDER, index=0,
+        channel="c_mzxw6ytboi2dcnbr",
         offer="o_mzxw6ytboi2dcnbr", digest=stage.world.material.program if "programs" in template else stage.weights,
     )  # fmt: skip
     return stage.request("orchestrator", method, path, credentials, content=b"" if method == "GET" else b"{}")

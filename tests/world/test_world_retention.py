@@ -135,6 +135,26 @@ async def test_killed_in_the_middle_it_goes_on(new_world: NewWorld, monkeypatch:
             await world.owner.session(old)
 
 
+async def test_an_owner_removes_a_finished_session_before_its_time(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        session = await finished(world)
+        model = world.folder / ORCH / "sessions" / session / "model.safetensors"
+        assert model.is_file()
+        async with running(world) as young:
+            with pytest.raises(Conflict) as caught:
+                await world.owner.delete(young)
+            assert caught.value.code == "session-not-ended"
+            await world.owner.delete(session)
+            assert not model.exists(), "at once, and not with the next sweep"
+            for ask in (world.owner.session, world.owner.delete):
+                with pytest.raises(NotFound):
+                    await ask(session)
+            await sweep(world, ORCH)
+            assert named(world.folder / ORCH, session, *OUTLIVE) == []
+        await world.completed(young)
+        assert await world.operator("north").request(session, phase="COMPLETED"), "a holder keeps what is its own"
+
+
 @pytest.mark.slow
 async def test_what_is_not_due_stays_and_its_id_is_not_given_again(new_world: NewWorld) -> None:
     async with new_world() as world:
