@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from data_holder.doorbell import Answer, Doorbell
 from shared.canonical import json_bytes, json_value
 from shared.service.http import PeerClient
-from shared.wire.bounce import Bounced
+from shared.wire.bounce import Bounced, Places
 from shared.wire.codec import encode
 
 JSON = {"content-type": "application/json"}
@@ -93,6 +94,11 @@ class GpuLink:
         )  # fmt: skip
         self.counters.received += len(response.content)
         return bytes(response.content)
+
+    def ring(self, bell: Doorbell, gpu: str, port: str, places: Places, *, timeout_s: float) -> Answer:
+        """Name places in a bounce buffer by its doorbell (`Doorbell.ring`)."""
+        self.counters.sent += sum(length for _, length in places)
+        return bell.ring(gpu, port, places, timeout_s=timeout_s)
 
     def delivered(self, plaintext_bytes: int, proof_bytes: int) -> None:
         """Count bytes of records and of their proof that the GPU acknowledged."""

@@ -45,15 +45,15 @@ async def test_a_visit_delivers_exactly_the_planned_records(running: Running) ->
 
 
 async def test_large_chunks_go_through_the_ring_of_buffers(running: Running) -> None:
-    from data_holder import gpu_channel
+    from data_holder import sealed_ahead
 
     await running.approved_with_channel()
-    before, gpu_channel.INLINE_BYTES = gpu_channel.INLINE_BYTES, 0  # every chunk sealed on a thread
+    before, sealed_ahead.INLINE_BYTES = sealed_ahead.INLINE_BYTES, 0  # every chunk sealed on a thread
     try:
         await visit(running, chunk_bytes=96)
         await running.until(lambda: running.orchestrator.reports)
     finally:
-        gpu_channel.INLINE_BYTES = before
+        sealed_ahead.INLINE_BYTES = before
     assert len(running.gpu.transcript) == 15  # 20 records of 64 bytes in chunks of 96, and the closing record
     running.gpu.one_ciphertext_per_counter()
 

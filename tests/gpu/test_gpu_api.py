@@ -147,6 +147,34 @@ async def test_a_whole_visit_lies_in_a_bounce_buffer(agent: Agent) -> None:
     buffer.close()
 
 
+async def test_a_whole_visit_comes_by_doorbell(agent: Agent) -> None:
+    """Everything rung at once; where the port is not bound nothing is taken, and the GPU refuses nothing that came in vain."""
+    agent.world.set_up()
+    holder = agent.world.install(32)
+    buffer, at, places = await asyncio.to_thread(BounceBuffer.ask, agent.bounce, 1 << 20), 0, []
+    for record in holder.seal(records(32)):
+        buffer.memory[at : at + len(record)] = record
+        places.append((at, len(record)))
+        at += len(record)
+    with buffer.bell() as bell:
+
+        async def ring(port: str = "holder-north", gpu: str = "gpu-0") -> list[CopyAck | None]:
+            bell.again()
+            answers = [bell.ring(gpu, port, [place], timeout_s=100) for place in places]
+            return [None if said is None else decode(CopyAck, said) for said in [await one for one in answers]]
+
+        nothing = [None] * len(places)
+        assert await ring() == nothing
+        assert await ring(port="orchestrator") == await ring(port="../x") == await ring(gpu="gpu-9") == nothing
+        await agent.bind("holder-north")
+        for _ in range(2):  # rung again it changes nothing
+            acks = [ack for ack in await ring() if ack is not None]
+            assert [ack.index for ack in acks] == list(range(len(places)))
+            assert (acks[-1].received, acks[-1].published) == (32 * RECORD_BYTES, True)
+    assert buffer.alive
+    buffer.close()
+
+
 async def test_public_facts_and_probes(agent: Agent) -> None:
     (view,) = (await agent.client.get("/v1/gpus")).json()["items"]
     assert view["backend"] == "EMULATED"

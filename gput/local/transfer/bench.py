@@ -17,6 +17,7 @@ from data_holder.ahead import ReadAhead
 from data_holder.bounce import BounceLink
 from data_holder.commitments import Committed
 from data_holder.datasets import RecordTree, open_dataset
+from data_holder.doorbell import Answer, Doorbell
 from data_holder.gpu_channel import Provisioner
 from data_holder.links import GpuLink, LinkCounters
 from data_holder.sealing import RecordSealer
@@ -35,7 +36,7 @@ from shared.errors import JobFailed
 from shared.names import holder_port
 from shared.service.clock import system_clock
 from shared.service.http import PeerClient, Peers
-from shared.wire.bounce import Bounced
+from shared.wire.bounce import Bounced, Places
 from shared.wire.copy import HEADER_BYTES, TAG_BYTES
 
 FEATURES, TIMEOUT_S, SEED = 4096, 60.0, 1
@@ -89,11 +90,11 @@ class WatchedLink(GpuLink):
 
     def __init__(self, peer: PeerClient) -> None:
         super().__init__(peer, LinkCounters())
-        self._left, self.moved_at = 0, 0.0
+        self._left, self._unrung, self.moved_at = 0, 0, 0.0
 
     def expect(self, records: int) -> None:
         """So many before the closing one."""
-        self._left = records
+        self._left = self._unrung = records
 
     async def leave(self, door: str, gpu: str, port: str, record: memoryview, *, timeout_s: float) -> bytes:
         """See `GpuLink.leave`."""
@@ -104,6 +105,7 @@ class WatchedLink(GpuLink):
     async def bounced(self, gpu: str, port: str, places: Bounced, *, timeout_s: float) -> bytes:
         """See `GpuLink.bounced`."""
         named = places.places
+        self._unrung -= len(named)
         if self._left < len(named) > 1:
             first = places.model_copy(update={"places": named[:-1]})
             await super().bounced(gpu, port, first, timeout_s=timeout_s)
@@ -113,8 +115,20 @@ class WatchedLink(GpuLink):
         self._accepted(len(places.places))
         return answer
 
+    def ring(self, bell: Doorbell, gpu: str, port: str, places: Places, *, timeout_s: float) -> Answer:
+        """See `GpuLink.ring`. Others may be under way: the answers come in the order of the calls."""
+        self._unrung -= len(places)
+        if self._unrung < 0 < len(places) - 1:
+            self._watched(super().ring(bell, gpu, port, places[:-1], timeout_s=timeout_s), len(places) - 1)
+            places = places[-1:]
+        return self._watched(super().ring(bell, gpu, port, places, timeout_s=timeout_s), len(places))
+
+    def _watched(self, answer: Answer, records: int) -> Answer:
+        answer.add_done_callback(lambda done: self._accepted(records if done.result() is not None else 0))
+        return answer
+
     def _accepted(self, records: int) -> None:
-        if self._left > 0:
+        if records and self._left > 0:
             self._left, self.moved_at = self._left - records, time.perf_counter()
 
 
