@@ -1,4 +1,4 @@
-"""How sealed records get to the GPU: each over HTTP, or several at once by their places in a bounce buffer, named over HTTP or by its
+"""How sealed records get to the GPU: over HTTP, or several at once by their places in a bounce buffer, named over HTTP or by its
 doorbell. Knows no retry."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shared.errors import ProtocolViolation
 from shared.names import TravelMode
 from shared.wire.bounce import Bounced
 from shared.wire.codec import decode
-from shared.wire.copy import CopyAck, StagedAck
+from shared.wire.copy import MAX_RECORDS_AT_ONCE, CopyAck, StagedAck
 
 PAGE: Final = 4096
 LinkName = Literal["http", "bounce"]
@@ -40,9 +40,11 @@ class Lying:
 
 
 class Carrier(Protocol):
-    """One way to the GPU's port for one visit. `most`: records it takes at once; `depth`: how many times so many may be under way."""
+    """One way to the GPU's port for one visit. `most`: records it takes at once, `first`: as long as nobody knows whether the GPU is there;
+    `depth`: how many times so many may be under way."""
 
     name: LinkName
+    first: int
     most: int
     depth: int
 
@@ -106,24 +108,25 @@ DOORS: Final = {TravelMode.PAPER: _COPY, TravelMode.SCOPED: _COPY, TravelMode.DI
 
 
 class HttpCarrier:
-    """Each record is a request's body."""
+    """Records end to end in a request's body: half of the slots at once, so that the others fill meanwhile."""
 
     name: LinkName = "http"
-    most = depth = 1
+    first = depth = 1
 
     def __init__(self, link: GpuLink) -> None:
-        self._link = link
+        self._link, self.most = link, 1
 
     def slots(self, count: int, length: int) -> list[Slot]:
         """Memory of this process."""
+        self.most = max(1, min(count // 2, MAX_RECORDS_AT_ONCE))
         return [Slot(bytearray(length)) for _ in range(count)]
 
     async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> None:
         """As `Carrier`."""
         door = DOORS[grant.mode]
-        for lying in batch:
-            answer = await self._link.leave(door.name, gpu, grant.port, lying.record.data, timeout_s=timeout_s)
-            door.check(answer, lying.record)
+        records = (lying.record.data for lying in batch)
+        answer = await self._link.leave(door.name, gpu, grant.port, *records, timeout_s=timeout_s)
+        door.check(answer, batch[-1].record)
 
     @property
     def open(self) -> bool:
@@ -149,7 +152,7 @@ class BounceCarrier:
     depth = 3
 
     def __init__(self, link: GpuLink, buffer: BounceBuffer, bell: Doorbell) -> None:
-        self._link, self._buffer, self._bell, self.most = link, buffer, bell, 1
+        self._link, self._buffer, self._bell, self.first, self.most = link, buffer, bell, 1, 1
 
     def slots(self, count: int, length: int) -> list[Slot]:
         """Places in the buffer, as many as it has; none where a record does not fit in twice."""
@@ -157,7 +160,7 @@ class BounceCarrier:
         count = min(count, len(self._buffer.memory) // step)
         if count < 2:
             return []
-        self.most = max(1, count // (self.depth + 1))
+        self.first = self.most = max(1, count // (self.depth + 1))
         whole = memoryview(self._buffer.memory)
         return [Slot(whole[at : at + length], at) for at in range(0, count * step, step)]
 

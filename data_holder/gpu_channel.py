@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from data_holder.bounce import BounceLink
@@ -81,23 +81,26 @@ class Provisioner:
             carrier = HttpCarrier(self._link)
             slots = carrier.slots(count, sealer.buffer_bytes)
         self._grant, self._gpu, self._carrier = grant, gpu, carrier
-        self._ahead = SealedAhead(sealer, slots, carrier.most)
-        async with self._ahead.batches() as batches:
+        self._ahead = SealedAhead(sealer, slots)
+        async with self._ahead.sealing():
             try:
-                await self._all(batches)
+                await self._all()
             except BaseExceptionGroup as failed:
                 raise failed.exceptions[0] from None  # the others ended because of it
         return self._carrier.name
 
-    async def _all(self, batches: AsyncIterator[Sequence[Lying]]) -> None:
+    async def _all(self) -> None:
         room, before = asyncio.Semaphore(self._carrier.depth), asyncio.Event()
         before.set()
         async with asyncio.TaskGroup() as under_way:
-            async for batch in batches:
+            while True:
                 await room.acquire()
                 if self._first_ack is None or not self._carrier.open:
                     await before.wait()  # then nothing is under way
                     self._carrier.resume()
+                batch = await self._ahead.batch(self._carrier.first if self._first_ack is None else self._carrier.most)
+                if not batch:
+                    break
                 arrived = asyncio.Event()
                 under_way.create_task(self._bring(batch, self._follow(batch), before, arrived, room))
                 before = arrived
@@ -134,7 +137,7 @@ class Provisioner:
             if error.code != "unknown-bounce-buffer":
                 raise
             self._carrier = HttpCarrier(self._link)
-            for lying in batch:
+            for lying in batch:  # one at a time: a batch may have more than a request
                 await self._deliver([lying])
 
     async def _deliver(self, batch: Sequence[Lying]) -> None:

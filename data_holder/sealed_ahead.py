@@ -19,39 +19,57 @@ INLINE_BYTES = 128 * 1024
 
 
 class SealedAhead:
-    """One visit's. `most`: records handed on at once."""
+    """One visit's."""
 
-    def __init__(self, sealer: RecordSealer, slots: Sequence[Slot], most: int) -> None:
-        self._sealer, self._most, self._free = sealer, most, _Free(slots)
+    def __init__(self, sealer: RecordSealer, slots: Sequence[Slot]) -> None:
+        self._sealer, self._free, self._left = sealer, _Free(slots), sealer.total + 1
         self._ready: asyncio.Queue[Lying] = asyncio.Queue()
+        self._producer: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def batches(self) -> AsyncIterator[AsyncIterator[Sequence[Lying]]]:
-        """All records in order, the closing one last; sealing goes on inside the block as long as there are slots."""
+    async def sealing(self) -> AsyncIterator[None]:
+        """Inside the block records are sealed as long as there are slots."""
         own_thread = self._sealer.buffer_bytes > INLINE_BYTES
-        producer = asyncio.create_task(
-            (_produce_apart if own_thread else _produce)(self._sealer, self._free, self._ready)
-        )
+        produce = _produce_apart if own_thread else _produce
+        self._producer = producer = asyncio.create_task(produce(self._sealer, self._free, self._ready))
         try:
-            yield self._batches(producer)
+            yield
         finally:
             producer.cancel()
             # The thread may still be sealing: the key must not be erased under it.
-            await asyncio.wait([producer])
+            await _ended(producer)
+
+    async def batch(self, most: int) -> Sequence[Lying]:
+        """The next records in order, the closing one last: one to `most`, as many as lie ready; none after the closing one.
+
+        Raises:
+            UnfitData and whatever else sealing raised.
+        """
+        if not self._left:
+            return ()
+        assert self._producer is not None
+        found = [await _next(self._ready, self._producer)]
+        while len(found) < most and not self._ready.empty():
+            found.append(self._ready.get_nowait())
+        self._left -= len(found)
+        return found
 
     def give_back(self, batch: Sequence[Lying]) -> None:
         """These were acknowledged: their slots may be written to."""
         for lying in batch:
             self._free.give(lying.slot)
 
-    async def _batches(self, producer: asyncio.Task[None]) -> AsyncIterator[Sequence[Lying]]:
-        left = self._sealer.total + 1
-        while left:
-            batch = [await _next(self._ready, producer)]
-            while len(batch) < self._most and not self._ready.empty():
-                batch.append(self._ready.get_nowait())
-            left -= len(batch)
-            yield batch
+
+async def _ended(producer: asyncio.Task[None]) -> None:
+    """Until it has ended, however often whoever waits is cancelled meanwhile: a visit may be stopped twice."""
+    cancelled: asyncio.CancelledError | None = None
+    while not producer.done():
+        try:
+            await asyncio.wait([producer])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 class _Free:

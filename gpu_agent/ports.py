@@ -13,6 +13,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpu_agent.bodies import taken
 from gpu_agent.bounce import BounceBuffers
 from gpu_agent.doorbell import Take
 from gpu_agent.unit import GpuUnit, unit_of
@@ -21,11 +22,10 @@ from shared.names import ORCHESTRATOR_PORT
 from shared.wire.bounce import Bounced, Rung
 from shared.wire.codec import decode, encode
 from shared.wire.copy import HEADER_BYTES, MAX_CLOSING_BYTES, MAX_TAGS_BYTES, CopyAck
-from shared.wire.gpu import MAX_BULK_RECORD, MAX_FRAME_BYTES
+from shared.wire.gpu import MAX_FRAME_BYTES
 
 SPDM_LIMIT = 0x1200  # the transport's shared surface (reference h100.md 4.1)
 BOUNCED_LIMIT = 64 * 1024
-COPY_LIMIT = MAX_BULK_RECORD + HEADER_BYTES + MAX_TAGS_BYTES
 _PORT: Final = re.compile(r"orchestrator|holder-[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -52,16 +52,17 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
 
     @router.post("/copy", response_class=Response)
     async def copy(gpu: str, port: str, request: Request) -> Response:
-        """One copy record."""
-        unit, body = _holders(units, gpu, port), await _body(request, COPY_LIMIT)
-        ack = await unit.act("copy", port, lambda: unit.device.copy(port, body))
+        """Copy records end to end; the last one's acknowledgement."""
+        unit = _holders(units, gpu, port)
+        ack = await taken(request, lambda record: unit.act("copy", port, lambda: unit.device.copy(port, record)))
         return _bytes(encode(ack), "application/cbor")
 
     @router.post("/staging", response_class=Response)
     async def staging(gpu: str, port: str, request: Request) -> Response:
-        """One copy record for staging (travel mode `direct`); the MUX need not be switched."""
-        unit, body = _holders(units, gpu, port), await _body(request, COPY_LIMIT)
-        return _bytes(encode(await unit.stage(lambda: unit.device.stage(port, body))), "application/cbor")
+        """Copy records end to end, for staging (travel mode `direct`); the MUX need not be switched."""
+        unit = _holders(units, gpu, port)
+        ack = await taken(request, lambda record: unit.stage(lambda: unit.device.stage(port, record)))
+        return _bytes(encode(ack), "application/cbor")
 
     _bounced(router, units, buffers)
     return router

@@ -16,7 +16,7 @@ from shared.errors import Conflict, NotFound
 from shared.protocol.membership import check_membership
 from shared.wire.bounce import Bounced, Rung
 from shared.wire.codec import decode, encode
-from shared.wire.copy import CLOSING, PROOF, Closing, CopyAck, copy_context, parse_record
+from shared.wire.copy import CLOSING, HEADER_BYTES, PROOF, Closing, CopyAck, copy_context, parse_record, record_length
 from shared.wire.visit import (
     OfferDocument,
 )
@@ -60,18 +60,23 @@ class Gpu(httpx2.AsyncBaseTransport):
             return problem(409, "Conflict", "port-not-bound")
         if self.refuse_with:
             return problem(409, "Protocol violation", self.refuse_with)
-        header, _, _ = parse_record(body)
+        for record in split(body):
+            ack = await self._copied(record)
+        return httpx2.Response(200, content=encode(ack))
+
+    async def _copied(self, record: bytes) -> CopyAck:
+        header, _, _ = parse_record(record)
         if header.index in self.cut_before:
             self.cut_before.discard(header.index)
             raise httpx2.WriteError("cut")
-        self.transcript.append(bytes(body))
+        self.transcript.append(record)
         if self.hook is not None:
             await self.hook(header.index)
-        ack = self._take(body)
+        ack = self._take(record)
         if header.index in self.cut_after:
             self.cut_after.discard(header.index)
             raise httpx2.ReadError("cut")
-        return httpx2.Response(200, content=encode(ack))
+        return ack
 
     def _bounced(self, named: Bounced, buffers: BounceBuffers) -> httpx2.Response:
         self.batches.append(len(named.places))
@@ -139,3 +144,13 @@ class Gpu(httpx2.AsyncBaseTransport):
         for body in self.transcript:
             header, _, _ = parse_record(body)
             assert seen.setdefault((header.epoch, header.index), body) == body
+
+
+def split(body: bytes) -> list[bytes]:
+    """The copy records that lie end to end in a body."""
+    found = []
+    while body:
+        length = record_length(body[:HEADER_BYTES])
+        found.append(body[:length])
+        body = body[length:]
+    return found

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from data_holder.ahead import ReadAhead
 from data_holder.bounce import BounceLink
+from data_holder.carriers import HttpCarrier
 from data_holder.commitments import Committed
 from data_holder.datasets import RecordTree, open_dataset
 from data_holder.doorbell import Answer, Doorbell
@@ -37,7 +38,7 @@ from shared.names import holder_port
 from shared.service.clock import system_clock
 from shared.service.http import PeerClient, Peers
 from shared.wire.bounce import Bounced, Places
-from shared.wire.copy import HEADER_BYTES, TAG_BYTES
+from shared.wire.copy import DATA, TAG_BYTES, CopyHeader, pack_header
 
 FEATURES, TIMEOUT_S, SEED = 4096, 60.0, 1
 LINKS = ("bounce", "prepared", "http")
@@ -96,10 +97,14 @@ class WatchedLink(GpuLink):
         """So many before the closing one."""
         self._left = self._unrung = records
 
-    async def leave(self, door: str, gpu: str, port: str, record: memoryview, *, timeout_s: float) -> bytes:
+    async def leave(self, door: str, gpu: str, port: str, *records: memoryview, timeout_s: float) -> bytes:
         """See `GpuLink.leave`."""
-        answer = await super().leave(door, gpu, port, record, timeout_s=timeout_s)
-        self._accepted(1)
+        if self._left < len(records) > 1:
+            await super().leave(door, gpu, port, *records[:-1], timeout_s=timeout_s)
+            self._accepted(len(records) - 1)
+            records = records[-1:]
+        answer = await super().leave(door, gpu, port, *records, timeout_s=timeout_s)
+        self._accepted(len(records))
         return answer
 
     async def bounced(self, gpu: str, port: str, places: Bounced, *, timeout_s: float) -> bytes:
@@ -183,13 +188,18 @@ async def bare(folder: Path, peers: Peers, length: int, times: int) -> list[floa
     server = Service("plain", ["-m", "gput.local.transfer.plain", "--config", str(config)], {}, folder / "plain.log")
     await server.start()
     try:
-        link = GpuLink(peers.peer(server.url, "the bare server"), LinkCounters())
-        body, port = memoryview(bytearray(HEADER_BYTES + MAX_CHUNK_BYTES + TAG_BYTES)), holder_port(HOLDER)
+        link, port = GpuLink(peers.peer(server.url, "the bare server"), LinkCounters()), holder_port(HOLDER)
+        record = memoryview(
+            pack_header(CopyHeader(DATA, 1, 1, 0, 1, MAX_CHUNK_BYTES)) + bytes(MAX_CHUNK_BYTES + TAG_BYTES)
+        )
+        # As many at once as the holder's carrier has.
+        carrier = HttpCarrier(link)
+        carrier.slots(PREPARE_BYTES // len(record), 0)
 
         async def once() -> None:
-            for at in range(0, length, MAX_CHUNK_BYTES):
-                part = body[: HEADER_BYTES + min(MAX_CHUNK_BYTES, length - at) + TAG_BYTES]
-                await link.leave("copy", GPU, port, part, timeout_s=TIMEOUT_S)
+            for at in range(0, max(1, length // MAX_CHUNK_BYTES), carrier.most):
+                count = min(carrier.most, length // MAX_CHUNK_BYTES - at)
+                await link.leave("copy", GPU, port, *[record] * max(1, count), timeout_s=TIMEOUT_S)
 
         await once()
         return [await _seconds(once) for _ in range(times)]
