@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from data_holder.doorbell import Doorbell
 from shared.service.logging import get_logger
 from shared.service.unix_socket import connected
 from shared.wire.bounce import MAX_BUFFER_BYTES, NAME_BYTES, REQUEST
@@ -27,6 +28,7 @@ class BounceBuffer:
 
     def __init__(self, connection: socket.socket, name: bytes, memory: mmap.mmap) -> None:
         self._connection, self.name, self.memory = connection, name.hex(), memory
+        self._turn = 0
 
     @classmethod
     def ask(cls, path: Path, length: int) -> BounceBuffer:
@@ -49,13 +51,26 @@ class BounceBuffer:
 
     @property
     def alive(self) -> bool:
-        """Whether the agent still holds the other end."""
+        """Whether both ends are still held."""
         try:
             return self._connection.recv(1, socket.MSG_PEEK) != b""
         except BlockingIOError:
             return True
         except OSError:
             return False
+
+    @contextmanager
+    def bell(self) -> Iterator[Doorbell]:
+        """Its doorbell, for one visit. Where something that was rung is not answered at its end, the buffer is given back: the agent
+        may still read there what the next visit would write over."""
+        bell = Doorbell(self._connection, self._turn)
+        try:
+            yield bell
+        finally:
+            bell.close()
+            self._turn = bell.turn + 1
+            if not bell.settled:
+                self.close()
 
     def close(self) -> None:
         """Give it back; views of it stay readable until they are gone."""

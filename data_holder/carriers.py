@@ -1,12 +1,15 @@
-"""How sealed records get to the GPU: each over HTTP, or several at once by their places in a bounce buffer. Knows no retry."""
+"""How sealed records get to the GPU: over HTTP, or several at once by their places in a bounce buffer, named over HTTP or by its
+doorbell. Knows no retry."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from data_holder.bounce import BounceBuffer
+from data_holder.doorbell import Answer, Doorbell
 from data_holder.links import GpuLink
 from data_holder.sealing import SealedRecord
 from shared.claims.visit import Grant
@@ -14,7 +17,7 @@ from shared.errors import ProtocolViolation
 from shared.names import TravelMode
 from shared.wire.bounce import Bounced
 from shared.wire.codec import decode
-from shared.wire.copy import CopyAck, StagedAck
+from shared.wire.copy import MAX_RECORDS_AT_ONCE, CopyAck, StagedAck
 
 PAGE: Final = 4096
 LinkName = Literal["http", "bounce"]
@@ -37,10 +40,13 @@ class Lying:
 
 
 class Carrier(Protocol):
-    """One way to the GPU's port for one visit. `most`: records it takes at once."""
+    """One way to the GPU's port for one visit. `most`: records it takes at once, `first`: as long as nobody knows whether the GPU is there;
+    `depth`: how many times so many may be under way."""
 
     name: LinkName
+    first: int
     most: int
+    depth: int
 
     def slots(self, count: int, length: int) -> list[Slot]:
         """Room for at most `count` records of at most `length` bytes each."""
@@ -51,6 +57,21 @@ class Carrier(Protocol):
         Raises:
             ProtocolViolation, Conflict: as the GPU answered. Unavailable: nobody knows whether they arrived.
         """
+
+    @property
+    def open(self) -> bool:
+        """Whether a batch may follow others that are under way."""
+
+    def follow(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> Answer:
+        """Send a batch behind those under way; at once, so that order is that of the calls. The answer's result, for `followed`, is None
+        where it did not arrive, or nobody knows: then nothing follows until all of them have been carried, and `resume` was called.
+        """
+
+    def followed(self, answer: bytes, batch: Sequence[Lying]) -> None:
+        """Hold an answer to the batch that it is for. Raises: ProtocolViolation `wrong-acknowledgement`."""
+
+    def resume(self) -> None:
+        """Whatever did not arrive has been carried."""
 
 
 def _copied(answer: bytes, record: SealedRecord) -> None:
@@ -87,33 +108,51 @@ DOORS: Final = {TravelMode.PAPER: _COPY, TravelMode.SCOPED: _COPY, TravelMode.DI
 
 
 class HttpCarrier:
-    """Each record is a request's body."""
+    """Records end to end in a request's body: half of the slots at once, so that the others fill meanwhile."""
 
     name: LinkName = "http"
-    most = 1
+    first = depth = 1
 
     def __init__(self, link: GpuLink) -> None:
-        self._link = link
+        self._link, self.most = link, 1
 
     def slots(self, count: int, length: int) -> list[Slot]:
         """Memory of this process."""
+        self.most = max(1, min(count // 2, MAX_RECORDS_AT_ONCE))
         return [Slot(bytearray(length)) for _ in range(count)]
 
     async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> None:
         """As `Carrier`."""
         door = DOORS[grant.mode]
-        for lying in batch:
-            answer = await self._link.leave(door.name, gpu, grant.port, lying.record.data, timeout_s=timeout_s)
-            door.check(answer, lying.record)
+        records = (lying.record.data for lying in batch)
+        answer = await self._link.leave(door.name, gpu, grant.port, *records, timeout_s=timeout_s)
+        door.check(answer, batch[-1].record)
+
+    @property
+    def open(self) -> bool:
+        """Each request waits for the one before it: two connections keep no order."""
+        return False
+
+    def follow(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> Answer:
+        """Never sent."""
+        raise NotImplementedError("nothing follows over HTTP")
+
+    def followed(self, answer: bytes, batch: Sequence[Lying]) -> None:
+        """Never answered."""
+
+    def resume(self) -> None:
+        """Nothing to do."""
 
 
 class BounceCarrier:
-    """Records lie in memory that the agent sees; a request says where. Half of the slots at once, so that the others fill meanwhile."""
+    """Records lie in memory that the agent sees; a request says where, or the doorbell where that is open. Several batches are under
+    way while others are sealed."""
 
     name: LinkName = "bounce"
+    depth = 3
 
-    def __init__(self, link: GpuLink, buffer: BounceBuffer) -> None:
-        self._link, self._buffer, self.most = link, buffer, 1
+    def __init__(self, link: GpuLink, buffer: BounceBuffer, bell: Doorbell) -> None:
+        self._link, self._buffer, self._bell, self.first, self.most = link, buffer, bell, 1, 1
 
     def slots(self, count: int, length: int) -> list[Slot]:
         """Places in the buffer, as many as it has; none where a record does not fit in twice."""
@@ -121,19 +160,42 @@ class BounceCarrier:
         count = min(count, len(self._buffer.memory) // step)
         if count < 2:
             return []
-        self.most = max(1, count // 2)
+        self.first = self.most = max(1, count // (self.depth + 1))
         whole = memoryview(self._buffer.memory)
         return [Slot(whole[at : at + length], at) for at in range(0, count * step, step)]
 
     async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> None:
         """As `Carrier`. Raises: NotFound `unknown-bounce-buffer`, as well: the agent began anew."""
-        places = [(lying.slot.offset, len(lying.record.data)) for lying in batch]
-        named = Bounced(buffer=self._buffer.name, places=places)
+        named = Bounced(buffer=self._buffer.name, places=_places(batch))
         _copied(await self._link.bounced(gpu, grant.port, named, timeout_s=timeout_s), batch[-1].record)
 
+    @property
+    def open(self) -> bool:
+        """Whether the doorbell is."""
+        return self._bell.open
 
-def carrier_for(grant: Grant, link: GpuLink, buffer: BounceBuffer | None) -> Carrier:
+    def follow(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> Answer:
+        """By the doorbell."""
+        return self._link.ring(self._bell, gpu, grant.port, _places(batch), timeout_s=timeout_s)
+
+    def followed(self, answer: bytes, batch: Sequence[Lying]) -> None:
+        """As `Carrier`."""
+        _copied(answer, batch[-1].record)
+
+    def resume(self) -> None:
+        """Ring on."""
+        self._bell.again()
+
+
+def _places(batch: Sequence[Lying]) -> list[tuple[int, int]]:
+    return [(lying.slot.offset, len(lying.record.data)) for lying in batch]
+
+
+@contextmanager
+def carrier_for(grant: Grant, link: GpuLink, buffer: BounceBuffer | None) -> Iterator[Carrier]:
     """The fastest that there is. Staged records are the agent's to keep, so they come over HTTP."""
-    if buffer is not None and DOORS[grant.mode] is _COPY:
-        return BounceCarrier(link, buffer)
-    return HttpCarrier(link)
+    if buffer is None or DOORS[grant.mode] is not _COPY:
+        yield HttpCarrier(link)
+        return
+    with buffer.bell() as bell:
+        yield BounceCarrier(link, buffer, bell)

@@ -1,28 +1,27 @@
 """Provisioning: a visit's sealed records onto the GPU's port or into its staging, the same bytes until acknowledged. Knows no orchestrator.
 
 Chunks are sealed ahead (bounded) while the GPU is still on its way and while earlier ones travel. A record is sealed once; on a lost
-connection the very same buffer is sent again, and the GPU acknowledges a byte-identical repeat without effect (laws L4, L5).
+connection the very same buffer is sent again, and the GPU acknowledges a byte-identical repeat without effect (laws L4, L5). Where the
+link keeps order several batches are under way; whatever then did not arrive is sent again one batch after another, as it would have been.
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from data_holder.bounce import BounceLink
-from data_holder.carriers import Carrier, HttpCarrier, LinkName, Lying, Slot, carrier_for
+from data_holder.carriers import Carrier, HttpCarrier, LinkName, Lying, carrier_for
+from data_holder.doorbell import Answer
 from data_holder.links import GpuLink
+from data_holder.sealed_ahead import SealedAhead
 from data_holder.sealing import RecordSealer
 from shared.claims.visit import Grant
 from shared.errors import Conflict, NotFound, Refused, Unavailable
 from shared.service.clock import Clock
 
-INLINE_BYTES = 128 * 1024  # below this a thread hop costs more than reading and sealing
 FIRST_RETRY_S, LAST_RETRY_S = 0.002, 0.25
 CALL_TIMEOUT_S = 30.0
 Sleep = Callable[[float], Awaitable[None]]
@@ -51,7 +50,7 @@ class Provisioner:
         self._link, self._clock, self._sleep, self._attached, self._bounce = link, clock, sleep, attached, bounce
         self._prepare_bytes = prepare_bytes
         self._sent = 0
-        self._write_s = 0.0
+        self._write_s = self._heard = 0.0
         self._first_ack: float | None = None
 
     async def provision(self, grant: Grant, gpu: str, sealer: RecordSealer) -> Provisioned:
@@ -63,8 +62,8 @@ class Provisioner:
         """
         started = time.perf_counter()
         try:
-            with self._bounce.lend() as buffer:
-                carrier = await self._send(grant, gpu, sealer, carrier_for(grant, self._link, buffer))
+            with self._bounce.lend() as buffer, carrier_for(grant, self._link, buffer) as carrier:
+                link = await self._send(grant, gpu, sealer, carrier)
             commitment = sealer.commitment
         finally:
             before = time.perf_counter()
@@ -72,46 +71,78 @@ class Provisioner:
             erased_s = time.perf_counter() - before
         grabbed = (self._first_ack or started) - started
         written_s = self._write_s + sealer.seal_s
-        return Provisioned(commitment, carrier.name, self._sent, grabbed, sealer.read_s, written_s, erased_s)
+        return Provisioned(commitment, link, self._sent, grabbed, sealer.read_s, written_s, erased_s)
 
-    async def _send(self, grant: Grant, gpu: str, sealer: RecordSealer, carrier: Carrier) -> Carrier:
-        """The carrier that brought the last record: an agent that began anew knows no buffer, and the rest goes over HTTP."""
+    async def _send(self, grant: Grant, gpu: str, sealer: RecordSealer, carrier: Carrier) -> LinkName:
+        """What brought the last record: an agent that began anew knows no buffer, and the rest goes over HTTP."""
         count = min(sealer.total + 1, max(2, self._prepare_bytes // sealer.buffer_bytes))
         slots = carrier.slots(count, sealer.buffer_bytes)
         if not slots:
             carrier = HttpCarrier(self._link)
             slots = carrier.slots(count, sealer.buffer_bytes)
-        async with self._prepared(sealer, slots, carrier.most) as batches:
-            async for batch in batches:
-                try:
-                    await self._deliver(grant, gpu, batch, carrier)
-                except NotFound as error:
-                    if error.code != "unknown-bounce-buffer":
-                        raise
-                    carrier = HttpCarrier(self._link)
-                    for lying in batch:
-                        await self._deliver(grant, gpu, [lying], carrier)
-        return carrier
+        self._grant, self._gpu, self._carrier = grant, gpu, carrier
+        self._ahead = SealedAhead(sealer, slots)
+        async with self._ahead.sealing():
+            try:
+                await self._all()
+            except BaseExceptionGroup as failed:
+                raise failed.exceptions[0] from None  # the others ended because of it
+        return self._carrier.name
 
-    @asynccontextmanager
-    async def _prepared(
-        self, sealer: RecordSealer, slots: list[Slot], most: int
-    ) -> AsyncIterator[AsyncIterator[Sequence[Lying]]]:
-        """The visit's records in order, at most `most` at once, sealed ahead into a ring of reused slots."""
-        ready: asyncio.Queue[Lying] = asyncio.Queue()
-        free = _Free(slots)
-        own_thread = sealer.buffer_bytes > INLINE_BYTES
-        producer = asyncio.create_task((_produce_apart if own_thread else _produce)(sealer, free, ready))
+    async def _all(self) -> None:
+        room, before = asyncio.Semaphore(self._carrier.depth), asyncio.Event()
+        before.set()
+        async with asyncio.TaskGroup() as under_way:
+            while True:
+                await room.acquire()
+                if self._first_ack is None or not self._carrier.open:
+                    await before.wait()  # then nothing is under way
+                    self._carrier.resume()
+                batch = await self._ahead.batch(self._carrier.first if self._first_ack is None else self._carrier.most)
+                if not batch:
+                    break
+                arrived = asyncio.Event()
+                under_way.create_task(self._bring(batch, self._follow(batch), before, arrived, room))
+                before = arrived
+
+    def _follow(self, batch: Sequence[Lying]) -> Answer | None:
+        """Send a batch behind others where that can be. The first one goes alone: nobody knows yet whether the GPU is there."""
+        left = self._grant.expires_at - self._clock()
+        if self._first_ack is None or left <= 0 or not self._carrier.open:
+            return None
+        self._sent += _bytes(batch)
+        return self._carrier.follow(self._grant, self._gpu, batch, timeout_s=min(left, CALL_TIMEOUT_S))
+
+    async def _bring(
+        self, batch: Sequence[Lying], answer: Answer | None, before: asyncio.Event, arrived: asyncio.Event,
+        room: asyncio.Semaphore,
+    ) -> None:  # fmt: skip
+        """One batch, counted when it and all before it are acknowledged."""
+        started = time.perf_counter()
+        said = None if answer is None else await answer
+        await before.wait()
+        if said is None:
+            await self._carried(batch)
+        else:
+            self._carrier.followed(said, batch)
+            self._acknowledged(batch, started)
+        self._ahead.give_back(batch)
+        arrived.set()
+        room.release()
+
+    async def _carried(self, batch: Sequence[Lying]) -> None:
         try:
-            yield _consume(sealer.total + 1, most, free, ready, producer)
-        finally:
-            producer.cancel()
-            # The thread may still be sealing: the key must not be erased under it.
-            await asyncio.wait([producer])
+            await self._deliver(batch)
+        except NotFound as error:
+            if error.code != "unknown-bounce-buffer":
+                raise
+            self._carrier = HttpCarrier(self._link)
+            for lying in batch:  # one at a time: a batch may have more than a request
+                await self._deliver([lying])
 
-    async def _deliver(self, grant: Grant, gpu: str, batch: Sequence[Lying], carrier: Carrier) -> None:
+    async def _deliver(self, batch: Sequence[Lying]) -> None:
         """The same bytes until the GPU acknowledges them or the lease ends."""
-        pause = FIRST_RETRY_S
+        grant, pause = self._grant, FIRST_RETRY_S
         while True:
             left = grant.expires_at - self._clock()
             if left <= 0:
@@ -120,8 +151,8 @@ class Provisioner:
                 )
             started = time.perf_counter()
             try:
-                self._sent += sum(len(lying.record.data) for lying in batch)
-                await carrier.carry(grant, gpu, batch, timeout_s=min(left, CALL_TIMEOUT_S))
+                self._sent += _bytes(batch)
+                await self._carrier.carry(grant, self._gpu, batch, timeout_s=min(left, CALL_TIMEOUT_S))
             except Unavailable:
                 pass  # nobody knows whether they arrived: the same bytes again
             except Conflict as error:
@@ -135,7 +166,9 @@ class Provisioner:
 
     def _acknowledged(self, batch: Sequence[Lying], started: float) -> None:
         now = time.perf_counter()
-        self._write_s += now - started
+        # Batches that were under way together took their time together.
+        self._write_s += now - max(started, self._heard)
+        self._heard = now
         for lying in batch:
             self._link.delivered(lying.record.plaintext_bytes, lying.record.proof_bytes)
         if self._first_ack is None:
@@ -143,89 +176,5 @@ class Provisioner:
             self._attached()
 
 
-class _Free:
-    """Slots that nobody uses. What was used last is used next: as few as the pace allows, and those lie in the processors' caches."""
-
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        self._slots: queue.LifoQueue[Slot | None] = queue.LifoQueue()
-        self._given = asyncio.Event()
-        for slot in slots:
-            self.give(slot)
-
-    def give(self, slot: Slot) -> None:
-        """It may be written to again. On the event loop's thread."""
-        self._slots.put_nowait(slot)
-        self._given.set()
-
-    def close(self) -> None:
-        """Nothing more is sealed: whoever waits in `wait` gets None at once."""
-        self._slots.put_nowait(None)
-
-    def wait(self) -> Slot | None:
-        """The next one, on a thread that may stand still; None: there will be none."""
-        return self._slots.get()
-
-    async def next(self) -> Slot:
-        """The next one, on the event loop's thread."""
-        while True:
-            self._given.clear()
-            try:
-                slot = self._slots.get_nowait()
-            except queue.Empty:
-                await self._given.wait()
-            else:
-                assert slot is not None  # `close` is for the other thread
-                return slot
-
-
-async def _produce(sealer: RecordSealer, free: _Free, ready: asyncio.Queue[Lying]) -> None:
-    for _ in range(sealer.total + 1):
-        slot = await free.next()
-        ready.put_nowait(Lying(sealer.seal_next(slot.memory), slot))
-
-
-async def _produce_apart(sealer: RecordSealer, free: _Free, ready: asyncio.Queue[Lying]) -> None:
-    """All records on one thread of this visit's: between two of them it waits for a slot, and not for the event loop, which is sending."""
-    loop = asyncio.get_running_loop()
-
-    def seal() -> None:
-        for _ in range(sealer.total + 1):
-            slot = free.wait()
-            if slot is None:
-                return
-            loop.call_soon_threadsafe(ready.put_nowait, Lying(sealer.seal_next(slot.memory), slot))
-
-    with ThreadPoolExecutor(1, "seal") as thread:
-        work = loop.run_in_executor(thread, seal)
-        try:
-            await asyncio.shield(work)
-        except asyncio.CancelledError:
-            # Waited for: a cancelled visit's key and dataset go away.
-            free.close()
-            await asyncio.wait([work])
-            raise
-
-
-async def _consume(
-    left: int, most: int, free: _Free, ready: asyncio.Queue[Lying], producer: asyncio.Task[None]
-) -> AsyncIterator[Sequence[Lying]]:
-    while left:
-        batch = [await _next(ready, producer)]
-        while len(batch) < most and not ready.empty():
-            batch.append(ready.get_nowait())
-        left -= len(batch)
-        yield batch
-        # Returned to the ring only after the acknowledgement: until then these bytes may be needed again.
-        for lying in batch:
-            free.give(lying.slot)
-
-
-async def _next(ready: asyncio.Queue[Lying], producer: asyncio.Task[None]) -> Lying:
-    if not ready.empty():
-        return ready.get_nowait()
-    waiting = asyncio.ensure_future(ready.get())
-    await asyncio.wait([waiting, producer], return_when=asyncio.FIRST_COMPLETED)
-    if not waiting.done() and producer.done() and producer.exception() is not None:
-        waiting.cancel()
-        producer.result()  # raises what the producer raised
-    return await waiting
+def _bytes(batch: Sequence[Lying]) -> int:
+    return sum(len(lying.record.data) for lying in batch)

@@ -6,13 +6,14 @@ none, so its dataset count stays zero by construction (law L9), and a test reads
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from data_holder.doorbell import Answer, Doorbell
 from shared.canonical import json_bytes, json_value
 from shared.service.http import PeerClient
-from shared.wire.bounce import Bounced
+from shared.wire.bounce import Bounced, Places
 from shared.wire.codec import encode
 
 JSON = {"content-type": "application/json"}
@@ -66,17 +67,19 @@ class GpuLink:
         self._peer = peer
         self.counters = counters
 
-    async def leave(self, door: str, gpu: str, port: str, record: memoryview, *, timeout_s: float) -> bytes:
-        """POST one copy record once to a port's `copy` or `staging`; the acknowledgement's CBOR. No retry: the caller owns the bytes.
+    async def leave(self, door: str, gpu: str, port: str, *records: memoryview, timeout_s: float) -> bytes:
+        """POST copy records once, end to end, to a port's `copy` or `staging`; the last one's acknowledgement, CBOR. No retry: the caller
+        owns the bytes.
 
         Raises:
             ProtocolViolation/Conflict: as the GPU answered (`port-not-bound`, `copy-refused`…). Unavailable: no answer.
         """
+        length = sum(len(record) for record in records)
         self.counters.requests += 1
-        self.counters.sent += len(record)
+        self.counters.sent += length
         response = await self._peer.request(
-            "POST", f"/v1/gpus/{gpu}/ports/{port}/{door}", content=_whole(record), attempts=1, timeout_s=timeout_s,
-            headers={"content-type": "application/octet-stream", "content-length": str(len(record))},
+            "POST", f"/v1/gpus/{gpu}/ports/{port}/{door}", content=_pieces(records), attempts=1, timeout_s=timeout_s,
+            headers={"content-type": "application/octet-stream", "content-length": str(length)},
         )  # fmt: skip
         self.counters.received += len(response.content)
         return bytes(response.content)
@@ -94,15 +97,21 @@ class GpuLink:
         self.counters.received += len(response.content)
         return bytes(response.content)
 
+    def ring(self, bell: Doorbell, gpu: str, port: str, places: Places, *, timeout_s: float) -> Answer:
+        """Name places in a bounce buffer by its doorbell (`Doorbell.ring`)."""
+        self.counters.sent += sum(length for _, length in places)
+        return bell.ring(gpu, port, places, timeout_s=timeout_s)
+
     def delivered(self, plaintext_bytes: int, proof_bytes: int) -> None:
         """Count bytes of records and of their proof that the GPU acknowledged."""
         self.counters.dataset += plaintext_bytes
         self.counters.proofs += proof_bytes
 
 
-async def _whole(view: memoryview) -> AsyncIterator[bytes]:
-    # One piece, so that the transport writes straight from the sealed buffer; it takes any bytes-like object.
-    yield view  # type: ignore[misc]  # httpx types the stream as bytes; our transport writes any buffer
+async def _pieces(views: Sequence[memoryview]) -> AsyncIterator[bytes]:
+    # As they lie, so that the transport writes straight from the sealed buffers; it takes any bytes-like object.
+    for view in views:
+        yield view  # type: ignore[misc]  # httpx types the stream as bytes; our transport writes any buffer
 
 
 def document(model: Any) -> bytes:

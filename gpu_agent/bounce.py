@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gpu_agent.doorbell import Doorbell, Take, exactly
 from shared.errors import BadRequest, ConfigurationError, NotFound
 from shared.service.clock import Entropy
 from shared.service.logging import get_logger
@@ -60,8 +61,8 @@ class BounceBuffers:
         return memoryview(buffer.memory)[offset : offset + length]
 
     @asynccontextmanager
-    async def served(self, path: Path) -> AsyncIterator[None]:
-        """Hand out buffers on a Unix socket at `path` (mode 0600) inside the block.
+    async def served(self, path: Path, take: Take) -> AsyncIterator[None]:
+        """Hand out buffers on a Unix socket at `path` (mode 0600) inside the block, and answer their doorbells.
 
         Raises:
             ConfigurationError: there can be no socket.
@@ -73,7 +74,7 @@ class BounceBuffers:
                 f"no Unix socket can be made at {path}: {error.strerror}", code="bounce-socket",
                 remedy="Name a path in a folder of this service's own by the setting bounce_socket, or unset it.",
             ) from error  # fmt: skip
-        accepting = asyncio.create_task(self._accept(listener), name="bounce")
+        accepting = asyncio.create_task(self._accept(listener, take), name="bounce")
         try:
             yield
         finally:
@@ -82,23 +83,22 @@ class BounceBuffers:
             listener.close()  # its path stays; the next start takes it over
             self._buffers.clear()
 
-    async def _accept(self, listener: socket.socket) -> None:
+    async def _accept(self, listener: socket.socket, take: Take) -> None:
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as connections:
             while True:
                 connection, _ = await loop.sock_accept(listener)
                 connection.setblocking(False)
-                connections.create_task(self._serve(connection))
+                connections.create_task(self._serve(connection, take))
 
-    async def _serve(self, connection: socket.socket) -> None:
+    async def _serve(self, connection: socket.socket, take: Take) -> None:
         name = ""
         with connection:
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    wanted = await _exactly(connection, REQUEST.size)
+                    wanted = await exactly(connection, REQUEST.size)
                 name = self._hand_over(connection, REQUEST.unpack(wanted)[0])
-                while await asyncio.get_running_loop().sock_recv(connection, 1):
-                    pass  # nothing more is said; its end is the buffer's
+                await Doorbell(connection, name, take).serve()
             except (OSError, TimeoutError, EOFError, BadRequest) as error:
                 _log.info("no bounce buffer", why=type(error).__name__)
             finally:
@@ -120,13 +120,3 @@ class BounceBuffers:
             os.close(descriptor)
         self._buffers[name.hex()] = _Buffer(memory, length)
         return name.hex()
-
-
-async def _exactly(connection: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        piece = await asyncio.get_running_loop().sock_recv(connection, count - len(data))
-        if not piece:
-            raise EOFError
-        data += piece
-    return data

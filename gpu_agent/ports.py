@@ -1,4 +1,4 @@
-"""The MUX's ports over HTTP: SPDM, command frames, copy records, staging. Knows no key and looks into no body.
+"""The MUX's ports over HTTP, and holders' by doorbell: SPDM, command frames, copy records, staging. Knows no key and looks into no body.
 
 Ports authenticate by SPDM records and visit-key AEAD, never by HTTP.
 """
@@ -6,25 +6,26 @@ Ports authenticate by SPDM records and visit-key AEAD, never by HTTP.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpu_agent.bodies import taken
 from gpu_agent.bounce import BounceBuffers
+from gpu_agent.doorbell import Take
 from gpu_agent.unit import GpuUnit, unit_of
 from shared.errors import BadRequest, NotPermitted
 from shared.names import ORCHESTRATOR_PORT
-from shared.wire.bounce import Bounced
+from shared.wire.bounce import Bounced, Rung
 from shared.wire.codec import decode, encode
 from shared.wire.copy import HEADER_BYTES, MAX_CLOSING_BYTES, MAX_TAGS_BYTES, CopyAck
-from shared.wire.gpu import MAX_BULK_RECORD, MAX_FRAME_BYTES
+from shared.wire.gpu import MAX_FRAME_BYTES
 
 SPDM_LIMIT = 0x1200  # the transport's shared surface (reference h100.md 4.1)
 BOUNCED_LIMIT = 64 * 1024
-COPY_LIMIT = MAX_BULK_RECORD + HEADER_BYTES + MAX_TAGS_BYTES
 _PORT: Final = re.compile(r"orchestrator|holder-[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -51,16 +52,17 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
 
     @router.post("/copy", response_class=Response)
     async def copy(gpu: str, port: str, request: Request) -> Response:
-        """One copy record."""
-        unit, body = _holders(units, gpu, port), await _body(request, COPY_LIMIT)
-        ack = await unit.act("copy", port, lambda: unit.device.copy(port, body))
+        """Copy records end to end; the last one's acknowledgement."""
+        unit = _holders(units, gpu, port)
+        ack = await taken(request, lambda record: unit.act("copy", port, lambda: unit.device.copy(port, record)))
         return _bytes(encode(ack), "application/cbor")
 
     @router.post("/staging", response_class=Response)
     async def staging(gpu: str, port: str, request: Request) -> Response:
-        """One copy record for staging (travel mode `direct`); the MUX need not be switched."""
-        unit, body = _holders(units, gpu, port), await _body(request, COPY_LIMIT)
-        return _bytes(encode(await unit.stage(lambda: unit.device.stage(port, body))), "application/cbor")
+        """Copy records end to end, for staging (travel mode `direct`); the MUX need not be switched."""
+        unit = _holders(units, gpu, port)
+        ack = await taken(request, lambda record: unit.stage(lambda: unit.device.stage(port, record)))
+        return _bytes(encode(ack), "application/cbor")
 
     _bounced(router, units, buffers)
     return router
@@ -70,18 +72,34 @@ def _bounced(router: APIRouter, units: Mapping[str, GpuUnit], buffers: BounceBuf
     @router.post("/bounce", response_class=Response)
     async def bounced(gpu: str, port: str, request: Request) -> Response:
         """Copy records that lie in a bounce buffer, by their places (CBOR); the last one's acknowledgement."""
-        unit, body = _holders(units, gpu, port), await _body(request, BOUNCED_LIMIT)
-        named = decode(Bounced, body)
+        named = decode(Bounced, await _body(request, BOUNCED_LIMIT))
+        ack = await _copied(_holders(units, gpu, port), port, buffers, named.buffer, named.places)
+        return _bytes(encode(ack), "application/cbor")
 
-        def copies() -> CopyAck:
-            ack = None
-            for offset, length in named.places:
-                unit.mux.require(port)
-                ack = unit.device.copy(port, _record(buffers.record(named.buffer, offset, length)))
-            assert ack is not None  # there is at least one place
-            return ack
 
-        return _bytes(encode(await unit.act("copy", port, copies)), "application/cbor")
+def doorbell(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> Take:
+    """What a bounce buffer's doorbell does: the same as its door over HTTP."""
+
+    async def take(name: str, rung: Rung) -> CopyAck:
+        return await _copied(_holders(units, rung.gpu, rung.port), rung.port, buffers, name, rung.places)
+
+    return take
+
+
+async def _copied(
+    unit: GpuUnit, port: str, buffers: BounceBuffers, name: str, places: Sequence[tuple[int, int]]
+) -> CopyAck:
+    """Copy records at these places of a buffer, one after another; the last one's acknowledgement. Raises: GputError: the first refusal."""
+
+    def copies() -> CopyAck:
+        ack = None
+        for offset, length in places:
+            unit.mux.require(port)
+            ack = unit.device.copy(port, _record(buffers.record(name, offset, length)))
+        assert ack is not None  # there is at least one place
+        return ack
+
+    return await unit.act("copy", port, copies)
 
 
 def _unit(units: Mapping[str, GpuUnit], gpu: str, port: str) -> GpuUnit:

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from shared.canonical import cbor_bytes, sha256
 from shared.claims.program import HexSha256
-from shared.claims.visit import MAX_CHAINS, Grant, VisitId
+from shared.claims.visit import MAX_CHAINS, MAX_CHUNK_BYTES, Grant, VisitId
 from shared.errors import BadRequest
 from shared.wire.base import Bytes32, Wire
 
@@ -35,6 +35,8 @@ MAX_TAGS_BYTES = TAG_BYTES * MAX_CHAINS
 MAX_INLINE_PROOF = 64 * 1024
 """A membership proof up to this long rides in the closing record: a short visit must not pay for one more round trip."""
 MAX_CLOSING_BYTES = MAX_INLINE_PROOF + 4096
+MAX_RECORDS_AT_ONCE = 16
+"""Copy records that one request may bring, end to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,14 @@ def parse_record(record: bytes | memoryview) -> tuple[CopyHeader, bytes, memoryv
     if len(view) != HEADER_BYTES + length + header.tags_bytes:
         raise BadRequest("copy record length does not match its header", code="malformed-copy-record")
     return header, raw, view[HEADER_BYTES:]
+
+
+def record_length(head: bytes) -> int:
+    """Bytes of the copy record that begins with these `HEADER_BYTES`. Raises: BadRequest: no record begins so."""
+    magic, version, _, more_chains, _, _, _, _, length = HEADER.unpack(head)
+    if magic != MAGIC or version != VERSION or more_chains >= MAX_CHAINS or length > MAX_CHUNK_BYTES:
+        raise BadRequest("copy record header is malformed", code="malformed-copy-record")
+    return HEADER_BYTES + int(length) + TAG_BYTES * (1 + int(more_chains))
 
 
 def copy_context(grant: Grant) -> bytes:

@@ -11,7 +11,8 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar
 
-from data_holder.carriers import DOORS, Carrier, Lying
+from data_holder.carriers import DOORS, Lying
+from data_holder.doorbell import Answer
 from data_holder.gpu_channel import Provisioned, Provisioner
 from data_holder.sealing import RecordSealer
 from gput.local.attacks.hostile_holder import Hostile, forged
@@ -72,8 +73,8 @@ class Turned(Hostile):
             await after(gpu)
         return done
 
-    async def _deliver(self, grant: Grant, gpu: str, batch: Sequence[Lying], carrier: Carrier) -> None:
-        await (super()._deliver if self.concerned(grant) else super(Hostile, self)._deliver)(grant, gpu, batch, carrier)
+    def _follow(self, batch: Sequence[Lying]) -> Answer | None:
+        return (super()._follow if self.concerned(self._grant) else super(Hostile, self)._follow)(batch)
 
     def _part(self, when: str) -> Callable[..., Any] | None:
         part: Callable[..., Any] | None = getattr(self, f"{self.deed}_{when}", None)

@@ -12,11 +12,11 @@ from blake3 import blake3
 from gpu_agent.bounce import BounceBuffers
 from shared.crypto.aead import OpeningChannel
 from shared.crypto.visit_key import VisitKey
-from shared.errors import NotFound
+from shared.errors import Conflict, NotFound
 from shared.protocol.membership import check_membership
-from shared.wire.bounce import Bounced
+from shared.wire.bounce import Bounced, Rung
 from shared.wire.codec import decode, encode
-from shared.wire.copy import CLOSING, PROOF, Closing, CopyAck, copy_context, parse_record
+from shared.wire.copy import CLOSING, HEADER_BYTES, PROOF, Closing, CopyAck, copy_context, parse_record, record_length
 from shared.wire.visit import (
     OfferDocument,
 )
@@ -25,13 +25,17 @@ from tests.data_holder.holder_world import problem
 
 @dataclass
 class Gpu(httpx2.AsyncBaseTransport):
-    """The GPU's copy port with one grant. Faults: `unbound` answers first, `cut_before`/`cut_after` record indexes once each."""
+    """The GPU's copy port with one grant. Faults: `unbound` answers first, `cut_before`/`cut_after` record indexes once each; by the
+    doorbell `miss_before`/`miss_after`: a record that is not taken, or not acknowledged, once each."""
 
     unbound: int = 0
     cut_before: set[int] = field(default_factory=set)
     cut_after: set[int] = field(default_factory=set)
     transcript: list[bytes] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
+    rings: list[int] = field(default_factory=list)
+    miss_before: set[int] = field(default_factory=set)
+    miss_after: set[int] = field(default_factory=set)
     calls: int = 0
     published: bool = False
     refuse_with: str | None = None
@@ -56,18 +60,23 @@ class Gpu(httpx2.AsyncBaseTransport):
             return problem(409, "Conflict", "port-not-bound")
         if self.refuse_with:
             return problem(409, "Protocol violation", self.refuse_with)
-        header, _, _ = parse_record(body)
+        for record in split(body):
+            ack = await self._copied(record)
+        return httpx2.Response(200, content=encode(ack))
+
+    async def _copied(self, record: bytes) -> CopyAck:
+        header, _, _ = parse_record(record)
         if header.index in self.cut_before:
             self.cut_before.discard(header.index)
             raise httpx2.WriteError("cut")
-        self.transcript.append(bytes(body))
+        self.transcript.append(record)
         if self.hook is not None:
             await self.hook(header.index)
-        ack = self._take(body)
+        ack = self._take(record)
         if header.index in self.cut_after:
             self.cut_after.discard(header.index)
             raise httpx2.ReadError("cut")
-        return httpx2.Response(200, content=encode(ack))
+        return ack
 
     def _bounced(self, named: Bounced, buffers: BounceBuffers) -> httpx2.Response:
         self.batches.append(len(named.places))
@@ -79,6 +88,28 @@ class Gpu(httpx2.AsyncBaseTransport):
             self.transcript.append(body)
             ack = self._take(body)
         return httpx2.Response(200, content=encode(ack))
+
+    async def rung(self, name: str, rung: Rung) -> CopyAck:
+        """What a doorbell's places come to (`gpu_agent.doorbell.Take`)."""
+        assert self.buffers is not None
+        assert (rung.gpu, rung.port) == ("gpu-0", self.grant.port)
+        self.rings.append(len(rung.places))
+        for offset, length in rung.places:
+            body = bytes(self.buffers.record(name, offset, length))
+            header, _, _ = parse_record(body)
+            if header.index in self.miss_before:
+                self.miss_before.discard(header.index)
+                raise Conflict("not now", code="port-not-bound")
+            self.transcript.append(body)
+            if self.hook is not None:
+                await self.hook(header.index)
+            if header.epoch != self.grant.epoch:  # the visit was stopped meanwhile
+                raise Conflict("no grant", code="no-grant")
+            ack = self._take(body)
+            if header.index in self.miss_after:
+                self.miss_after.discard(header.index)
+                raise Conflict("not now", code="port-not-bound")
+        return ack
 
     def _take(self, body: bytes) -> CopyAck:
         header, raw, sealed = parse_record(body)
@@ -113,3 +144,13 @@ class Gpu(httpx2.AsyncBaseTransport):
         for body in self.transcript:
             header, _, _ = parse_record(body)
             assert seen.setdefault((header.epoch, header.index), body) == body
+
+
+def split(body: bytes) -> list[bytes]:
+    """The copy records that lie end to end in a body."""
+    found = []
+    while body:
+        length = record_length(body[:HEADER_BYTES])
+        found.append(body[:length])
+        body = body[length:]
+    return found

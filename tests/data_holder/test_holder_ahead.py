@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_holder import gpu_channel
+from data_holder import sealed_ahead
 from data_holder.datasets import Dataset, RecordTree
 from data_holder.sealing import RecordSealer, SealedRecord
 from shared.claims.visit import CursorRange
@@ -119,7 +119,7 @@ async def test_a_session_that_ends_leaves_no_plaintext_ready(running: Running) -
 async def test_a_visit_that_is_stopped_waits_for_its_sealing_thread(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_channel, "INLINE_BYTES", 0)
+    monkeypatch.setattr(sealed_ahead, "INLINE_BYTES", 0)
     monkeypatch.setattr(running.holder.visits, "_prepare_bytes", 1024)  # a few slots, which the thread has filled soon
     begun, never = asyncio.Event(), asyncio.Event()
     sealed: list[int] = []

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from data_holder import sealed_ahead
 from gpu_agent.bounce import BounceBuffers
+from shared.wire.bounce import Rung
+from shared.wire.copy import CopyAck, parse_record
 from tests.data_holder.conftest import Running, Start
+from tests.data_holder.holder_gpu import Gpu
 from tests.data_holder.test_holder_visits import visit
 
 
@@ -24,7 +30,13 @@ async def beside_an_agent(
 ) -> AsyncIterator[tuple[Running, BounceBuffers]]:
     """A holder on the machine of an agent that gives bounce buffers."""
     buffers, path = BounceBuffers(1 << 20, os.urandom), folder / "agent.sock"
-    async with buffers.served(path), start(bounce_socket=path, prepare_bytes=prepare_bytes) as running:
+    gpus: list[Gpu] = []
+
+    async def take(name: str, rung: Rung) -> CopyAck:
+        return await gpus[0].rung(name, rung)
+
+    async with buffers.served(path, take), start(bounce_socket=path, prepare_bytes=prepare_bytes) as running:
+        gpus.append(running.gpu)
         yield running, buffers
 
 
@@ -37,10 +49,84 @@ async def test_records_lie_in_the_buffer_and_no_socket_carries_them(start: Start
         report = running.orchestrator.reports[0]
         assert bytes(running.gpu.plain) == records(running)
         assert (report.link, report.length) == ("bounce", len(records(running)))
-        assert sum(running.gpu.batches) == len(running.gpu.transcript) == 15
-        assert len(running.gpu.batches) == running.gpu.calls < 15  # several records a request
+        assert report.bytes_sent == sum(map(len, running.gpu.transcript))
+        assert len(running.gpu.batches) == running.gpu.calls == 1  # over HTTP, until the GPU is there
+        assert sum(running.gpu.batches) + sum(running.gpu.rings) == len(running.gpu.transcript) == 15
+        assert 1 < len(running.gpu.rings) < 14  # several records at once
         running.gpu.one_ciphertext_per_counter()
         assert (await running.get("/v1/links"))["dataset_bytes_to_gpu"] == len(records(running))
+
+
+@pytest.mark.parametrize("thread", [False, True])
+@pytest.mark.parametrize("missed", [{5}, {3, 12}, {13}, {14}])
+async def test_what_the_doorbell_did_not_bring_is_named_over_http_in_order(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missed: set[int], thread: bool
+) -> None:
+    """The same bytes, nothing before what it follows, and then the doorbell again."""
+    if thread:
+        monkeypatch.setattr(sealed_ahead, "INLINE_BYTES", 0)
+    async with beside_an_agent(start, tmp_path, 5 * 4096) as (running, buffers):  # five slots: one record at once
+        running.gpu.buffers = buffers
+        running.gpu.miss_before, running.gpu.miss_after = set(missed), {8}
+        await running.approved_with_channel()
+        await visit(running, chunk_bytes=96)
+        await running.until(lambda: running.orchestrator.reports)
+        assert running.orchestrator.reports[0].link == "bounce"
+        assert bytes(running.gpu.plain) == records(running)
+        assert not running.gpu.miss_before | running.gpu.miss_after
+        firsts = list(dict.fromkeys(parse_record(body)[0].index for body in running.gpu.transcript))
+        assert firsts == list(range(15))
+        assert len(running.gpu.transcript) == 16  # record 8 twice
+        assert len(running.gpu.batches) >= 3
+        assert len(running.gpu.rings) >= 8
+        running.gpu.one_ciphertext_per_counter()
+        assert (await running.get("/v1/links"))["dataset_bytes_to_gpu"] == len(records(running))
+
+
+async def test_a_visit_that_is_stopped_takes_its_buffer_along(start: Start, tmp_path: Path) -> None:
+    """The agent may still read there what the next visit would write over."""
+    async with beside_an_agent(start, tmp_path, 5 * 4096) as (running, buffers):
+        running.gpu.buffers = buffers
+        begun, never = asyncio.Event(), asyncio.Event()
+
+        async def stands_still(index: int) -> None:
+            if index >= 3:
+                begun.set()
+                await never.wait()
+
+        running.gpu.hook = stands_still
+        await running.approved_with_channel()
+        await visit(running, chunk_bytes=96)
+        await begun.wait()
+        [before] = buffers._buffers
+        running.orchestrator.proven = None
+        running.orchestrator.post("channel_wanted")  # a recalled visit has spent its key: a new channel comes first
+        await running.until(lambda: running.orchestrator.proven)
+        await running.until(lambda: not running.holder.visits._running)
+        running.gpu.hook = None
+        await visit(running, epoch=2, chunk_bytes=96)
+        never.set()
+        await running.until(lambda: running.orchestrator.reports)
+        assert running.orchestrator.reports[0].link == "bounce"
+        assert bytes(running.gpu.plain) == records(running)
+        assert before not in buffers._buffers
+
+
+async def test_a_bug_behind_the_doorbell_ends_no_visit(start: Start, tmp_path: Path) -> None:
+    async with beside_an_agent(start, tmp_path, 5 * 4096) as (running, buffers):
+        running.gpu.buffers = buffers
+
+        async def stumbles(index: int) -> None:
+            if index == 4:
+                running.gpu.hook = None
+                raise RuntimeError("a bug in the agent")
+
+        running.gpu.hook = stumbles
+        await running.approved_with_channel()
+        await visit(running, chunk_bytes=96)
+        await running.until(lambda: running.orchestrator.reports)
+        assert bytes(running.gpu.plain) == records(running)
+        running.gpu.one_ciphertext_per_counter()
 
 
 async def test_what_the_agent_forgot_comes_over_http(start: Start, tmp_path: Path) -> None:
@@ -52,6 +138,7 @@ async def test_what_the_agent_forgot_comes_over_http(start: Start, tmp_path: Pat
         assert running.orchestrator.reports[0].link == "http"
         assert bytes(running.gpu.plain) == records(running)
         assert len(running.gpu.batches) == 1
+        assert running.gpu.rings == []
         running.gpu.one_ciphertext_per_counter()
 
 

@@ -45,15 +45,15 @@ async def test_a_visit_delivers_exactly_the_planned_records(running: Running) ->
 
 
 async def test_large_chunks_go_through_the_ring_of_buffers(running: Running) -> None:
-    from data_holder import gpu_channel
+    from data_holder import sealed_ahead
 
     await running.approved_with_channel()
-    before, gpu_channel.INLINE_BYTES = gpu_channel.INLINE_BYTES, 0  # every chunk sealed on a thread
+    before, sealed_ahead.INLINE_BYTES = sealed_ahead.INLINE_BYTES, 0  # every chunk sealed on a thread
     try:
         await visit(running, chunk_bytes=96)
         await running.until(lambda: running.orchestrator.reports)
     finally:
-        gpu_channel.INLINE_BYTES = before
+        sealed_ahead.INLINE_BYTES = before
     assert len(running.gpu.transcript) == 15  # 20 records of 64 bytes in chunks of 96, and the closing record
     running.gpu.one_ciphertext_per_counter()
 
@@ -65,6 +65,7 @@ async def test_a_long_proof_travels_in_records_of_its_own(
     from data_holder import sealing
 
     monkeypatch.setattr(sealing, "MAX_INLINE_PROOF", 32)
+    monkeypatch.setattr(running.holder.visits, "_prepare_bytes", 1)  # one record a request
     await running.approved_with_channel()
     if fault:
         running.gpu.cut_after = {20, 21}
@@ -78,7 +79,12 @@ async def test_a_long_proof_travels_in_records_of_its_own(
 
 
 @pytest.mark.parametrize("fault", ["before", "after", "both"])
-async def test_a_cut_connection_repeats_the_same_bytes(running: Running, fault: str) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_cut_connection_repeats_the_same_bytes(
+    running: Running, fault: str, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not at_once:
+        monkeypatch.setattr(running.holder.visits, "_prepare_bytes", 1)
     await running.approved_with_channel()
     if fault != "after":
         running.gpu.cut_before = {0, 3, 5}
@@ -87,10 +93,24 @@ async def test_a_cut_connection_repeats_the_same_bytes(running: Running, fault: 
     await visit(running)
     await running.until(lambda: running.orchestrator.reports)
     assert running.gpu.published
-    assert len(running.gpu.transcript) == 6 + (0 if fault == "before" else 3)
+    repeats = len(running.gpu.transcript) - 6
+    assert repeats > 0 if at_once else repeats == (0 if fault == "before" else 3)
+    assert not running.gpu.cut_before | running.gpu.cut_after
     running.gpu.one_ciphertext_per_counter()
     links = await running.get("/v1/links")
     assert links["dataset_bytes_to_gpu"] == 20 * 64  # repeats are not counted twice
+
+
+async def test_several_records_share_a_request_once_the_gpu_is_there(running: Running) -> None:
+    await running.approved_with_channel()
+    running.gpu.unbound = 3
+    await visit(running, chunk_bytes=96)
+    await running.until(lambda: running.orchestrator.reports)
+    assert running.gpu.plain == np.load(running.holder.foundation.settings.datasets["ehr"])["x"][:20].tobytes()
+    assert len(running.gpu.transcript) == 15
+    # Three in vain and the first are one record each; the other fourteen go by halves of the slots.
+    assert running.gpu.calls == 4 + 2
+    assert running.orchestrator.reports[0].bytes_sent > sum(map(len, running.gpu.transcript))
 
 
 async def test_it_waits_for_the_port_until_the_lease_ends(running: Running) -> None:
@@ -186,12 +206,14 @@ async def test_restart_between_provisioning_and_report(start: Start) -> None:
         running.gpu.hook = take_down
         await visit(running)
         await running.until(lambda: running.attempt_phase(1) == "PROVISIONED")
+        calls = running.gpu.calls
     running.gpu.hook = None
     running.orchestrator.down = False
     async with start() as again:
         await again.until(lambda: again.orchestrator.reports)
         assert again.orchestrator.reports[0].epoch == 1
-        assert again.gpu.calls == 6  # nothing was written a second time
+        assert again.gpu.calls == calls  # nothing was written a second time
+        assert len(again.gpu.transcript) == 6
 
 
 async def test_veto_stops_a_running_visit(running: Running) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from data_holder.bounce import BounceBuffer
 from gpu_agent.api import GpuUnit, create_app
+from gpu_agent.bodies import BODY_LIMIT
 from gpu_agent.boot_counter import BootCounter
 from gpu_agent.hardware.mux import Mux
 from gpu_agent.settings import AgentSettings
@@ -21,7 +22,7 @@ from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth
 from shared.wire.bounce import Bounced
 from shared.wire.codec import decode, encode
-from shared.wire.copy import CopyAck
+from shared.wire.copy import DATA, TAG_BYTES, CopyAck, CopyHeader, pack_header
 from tests.gpu.gpu_world import RECORD_BYTES, World, device_folder, make_world, records
 
 BASE = "http://agent.test"
@@ -93,14 +94,17 @@ async def test_each_door_is_on_its_own_ports_and_bounded(agent: Agent) -> None:
     assert (await agent.client.post(f"{base}/holder-north/copy", content=b"x")).json()[
         "code"
     ] == "malformed-copy-record"
-    assert (
-        await agent.client.post(f"{base}/holder-north/copy", content=bytes(2 * 1024 * 1024 + 32 + 32 * 16 + 1))
-    ).status_code == 413
+    for door in ("copy", "staging"):
+        assert (
+            await agent.client.post(f"{base}/holder-north/{door}", content=bytes(BODY_LIMIT + 1))
+        ).status_code == 413
+        assert (await agent.client.post(f"{base}/holder-north/{door}")).json()["code"] == "malformed-copy-record"
     await agent.bind("orchestrator")
     assert (await agent.client.post(f"{base}/orchestrator/spdm", content=bytes(0x1201))).status_code == 413
     early = await agent.client.post(f"{base}/orchestrator/commands", content=b"\xa0")
     assert early.status_code == 400
-    unbound = await agent.client.post(f"{base}/holder-north/copy", content=b"x")
+    nobodys = pack_header(CopyHeader(DATA, 1, 1, 0, 1, 4)) + bytes(4 + TAG_BYTES)
+    unbound = await agent.client.post(f"{base}/holder-north/copy", content=nobodys)
     assert (unbound.status_code, unbound.headers["retry-after"]) == (409, "0")
 
 
@@ -117,6 +121,38 @@ async def test_a_whole_visit_goes_through_the_ports(agent: Agent) -> None:
         assert answer.status_code == 200
     assert decode(CopyAck, answer.content).published
     assert decode(CopyAck, answer.content).received == 32 * RECORD_BYTES
+
+
+@pytest.mark.parametrize("piece", [1, 33, 10**6])
+async def test_records_share_a_body_however_it_is_cut(agent: Agent, piece: int) -> None:
+    agent.world.set_up()
+    sealed = agent.world.install(32).seal(records(32))
+    await agent.bind("holder-north")
+
+    async def post(body: bytes) -> httpx2.Response:
+        async def pieces() -> AsyncIterator[bytes]:
+            for at in range(0, len(body), piece):
+                yield body[at : at + piece]
+
+        return await agent.client.post("/v1/gpus/gpu-0/ports/holder-north/copy", content=pieces())
+
+    cut = await post(b"".join(sealed[:2])[:-1])
+    assert (cut.status_code, cut.json()["code"]) == (400, "malformed-copy-record")
+    for _ in range(2):  # the first was taken before the cut; all of them again change nothing
+        answer = await post(b"".join(sealed))
+        assert answer.status_code == 200, answer.text
+        ack = decode(CopyAck, answer.content)
+        assert (ack.index, ack.received, ack.published) == (len(sealed) - 1, 32 * RECORD_BYTES, True)
+
+
+async def test_nothing_behind_a_refused_record_is_taken(agent: Agent) -> None:
+    agent.world.set_up()
+    sealed = agent.world.install(32).seal(records(32))
+    await agent.bind("holder-north")
+    path = "/v1/gpus/gpu-0/ports/holder-north/copy"
+    early = await agent.client.post(path, content=b"".join([sealed[0], sealed[2], sealed[1]]))
+    assert early.json()["code"] == "copy-refused"  # out of order: the grant is dead, and stays so
+    assert (await agent.client.post(path, content=sealed[1])).json()["code"] == "copy-refused"
 
 
 async def test_a_whole_visit_lies_in_a_bounce_buffer(agent: Agent) -> None:
@@ -144,6 +180,34 @@ async def test_a_whole_visit_lies_in_a_bounce_buffer(agent: Agent) -> None:
     assert (await post(*places[:2]))[0] == 1
     for _ in range(2):  # an answer that was lost: the same places again change nothing
         assert await post(*places) == (len(places) - 1, f"{32 * RECORD_BYTES} True")
+    buffer.close()
+
+
+async def test_a_whole_visit_comes_by_doorbell(agent: Agent) -> None:
+    """Everything rung at once; where the port is not bound nothing is taken, and the GPU refuses nothing that came in vain."""
+    agent.world.set_up()
+    holder = agent.world.install(32)
+    buffer, at, places = await asyncio.to_thread(BounceBuffer.ask, agent.bounce, 1 << 20), 0, []
+    for record in holder.seal(records(32)):
+        buffer.memory[at : at + len(record)] = record
+        places.append((at, len(record)))
+        at += len(record)
+    with buffer.bell() as bell:
+
+        async def ring(port: str = "holder-north", gpu: str = "gpu-0") -> list[CopyAck | None]:
+            bell.again()
+            answers = [bell.ring(gpu, port, [place], timeout_s=100) for place in places]
+            return [None if said is None else decode(CopyAck, said) for said in [await one for one in answers]]
+
+        nothing = [None] * len(places)
+        assert await ring() == nothing
+        assert await ring(port="orchestrator") == await ring(port="../x") == await ring(gpu="gpu-9") == nothing
+        await agent.bind("holder-north")
+        for _ in range(2):  # rung again it changes nothing
+            acks = [ack for ack in await ring() if ack is not None]
+            assert [ack.index for ack in acks] == list(range(len(places)))
+            assert (acks[-1].received, acks[-1].published) == (32 * RECORD_BYTES, True)
+    assert buffer.alive
     buffer.close()
 
 

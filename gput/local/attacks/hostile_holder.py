@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 import data_holder.visits
 from data_holder.__main__ import main
-from data_holder.carriers import DOORS, Carrier, Lying
+from data_holder.carriers import DOORS, Lying
+from data_holder.doorbell import Answer
 from data_holder.gpu_channel import CALL_TIMEOUT_S, FIRST_RETRY_S, Provisioned, Provisioner
 from data_holder.sealing import RecordSealer
 from gput.local.attacks.stock_tools import Gpu, overwrite_model, plant_trojan
@@ -56,9 +57,9 @@ class Hostile(Provisioner):
             await getattr(self, "_" + deed.replace("-", "_"))(gpu)
         return after
 
-    async def _deliver(self, grant: Grant, gpu: str, batch: Sequence[Lying], carrier: Carrier) -> None:
-        self.visits[-1][2].extend(bytes(lying.record.data) for lying in batch)
-        await super()._deliver(grant, gpu, batch, carrier)
+    def _follow(self, batch: Sequence[Lying]) -> Answer | None:
+        self.visits[-1][2].extend(bytes(lying.record.data) for lying in batch)  # every batch comes by here once
+        return super()._follow(batch)
 
     async def _stale_key(self, gpu: str) -> None:
         """In the second visit: the first one's record again, a new one under its key, and one made out for this visit."""

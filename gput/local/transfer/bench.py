@@ -15,8 +15,10 @@ from pathlib import Path
 
 from data_holder.ahead import ReadAhead
 from data_holder.bounce import BounceLink
+from data_holder.carriers import HttpCarrier
 from data_holder.commitments import Committed
 from data_holder.datasets import RecordTree, open_dataset
+from data_holder.doorbell import Answer, Doorbell
 from data_holder.gpu_channel import Provisioner
 from data_holder.links import GpuLink, LinkCounters
 from data_holder.sealing import RecordSealer
@@ -35,8 +37,8 @@ from shared.errors import JobFailed
 from shared.names import holder_port
 from shared.service.clock import system_clock
 from shared.service.http import PeerClient, Peers
-from shared.wire.bounce import Bounced
-from shared.wire.copy import HEADER_BYTES, TAG_BYTES
+from shared.wire.bounce import Bounced, Places
+from shared.wire.copy import DATA, TAG_BYTES, CopyHeader, pack_header
 
 FEATURES, TIMEOUT_S, SEED = 4096, 60.0, 1
 LINKS = ("bounce", "prepared", "http")
@@ -89,21 +91,26 @@ class WatchedLink(GpuLink):
 
     def __init__(self, peer: PeerClient) -> None:
         super().__init__(peer, LinkCounters())
-        self._left, self.moved_at = 0, 0.0
+        self._left, self._unrung, self.moved_at = 0, 0, 0.0
 
     def expect(self, records: int) -> None:
         """So many before the closing one."""
-        self._left = records
+        self._left = self._unrung = records
 
-    async def leave(self, door: str, gpu: str, port: str, record: memoryview, *, timeout_s: float) -> bytes:
+    async def leave(self, door: str, gpu: str, port: str, *records: memoryview, timeout_s: float) -> bytes:
         """See `GpuLink.leave`."""
-        answer = await super().leave(door, gpu, port, record, timeout_s=timeout_s)
-        self._accepted(1)
+        if self._left < len(records) > 1:
+            await super().leave(door, gpu, port, *records[:-1], timeout_s=timeout_s)
+            self._accepted(len(records) - 1)
+            records = records[-1:]
+        answer = await super().leave(door, gpu, port, *records, timeout_s=timeout_s)
+        self._accepted(len(records))
         return answer
 
     async def bounced(self, gpu: str, port: str, places: Bounced, *, timeout_s: float) -> bytes:
         """See `GpuLink.bounced`."""
         named = places.places
+        self._unrung -= len(named)
         if self._left < len(named) > 1:
             first = places.model_copy(update={"places": named[:-1]})
             await super().bounced(gpu, port, first, timeout_s=timeout_s)
@@ -113,8 +120,20 @@ class WatchedLink(GpuLink):
         self._accepted(len(places.places))
         return answer
 
+    def ring(self, bell: Doorbell, gpu: str, port: str, places: Places, *, timeout_s: float) -> Answer:
+        """See `GpuLink.ring`. Others may be under way: the answers come in the order of the calls."""
+        self._unrung -= len(places)
+        if self._unrung < 0 < len(places) - 1:
+            self._watched(super().ring(bell, gpu, port, places[:-1], timeout_s=timeout_s), len(places) - 1)
+            places = places[-1:]
+        return self._watched(super().ring(bell, gpu, port, places, timeout_s=timeout_s), len(places))
+
+    def _watched(self, answer: Answer, records: int) -> Answer:
+        answer.add_done_callback(lambda done: self._accepted(records if done.result() is not None else 0))
+        return answer
+
     def _accepted(self, records: int) -> None:
-        if self._left > 0:
+        if records and self._left > 0:
             self._left, self.moved_at = self._left - records, time.perf_counter()
 
 
@@ -169,13 +188,18 @@ async def bare(folder: Path, peers: Peers, length: int, times: int) -> list[floa
     server = Service("plain", ["-m", "gput.local.transfer.plain", "--config", str(config)], {}, folder / "plain.log")
     await server.start()
     try:
-        link = GpuLink(peers.peer(server.url, "the bare server"), LinkCounters())
-        body, port = memoryview(bytearray(HEADER_BYTES + MAX_CHUNK_BYTES + TAG_BYTES)), holder_port(HOLDER)
+        link, port = GpuLink(peers.peer(server.url, "the bare server"), LinkCounters()), holder_port(HOLDER)
+        record = memoryview(
+            pack_header(CopyHeader(DATA, 1, 1, 0, 1, MAX_CHUNK_BYTES)) + bytes(MAX_CHUNK_BYTES + TAG_BYTES)
+        )
+        # As many at once as the holder's carrier has.
+        carrier = HttpCarrier(link)
+        carrier.slots(PREPARE_BYTES // len(record), 0)
 
         async def once() -> None:
-            for at in range(0, length, MAX_CHUNK_BYTES):
-                part = body[: HEADER_BYTES + min(MAX_CHUNK_BYTES, length - at) + TAG_BYTES]
-                await link.leave("copy", GPU, port, part, timeout_s=TIMEOUT_S)
+            for at in range(0, max(1, length // MAX_CHUNK_BYTES), carrier.most):
+                count = min(carrier.most, length // MAX_CHUNK_BYTES - at)
+                await link.leave("copy", GPU, port, *[record] * max(1, count), timeout_s=TIMEOUT_S)
 
         await once()
         return [await _seconds(once) for _ in range(times)]

@@ -12,7 +12,7 @@ from pydantic_settings import SettingsConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpu_agent.ports import COPY_LIMIT
+from gpu_agent.bodies import taken
 from shared.service.app import add_routes, create_service_app
 from shared.service.heap import keep_freed_memory
 from shared.service.server import service_main
@@ -34,13 +34,16 @@ def create_app(settings: PlainSettings, base_url: str) -> FastAPI:
 
     @router.post("/copy", response_class=Response)
     async def copy(gpu: str, port: str, request: Request) -> Response:
-        """Bytes, as many as a copy record may have."""
-        request.scope["gput.body_limit"].bytes = COPY_LIMIT
-        received = len(await request.body())
+        """What looks like copy records, taken as the port takes them and forgotten."""
+        received = await taken(request, _length)
         return Response(encode(CopyAck(index=0, received=received, published=False)), media_type="application/cbor")
 
     add_routes(app, router)
     return app
+
+
+async def _length(record: bytes) -> int:
+    return len(record)
 
 
 if __name__ == "__main__":

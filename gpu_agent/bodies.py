@@ -1,0 +1,68 @@
+"""Copy records out of a request's body, as they arrive: one is taken while the next is on the wire. Knows no port, and of a record its
+header's length.
+
+Several records in one body cost one round trip; a record is handed on once it is whole, in the order of the bytes. What was taken before
+a fault stays taken: whoever sends them all again sends byte-identical repeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, TypeVar
+
+from starlette.requests import Request
+
+from shared.claims.visit import MAX_CHUNK_BYTES
+from shared.errors import BadRequest
+from shared.wire.copy import HEADER_BYTES, MAX_RECORDS_AT_ONCE, MAX_TAGS_BYTES, record_length
+
+RECORD_LIMIT: Final = HEADER_BYTES + MAX_CHUNK_BYTES + MAX_TAGS_BYTES
+BODY_LIMIT: Final = MAX_RECORDS_AT_ONCE * RECORD_LIMIT
+T = TypeVar("T")
+
+
+async def taken(request: Request, take: Callable[[bytes], Awaitable[T]]) -> T:
+    """What `take` says of the last record; it takes one after another, each while the next arrives.
+
+    Raises:
+        BadRequest `malformed-copy-record`: no records. LimitExceeded: too long a body. And what `take` raises: nothing behind is taken.
+    """
+    request.scope["gput.body_limit"].bytes = BODY_LIMIT
+    under_way: asyncio.Future[T] | None = None
+    try:
+        async for record in _records(request.stream()):
+            if under_way is not None:
+                await under_way
+            under_way = asyncio.ensure_future(take(record))
+        if under_way is None:
+            raise _malformed("the body is empty")
+        return await under_way
+    finally:
+        if under_way is not None and not under_way.done():
+            await asyncio.wait([under_way])  # what was begun is not left behind to run beside whatever comes next
+
+
+async def _records(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    parts: list[bytes | memoryview] = []
+    held, due = 0, HEADER_BYTES
+    async for piece in pieces:
+        rest = memoryview(piece)
+        while rest:
+            part, rest = rest[: due - held], rest[due - held :]
+            parts.append(part)
+            held += len(part)
+            if held < due:
+                break
+            if due == HEADER_BYTES:
+                head = b"".join(parts)
+                parts, due = [head], record_length(head)
+            else:
+                yield b"".join(parts)
+                parts, held, due = [], 0, HEADER_BYTES
+    if held:
+        raise _malformed("the body ends inside a record")
+
+
+def _malformed(why: str) -> BadRequest:
+    return BadRequest(f"no copy records: {why}", code="malformed-copy-record")
