@@ -150,7 +150,7 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]
     async def get(path: str) -> dict[str, Any]:
         _, name, what = path.split("/")
         assert what == "manifest"
-        fields = {kind.value: "tour" for kind in Tours if kind.value in name}
+        fields: dict[str, Any] = {kind.value: "tour" for kind in Tours if kind.value in name}
         return {"document": b64encode(agreed(**fields).canonical()).decode()}
 
     async def run(work: Any) -> Any:
