@@ -2,6 +2,7 @@
 
 A visit takes `visit_s` whatever it carries, `byte_s` for each byte of records, `step_s` for each training step. *Overhead* is all of it
 but the steps. Which part of its time a visit takes anyway shows only where visits had different lengths, or where the step's time is known.
+Where the visits of a round are a tour, its end takes its own time once (`gput.planning_tours`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from gput.steps import control_s
+from gput.tours import Tours
 from shared.errors import BadRequest
 
 LEAST_VISITS = 6
@@ -55,7 +57,7 @@ class Visit:
 @dataclass(frozen=True)
 class Costs:
     """Seconds: `control_s`, `data_fixed_s`, `train_fixed_s` of each visit; `byte_s` of a byte of records; `step_s` of a training step;
-    `check_s` of a held-out check, None where none was seen."""
+    `check_s` of a held-out check, None where none was seen; `tour_s` of a tour's end but its steps, None where none was seen."""
 
     control_s: float
     data_fixed_s: float
@@ -63,11 +65,20 @@ class Costs:
     train_fixed_s: float
     step_s: float
     check_s: float | None = None
+    tour_s: float | None = None
 
     @property
     def visit_s(self) -> float:
         """What a visit takes, whatever it carries."""
         return self.control_s + self.data_fixed_s + self.train_fixed_s
+
+    def fixed(self, tours: Tours | None) -> tuple[float, float]:
+        """What each visit takes, and each tour's end, whatever they carry. No tour was measured: see `planning_tours.assumed`."""
+        if tours is None:
+            return self.visit_s, 0.0
+        if tours is Tours.COLLECT:
+            return self.visit_s - self.train_fixed_s, self.train_fixed_s if self.tour_s is None else self.tour_s
+        return self.visit_s, self.control_s + self.train_fixed_s if self.tour_s is None else self.tour_s
 
     def named(self) -> dict[str, float]:
         """As figures of `gput bench lengths`."""
@@ -86,11 +97,14 @@ class Costs:
         )  # fmt: skip
 
 
-def calibrate(visits: Sequence[Visit], step_s: float | None = None) -> Costs:
+def calibrate(
+    visits: Sequence[Visit], step_s: float | None = None, trained: Sequence[tuple[int, float]] | None = None
+) -> Costs:
     """What visits cost, by medians of those of one length and a straight line through the lengths; nothing comes out below 0.
 
     Args:
         step_s: what a training step takes, where that is known.
+        trained: steps and seconds of each training, where it was not the visits' own.
 
     Raises:
         BadRequest: `too-few-visits`; `one-length`, without `step_s`: what a visit takes anyway cannot be told from what its steps take;
@@ -101,7 +115,7 @@ def calibrate(visits: Sequence[Visit], step_s: float | None = None) -> Costs:
             "so few visits do not say what one costs", code="too-few-visits", expected=f"at least {LEAST_VISITS} closed ones",
             got=str(len(visits)), remedy="Let the session go on, or name another as well.",
         )  # fmt: skip
-    train_fixed, step = _training(visits, step_s)
+    train_fixed, step = _training(trained or [(visit.steps, visit.train_s) for visit in visits], step_s)
     data_fixed, byte = _data(visits)
     checks = [visit.check_s for visit in visits if visit.check_s is not None]
     return Costs(
@@ -110,17 +124,17 @@ def calibrate(visits: Sequence[Visit], step_s: float | None = None) -> Costs:
     )  # fmt: skip
 
 
-def _training(visits: Sequence[Visit], step_s: float | None) -> tuple[float, float]:
+def _training(trained: Sequence[tuple[int, float]], step_s: float | None) -> tuple[float, float]:
     if step_s is not None:
-        return max(0.0, statistics.median(visit.train_s - visit.steps * step_s for visit in visits)), step_s
-    often = [steps for steps, count in Counter(visit.steps for visit in visits).items() if count >= LEAST_OF_A_LENGTH]
+        return max(0.0, statistics.median(seconds - steps * step_s for steps, seconds in trained)), step_s
+    often = [steps for steps, count in Counter(steps for steps, _ in trained).items() if count >= LEAST_OF_A_LENGTH]
     if len(often) < 2:
         raise BadRequest(
-            f"there are not {LEAST_OF_A_LENGTH} visits each of two lengths, so what a visit takes anyway and what its steps take "
-            "cannot be told apart", code="one-length",
+            f"there are not {LEAST_OF_A_LENGTH} visits (or tours) each of two lengths, so what one takes anyway and what its steps "
+            "take cannot be told apart", code="one-length",
             remedy="Say --step-ms or --program FILE, or name a session with another steps_per_visit, too.",
         )  # fmt: skip
-    fixed, step = _line([(visit.steps, visit.train_s) for visit in visits if visit.steps in often])
+    fixed, step = _line([(steps, seconds) for steps, seconds in trained if steps in often])
     if step <= 0:
         raise BadRequest(
             "visits of more steps did not train longer: nothing can be said of a step", code="no-training",
@@ -156,13 +170,15 @@ def _line(points: Iterable[tuple[int, float]]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be trained. `steps`: of all visits together; `every_visits`: from one held-out check to the next, None: there are none."""
+    """What is to be trained. `steps`: of all visits together; `every_visits`: from one held-out check to the next, None: there are none;
+    `tours`: how a round's visits belong together, None: they do not."""
 
     steps: int
     holders: int
     records_per_step: int
     record_bytes: int
     every_visits: int | None = None
+    tours: Tours | None = None
 
     @property
     def longest(self) -> int:
@@ -173,6 +189,11 @@ class Work:
     def step_bytes(self) -> int:
         """Bytes of the records of one step."""
         return self.records_per_step * self.record_bytes
+
+    @property
+    def check_after(self) -> int:
+        """Visits from one held-out check to the next; in a tour none is made before its end."""
+        return max(self.every_visits or 1, 1 if self.tours is None else self.holders)
 
 
 @dataclass(frozen=True)
@@ -192,13 +213,13 @@ def predict(costs: Costs, work: Work, steps_per_visit: int) -> Prediction:
     """Of the planned steps in visits of so many; the last one may be shorter."""
     per_step = costs.step_s + work.step_bytes * costs.byte_s
     check = (costs.check_s or 0.0) if work.every_visits else 0.0
-    visit = costs.visit_s + check / (work.every_visits or 1) + steps_per_visit * per_step
-    visits = -(-work.steps // steps_per_visit)
-    checks = -(-visits // work.every_visits) if work.every_visits else 0
+    visit_s, tour_s = costs.fixed(work.tours)
+    anyway = visit_s + tour_s / work.holders + check / work.check_after
+    visits, rounds = -(-work.steps // steps_per_visit), -(-work.steps // (steps_per_visit * work.holders))
     return Prediction(
-        steps_per_visit=steps_per_visit, rounds=-(-work.steps // (steps_per_visit * work.holders)), visits=visits,
-        overhead=1 - steps_per_visit * costs.step_s / visit,
-        wall_s=visits * costs.visit_s + checks * check + work.steps * per_step,
+        steps_per_visit=steps_per_visit, rounds=rounds, visits=visits,
+        overhead=1 - steps_per_visit * costs.step_s / (anyway + steps_per_visit * per_step),
+        wall_s=visits * visit_s + rounds * tour_s + -(-visits // work.check_after) * check + work.steps * per_step,
         buffer_bytes=steps_per_visit * work.step_bytes,
     )  # fmt: skip
 
@@ -230,8 +251,10 @@ def lengths(work: Work, *others: int | None) -> list[int]:
 def reason(costs: Costs, work: Work, overhead: float, chosen: int | None) -> str:
     """Why so many, in one line."""
     records_s = work.step_bytes * costs.byte_s
+    visit_s, tour_s = costs.fixed(work.tours)
+    ends = "" if work.tours is None else f", a tour's end {_seconds(tour_s)} besides its steps"
     anyway = (
-        f"a visit takes {_seconds(costs.visit_s)} whatever it carries, a step {_seconds(costs.step_s)} and its records "
+        f"a visit takes {_seconds(visit_s)} whatever it carries{ends}, a step {_seconds(costs.step_s)} and its records "
         f"{_seconds(records_s)}"
     )
     if chosen is None:

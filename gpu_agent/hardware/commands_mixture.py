@@ -8,14 +8,15 @@ from gpu_agent.hardware.bulk import Bulk
 from gpu_agent.hardware.compute import Launch, Part
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.hardware.launch import launch
-from gpu_agent.hardware.ledger import Visit, Work
+from gpu_agent.hardware.ledger import Work
 from gpu_agent.hardware.model_memory import MODEL, ModelFact
 from gpu_agent.hardware.regions import RegionFact
 from gpu_agent.hardware.state import GpuState
+from gpu_agent.hardware.trainable import require_next_step, trainable_visit
 from shared.claims.receipt import Mixed
 from shared.errors import BadRequest, ProtocolViolation
 from shared.names import Role
-from shared.wire.gpu import TourPart, TrainTour
+from shared.wire.gpu import TrainTour
 from shared.wire.gpu_answers import WorkState
 
 
@@ -32,10 +33,11 @@ def train_tour(state: GpuState, command: TrainTour, bulk: Bulk) -> WorkState:
     state.ledger.require_idle()
     if state.config.collect != "tour":
         raise ProtocolViolation("visits of this session are trained on one by one", code="not-collected")
-    visits = [_waiting(state, part) for part in command.parts]
+    visits = [trainable_visit(state, part.visit, part.region, part.records) for part in command.parts]
     if len({part.region for part in command.parts}) != len(command.parts):
         raise ProtocolViolation("a region is named twice", code="wrong-region")
-    _check_steps(state, command)
+    require_next_step(state, command.first_step)
+    _check_records(state, command)
     MODEL.after(state.model.phase, ModelFact.TRAIN, Role.ORCHESTRATOR)
     descriptor, before = _launch(state, command), state.model.require_committed().told()
     state.compute.start(descriptor)
@@ -49,22 +51,7 @@ def train_tour(state: GpuState, command: TrainTour, bulk: Bulk) -> WorkState:
     return work.tell(state.release, 0)
 
 
-def _waiting(state: GpuState, part: TourPart) -> Visit:
-    visit = state.ledger.visit(part.visit)
-    if visit.grant.region != part.region or state.ledger.visit_in(part.region) is not visit:
-        raise ProtocolViolation(f"region {part.region} is not that of visit {part.visit}", code="wrong-region")
-    state.regions.require(part.region, RegionFact.TRAIN, Role.ORCHESTRATOR)
-    if visit.content is None or not visit.content.published or visit.content.records != part.records:
-        raise ProtocolViolation(f"visit {part.visit} did not publish {part.records} records", code="wrong-records")
-    return visit
-
-
-def _check_steps(state: GpuState, command: TrainTour) -> None:
-    if command.first_step != state.model.step:
-        raise ProtocolViolation(
-            "training continues where the committed model stands", code="wrong-step",
-            expected=str(state.model.step), got=str(command.first_step),
-        )  # fmt: skip
+def _check_records(state: GpuState, command: TrainTour) -> None:
     wanted = command.steps * state.config.options.batch_size
     if wanted != command.records:
         raise BadRequest(

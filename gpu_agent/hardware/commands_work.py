@@ -9,6 +9,7 @@ from gpu_agent.hardware.ledger import Work
 from gpu_agent.hardware.model_memory import MODEL, ModelFact
 from gpu_agent.hardware.regions import RegionFact
 from gpu_agent.hardware.state import GpuState
+from gpu_agent.hardware.trainable import require_next_step, trainable_visit
 from shared.errors import BadRequest, ProtocolViolation
 from shared.names import RegionKind, Role
 from shared.wire.gpu import Commit, EndTour, Evaluate, Poll, RollBack, Train
@@ -23,15 +24,9 @@ def train(state: GpuState, command: Train, bulk: Bulk) -> WorkState:
     state.ledger.require_idle()
     if state.config.collect == "tour":
         raise ProtocolViolation("visits of this session are trained on as a tour, all at once", code="collected")
-    visit = state.ledger.visit(command.visit)
-    if visit.grant.region != command.region or state.ledger.visit_in(command.region) is not visit:
-        raise ProtocolViolation(f"region {command.region} is not that of visit {command.visit}", code="wrong-region")
-    state.regions.require(command.region, RegionFact.TRAIN, Role.ORCHESTRATOR)
-    if visit.content is None or not visit.content.published or visit.content.records != command.records:
-        raise ProtocolViolation(
-            f"visit {command.visit} did not publish {command.records} records", code="wrong-records"
-        )
-    _check_steps(state, command)
+    visit = trainable_visit(state, command.visit, command.region, command.records)
+    require_next_step(state, command.first_step)
+    _check_records(state, command)
     MODEL.after(state.model.phase, ModelFact.TRAIN, Role.ORCHESTRATOR)
     region = state.regions.get(command.region)
     descriptor = launch(state, "train", region, command.records, command.first_step, command.steps, visit.grant)
@@ -46,12 +41,7 @@ def train(state: GpuState, command: Train, bulk: Bulk) -> WorkState:
     return work.tell(state.release, 0)
 
 
-def _check_steps(state: GpuState, command: Train) -> None:
-    if command.first_step != state.model.step:
-        raise ProtocolViolation(
-            "training continues where the committed model stands", code="wrong-step",
-            expected=str(state.model.step), got=str(command.first_step),
-        )  # fmt: skip
+def _check_records(state: GpuState, command: Train) -> None:
     if command.steps * state.config.options.batch_size > command.records:
         raise BadRequest(
             f"{command.steps} steps of {state.config.options.batch_size} records need more than {command.records} records",

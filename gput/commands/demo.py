@@ -14,10 +14,11 @@ import typer
 
 from gput.files import writable
 from gput.local.demo import HOLDERS, Demo
-from gput.local.job import Plan
+from gput.local.job import ONE_STEP_A_ROUND, Plan
 from gput.local.report import page, short
 from gput.local.view import watch
 from gput.output import say
+from gput.tours import Tours
 from shared.errors import BadRequest, Conflict, JobFailed
 from shared.names import TravelMode
 
@@ -25,18 +26,28 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 LATEST = "latest"
 
 
+def _usual(name: str) -> str:
+    return f"{getattr(Plan, name)}; {ONE_STEP_A_ROUND[name]} with --tours accumulate"
+
+
 @app.command()
 def demo(
     folder: Annotated[Path | None, typer.Option("--dir", help="where everything of this run goes")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --dir (default: the latest)")] = False,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="passes over the holders", show_default=str(Plan.rounds))
+        int | None, typer.Option(min=1, help="passes over the holders", show_default=_usual("rounds"))
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="training steps per visit", show_default=str(Plan.steps))
+        int | None, typer.Option(min=1, help="training steps per visit", show_default=_usual("steps"))
     ] = None,
     mode: Annotated[
         TravelMode | None, typer.Option("--mode", help="what a holder gets of the GPU", show_default=Plan.mode.value)
+    ] = None,
+    tours: Annotated[
+        Tours | None,
+        typer.Option(
+            help="train once a round, on everybody's records mixed; or one step a round, with everybody's gradients"
+        ),
     ] = None,
     attack: Annotated[
         str | None,
@@ -50,7 +61,7 @@ def demo(
 ) -> None:
     """Train one byte-level GPT-2 on three private corpora by sending the GPU round.
 
-    Examples:  gput demo   |   gput demo --mode direct   |   gput demo --resume   |   gput demo --attack list
+    Examples:  gput demo | gput demo --mode direct | gput demo --tours collect | gput demo --resume | gput demo --attack list
     """
     wanted: dict[str, Any] = {
         "rounds": rounds,
@@ -59,11 +70,13 @@ def demo(
         "width": width,
         "batch": batch,
         "mode": mode,
+        "tours": tours,
     }
     given = {name: value for name, value in wanted.items() if value is not None}
     if attack is not None:
         raise typer.Exit(_attack(attack, folder, resume, given))
-    demo = Demo(_folder(folder, resume), Plan(**given), say)
+    plan = Plan.of(given)
+    demo = Demo(_folder(folder, resume), plan, say)
     raise typer.Exit(asyncio.run(_until_stopped(demo, _run(demo))))
 
 
@@ -73,6 +86,8 @@ def _attack(name: str, folder: Path | None, resume: bool, given: dict[str, Any])
     if name == "list":
         print(tour.table())
         return 0
+    if "tours" in given:
+        raise BadRequest("attacks are played visit by visit", remedy="Leave --tours out.", code="demo-option")
     if resume:
         raise BadRequest("an attack cannot be resumed", remedy="Run it again without --resume.")
     attack = tour.find(name)

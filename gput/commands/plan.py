@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import typer
 
 from gput.files import content
 from gput.output import Format, say, show
+from gput.tours import Tours
 from shared.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -27,13 +29,14 @@ MEASURED_VISITS = 24
 
 @dataclass(frozen=True)
 class _Told:
-    """What the command line names: files already read, sessions already looked up."""
+    """What the command line names: files already read, sessions already looked up, and of which tours those are."""
 
     manifest: Manifest | None
     archive: Archive | None
     program: Path | None
     views: Sequence[Mapping[str, Any]]
     visits: Sequence[Mapping[str, Any]]
+    toured: Tours | None
     saved: Path | None
     step_s: float | None
 
@@ -54,6 +57,7 @@ def plan(
     holders: Annotated[int | None, typer.Option(min=1, max=256, help="how many holders")] = None,
     records_per_step: Annotated[int | None, typer.Option(min=1, help="the batch")] = None,
     record_bytes: Annotated[int | None, typer.Option(min=1, help="bytes of a record")] = None,
+    tours: Annotated[Tours | None, typer.Option(help="how a round's visits belong together", show_default="the manifest's")] = None,
     url: Annotated[str | None, typer.Option("--url", envvar="GPUT_URL", help="the orchestrator's, for --session")] = None,
     key: Annotated[Path | None, typer.Option("--key", envvar="GPUT_KEY", help="your private key file, for --session")] = None,
     fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
@@ -61,18 +65,18 @@ def plan(
     """Recommend steps per visit: the fewest whose overhead (all of a visit but its training steps) stays under --overhead percent.
 
     Costs come from --session, --from, or are measured here: with --program, or with --step-ms alone. What the manifest, the program or the
-    session does not say of the work, options do.
+    session does not say of the work, options do. In a tour a round's visits are costed with its end; what had to be assumed is said.
 
     Example:  gput plan manifest.json --program mymodel.gput
     """
-    views, visits = _sessions(session or (), url, key)
+    views, visits, toured = _sessions(session or (), url, key)
     told = _Told(
-        manifest=_manifest(manifest), archive=_archive(program), program=program, views=views, visits=visits, saved=saved,
-        step_s=None if step_ms is None else step_ms / 1e3,
+        manifest=_manifest(manifest), archive=_archive(program), program=program, views=views, visits=visits, toured=toured,
+        saved=saved, step_s=None if step_ms is None else step_ms / 1e3,
     )  # fmt: skip
     _belong_together(told)
     given = {"steps": steps, "holders": holders, "records_per_step": records_per_step, "record_bytes": record_bytes}
-    work = _work(told, given)
+    work = _work(told, given, _tours(told, tours))
     costs = _costs(told)
     _warn(told, work, costs)
     own = told.manifest.steps_per_visit if told.manifest is not None else None
@@ -88,12 +92,12 @@ def _warn(told: _Told, work: Work, costs: Costs) -> None:
 
 def _recommended(costs: Costs, work: Work, share: float, own: int | None) -> dict[str, Any]:
     """What is printed. `own`: the manifest's steps per visit, which get a line, too."""
-    from gput import planning
+    from gput import planning, planning_tours
 
     chosen = planning.fewest(costs, work, share)
     return {
-        "steps_per_visit": chosen, "why": planning.reason(costs, work, share, chosen), "quality": planning.RECENCY,
-        "work": asdict(work), "costs": _shown(costs),
+        "steps_per_visit": chosen, "why": planning.reason(costs, work, share, chosen), "quality": planning_tours.quality(work),
+        "assumed": "; ".join(planning_tours.assumed(costs, work, chosen)), "work": asdict(work), "costs": _shown(costs),
         "lengths": [_row(planning.predict(costs, work, length)) for length in planning.lengths(work, chosen, own)],
     }  # fmt: skip
 
@@ -104,8 +108,11 @@ def _row(found: Prediction) -> dict[str, Any]:
 
 
 def _shown(costs: Costs) -> dict[str, float | None]:
-    check = None if costs.check_s is None else round(costs.check_s * 1e3, 4)
-    return {**costs.named(), "check_ms": check}
+    others = {"check_ms": costs.check_s, "tour_ms": costs.tour_s}
+    return {
+        **costs.named(),
+        **{name: None if value is None else round(value * 1e3, 4) for name, value in others.items()},
+    }
 
 
 # ------------------------------------------------------------------ what is told
@@ -125,10 +132,10 @@ def _archive(path: Path | None) -> Archive | None:
 
 def _sessions(
     sessions: Sequence[str], url: str | None, key: Path | None
-) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """The sessions, and all their closed visits."""
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]], Tours | None]:
+    """The sessions, all their closed visits, and how those belong together. Raises: BadRequest: not in all of them alike."""
     if not sessions:
-        return [], []
+        return [], [], None
     if url is None or key is None:
         raise BadRequest(
             "a session is asked of an orchestrator",
@@ -137,12 +144,21 @@ def _sessions(
         )
     from gput.commands.connection import connect
 
-    async def ask(client: AsyncClient) -> tuple[list[Any], list[Any]]:
+    async def ask(client: AsyncClient) -> tuple[list[Any], list[Any], list[Any]]:
         views = [await client.session(session) for session in sessions]
         visits = [visit for session in sessions for visit in await client.items(f"sessions/{session}/visits")]
-        return views, [visit for visit in visits if visit["outcome"] == "closed"]
+        signed = [await client.get(f"sessions/{session}/manifest") for session in sessions]
+        return views, [visit for visit in visits if visit["outcome"] == "closed"], signed
 
-    return connect(url, key, ask)
+    from shared.claims.faults import judged
+
+    views, visits, signed = connect(url, key, ask)
+    kinds = {Tours.of(judged(b64decode(one["document"]), "the session's manifest: ")) for one in signed}
+    if len(kinds) > 1:
+        raise BadRequest(
+            "visits of tours and others cost differently", code="other-tours", remedy="Name sessions of one kind."
+        )
+    return views, visits, kinds.pop()
 
 
 def _belong_together(told: _Told) -> None:
@@ -163,7 +179,18 @@ def _belong_together(told: _Told) -> None:
         )
 
 
-def _work(told: _Told, given: Mapping[str, int | None]) -> Work:
+def _tours(told: _Told, given: Tours | None) -> Tours | None:
+    """By the option, else the manifest, else the sessions. Raises: BadRequest `other-tours`: the sessions' visits say nothing of such."""
+    wanted = given or (Tours.of(told.manifest) if told.manifest is not None else told.toured)
+    if told.toured not in (None, wanted):
+        raise BadRequest(
+            f"visits of a session with {told.toured} = tour do not say what others cost", code="other-tours",
+            remedy="Name a session of visits that train when they come, or plan for such tours.",
+        )  # fmt: skip
+    return wanted
+
+
+def _work(told: _Told, given: Mapping[str, int | None], tours: Tours | None) -> Work:
     """What is to be trained: by the options, else the manifest, else the program, else the sessions.
 
     Raises:
@@ -181,7 +208,7 @@ def _work(told: _Told, given: Mapping[str, int | None]) -> Work:
             remedy="Give these options, or a manifest and --program, or --session.",
         )  # fmt: skip
     every = known.pop("every_visits", None)
-    return Work(**{name: int(value or 0) for name, value in known.items()}, every_visits=every)
+    return Work(**{name: int(value or 0) for name, value in known.items()}, every_visits=every, tours=tours)
 
 
 def _of_manifest(manifest: Manifest | None) -> dict[str, int | None]:
@@ -215,10 +242,10 @@ def _of_sessions(told: _Told) -> dict[str, int | None]:
 
 
 def _costs(told: _Told) -> Costs:
-    from gput.planning import Visit, calibrate
+    from gput.planning_tours import calibrate_tours
 
     if told.views:
-        return calibrate([Visit.of(view) for view in told.visits], told.step_s)
+        return calibrate_tours(told.visits, told.toured, told.step_s)
     if told.saved is not None:
         return _saved_costs(told.saved, told)
     return _measured(told)

@@ -11,16 +11,17 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 from gput.client import AsyncClient
 from gput.held_out import pack
+from gput.tours import Tours
 from shared.canonical import sha256
 from shared.claims.archive import Archive, open_archive
-from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry, Validation
+from shared.claims.manifest import Acceptance, EvidencePolicy, Manifest, RosterEntry, Validation
 from shared.claims.training import AdamW, Schedule, TrainingOptions
 from shared.crypto.signing import fingerprint
-from shared.errors import Unavailable
+from shared.errors import BadRequest, Unavailable
 from shared.names import TravelMode
 
 EMULATED = EvidencePolicy(roots=("EMULATED",))
@@ -41,12 +42,50 @@ class Plan:
     seed: int = 1
     validation_records: int = 256
     mode: TravelMode = TravelMode.SCOPED
+    tours: Tours | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """The usual plan but for what is given; where a round is one step, shorter visits of many more rounds.
+
+        Raises:
+            BadRequest: tours in a travel mode in which a holder could read what those before it left.
+        """
+        if given.get("tours") and given.get("mode") is TravelMode.PAPER:
+            raise BadRequest(
+                "there are no tours in travel mode paper", code="tours-mode", remedy="Say --mode scoped or direct."
+            )
+        return cls(**{**(ONE_STEP_A_ROUND if given.get("tours") is Tours.ACCUMULATE else {}), **given})
+
+    @property
+    def collect(self) -> Literal["visit", "tour"]:
+        """The manifest's."""
+        return "tour" if self.tours == Tours.COLLECT else "visit"
+
+    @property
+    def accumulate(self) -> Literal["tour"] | None:
+        """The manifest's."""
+        return "tour" if self.tours == Tours.ACCUMULATE else None
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """The usual one; gradients of single batches, which nothing has clipped, were seen to differ far more than updates do."""
+        return Acceptance() if self.accumulate is None else Acceptance(max_update_ratio=50.0)
+
+    @property
+    def warmup(self) -> int:
+        """Steps of the optimiser, the first of so many."""
+        return self.steps if self.accumulate is None else max(1, self.rounds // 4)
 
     @property
     def program_options(self) -> dict[str, str]:
         """Options of the built-in GPT-2."""
         sizes = {"layers": self.layers, "heads": self.heads, "width": self.width, "context": self.context, "vocab": 256}
         return {name: str(value) for name, value in sizes.items()}
+
+
+ONE_STEP_A_ROUND = {"rounds": 48, "steps": 1}
+"""With gradients accumulated six rounds would be six steps, and train nothing."""
 
 
 class Job:
@@ -108,6 +147,9 @@ class Job:
             steps_per_visit=plan.steps,
             record_order="shuffled",
             travel_mode=self.plan.mode,
+            collect=plan.collect,
+            accumulate=plan.accumulate,
+            acceptance=plan.acceptance,
             buffer_bytes=max(4096, -(-visit_bytes // 4096) * 4096),
             privacy_floor=plan.batch,
             validation=Validation(
@@ -118,7 +160,7 @@ class Job:
     def _training(self) -> TrainingOptions:
         return TrainingOptions(
             optimizer=AdamW(lr=2e-3, weight_decay=0.05, betas=(0.9, 0.95)),
-            schedule=Schedule(kind="cosine", warmup_steps=self.plan.steps, final_factor=0.1),
+            schedule=Schedule(kind="cosine", warmup_steps=self.plan.warmup, final_factor=0.1),
             grad_clip_norm=1.0,
             batch_size=self.plan.batch,
             seed=self.plan.seed,
@@ -161,7 +203,8 @@ class Job:
         receipts = await asyncio.to_thread(verify, self.folder / "receipts")
         checked = json.loads(await run_module("gput.local.plain_check", str(self.folder)))
         visits = await client.items(f"sessions/{session}/visits")
-        return {"view": view, "visits": visits, "links": [], "receipts": receipts, "check": checked}
+        losses = await client.items(f"sessions/{session}/losses")
+        return {"view": view, "visits": visits, "losses": losses, "links": [], "receipts": receipts, "check": checked}
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -33,11 +33,24 @@ def _losses(found: Mapping[str, Any], visits: Sequence[Any], holders: Sequence[s
     lines = ["\nLoss (nats per byte)     before    after"]
     for name in holders:
         mine = [visit for visit in visits if visit["holder"] == name and visit["losses"]]
-        lines.append(f"  {name:<20}{mine[0]['losses'][0]:>9.3f}{mine[-1]['mean_loss']:>9.3f}   first step, last visit")
+        if mine:  # of a collected tour no loss is one holder's
+            first, last = mine[0]["losses"][0], mine[-1]["mean_loss"]
+            lines.append(f"  {name:<20}{first:>9.3f}{last:>9.3f}   first step, last visit")
+    lines += _mixed(found, visits)
     held, plain = found["view"]["validation_loss"], found["check"]["loss"]
     lines.append(f"  {'held-out':<20}{held['first']:>9.3f}{held['last']:>9.3f}")
     lines.append(f"  exported model in plain PyTorch {found['check']['torch']}, held-out: {plain:.3f}")
     return "\n".join(lines)
+
+
+def _mixed(found: Mapping[str, Any], visits: Sequence[Any]) -> list[str]:
+    """Losses of collected tours that were kept: over everybody's records, and told under the last visit of each."""
+    kept = {visit["id"] for visit in visits}
+    of = [loss for loss in found.get("losses", ()) if not loss["holder"] and loss["visit"] in kept]
+    if not of:
+        return []
+    last = statistics.fmean(loss["loss"] for loss in of if loss["visit"] == of[-1]["visit"])
+    return [f"  {'all, mixed':<20}{of[0]['loss']:>9.3f}{last:>9.3f}   first step, last tour"]
 
 
 def _sample(sample: str) -> str:

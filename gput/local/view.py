@@ -44,7 +44,7 @@ FACTS: dict[tuple[str, str], tuple[str, str]] = {
     ("visit", "offered"): ("at the holder: data goes into the GPU", "█"),
     ("visit", "reported"): ("coming back", "▒"),
     ("visit", "fenced"): ("fenced: the holder's key is dead", "▒"),
-    ("visit", "verified"): ("verified: training", "▒"),
+    ("visit", "verified"): ("verified: training, or waiting for its tour", "▒"),
     ("visit", "recalled"): ("recalled", "x"),
     ("visit", "quarantined"): ("quarantined", "x"),
     ("visit", "lost"): ("lost", "x"),
@@ -54,6 +54,8 @@ FACTS: dict[tuple[str, str], tuple[str, str]] = {
     ("training", "scrubbed"): ("signing the receipt", "▓"),
     ("training", "closed"): ("closed", "▓"),
 }
+NOBODYS = "orchestrator"
+"""On whose lane the losses of a collected tour stand, which are over several holders' records."""
 AT_HOLDER = {"granted", "offered"}
 
 
@@ -74,19 +76,25 @@ class Progress:
     lanes: dict[str, deque[str]] = field(default_factory=dict)
     held_out: float | None = None
     first_close: float = 0.0
+    whose: dict[str, str] = field(default_factory=dict)
+    first_mixed: int = 0
 
     def __post_init__(self) -> None:
-        self.losses = {name: deque(maxlen=400) for name in self.holders}
-        self.lanes = {name: deque(maxlen=LANE) for name in ("orchestrator", *self.holders)}
+        self.losses = {name: deque(maxlen=400) for name in (NOBODYS, *self.holders)}
+        self.lanes = {name: deque(maxlen=LANE) for name in (NOBODYS, *self.holders)}
 
     def fold(self, event: Event, now: float) -> None:
         """Take one event in."""
         data: dict[str, Any] = event.data
-        if event.event == "loss" and data["holder"] in self.losses:
-            self.losses[data["holder"]].append(float(data["loss"]))
+        if event.event == "loss" and (of := data["holder"] or NOBODYS) in self.losses:
+            self.losses[of].append(float(data["loss"]))
+            if of == NOBODYS and not self.first_mixed:
+                self.first_mixed = self.round
         word = FACTS.get((event.event, str(data.get("fact"))))
         if word is not None:
-            self.holder, self.round = data.get("holder", self.holder), int(data.get("round", self.round))
+            visit = str(data.get("visit"))  # only its first fact names the holder, and a tour's visits close together
+            self.holder = self.whose[visit] = data.get("holder", self.whose.get(visit, self.holder))
+            self.round = int(data.get("round", self.round))
             self._moved(str(data["fact"]), *word)
         if data.get("validation_after") is not None:
             self.held_out = float(data["validation_after"])
@@ -102,10 +110,11 @@ class Progress:
                 lane.append(mark if name == self.at else "░")
 
     def left_s(self, now: float) -> float | None:
-        """Estimated seconds left, from the visits closed so far."""
-        if self.closed < 2:
-            return None
-        return (now - self.first_close) / (self.closed - 1) * (self.visits - self.closed)
+        """Estimated seconds left, from the visits closed so far, or from the rounds where all visits of one close together."""
+        done, left = self.closed - 1, self.visits - self.closed
+        if self.first_mixed:
+            done, left = self.round - self.first_mixed, self.rounds - self.round
+        return (now - self.first_close) / done * left if done > 0 else None
 
 
 class View(Protocol):
@@ -206,7 +215,7 @@ class PlainView:
         p.fold(event, self._clock())
         if p.closed == closed:
             return
-        losses, left = p.losses.get(p.holder), p.left_s(self._clock())
+        losses, left = p.losses.get(p.holder) or p.losses[NOBODYS], p.left_s(self._clock())
         parts = [f"visit {p.closed}/{p.visits}", f"round {p.round}/{p.rounds}", f"{p.holder:<8}"]
         parts += [f"loss {losses[-1]:.3f}"] if losses else []
         parts += [f"held-out {p.held_out:.3f}"] if p.held_out is not None else []

@@ -76,6 +76,8 @@ def test_every_command_explains_itself(noun: str, capsys: pytest.CaptureFixture[
     (["receipts", "verify", "absent"], 2, "[no-receipts]"),
     (["demo", "--dir", "/proc/x"], 2, "[cannot-write]"),
     (["demo", "--resume", "--dir", "absent"], 2, "[no-demo]"),
+    (["demo", "--tours", "collect", "--mode", "paper"], 2, "[tours-mode]"),
+    (["demo", "--tours", "accumulate", "--attack", "stale-key"], 2, "[demo-option]"),
 ])  # fmt: skip
 def test_a_failure_is_one_line_and_an_exit_code(
     words: list[str], code: int, says: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],

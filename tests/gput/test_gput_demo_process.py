@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from gput.approvals import signed_for
+from gput.receipt_folder import APPROVALS, read_lines, read_session
 from gput.receipts import verify
+from gput.tours import Tours
 
 pytestmark = pytest.mark.processes
 SMALL = ["--rounds", "3", "--steps", "2", "--layers", "1", "--width", "32", "--batch", "4"]
@@ -96,6 +100,27 @@ def test_interrupted_and_resumed(tmp_path: Path) -> None:
 def test_resumed_it_gives_the_undisturbed_model(tmp_path: Path) -> None:
     calm = tmp_path / "calm"
     assert interrupted_and_resumed(tmp_path / "disturbed") == finished(start(calm, *SMALL), calm)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tours", Tours)
+def test_a_demo_of_tours_ends_where_plain_pytorch_finds_its_model(tmp_path: Path, tours: Tours) -> None:
+    folder = tmp_path / tours
+    running = start(folder, *SMALL, "--tours", tours)
+    out, _ = running.communicate(timeout=DEADLINE_S)
+    assert running.returncode == 0, told(folder)
+    assert "9 visits, 18 training steps" in out
+    assert not left_running(folder)
+    verify(folder / "receipts")
+    assert (
+        Tours.of(signed_for(read_session(folder / "receipts"), read_lines(folder / "receipts", APPROVALS)).manifest)
+        is tours
+    )
+    [(first, last)] = re.findall(r"^  held-out +([\d.]+) +([\d.]+)$", out, re.MULTILINE)
+    assert float(last) < float(first)
+    assert f"held-out: {last}\n" in out, "the exported model, in plain PyTorch"
+    assert ("all, mixed" in out) == (tours is Tours.COLLECT)
+    assert (re.search("^  north +[0-9.]+ +[0-9.]+   first step", out, re.MULTILINE) is None) == (tours is Tours.COLLECT)
 
 
 def test_interrupted_before_anything_was_submitted(tmp_path: Path) -> None:

@@ -189,3 +189,29 @@ def test_the_final_page_of_a_recorded_session(saved: Saved, tmp_path: Path) -> N
         assert re.search(rf"^  {step}.* +\d+\.\d+ +\d+\.\d+ +\d+\.\d%$", text, re.MULTILINE)
     for holder in holders:
         assert re.search(rf"^  {holder} +\d+\.\d+ +\d+\.\d+", text, re.MULTILINE)
+
+
+def test_a_collected_tours_visits_close_together_each_under_its_holders_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = [0.0]
+    p = progress()
+    with PlainView(p, clock=lambda: now[0]) as view:
+        for number in (1, 2, 3):
+            for holder in ("north", "city"):
+                view.show(
+                    Event(
+                        1, "visit", {"fact": "planned", "visit": f"{holder}{number}", "holder": holder, "round": number}
+                    )
+                )
+            now[0] += 5.0
+            view.show(Event(2, "loss", {"visit": f"city{number}", "holder": "", "loss": 4.0 - number}))
+            for holder in ("north", "city"):
+                view.show(Event(3, "training", {"fact": "closed", "visit": f"{holder}{number}"}))
+    lines = [line.split() for line in capsys.readouterr().err.splitlines()]
+    assert [line[4] for line in lines] == ["north", "city"] * 3
+    assert [line[6] for line in lines] == ["3.000"] * 2 + ["2.000"] * 2 + ["1.000"] * 2
+    assert ["about" in line for line in lines] == [False] * 2 + [True] * 4, "of the first tour nothing is known yet"
+    assert [line[8] for line in lines[2:]] == ["5"] * 2 + ["0"] * 2
+    assert not any(p.losses[name] for name in p.holders)
+    assert "1.000" in lines_of(p, 15.0, 80)[3], "on the orchestrator's lane"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ from gput.draft import draft
 from gput.local import lengths_bench
 from gput.local.made_up import arrays
 from gput.planning import Costs
+from gput.tours import Tours
 from orchestrator.api.examples import SESSION, VISIT
 from shared.claims.archive import Archive, open_archive
 from shared.claims.manifest import Validation
@@ -24,6 +27,7 @@ from shared.claims.records import RecordField, RecordSchema
 from tests.built import built
 from tests.gpu.gpu_world import CLASSES, FEATURES
 from tests.gput.bench_samples import result
+from tests.orchestrator.orchestrator_samples import manifest as agreed
 
 Capture = pytest.CaptureFixture[str]
 COSTS = Costs(control_s=0.2, data_fixed_s=0.05, byte_s=1e-8, train_fixed_s=0.05, step_s=0.03)
@@ -96,7 +100,7 @@ def test_the_manifest_says_what_is_to_be_trained(
     found, said = planned(capsys, manifest, "--program", program, "--from", file)
     assert found["work"] == {
         "steps": 200, "holders": 2, "records_per_step": archive.manifest.defaults.batch_size,
-        "record_bytes": archive.manifest.records.record_bytes, "every_visits": 2,
+        "record_bytes": archive.manifest.records.record_bytes, "every_visits": 2, "tours": None,
     }  # fmt: skip
     assert found["costs"]["train_step_ms"] == 30  # it was measured with this very program
     assert "held-out checks are not counted" in said
@@ -134,7 +138,7 @@ def visits(of: Costs, *lengths: int) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def sessions(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
-    """Visits by session, as an orchestrator would tell them."""
+    """Visits by session, as an orchestrator would tell them; a session collects or accumulates if its name says so."""
     told: dict[str, list[dict[str, Any]]] = {}
 
     async def session(name: str) -> dict[str, Any]:
@@ -143,8 +147,14 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]
     async def items(path: str) -> list[dict[str, Any]]:
         return told[path.split("/")[1]]
 
+    async def get(path: str) -> dict[str, Any]:
+        _, name, what = path.split("/")
+        assert what == "manifest"
+        fields: dict[str, Any] = {kind.value: "tour" for kind in Tours if kind.value in name}
+        return {"document": b64encode(agreed(**fields).canonical()).decode()}
+
     async def run(work: Any) -> Any:
-        return await work(SimpleNamespace(session=session, items=items))
+        return await work(SimpleNamespace(session=session, items=items, get=get))
 
     import asyncio
 
@@ -160,7 +170,7 @@ def test_from_sessions_that_were(sessions: dict[str, Any], capsys: Capture) -> N
     sessions.update(s_1=visits(COSTS, 1, 1, 1), s_2=visits(COSTS, 4, 4, 4, 8, 8))
     found, said = planned(capsys, *ask("s_1", "s_2"))
     assert found["work"] == {
-        "steps": 120, "holders": 1, "records_per_step": 8, "record_bytes": 100, "every_visits": None,
+        "steps": 120, "holders": 1, "records_per_step": 8, "record_bytes": 100, "every_visits": None, "tours": None,
     }  # fmt: skip
     assert found["costs"]["train_step_ms"] == pytest.approx(30)
     assert found["costs"]["check_ms"] == 500
@@ -176,6 +186,66 @@ def test_a_session_of_one_length_needs_a_steps_time(
 ) -> None:
     sessions["s_1"] = visits(COSTS, *lengths)
     assert main(["plan", *ask("s_1"), *words]) == (0 if code is None else 2)
+    assert (f"[{code}]" in capsys.readouterr().err) == (code is not None)
+
+
+@pytest.fixture
+def toured(archive: Archive, tmp_path: Path) -> Callable[[Tours], str]:
+    """A manifest of such tours."""
+
+    def write_manifest(tours: Tours) -> str:
+        made = draft(archive, {"north": "00" * 32, "city": "11" * 32}, emulated=True)
+        (tmp_path / "tours.json").write_bytes(made.model_copy(update=tours.fields).canonical())
+        return str(tmp_path / "tours.json")
+
+    return write_manifest
+
+
+@pytest.mark.parametrize(("tours", "assumed", "steps"), [
+    # A visit takes 0.25 s and a tour's end 0.05 s: 0.5 + 0.05 a round, a ninth of 2 × n × 0.03 at n = 83.
+    (Tours.COLLECT, "a buffer for each holder", 83),
+    # A visit takes 0.3 s and a tour's end 0.25 s: 0.6 + 0.25 a round.
+    (Tours.ACCUMULATE, "memory for one more model", 128),
+])  # fmt: skip
+def test_a_manifest_that_asks_for_tours_is_planned_by_rounds(
+    tours: Tours, assumed: str, steps: int, toured: Any, program: str, archive: Archive, tmp_path: Path, capsys: Capture
+) -> None:
+    file = saved(tmp_path, program=archive.digest.hex()[:48])
+    words = (toured(tours), "--program", program, "--from", file, "--steps", "1000", "--record-bytes", "1")
+    found, _ = planned(capsys, *words)
+    assert found["work"]["tours"] == tours.value
+    assert found["steps_per_visit"] == steps
+    assert assumed in found["assumed"]
+    assert "no tour was measured" in found["assumed"]
+    assert "favours anybody" in found["quality"]
+    assert found["costs"]["tour_ms"] is None
+    plain, _ = planned(capsys, "--from", file, *WORK)
+    assert plain["assumed"] == "costs are those of visits that train when they come"
+    asked, _ = planned(capsys, "--from", file, "--tours", tours.value, *WORK)
+    assert asked["work"]["tours"] == tours.value
+
+
+@pytest.mark.parametrize(("words", "code"), [
+    (("MANIFEST", "s_collect"), "other-tours"), (("s_collect", "s_accumulate"), "other-tours"), (("s_collect", "s_1"), "other-tours"),
+    (("s_accumulate", "--tours", "collect"), "other-tours"), (("s_1", "--tours", "collect"), None), (("s_accumulate",), None),
+    (("s_collect",), "one-length"), (("s_collect", "--step-ms", "30"), None),
+])  # fmt: skip
+def test_visits_of_a_tour_say_what_such_a_tour_costs_and_nothing_else(
+    words: tuple[str, ...],
+    code: str | None,
+    archive: Archive,
+    sessions: dict[str, Any],
+    tmp_path: Path,
+    capsys: Capture,
+) -> None:
+    for name in ("s_1", "s_collect", "s_accumulate"):
+        sessions[name] = visits(COSTS, 1, 1, 1, 4, 4, 4)
+    ordinary = draft(archive, {"north": "00" * 32}, emulated=True).model_copy(update={"program": SESSION["program"]})
+    (tmp_path / "ordinary.json").write_bytes(ordinary.canonical())
+    line = [
+        str(tmp_path / "ordinary.json") if word == "MANIFEST" else word for word in words if not word.startswith("s_")
+    ]
+    assert main(["plan", *line, *ask(*(word for word in words if word.startswith("s_")))]) == (0 if code is None else 2)
     assert (f"[{code}]" in capsys.readouterr().err) == (code is not None)
 
 

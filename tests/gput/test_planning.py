@@ -21,6 +21,7 @@ from gput.planning import (
     predict,
     reason,
 )
+from gput.tours import Tours
 from orchestrator.api.examples import VISIT
 from shared.errors import BadRequest
 
@@ -30,11 +31,11 @@ WORK = Work(steps=1000, holders=3, records_per_step=16, record_bytes=65)
 seconds = st.floats(0, 10).map(lambda value: round(value, 6))
 costs = st.builds(
     Costs, control_s=seconds, data_fixed_s=seconds, byte_s=st.floats(0, 1e-5), train_fixed_s=seconds,
-    step_s=st.floats(1e-5, 10), check_s=st.none() | seconds,
+    step_s=st.floats(1e-5, 10), check_s=st.none() | seconds, tour_s=st.none() | seconds,
 )  # fmt: skip
 works = st.builds(
     Work, steps=st.integers(1, 10**6), holders=st.integers(1, 256), records_per_step=st.integers(1, 256),
-    record_bytes=st.integers(1, 10**6), every_visits=st.none() | st.integers(1, 50),
+    record_bytes=st.integers(1, 10**6), every_visits=st.none() | st.integers(1, 50), tours=st.none() | st.sampled_from(Tours),
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from gpu_agent.unit import GpuUnit
 from tests.sessions.session_world import SessionWorld, Work
+from tests.sessions.tour_world import built_work
 from tests.world.world import shared_unit
 from tests.world.world_canaries import watched
 from tests.world.world_material import Material, make_material
@@ -28,6 +29,12 @@ def unit(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     unit = shared_unit(material.copy(tmp_path_factory.mktemp("sessions-gpu")))
     yield unit
     unit.power_off()
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    """Three holders' labelled rows and a classifier for them, as tours train it."""
+    return built_work(tmp_path)
 
 
 @pytest.fixture

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
-from torch import Tensor
 
-from gpu_agent.workload.builder import build
 from gpu_agent.workload.programs.classifier import Classifier, label_losses
 from shared.canonical import sha256
-from shared.claims.manifest import Acceptance, RosterEntry, Validation
+from shared.claims.manifest import Acceptance, Validation
 from shared.claims.training import AdamW, Schedule, TrainingOptions
 from shared.names import TravelMode
 from shared.protocol.mixture import mixture_order, mixture_seed
-from tests.sessions.session_world import Work
+from tests.sessions.session_world import SessionWorld, Work
+from tests.sessions.tour_world import (
+    COMMANDS,
+    PER_ROUND,
+    ROUNDS,
+    STEPS,
+    B,
+    Batch,
+    exported,
+    first_model,
+    held_out,
+    options,
+    require_same,
+    submitted,
+    visits,
+)
 from tests.workload.plain_pytorch import train_plain
 from tests.world.world_faults import Point, Trap, crash
-from tests.world.world_material import EMULATED, HOLDERS
+from tests.world.world_material import HOLDERS
 from tests.world.world_recorder import recording
 
-FEATURES, CLASSES, HIDDEN, B, ROUNDS, ROWS = 5, 3, (12, 8), 8, 3, 60
-STEPS = {"city": 1, "harbour": 3, "north": 2}
-PER_ROUND = sum(STEPS.values())
-OPTIONS = TrainingOptions(
-    batch_size=B, seed=23, grad_clip_norm=0.8, optimizer=AdamW(lr=0.02, weight_decay=0.05),
-    schedule=Schedule(kind="cosine", warmup_steps=2),
-)  # fmt: skip
-STEADY = OPTIONS.model_copy(update={"schedule": Schedule()})
-COMMANDS = "/ports/orchestrator/commands"
+OPTIONS = options(Schedule(kind="cosine", warmup_steps=2))
+STEADY = options(Schedule())
 EDGES = [
     Point("orchestrator", "agent", COMMANDS, "before", command="TrainTour"),
     Point("orchestrator", "agent", COMMANDS, "after", 2, command="TrainTour"),
@@ -45,73 +49,27 @@ EDGES = [
     Point("holder-harbour", "orchestrator", "/report", "after", 2),
     Point("holder-city", "agent", "/copy", "before", 2),
 ]
-Rows = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
-def _rows(holder: str) -> Rows:
-    draw = np.random.default_rng(HOLDERS.index(holder))
-    features = draw.normal(size=(ROWS, FEATURES)).astype(np.float32)
-    return features, (features[:, 0] > 0).astype(np.int64) + (features[:, 1] > 0.5)
-
-
-def _pooled(round_number: int, without: Collection[str] = ()) -> list[dict[str, Tensor]]:
+def _pooled(number: int, without: Collection[str] = ()) -> list[Batch]:
     """A round's batches: its visits' records pooled, shuffled by the manifest's seed, cut into batches."""
-    features, labels = [], []
-    for holder in HOLDERS:
-        if holder not in without:
-            theirs, count = _rows(holder), STEPS[holder] * B
-            chosen = np.arange((round_number - 1) * count, round_number * count) % ROWS
-            features.append(theirs[0][chosen])
-            labels.append(theirs[1][chosen])
-    pooled = torch.from_numpy(np.concatenate(features)), torch.from_numpy(np.concatenate(labels))
-    shuffled = mixture_order(mixture_seed(OPTIONS.seed, round_number), len(pooled[1])).records(
-        np.arange(len(pooled[1]))
-    )
-    return [{"features": pooled[0][at], "label": pooled[1][at]} for at in torch.from_numpy(shuffled).split(B)]
+    theirs = visits(number, without=without)
+    pooled = {name: torch.cat([batch[name] for batch in theirs]) for name in theirs[0]}
+    count = len(theirs) * B
+    order = mixture_order(mixture_seed(OPTIONS.seed, number), count).records(np.arange(count))
+    return [{name: values[at] for name, values in pooled.items()} for at in torch.from_numpy(order).split(B)]
 
 
-def _plain(
-    work: Work, batches: list[dict[str, Tensor]], options: TrainingOptions = OPTIONS
-) -> tuple[Classifier, list[float]]:
-    model = Classifier(FEATURES, CLASSES, HIDDEN, False, 0.25)
-    assert work.weights is not None
-    model.load_state_dict(safetensors.torch.load(work.weights))
-    return model, train_plain(model, label_losses, batches, options, fused=True)
+def _plain(work: Work, batches: list[Batch], by: TrainingOptions = OPTIONS) -> tuple[Classifier, list[float]]:
+    model = first_model(work)
+    return model, train_plain(model, label_losses, batches, by, fused=True)
 
 
-@pytest.fixture
-def work(tmp_path: Path) -> Work:
-    archive, weights = build("classifier", features=FEATURES, classes=CLASSES, hidden=HIDDEN, dropout=0.25, seed=4)
-    datasets = {}
-    for name in HOLDERS:
-        features, labels = _rows(name)
-        datasets[name] = tmp_path / f"{name}.npz"
-        np.savez(datasets[name], features=features, label=labels)
-    return Work(archive, weights, datasets)
+async def _submitted(world: SessionWorld, **changes: Any) -> str:
+    return await submitted(world, **({"training": OPTIONS, "collect": "tour"} | changes))
 
 
-async def _submitted(world: Any, **changes: Any) -> str:
-    roster = tuple(
-        RosterEntry(holder=name, key=world.key(name).fingerprint, evidence=EMULATED, steps_per_visit=STEPS[name])
-        for name in HOLDERS
-    )
-    fields: dict[str, Any] = {
-        "roster": roster, "rounds": ROUNDS, "steps_per_visit": 1, "training": OPTIONS, "privacy_floor": B, "loss_decimals": 6,
-        "validation": None, "collect": "tour", "buffer_bytes": 8192,
-    }  # fmt: skip
-    return str(await world.submit(**(fields | changes)))
-
-
-async def _exported(world: Any, session: str) -> dict[str, Tensor]:
-    return safetensors.torch.load_file(await world.model_file(session))
-
-
-def _same(exported: dict[str, Tensor], model: torch.nn.Module) -> None:
-    for name, value in model.state_dict().items():
-        assert torch.equal(exported[name], value), name
-
-
-async def _kept_losses(world: Any, session: str) -> list[float]:
+async def _kept_losses(world: SessionWorld, session: str) -> list[float]:
     """Of the tours that were kept: what was trained, judged and then lost with the orchestrator has losses, too."""
     kept = {visit["id"] for visit in await world.visits(session) if visit["outcome"] == "closed"}
     items = await world.owner.items(f"sessions/{session}/losses")
@@ -120,12 +78,12 @@ async def _kept_losses(world: Any, session: str) -> list[float]:
     return [float(item["loss"]) for item in ordered]
 
 
-async def _checked(world: Any, session: str, work: Work) -> None:
+async def _checked(world: SessionWorld, session: str, work: Work) -> None:
     """The exported model is pooled training's, bit for bit; the receipts verify and name each mixture."""
     view, statements = await world.completed(session), await world.statements(session)
     losses = await _kept_losses(world, session)
     model, expected = _plain(work, [batch for number in range(ROUNDS) for batch in _pooled(number + 1)])
-    _same(await _exported(world, session), model)
+    require_same(await exported(world, session), model)
     assert view["step"] == ROUNDS * PER_ROUND == len(losses)
     assert losses == pytest.approx(expected, abs=1e-6)
     closed = [said for outcome, said in statements if outcome == "closed"]
@@ -184,9 +142,9 @@ async def test_a_pause_inside_a_tour_gives_the_records_back(session_world: Any, 
         waiting = [v for v in await world.visits(session) if v["outcome"] is None]
         await world.owner.act(session, "resume")
         await _checked(world, session, work)
-        visits = await world.visits(session)
+        made = await world.visits(session)
     assert waiting == []
-    assert [v["outcome"] for v in visits if v["round"] == 1].count("recalled") >= 2
+    assert [v["outcome"] for v in made if v["round"] == 1].count("recalled") >= 2
 
 
 @pytest.mark.parametrize("who", ["city", "north"])
@@ -201,39 +159,29 @@ async def test_who_leaves_inside_a_tour_is_not_trained_on(session_world: Any, wo
         session = await _submitted(world, quorum=2, rounds=1, training=STEADY)
         await trap.done()
         await world.completed(session)
-        statements, exported = await world.statements(session), await _exported(world, session)
-        visits = await world.visits(session)
+        statements, found = await world.statements(session), await exported(world, session)
+        made = await world.visits(session)
     model, _ = _plain(work, _pooled(1, without={who}), STEADY)
     assert [said["holder"] for _, said in statements] == [name for name in HOLDERS if name != who]
-    assert {v["outcome"] for v in visits if v["holder"] == who} == ({"recalled"} if who == "city" else set())
+    assert {v["outcome"] for v in made if v["holder"] == who} == ({"recalled"} if who == "city" else set())
     assert {said["mixed"]["records"] for _, said in statements} == {(PER_ROUND - STEPS[who]) * B}
-    _same(exported, model)
-
-
-def _held_out(count: int = 32) -> bytes:
-    draw = np.random.default_rng(77)
-    kind = np.dtype([("features", "<f4", (FEATURES,)), ("label", "<i8")])
-    rows = np.zeros(count, kind)
-    rows["features"], rows["label"] = draw.normal(size=(count, FEATURES)), draw.integers(CLASSES, size=count)
-    return rows.tobytes()
+    require_same(found, model)
 
 
 async def test_a_tour_that_makes_the_model_worse_is_rolled_back_as_one(session_world: Any, work: Work) -> None:
     """A learning rate at which each step can only overshoot: no tour is kept, nobody is blamed, the model is the first one."""
-    options = TrainingOptions(batch_size=B, seed=23, optimizer=AdamW(lr=5.0))
+    overshooting = TrainingOptions(batch_size=B, seed=23, optimizer=AdamW(lr=5.0))
     async with session_world(work) as world:
         await world.enrol()
-        await world.owner.upload_validation(_held_out())
+        await world.owner.upload_validation(held_out())
         session = await _submitted(
-            world, training=options, rounds=2, acceptance=Acceptance(quarantine_after=1), quorum=1,
-            validation=Validation(dataset=sha256(_held_out()).hex(), records=32, max_loss_increase=1e-6),
+            world, training=overshooting, rounds=2, acceptance=Acceptance(quarantine_after=1), quorum=1,
+            validation=Validation(dataset=sha256(held_out()).hex(), records=32, max_loss_increase=1e-6),
         )  # fmt: skip
         view = await world.completed(session)
-        statements, exported = await world.statements(session), await _exported(world, session)
-        visits = await world.visits(session)
-    assert work.weights is not None
-    for name, value in safetensors.torch.load(work.weights).items():
-        assert torch.equal(exported[name], value), name
-    assert [visit["outcome"] for visit in visits] == ["rejected"] * 2 * len(HOLDERS)
+        statements, found = await world.statements(session), await exported(world, session)
+        made = await world.visits(session)
+    require_same(found, first_model(work))
+    assert [visit["outcome"] for visit in made] == ["rejected"] * 2 * len(HOLDERS)
     assert not any(holder["quarantined"] or holder["rejected"] for holder in view["holders"])
     assert all(said["model_before"] == said["model_after"] for _, said in statements)
