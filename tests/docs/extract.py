@@ -17,6 +17,7 @@ KEYWORDS = ("do", "then", "else", "time", "!")
 FENCE = re.compile(r"^\s*```\s*(\w*)")
 HEREDOC = re.compile(r"<<-?\s*'?(\w+)'?")
 INNER = re.compile(r"\$\(((?:[^()]|\$\w+)*)\)")
+SUM = re.compile(r"\$\(\([^()]*\)\)")
 ASSIGNED = re.compile(r"^\w+=")
 SPAN = re.compile(r"(?<!`)`gput ([^`]+)`")
 OPERATORS = set("();|&<>")
@@ -47,8 +48,8 @@ class Command:
 
 
 def pages() -> list[Path]:
-    """README and every page under docs, those that come later included."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """README and its neighbours, and every page under docs, those that come later included."""
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: str, text: str) -> Iterator[Block]:
@@ -104,6 +105,7 @@ def commands(block: Block) -> Iterator[Command]:
 
 def simple(text: str) -> Iterator[tuple[str, ...]]:
     """The simple commands of one statement, those inside `$(…)` first."""
+    text = SUM.sub("VALUE", text)
     while inner := INNER.search(text):
         yield from simple(inner[1])
         text = f"{text[: inner.start()]}VALUE{text[inner.end() :]}"

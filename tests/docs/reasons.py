@@ -6,7 +6,7 @@ other one must begin with the words of an entry here, and every entry must still
 
 from __future__ import annotations
 
-RUNS: tuple[str, ...] = ()
+RUNS: tuple[str, ...] = ("docs/tutorial.md",)
 """Pages whose shell blocks are executed in this order, in one folder and one shell (`test_pages_run.py`)."""
 
 LEFT_OUT: dict[str, str] = {
@@ -14,11 +14,7 @@ LEFT_OUT: dict[str, str] = {
     "docker": "needs a container engine; CI runs the compose file for real (.ci/compose-smoke)",
     "gput demo": "has tests of its own, interruptions and every attack included (tests/gput)",
     "gput attest": "is run over samples of every kind by tests/gput/test_attest_command.py; readers bring evidence of their own",
-    "gput party": "needs an installation; no page that runs sets one up yet",
-    "gput program": "as that",
-    "gput data": "as that",
-    "gput session": "as that",
-    "gput plan": "as that",
+    "gput plan": "measures; run on the page for ML engineers",
     "gput bench": "measures for minutes; each bench has a test of its own on a small job",
     "python -m docs": "writes pages; that they are current is a test (tests/architecture)",
     "python -m orchestrator": "an installation's own files; tests/orchestrator and tests/failures take schemas back and forth",
