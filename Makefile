@@ -18,7 +18,7 @@ FLWR := flwr==1.41.0
 NVFLARE := nvflare==2.9.0
 PEER_STAMPS := $(PEERS)/flower/.set-up $(PEERS)/flare/.set-up
 
-.PHONY: help setup demo test test-full chaos bench-peers spec lint types contracts docs clean
+.PHONY: help setup demo check test test-full chaos bench-peers spec lint types contracts docs clean
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,12 @@ $(STAMP): pyproject.toml Makefile
 
 demo: setup ## Train one model on three private corpora by sending the GPU round (about a minute)
 	$(BIN)/gput demo
+
+# What a change breaks first. Leaves out the services by themselves, the command line, attacks, restarts, real processes.
+CHECKED := tests/architecture tests/crypto tests/docs tests/gpu tests/protocol tests/vectors tests/world/test_world_session.py
+
+check: lint types contracts ## Lint, types, import contracts and a part of the tests (3 minutes on 2 cores; docs/contributing.md)
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) $(CHECKED)
 
 test: lint types contracts ## Lint, types, import contracts and every quick test (about 13 minutes on 2 cores)
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --durations=20

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from data_holder.protocol.visit import HOLDER_VISIT
 from data_holder.settings import HolderSettings
+from docs.diagrams import outline, sequence, whole
 from docs.performance import results
 from gpu_agent.hardware.regions import REGION
 from gpu_agent.platform.settings import PlatformSettings
@@ -30,7 +31,6 @@ from shared.claims.manifest import Acceptance, EvidencePolicy, GpuRules, Manifes
 from shared.claims.privacy import Privacy
 from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
-from shared.protocol.machine import Machine
 from shared.protocol.session import SESSION
 from shared.protocol.training import TRAINING
 from shared.protocol.visit import VISIT
@@ -38,14 +38,6 @@ from shared.service.settings import ServiceSettings
 
 PAGES = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- made from code: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-
-def diagram(machine: Machine[Any, Any]) -> str:
-    """A mermaid state diagram of a protocol table."""
-    rows = [f"    [*] --> {machine.initial.value}"]
-    rows += [f"    {p.value} --> {m.to.value}: {f.value} ({m.actor.value})" for (p, f), m in machine.moves.items()]
-    rows += [f"    {phase.value} --> [*]" for phase in sorted(machine.phases()) if machine.final(phase)]
-    return "```mermaid\nstateDiagram-v2\n" + "\n".join(rows) + "\n```\n"
 
 
 def fields(*models: type[BaseModel], skip: type[BaseModel] | None = None) -> str:
@@ -107,12 +99,16 @@ def _text(value: Any) -> str:
 
 SETTINGS = (OrchestratorSettings, HolderSettings, AgentSettings, PlatformSettings)
 MADE: dict[str, Callable[[], str]] = {
-    "session-diagram": lambda: diagram(SESSION),
-    "visit-diagram": lambda: diagram(VISIT),
-    "training-diagram": lambda: diagram(TRAINING),
-    "holder-diagram": lambda: diagram(HOLDER_VISIT),
-    "region-diagram": lambda: diagram(REGION),
-    "lease-diagram": lambda: diagram(LEASE),
+    "session-diagram": lambda: whole(SESSION),
+    "visit-diagram": lambda: whole(VISIT),
+    "training-diagram": lambda: whole(TRAINING),
+    "holder-diagram": lambda: whole(HOLDER_VISIT),
+    "region-diagram": lambda: whole(REGION),
+    "lease-diagram": lambda: whole(LEASE),
+    "visit-sequence": sequence,
+    "session-outline": lambda: outline(SESSION),
+    "visit-outline": lambda: outline(VISIT),
+    "training-outline": lambda: outline(TRAINING),
     "manifest-fields": lambda: fields(
         Manifest,
         RosterEntry,

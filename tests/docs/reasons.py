@@ -1,0 +1,25 @@
+"""Commands that the docs show and no test here executes, each with its reason. Short on purpose: what can run belongs on a page that runs.
+
+A command counts as executed where its page runs (`RUNS`), or where a page that runs has the same command with other operands. Every
+other one must begin with the words of an entry here, and every entry must still be needed. All of them are parsed in any case.
+"""
+
+from __future__ import annotations
+
+RUNS: tuple[str, ...] = ("docs/tutorial.md",)
+"""Pages whose shell blocks are executed in this order, in one folder and one shell (`test_pages_run.py`)."""
+
+LEFT_OUT: dict[str, str] = {
+    "make": "makes the environment that the tests run in, or runs the tests themselves; CI runs `make test` on a clean clone",
+    "docker": "needs a container engine; CI runs the compose file for real (.ci/compose-smoke)",
+    "gput demo": "has tests of its own, interruptions and every attack included (tests/gput)",
+    "gput attest": "is run over samples of every kind by tests/gput/test_attest_command.py; readers bring evidence of their own",
+    "gput plan": "measures; run on the page for ML engineers",
+    "gput bench": "measures for minutes; each bench has a test of its own on a small job",
+    "python -m docs": "writes pages; that they are current is a test (tests/architecture)",
+    "python -m orchestrator": "an installation's own files; tests/orchestrator and tests/failures take schemas back and forth",
+}
+
+UNPARSED: dict[str, str] = {
+    "gput bench NAME": "stands for any bench",
+}
