@@ -1,0 +1,3 @@
+/* Placeholder. */
+import { h } from "./common/dom.js";
+export const trustTab = () => ({ element: h("p", null, "…") });
