@@ -75,17 +75,19 @@ export function sessionPage(wanted, told) {
     failed,
   });
   let phase = null;
+  let loud = false; // once said, it stays
+  const emulated = (yes) => { loud ||= yes; told.emulated(loud); };
   function paint() {
     if (told.signal.aborted) return;
     const { view } = live;
     told.title(view.name);
-    told.emulated(view.backend === "EMULATED");
+    emulated(view.backend === "EMULATED");
     show(head, heading(view, state));
     show(sum.body, overview(view));
     if (phase !== null && phase !== view.phase) announce(`The session is ${view.phase}`);
     phase = view.phase;
     if (part === null) {
-      part = ONCE[wanted.tab] ? ONCE[wanted.tab]({ path, live, signal: told.signal, emulated: told.emulated }) : followed(wanted.tab, path, told.signal);
+      part = ONCE[wanted.tab] ? ONCE[wanted.tab]({ path, live, signal: told.signal, emulated }) : followed(wanted.tab, path, told.signal);
       show(place, part.element);
     }
     part.update?.(live);

@@ -1,7 +1,7 @@
 /* The travel timeline: lanes and spans drawn as SVG, zoom, replay, the chosen visit. Knows no API. */
 
 import { announce, badge, digest, facts, fold, h, s, show, table } from "./common/dom.js";
-import { bytes, duration, moment, number, ticks } from "./common/format.js";
+import { axisTime, bytes, duration, moment, number, ticks } from "./common/format.js";
 import { layOut, moved, totals, tourOf, zoomed } from "./tour.js";
 import { SPANS } from "./words.js";
 
@@ -119,10 +119,11 @@ export class Timeline {
     const [from, to] = this.#range();
     const scale = (width - left - 4) / Math.max(to - from, 1e-9);
     const offset = from - this.#tour.start;
-    return ticks(offset, to - this.#tour.start, Math.max(2, Math.floor(width / 130))).map((at) => {
+    const found = ticks(offset, to - this.#tour.start, Math.max(2, Math.floor(width / 130)));
+    return found.map((at) => {
       const x = left + (at - offset) * scale;
       return s("g", null, s("line", { class: "grid", x1: x, x2: x, y1: 0, y2: height - 24 }),
-        s("text", { x, y: height - 8, "text-anchor": x > width - 40 ? "end" : "middle" }, `+${duration(at)}`));
+        s("text", { x, y: height - 8, "text-anchor": x > width - 40 ? "end" : "middle" }, `+${axisTime(at, (found[1] ?? at) - found[0])}`));
     });
   }
 

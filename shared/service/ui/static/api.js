@@ -55,9 +55,14 @@ export async function get(path, options = {}) {
   return (await ask(path, options)).json();
 }
 
+/** 128 random bits, hex; also where the page is no secure context and has no randomUUID. */
+function fresh() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 /** Send a JSON document; a fresh idempotency key makes a repeat harmless. Throws Problem. */
 export async function post(path, body) {
-  const headers = { "content-type": "application/json", "idempotency-key": crypto.randomUUID() };
+  const headers = { "content-type": "application/json", "idempotency-key": fresh() };
   return (await ask(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
 }
 

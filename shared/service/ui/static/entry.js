@@ -5,10 +5,10 @@ import { h, show } from "./dom.js";
 import { problemBox } from "./panel.js";
 
 /** Ask for the token until `path` can be read with one; then call `enter`. */
-export function askForToken(place, { path, words, enter, problem = null }) {
+export function askForToken(place, { path, words, enter, problem = null, title = "Read-only access" }) {
   const field = h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "token-words" });
   const said = h("div", null, problem ? problemBox(problem) : null);
-  const form = h("form", { class: "panel entry" }, h("h1", null, "Read-only access"),
+  const form = h("form", { class: "panel entry" }, h("h1", null, title),
     h("p", { id: "token-words" }, words), h("label", { for: "token" }, "Bearer token"), field,
     h("button", { type: "submit" }, "Open"), said,
     h("p", { class: "quiet" }, "The token is kept in this tab only and is sent to this service only, in a header."));

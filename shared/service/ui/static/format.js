@@ -47,6 +47,13 @@ export function number(value, decimals = 4) {
   return Number(value.toFixed(decimals)).toString();
 }
 
+/** A point of a time axis whose ticks are `step` seconds apart, so that no two read alike. */
+export function axisTime(seconds, step) {
+  if (seconds >= 600) return duration(seconds);
+  const decimals = Math.max(0, Math.ceil(-Math.log10(Math.max(step, 1e-6)) - 1e-9));
+  return `${seconds.toFixed(decimals)} s`;
+}
+
 /** "1 visit", "2 visits". */
 export function count(many, word) {
   return `${many} ${word}${many === 1 ? "" : "s"}`;
