@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import httpx2
 from fastapi import FastAPI
-from pydantic import TypeAdapter
 
+from orchestrator import ui
 from orchestrator.api import events, holders, library_routes, log, model, parties, recovery, sessions, visits
 from orchestrator.api.deps import Orchestrator
 from orchestrator.gpu_session.life import GpuRoom
@@ -20,6 +18,7 @@ from orchestrator.keys import KnownKeys
 from orchestrator.lease.keeper import Lease, prepare_schema
 from orchestrator.lease.office import Office
 from orchestrator.library import Library
+from orchestrator.readers import reader_tokens
 from orchestrator.settings import OrchestratorSettings
 from orchestrator.site import Site, holder
 from shared.attestation.collateral_refresh import CollateralKeeper
@@ -29,7 +28,6 @@ from shared.attestation.gpu_policy import GpuTrust
 from shared.attestation.snp_trust import SnpTrust
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError
-from shared.names import Role
 from shared.service.app import Lifespan, add_routes, create_service_app
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
@@ -41,12 +39,11 @@ from shared.service.guest import Guest
 from shared.service.http import Peers
 from shared.service.replay import ReplayWindow
 from shared.service.rim_fetcher import rim_fetcher
-from shared.service.signatures import Caller
-from shared.service.state import BearerResolver, Check, service_state
+from shared.service.state import Check, service_state
 from shared.service.store import Store
 
 VERSION = "0.1.0"
-ROOMS = (parties, library_routes, sessions, visits, log, events, model, holders, recovery)
+ROOMS = (parties, library_routes, sessions, visits, log, events, model, holders, recovery, ui)
 
 
 def create_app(
@@ -66,7 +63,7 @@ def create_app(
         ConfigurationError: settings, keys, trust folder or schema do not allow a start.
     """
     # Everything on disk that must be right is read first: a wrong path is said at once, not after waiting for a peer.
-    trust, bearer = _trust(settings), _bearer(settings.reader_tokens)
+    trust, bearer = _trust(settings), reader_tokens(settings.reader_tokens)
     quoting = measured_guest(settings, evidence or _provider(settings))
     store = Store(settings.store_url)
     prepare_schema(store, settings.files_dir, lambda: holder(settings, entropy))
@@ -161,20 +158,3 @@ def _trust(settings: OrchestratorSettings) -> tuple[CpuRoom, GpuRoom]:
     cpu = CpuRoom(roots, reference, settings.allow_emulated, keeper, SnpTrust.load(folder))
     gpu = GpuRoom(GpuTrust.load(folder, rim_fetcher(settings.rim_service)), settings.allow_emulated)
     return cpu, gpu
-
-
-def _bearer(path: Path | None) -> BearerResolver | None:
-    if path is None:
-        return None
-    try:
-        tokens = TypeAdapter(dict[str, str]).validate_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not a JSON object of texts"
-        raise ConfigurationError(f"The reader tokens {path} cannot be used: {why}",
-                                 remedy="Write {SHA-256 of a token in hex: name} there, or unset reader_tokens.") from None  # fmt: skip
-
-    async def resolve(token: str) -> Caller | None:
-        name = tokens.get(hashlib.sha256(token.encode()).hexdigest())
-        return None if name is None else Caller("", name, frozenset({Role.AUDITOR}))
-
-    return resolve

@@ -32,7 +32,8 @@ class OrchestratorSettings(ServiceSettings):
     platform_url: str = Field(description="base URL of the platform's MUX control")
     owner_keys: Path = Field(description="folder of NAME.pub PEM files: who may submit sessions")
     reader_tokens: Path | None = Field(
-        default=None, description="JSON file: SHA-256 (hex) of a read-only bearer token -> name"
+        default=None,
+        description="JSON file: SHA-256 (hex) of a read-only bearer token -> name, or {name, role: owner} to read losses, too",
     )
     collateral_url: str | None = Field(
         default=None, description="collateral service of one's own (PCCS), asked when a machine's collateral is missing"

@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
+from data_holder import ui
 from data_holder.api import datasets, records, requests
 from data_holder.assembly import Holder, LinkCollector, assemble, lay_foundation
 from data_holder.channel import Verifier
@@ -63,7 +64,7 @@ def create_app(
     holder = assemble(foundation, store, peers or Peers(entropy=entropy), state.stopping, clock=clock, entropy=entropy)
     engine.holder = app.state.holder = holder
     state.registry.register(LinkCollector(holder))
-    for router in (datasets.router, requests.router, records.router):
+    for router in (datasets.router, requests.router, records.router, ui.router):
         add_routes(app, router)
     return app
 

@@ -1,0 +1,9 @@
+"""The dashboard's files. Knows no route of the API: the page reads it as anybody may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shared.service.ui import pages
+
+router = pages(Path(__file__).parent / "static")

@@ -1,0 +1,96 @@
+/* What is known of one session: read once, then kept up by its stream of events. Knows the API's views, and no element. */
+
+import { all, get, stream } from "./common/api.js";
+
+const TICK_MS = 250;
+const AT_ONCE = 12; // visits read anew one by one; with more, the list is read again
+const FINAL = new Set(["completed", "failed", "cancelled"]);
+
+/** `view`, `visits` by id, session `facts` in order, `losses` by visit and step; `changed` is called at most four times a second. */
+export class Live {
+  constructor(id, signal, { changed, said, failed }) {
+    this.path = `/v1/sessions/${encodeURIComponent(id)}`;
+    this.view = null;
+    this.visits = new Map();
+    this.facts = [];
+    this.losses = new Map();
+    this.at = new Map(); // of a visit that is under way: its facts' times, by fact
+    this.#signal = signal;
+    this.#changed = changed;
+    this.#said = said;
+    this.#failed = failed;
+  }
+
+  #signal;
+  #changed;
+  #said;
+  #failed;
+  #dirty = new Set();
+  #stale = false;
+  #timer = null;
+
+  /** Read everything, then follow. Throws Problem where the session cannot be read. */
+  async begin() {
+    const options = { signal: this.#signal };
+    this.view = await get(this.path, options);
+    const [visits, losses] = await Promise.all([all(`${this.path}/visits`, options), all(`${this.path}/losses`, options)]);
+    for (const visit of visits) this.visits.set(visit.id, visit);
+    for (const one of losses) this.#loss(one);
+    this.#changed();
+    this.#follow();
+  }
+
+  #follow() {
+    stream(`${this.path}/events?after=0`, {
+      after: null, signal: this.#signal, said: this.#said,
+      take: (event) => this.#take(event), over: (event) => event.event === "session" && FINAL.has(event.data.fact),
+    }).catch((problem) => this.#failed(problem));
+  }
+
+  #loss(one) {
+    this.losses.set(`${one.visit}:${one.step}`, one);
+  }
+
+  #take({ event, data }) {
+    if (event === "loss") this.#loss(data);
+    else if (data.visit) this.#ofVisit(data);
+    else this.facts.push(data);
+    this.#stale ||= event === "session" || data.fact === "closed";
+    this.#timer ??= setTimeout(() => this.#tick(), TICK_MS);
+  }
+
+  #ofVisit(data) {
+    const facts = this.at.get(data.visit) ?? {};
+    facts[data.fact] = data.at;
+    this.at.set(data.visit, facts);
+    const before = this.visits.get(data.visit);
+    if (before?.closed_at) return; // read whole before the stream told of it
+    const { visit: id, at, phase, fact, ...more } = data;
+    this.visits.set(id, { planned_at: at, ...before, ...more, id, phase, last_fact: fact });
+    if (!before?.outcome) this.#dirty.add(id);
+  }
+
+  async #tick() {
+    this.#timer = null;
+    this.#changed();
+    try {
+      await this.#readAnew();
+      this.#changed();
+    } catch (problem) {
+      if (!this.#signal.aborted) this.#stale = true; // the next event brings another try
+    }
+  }
+
+  async #readAnew() {
+    const options = { signal: this.#signal };
+    const wanted = [...this.#dirty].filter((id) => this.visits.get(id)?.last_fact !== "planned");
+    this.#dirty.clear();
+    if (this.#stale) {
+      this.#stale = false;
+      this.view = await get(this.path, options);
+    }
+    const found = wanted.length > AT_ONCE ? await all(`${this.path}/visits`, options)
+      : await Promise.all(wanted.map((id) => get(`/v1/visits/${id}`, options)));
+    for (const visit of found) this.visits.set(visit.id, visit);
+  }
+}

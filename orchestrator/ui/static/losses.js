@@ -1,0 +1,67 @@
+/* Losses into curves, and the recency bias they show. Pure: knows no element. */
+
+export const BIAS_SHARE = 0.1;
+const MIN_PAIRS = 2;
+
+/** Curves by holder: [step, loss] in order of step; a repeated visit's losses stand in place of the earlier attempt's. */
+export function curves(visits, losses) {
+  const byStep = new Map();
+  const put = (holder, step, loss) => {
+    const name = holder || "all holders";
+    if (!byStep.has(name)) byStep.set(name, new Map());
+    byStep.get(name).set(step, loss);
+  };
+  for (const visit of visits) {
+    (visit.losses ?? []).forEach((loss, at) => put(visit.holder, (visit.first_step ?? 0) + at, loss));
+  }
+  for (const one of losses) put(one.holder, one.step, one.loss);
+  return new Map([...byStep].map(([name, found]) => [name, [...found].sort((a, b) => a[0] - b[0])]));
+}
+
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+/**
+ * Recency bias, from released losses alone: how much worse the model is at a holder's records when it comes back than when it left.
+ *
+ * For each holder's last two closed visits: loss on arrival now against loss on leaving then. `share` is the median over the holders of
+ * (arrival − leaving) ÷ leaving. Returns {state: "unknown" | "none" | "biased", share, rows: [{holder, left, back, share}]}.
+ */
+export function recency(visits) {
+  const closed = visits.filter((one) => one.outcome === "closed" && (one.losses ?? []).length > 0).sort((a, b) => a.first_step - b.first_step);
+  const byHolder = new Map();
+  for (const visit of closed) byHolder.set(visit.holder, [...(byHolder.get(visit.holder) ?? []).slice(-1), visit]);
+  const rows = [];
+  for (const [holder, pair] of byHolder) {
+    if (pair.length < 2) continue;
+    const left = pair[0].losses.at(-1);
+    const back = pair[1].losses[0];
+    rows.push({ holder, left, back, share: (back - left) / Math.max(Math.abs(left), 1e-9) });
+  }
+  if (rows.length < MIN_PAIRS) return { state: "unknown", share: null, rows };
+  const share = median(rows.map((one) => one.share));
+  return { state: share >= BIAS_SHARE ? "biased" : "none", share, rows };
+}
+
+/** At most `most` points of a curve: of each piece its lowest and highest, so that no spike is lost. */
+export function thinned(points, most) {
+  if (points.length <= most) return points;
+  const size = Math.ceil((points.length * 2) / most);
+  const found = [];
+  for (let at = 0; at < points.length; at += size) {
+    const piece = points.slice(at, at + size);
+    const low = piece.reduce((a, b) => (b[1] < a[1] ? b : a));
+    const high = piece.reduce((a, b) => (b[1] > a[1] ? b : a));
+    found.push(...(low[0] <= high[0] ? [low, high] : [high, low]));
+  }
+  return found.filter((point, at) => at === 0 || point !== found[at - 1]);
+}
+
+/** Held-out losses that the orchestrator measured: [step, loss]. */
+export function heldOut(visits) {
+  return visits.filter((one) => one.outcome === "closed" && one.validation_after !== null && one.validation_after !== undefined)
+    .map((one) => [(one.first_step ?? 0) + (one.steps ?? 0), one.validation_after]).sort((a, b) => a[0] - b[0]);
+}

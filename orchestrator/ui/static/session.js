@@ -1,0 +1,97 @@
+/* One session's frame: its heading, its tabs, and the live state they share. Knows each tab by name. */
+
+import { announce, badge, digest, facts, h, show } from "./common/dom.js";
+import { count, moment } from "./common/format.js";
+import { panel, problemBox } from "./common/panel.js";
+import { artifactsTab } from "./artifacts.js";
+import { contractTab } from "./contract.js";
+import { Live } from "./live.js";
+import { receiptsTab } from "./receipts.js";
+import { Timeline } from "./timeline.js";
+import { Training } from "./training.js";
+import { trustTab } from "./trust.js";
+import { PHASES, backendBadge } from "./words.js";
+
+const TABS = { tour: "Tour", training: "Training", trust: "Trust", contract: "Contract", receipts: "Receipts", artifacts: "Artifacts" };
+const STREAM = { live: "live", waiting: "connection lost: asking again", ended: "ended: nothing more will come" };
+
+function tabs({ id, tab }) {
+  return h("nav", { class: "tabs", "aria-label": "Parts of the session" }, Object.entries(TABS).map(([name, words]) => h("a", {
+    href: `#/sessions/${encodeURIComponent(id)}/${name}`, "aria-current": name === tab ? "page" : null,
+  }, words)));
+}
+
+function heading(view, state) {
+  const head = h("h1", null, view.name, " ");
+  const line = h("p", { class: "row" }, badge(view.phase, PHASES[view.phase] ?? "quiet"), badge(...backendBadge(view.backend)), digest(view.id, 20),
+    h("span", { class: "live", dataset: { state } }, STREAM[state]));
+  const waits = view.waiting_for.length > 0 ? h("p", null, `Waits for ${view.waiting_for.join(", ")}.`) : null;
+  return [head, line, waits, failure(view)];
+}
+
+function failure(view) {
+  if (!view.failure) return null;
+  return problemBox({ message: view.failure.detail ?? "The session failed.", code: view.failure.code, remedy: view.failure.remedy ?? "", expected: view.failure.expected, got: view.failure.got });
+}
+
+function overview(view) {
+  return facts([
+    ["Owner", view.owner], ["Submitted", moment(view.created_at)], ["GPU", view.gpu],
+    ["Progress", `${view.visits_closed} of ${count(view.visits_total, "visit")}, round ${view.round} of ${view.rounds}`],
+    ["Now", view.current_visit ? `visit ${view.current_visit.index} at ${view.current_visit.holder}: ${view.current_visit.phase}` : "no visit under way"],
+    ["Manifest", digest(view.manifest_digest)], ["Program", digest(view.program)],
+  ]);
+}
+
+/** What a tab shows that follows the session: {element, update(live)}. */
+function followed(tab, path, signal) {
+  if (tab === "tour") {
+    const made = panel("Travel timeline", { paths: [`${path}/visits`, `${path}/events`], note: "One lane per party. A span is where the GPU was and for what, from each visit's measured durations. Nothing secret depends on it; the receipts are what counts." });
+    const chart = new Timeline(signal);
+    made.body.append(chart.element);
+    return { element: made.element, update: (live) => chart.update(live) };
+  }
+  const made = panel("Losses", { paths: [`${path}/losses`, `${path}/visits`], note: "As released by the manifest: per step, to the owner and to each holder for itself, never over fewer records than the privacy floor." });
+  const chart = new Training(signal);
+  made.body.append(chart.element);
+  return { element: made.element, update: (live) => chart.update(live) };
+}
+
+const ONCE = { trust: trustTab, contract: contractTab, receipts: receiptsTab, artifacts: artifactsTab };
+
+/** The page of one session and tab. */
+export function sessionPage(wanted, told) {
+  const path = `/v1/sessions/${encodeURIComponent(wanted.id)}`;
+  const head = h("div", { class: "heading" }, h("h1", null, "Session"));
+  const sum = panel("At a glance", { paths: [path] });
+  const place = h("div");
+  const page = h("div", null, head, tabs(wanted), sum.element, place);
+  let state = "waiting";
+  let part = null;
+  const failed = (problem) => { if (!told.signal.aborted) show(place, problemBox(problem)); };
+  const live = new Live(wanted.id, told.signal, {
+    changed: () => paint(),
+    said: (now) => { state = now; if (live.view) show(head, heading(live.view, state)); },
+    failed,
+  });
+  let phase = null;
+  let loud = false; // once said, it stays
+  const emulated = (yes) => { loud ||= yes; told.emulated(loud); };
+  function paint() {
+    if (told.signal.aborted) return;
+    const { view } = live;
+    told.title(view.name);
+    emulated(view.backend === "EMULATED");
+    show(head, heading(view, state));
+    show(sum.body, overview(view));
+    if (phase !== null && phase !== view.phase) announce(`The session is ${view.phase}`);
+    phase = view.phase;
+    if (part === null) {
+      part = ONCE[wanted.tab] ? ONCE[wanted.tab]({ path, live, signal: told.signal, emulated }) : followed(wanted.tab, path, told.signal);
+      show(place, part.element);
+    }
+    part.update?.(live);
+  }
+  live.begin().catch((problem) => { if (problem.name !== "AbortError") failed(problem); });
+  return page;
+}

@@ -1,0 +1,84 @@
+/* The first page: sessions, the queue with its reasons, the GPUs and the parties. Knows the API's views. */
+
+import { all, get } from "./common/api.js";
+import { badge, digest, h, show, table } from "./common/dom.js";
+import { age, count, moment, number } from "./common/format.js";
+import { filled, panel } from "./common/panel.js";
+import { ENDED, PHASES, backendBadge } from "./words.js";
+
+const EVERY_MS = 3000;
+
+const link = (session) => h("a", { href: `#/sessions/${encodeURIComponent(session.id)}/tour` }, session.name, " ", digest(session.id, 10));
+const phase = (session) => badge(session.phase, PHASES[session.phase] ?? "quiet");
+const backend = (session) => badge(...backendBadge(session.backend));
+
+function progress(session) {
+  const bar = h("progress", { value: session.visits_closed, max: Math.max(1, session.visits_total), "aria-label": `visits of ${session.name}` });
+  return h("div", null, bar, h("span", { class: "quiet" }, `${session.visits_closed} of ${count(session.visits_total, "visit")}`));
+}
+
+function reasons(session) {
+  if (session.failure) return h("span", null, badge(session.failure.code ?? "failed", "bad"), " ", session.failure.detail ?? "");
+  return session.waiting_for.length > 0 ? session.waiting_for.join(", ") : "nobody";
+}
+
+function sessionsTable(sessions) {
+  return table("Every session, the newest first", [
+    ["Session", link],
+    ["Phase", phase],
+    ["Backend", backend],
+    ["Progress", progress, "tight"],
+    ["Held-out loss", (one) => number(one.validation_loss?.last), "number"],
+    ["Owner", (one) => one.owner],
+    ["Submitted", (one) => moment(one.created_at), "tight"],
+  ], [...sessions].reverse(), "No session was submitted yet.");
+}
+
+function queueTable(sessions) {
+  return table("Sessions that have not ended, in the order of submission, and for whom each waits", [
+    ["Session", link], ["Phase", phase], ["GPU", (one) => one.gpu], ["Waits for", reasons],
+  ], sessions.filter((one) => !ENDED.has(one.phase)), "Nothing is queued or running.");
+}
+
+function gpuTable(gpus) {
+  return table("The pool of GPUs", [
+    ["GPU", (one) => one.id], ["Backend", (one) => badge(...backendBadge(one.backend))],
+    ["Leased to", (one) => (one.leased_to ? h("a", { href: `#/sessions/${one.leased_to}/tour` }, digest(one.leased_to, 18)) : "nobody")],
+  ], gpus);
+}
+
+function partyTable(parties) {
+  const now = Date.now() / 1000;
+  return table("Enrolled parties", [
+    ["Name", (one) => one.name], ["Role", (one) => one.role], ["Key", (one) => digest(one.key)],
+    ["Last heard of", (one) => age(one.last_seen, now), "tight"],
+  ], parties, "Nobody is enrolled yet.");
+}
+
+/** The page; it asks again every few seconds until `told.signal`. */
+export function sessionsPage(told) {
+  told.title("Sessions");
+  const queue = panel("Queue", { paths: ["/v1/sessions"], note: "A session runs when everybody whose approval it needs has given it and its GPU is free." });
+  const list = panel("Sessions", { paths: ["/v1/sessions"] });
+  const gpus = panel("GPUs", { paths: ["/v1/gpus"] });
+  const parties = panel("Parties", { paths: ["/v1/parties"] });
+  const places = h("div", null, h("h1", null, "Sessions"), queue.element, list.element,
+    h("div", { class: "split" }, gpus.element, parties.element));
+  refresh({ queue, list, gpus, parties }, told);
+  const timer = setInterval(() => { if (!document.hidden) refresh({ queue, list, gpus, parties }, told); }, EVERY_MS);
+  told.signal.addEventListener("abort", () => clearInterval(timer));
+  return places;
+}
+
+async function refresh({ queue, list, gpus, parties }, told) {
+  if (list.body.contains(document.activeElement) || queue.body.contains(document.activeElement)) return; // not under a reader's hands
+  let sessions = [];
+  await filled(list.body, async () => {
+    sessions = await all("/v1/sessions", { signal: told.signal });
+    return sessionsTable(sessions);
+  });
+  show(queue.body, queueTable(sessions));
+  await filled(gpus.body, async () => gpuTable((await get("/v1/gpus", { signal: told.signal })).items));
+  await filled(parties.body, async () => partyTable(await all("/v1/parties", { signal: told.signal })));
+  told.emulated(sessions.some((one) => one.backend === "EMULATED"));
+}

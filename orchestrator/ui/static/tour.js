@@ -1,0 +1,134 @@
+/* From visits and facts to spans on lanes: who had the GPU, when, and for what. Pure: knows no element and no clock. */
+
+import { AFTER_FACT, BROKEN, spanOf } from "./words.js";
+
+export const ORCHESTRATOR = "orchestrator";
+const LONGEST_SETUP_S = 600;
+
+function laneOf(kind, holder) {
+  return kind === "provision" ? holder : ORCHESTRATOR;
+}
+
+/** A closed visit: its measured durations laid end to end from its beginning; what is left over is shown as waiting. */
+function measured(visit) {
+  const spans = [];
+  let at = visit.planned_at;
+  for (const [name, seconds] of Object.entries(visit.durations)) {
+    const kind = spanOf(name);
+    const last = spans.at(-1);
+    if (last && last.kind === kind) {
+      last.end += seconds;
+      last.parts.push([name, seconds]);
+    } else spans.push({ visit: visit.id, kind, lane: laneOf(kind, visit.holder), start: at, end: at + seconds, parts: [[name, seconds]] });
+    at += seconds;
+  }
+  const end = Math.max(at, visit.closed_at ?? at);
+  if (end > at) spans.push({ visit: visit.id, kind: "waiting", lane: ORCHESTRATOR, start: at, end, parts: [["between steps", end - at]] });
+  return spans;
+}
+
+/** A visit without durations: its facts' times, and the last of them until `now`. */
+function told(visit, facts, now) {
+  const inOrder = Object.entries(facts).sort((a, b) => a[1] - b[1]);
+  const spans = [];
+  inOrder.forEach(([fact, at], index) => {
+    const kind = AFTER_FACT[fact];
+    if (!kind) return;
+    const end = inOrder[index + 1]?.[1] ?? (visit.closed_at || visit.outcome ? at : now);
+    if (end > at) spans.push({ visit: visit.id, kind, lane: laneOf(kind, visit.holder), start: at, end, parts: [[fact, end - at]] });
+  });
+  return spans;
+}
+
+function broken(visit) {
+  return BROKEN.has(String(visit.outcome ?? visit.last_fact ?? visit.phase).toLowerCase());
+}
+
+function setups(facts, now) {
+  const spans = [];
+  let since = null;
+  for (const fact of facts) {
+    const name = fact.kind === "session" ? fact.fact : "";
+    if (["started", "resumed", "restored"].includes(name)) since ??= fact.at;
+    if (name === "placed" && since !== null) {
+      spans.push({ visit: null, kind: "setup", lane: ORCHESTRATOR, start: since, end: Math.max(fact.at, since), parts: [["setup", fact.at - since]] });
+      since = null;
+    }
+    if (name === "checkpointed" && fact.seconds) spans.push({ visit: null, kind: "setup", lane: ORCHESTRATOR, start: fact.at - fact.seconds, end: fact.at, parts: [["checkpoint", fact.seconds]] });
+  }
+  if (since !== null && now - since < LONGEST_SETUP_S) spans.push({ visit: null, kind: "setup", lane: ORCHESTRATOR, start: since, end: now, parts: [["setup", now - since]] });
+  return spans;
+}
+
+const MARKED = { restored: false, life_opened: true, paused: true, resumed: true, vetoed: false, failed: false, completed: true, cancelled: false };
+
+/**
+ * The whole tour: {lanes, spans, marks, start, first, end}; `first` is where the first visit begins. `at`: times of facts by visit, for those that have no durations yet.
+ * `marks`: {at, text, calm}. Times in seconds since 1970.
+ */
+export function tourOf({ view, visits, facts, at, now }) {
+  const lanes = [ORCHESTRATOR, ...view.holders.map((one) => one.holder)];
+  const spans = setups(facts, now);
+  for (const visit of visits) {
+    const found = visit.durations && Object.keys(visit.durations).length > 0 && visit.planned_at ? measured(visit) : told(visit, at.get(visit.id) ?? {}, now);
+    if (broken(visit) && found.length > 0) found.at(-1).kind = "broken";
+    spans.push(...found);
+  }
+  spans.sort((a, b) => a.start - b.start);
+  const marks = facts.filter((fact) => fact.fact in MARKED && fact.kind === "session")
+    .map((fact) => ({ at: fact.at, text: fact.fact.replace("_", " "), calm: MARKED[fact.fact] }));
+  const start = spans.length > 0 ? spans[0].start : view.created_at;
+  const end = spans.reduce((latest, span) => Math.max(latest, span.end), start + 0.001);
+  const first = spans.find((span) => span.visit !== null)?.start ?? start;
+  return { lanes, spans, marks, start, first: Math.min(first, end - 1e-6), end };
+}
+
+/** Seconds of each kind of span, and of all. */
+export function totals(spans) {
+  const sums = new Map();
+  for (const span of spans) sums.set(span.kind, (sums.get(span.kind) ?? 0) + span.end - span.start);
+  return sums;
+}
+
+/**
+ * Spans within `from`…`to` as rectangles of a drawing `width` wide: {lane, x, width, kind, spans}. What would be narrower than `least` is
+ * drawn together with its neighbours of the same lane, so that a tour of ten thousand visits is no more to draw than a short one.
+ */
+export function layOut(tour, from, to, width, least = 1.5) {
+  const scale = width / Math.max(to - from, 1e-9);
+  const open = new Map();
+  const found = [];
+  for (const span of tour.spans) {
+    const start = Math.max(span.start, from);
+    const end = Math.min(span.end, to);
+    if (end < from || start > to || end < start) continue;
+    const x = (start - from) * scale;
+    const wide = (end - start) * scale;
+    const last = open.get(span.lane);
+    if (wide < least && last && last.dense && x - (last.x + last.width) < least && last.width < 6) {
+      last.width = Math.max(last.width, x + wide - last.x);
+      last.spans.push(span);
+      if (span.kind === "broken") last.kind = "broken";
+      continue;
+    }
+    const drawn = { lane: span.lane, x, width: Math.max(wide, least), kind: span.kind, spans: [span], dense: wide < least };
+    open.set(span.lane, drawn);
+    found.push(drawn);
+  }
+  return found;
+}
+
+/** Zoom by `factor` about `middle` (0…1 of the window), kept within the tour. */
+export function zoomed([from, to], factor, middle, start, end) {
+  const span = Math.min(Math.max((to - from) * factor, 1e-4), end - start);
+  const at = from + (to - from) * middle;
+  const first = Math.min(Math.max(at - span * middle, start), end - span);
+  return [first, first + span];
+}
+
+/** Move by `share` of the window, kept within the tour. */
+export function moved([from, to], share, start, end) {
+  const by = (to - from) * share;
+  const first = Math.min(Math.max(from + by, start), end - (to - from));
+  return [first, first + (to - from)];
+}

@@ -1,0 +1,68 @@
+/* The trust tab: what the orchestrator relied on, check by check, how old it is, emulated or real. Knows the API's views. */
+
+import { all } from "./common/api.js";
+import { badge, digest, facts, fold, h, table } from "./common/dom.js";
+import { age, count, duration, moment } from "./common/format.js";
+import { filled, panel } from "./common/panel.js";
+import { manifestOf } from "./manifest.js";
+import { backendBadge } from "./words.js";
+
+const KINDS = { pass: "good", affirming: "good", accepted: "good", warning: "warn", warn: "warn", skip: "quiet", "not-available": "quiet", none: "quiet", fail: "bad", contraindicated: "bad", rejected: "bad" };
+const NOTE = "Evidence that the orchestrator verified and relied on: the GPU's in each of its lives, and each holder's machine, with every channel. "
+  + "A result counts by its signed token; gput attest session checks that, this table only reads it.";
+
+const status = (text) => badge(text, KINDS[text] ?? "info");
+
+function checks(one) {
+  const odd = one.checks.filter((check) => check.status !== "pass");
+  const rows = [...odd, ...one.checks.filter((check) => check.status === "pass")];
+  return fold(`${count(one.checks.length, "check")}, ${odd.length === 0 ? "all pass" : `${odd.length} to look at`}`, table(`Checks of ${one.subject}`, [
+    ["Check", (check) => check.name], ["Result", (check) => status(check.status)], ["Expected", (check) => check.expected || "–"],
+    ["Got", (check) => check.got || "–"], ["Why", (check) => [check.reason, check.code ? ` (${check.code})` : ""]], ["What to do", (check) => check.remedy],
+  ], rows));
+}
+
+function ageOf(one, limit, now) {
+  const old = limit !== null && now - one.at > limit;
+  return [badge(age(one.at, now), old ? "warn" : "quiet", moment(one.at)), limit !== null ? h("span", { class: "quiet" }, `may be ${duration(limit)} old when it is used`) : ""];
+}
+
+function policy(subject, manifest) {
+  if (!manifest) return null;
+  if (subject === "gpu") return manifest.gpu_evidence;
+  return manifest.roster.find((one) => `cvm:${one.holder}` === subject)?.evidence ?? null;
+}
+
+function results(items, manifest) {
+  const now = Date.now() / 1000;
+  return h("div", null, items.map((one) => h("section", { class: "result" },
+    h("h3", null, one.subject === "gpu" ? "The GPU" : one.subject.replace("cvm:", "The machine of "), " ", badge(...backendBadge(one.backend === "HARDWARE" ? one.root_set : one.backend))),
+    h("p", { class: "row" }, status(one.verdict), status(one.status), ageOf(one, policy(one.subject, manifest)?.max_age_s ?? null, now)),
+    facts([["Roots expected", policy(one.subject, manifest)?.roots.join(" or ") ?? "as the manifest says"], ["Roots got", one.root_set], ["Evidence", one.kind], ["Life", one.life], ["Signed by", digest(one.signing_key)]]),
+    checks(one))));
+}
+
+function newest(items) {
+  const found = new Map();
+  for (const one of items) found.set(one.subject, one);
+  return [...found.values()];
+}
+
+/** The tab. */
+export function trustTab({ path, live, signal, emulated }) {
+  const trust = panel("Trust", { paths: [`${path}/attestations`], note: NOTE });
+  const keys = panel("Signing keys", { paths: [`${path}/keys`], note: "Keys of each channel and life, and whose evidence speaks for them. Receipts are verified against these." });
+  filled(trust.body, async () => {
+    const items = await all(`${path}/attestations`, { signal });
+    if (items.some((one) => one.backend === "EMULATED")) emulated(true);
+    const manifest = await manifestOf(path, signal);
+    const now = newest(items);
+    const older = items.filter((one) => !now.includes(one));
+    if (items.length === 0) return h("p", { class: "quiet" }, "Nothing was attested yet: that happens when the session starts.");
+    return h("div", null, results(now, manifest.says), older.length > 0 ? fold(`${count(older.length, "earlier result")}`, results(older, manifest.says)) : null);
+  });
+  filled(keys.body, async () => table("Keys", [
+    ["Life", (one) => one.life, "tight"], ["Boot counter", (one) => one.boot_counter, "number"], ["Channel with", (one) => one.holder], ["Signing key", (one) => digest(one.signing_key)], ["Evidence", (one) => one.evidence.kind],
+  ], await all(`${path}/keys`, { signal })));
+  return { element: h("div", null, trust.element, keys.element), update: () => live };
+}

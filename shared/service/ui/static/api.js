@@ -1,0 +1,124 @@
+/* The public API as this page uses it: bearer token, problems, pages, resumed streams. Knows no element. */
+
+import { EventParser } from "./sse.js";
+
+const KEY = "gput-token";
+const PLACEHOLDER = "$GPUT_TOKEN";
+const RETRY_MS = 1000;
+
+/** What the service said went wrong (RFC 9457), or that it did not answer (`status` 0). */
+export class Problem extends Error {
+  constructor(status, document) {
+    super(document.detail ?? `The service answered ${status}.`);
+    this.status = status;
+    this.code = document.code ?? "no-answer";
+    this.type = document.type ?? "";
+    this.remedy = document.remedy ?? "";
+    this.requestId = document.request_id ?? "";
+    this.expected = document.expected ?? "";
+    this.got = document.got ?? "";
+  }
+}
+
+/** The token, in this tab's session storage only: it is gone with the tab, and never in an address. */
+export const token = {
+  get: () => sessionStorage.getItem(KEY),
+  put: (text) => sessionStorage.setItem(KEY, text.trim()),
+  forget: () => sessionStorage.removeItem(KEY),
+};
+
+/** The command that asks the same. It names a variable in place of the token. */
+export function curl(path, method = "GET", body = null) {
+  const parts = ["curl", "-sS", `-H "Authorization: Bearer ${PLACEHOLDER}"`];
+  if (method !== "GET") parts.push(`-X ${method}`);
+  if (body !== null) parts.push(`-H 'Content-Type: application/json' -d '${JSON.stringify(body).replaceAll("'", "'\\''")}'`);
+  const address = new URL(path, location.origin).href.replaceAll("'", "%27");
+  return [...parts, `'${address}'`].join(" ");
+}
+
+async function ask(path, options = {}) {
+  const headers = { ...options.headers };
+  if (token.get()) headers.authorization = `Bearer ${token.get()}`;
+  let answer;
+  try {
+    answer = await fetch(path, { ...options, headers, cache: "no-store", credentials: "omit", redirect: "error" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, { detail: "The service does not answer.", remedy: "It may be starting; this page asks again." });
+  }
+  if (answer.ok) return answer;
+  throw new Problem(answer.status, await answer.json().catch(() => ({})));
+}
+
+/** A JSON document. Throws Problem. */
+export async function get(path, options = {}) {
+  return (await ask(path, options)).json();
+}
+
+/** 128 random bits, hex; also where the page is no secure context and has no randomUUID. */
+function fresh() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Send a JSON document; a fresh idempotency key makes a repeat harmless. Throws Problem. */
+export async function post(path, body) {
+  const headers = { "content-type": "application/json", "idempotency-key": fresh() };
+  return (await ask(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
+}
+
+/** Every item of a list, page by page. Throws Problem. */
+export async function all(path, options = {}) {
+  const found = [];
+  let after = null;
+  do {
+    const address = new URL(path, location.origin);
+    address.searchParams.set("limit", "500");
+    if (after !== null) address.searchParams.set("after", after);
+    const page = await get(address.pathname + address.search, options);
+    found.push(...page.items);
+    after = page.next;
+  } while (after !== null);
+  return found;
+}
+
+async function readStream(path, state, signal, take) {
+  const headers = { accept: "text/event-stream" };
+  if (state.last !== null) headers["last-event-id"] = state.last;
+  const answer = await ask(path, { headers, signal });
+  state.failures = 0;
+  const parser = new EventParser();
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    for (const event of parser.push(value)) {
+      state.last = event.id ?? state.last;
+      take({ id: event.id, event: event.event, data: JSON.parse(event.data) });
+    }
+  }
+}
+
+/**
+ * Events from `after` on until `over(event)` or `signal`; a broken stream is taken up where it broke off.
+ *
+ * `said(state)` hears "live", "waiting" (it asks again) and "ended". Throws Problem where the caller may not read it.
+ */
+export async function stream(path, { after = "0", signal, take, over = () => false, said = () => {} }) {
+  const state = { last: after, failures: 0 };
+  let ended = false;
+  while (!ended && !signal.aborted) {
+    try {
+      said("live");
+      await readStream(path, state, signal, (event) => { take(event); ended ||= over(event); });
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Problem && error.status >= 400 && error.status < 500 && error.status !== 429) throw error;
+    }
+    if (!ended) {
+      said("waiting");
+      state.failures += 1;
+      await new Promise((resolve) => { setTimeout(resolve, Math.min(RETRY_MS * state.failures, 10000)); });
+    }
+  }
+  said("ended");
+}

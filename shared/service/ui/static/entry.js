@@ -1,0 +1,28 @@
+/* Where a reader types the token in, once per tab. Knows no data of the API. */
+
+import { get, token } from "./api.js";
+import { h, show } from "./dom.js";
+import { problemBox } from "./panel.js";
+
+/** Ask for the token until `path` can be read with one; then call `enter`. */
+export function askForToken(place, { path, words, enter, problem = null, title = "Read-only access" }) {
+  const field = h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "token-words" });
+  const said = h("div", null, problem ? problemBox(problem) : null);
+  const form = h("form", { class: "panel entry" }, h("h1", null, title),
+    h("p", { id: "token-words" }, words), h("label", { for: "token" }, "Bearer token"), field,
+    h("button", { type: "submit" }, "Open"), said,
+    h("p", { class: "quiet" }, "The token is kept in this tab only and is sent to this service only, in a header."));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    token.put(field.value);
+    try {
+      enter(await get(path));
+    } catch (found) {
+      token.forget();
+      show(said, problemBox(found));
+      field.select();
+    }
+  });
+  show(place, form);
+  field.focus();
+}

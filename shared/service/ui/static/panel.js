@@ -1,0 +1,50 @@
+/* A part of a page: heading, "copy as curl", its content or the problem in its place. Knows no data. */
+
+import { curl } from "./api.js";
+import { announce, copy, h, show } from "./dom.js";
+
+/** A panel. `paths`: what it reads of the API. Returns {element, body}. */
+export function panel(title, { paths = [], note = null, id = null } = {}) {
+  const body = h("div", { class: "body" });
+  const buttons = paths.map((path) => {
+    const text = curl(path);
+    const button = h("button", { type: "button", class: "small curl", title: text, onclick: () => copy(text, button) }, "copy as curl");
+    button.setAttribute("aria-label", `copy as curl: ${path}`);
+    return button;
+  });
+  const head = h("header", null, h("h2", null, title), h("div", { class: "tools" }, buttons));
+  const element = h("section", { class: "panel", id }, head, note ? h("p", { class: "note" }, note) : null, body);
+  return { element, body };
+}
+
+/** A problem in words, with its code and what to do. */
+export function problemBox(problem) {
+  const code = problem.code ?? "page-error";
+  const lines = [h("strong", null, problem.message), " ", h("code", null, code)];
+  if (problem.expected || problem.got) lines.push(h("p", null, `expected ${problem.expected || "–"}, got ${problem.got || "–"}`));
+  if (problem.remedy) lines.push(h("p", null, problem.remedy));
+  if (problem.requestId) lines.push(h("p", { class: "quiet" }, `request ${problem.requestId}: the service's log names it`));
+  return h("div", { class: "problem", role: "alert" }, lines);
+}
+
+/** Fill a panel's body by `make`, and show a problem in its place where it fails. */
+export async function filled(body, make) {
+  body.setAttribute("aria-busy", "true");
+  if (!body.hasChildNodes()) show(body, h("p", { class: "quiet" }, "Reading …"));
+  try {
+    show(body, await make());
+  } catch (problem) {
+    if (problem.name === "AbortError") return;
+    show(body, problemBox(problem));
+    announce(problem.message);
+  } finally {
+    body.removeAttribute("aria-busy");
+  }
+}
+
+/** The loud word about emulation, for the top of a page; null where nothing is emulated. */
+export function emulatedBand(emulated) {
+  if (!emulated) return null;
+  return h("div", { class: "emulated", role: "note" }, h("strong", null, "EMULATED"),
+    " No hardware protects anything here. Evidence and receipts are signed under roots that say EMULATED; nothing on this page is confidential.");
+}

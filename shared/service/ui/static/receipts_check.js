@@ -1,0 +1,143 @@
+/* A session's log, checked leaf by leaf in this browser. Knows the formats, no network and no element. */
+
+import { CheckFailed, fromBase64, fromHex, hashed, toBase64, toHex } from "./bytes.js";
+import { decode, encode } from "./cbor.js";
+import { checkLabelled, ed25519, parse, verified } from "./cose.js";
+import { checkInclusion, leafHash } from "./merkle.js";
+import { signersOf } from "./signers.js";
+
+const SAME = ["session", "visit", "epoch", "holder", "dataset_root"];
+const COSE_SIGN1 = 0xd2;
+
+/** The signed tree head, believed: {size, root}. Throws CheckFailed. */
+export async function checkHead(head, session, signers) {
+  const root = fromHex(head.root);
+  const said = encode(["gput/tree-head/1", session, head.size, root, head.time]);
+  await checkLabelled(signers.namedBy(fromHex(head.key)), "gput/tree-head", said, fromBase64(head.signature), "tree head's signature");
+  return { size: head.size, root };
+}
+
+/** SHA-256 of the manifest's bytes, hex, and what it says. */
+export async function readManifest(signed) {
+  const raw = fromBase64(signed.document);
+  return { digest: toHex(await hashed("SHA-256", raw)), says: JSON.parse(new TextDecoder().decode(raw)) };
+}
+
+/** The holders' approvals, by holder: root of the dataset each signed for. Throws CheckFailed naming the decision. */
+export async function checkApprovals(items, manifest, session) {
+  const roots = new Map();
+  for (const item of items.filter((one) => one.decision === "approve")) {
+    const raw = fromBase64(item.document);
+    const said = JSON.parse(new TextDecoder().decode(raw));
+    const entry = manifest.says.roster.find((one) => one.holder === said.holder);
+    const key = fromHex(item.public_key);
+    if (!entry || entry.key !== toHex(await hashed("SHA-256", key))) throw new CheckFailed("approval", `${said.holder}: not by the key that the roster names`);
+    await checkLabelled(await ed25519(key), "gput/approval", raw, fromBase64(item.signature), `${said.holder}'s approval`);
+    if (said.manifest !== manifest.digest || said.session !== session) throw new CheckFailed("approval", `${said.holder} approved another manifest or session`);
+    roots.set(said.holder, said.dataset_root);
+  }
+  return roots;
+}
+
+function require(check, held, detail) {
+  if (!held) throw new CheckFailed(check, detail);
+}
+
+function compare(receipt, statement, signer, known) {
+  for (const name of SAME) require("receipt and statement agree", receipt.get(name) === statement.get(name), `${name} differs`);
+  require("session", receipt.get("session") === known.session, "of another session");
+  require("manifest", receipt.get("manifest") === known.manifest.digest, "of another manifest");
+  require("program", statement.get("program") === known.manifest.says.program, "another program ran");
+  require("travel mode", statement.get("travel_mode") === known.manifest.says.travel_mode, "another travel mode");
+  require("GPU evidence", receipt.get("gpu_evidence") === signer.gpuEvidence, "another GPU than the key's");
+  require("dataset root", receipt.get("dataset_root") === known.roots.get(receipt.get("holder")), "not the dataset that its holder approved");
+  require("fence", receipt.get("fence_epoch") > receipt.get("epoch"), "the fence is not after the visit");
+  require("scrub", statement.get("scrubbed_bytes") >= statement.get("length"), "fewer bytes scrubbed than were written");
+}
+
+async function receiptOf(leaf, known) {
+  const outer = parse(leaf);
+  const payload = await verified(outer, known.signers.namedBy(outer.kid), "orchestrator's signature");
+  const receipt = decode(payload);
+  require("receipt", receipt instanceof Map && receipt.get("profile") === "gput/receipt/1", "not a receipt");
+  const signer = known.signers.introducedBy(receipt.get("orchestrator_runtime_data"));
+  const inner = parse(receipt.get("statement"));
+  const statement = decode(await verified(inner, signer.statement, "device's signature"));
+  require("statement", statement instanceof Map && statement.get("profile") === "gput/statement/1", "not a device statement");
+  compare(receipt, statement, signer, known);
+  return { receipt, statement };
+}
+
+/** Check one leaf: {index, kind, receipt, statement}; an event has `event`. Throws CheckFailed. */
+export async function checkLeaf(item, known) {
+  const leaf = fromBase64(item.leaf);
+  const path = item.path.map(fromHex);
+  const kind = leaf[0] === COSE_SIGN1 ? "receipt" : "event";
+  require("kind", item.kind === kind, `the service calls it ${item.kind}, its bytes say ${kind}`);
+  const found = kind === "receipt" ? await receiptOf(leaf, known) : { event: decode(leaf) };
+  await checkInclusion(await leafHash(leaf), item.index, known.head.size, path, known.head.root);
+  return { index: item.index, kind, ...found };
+}
+
+/** Each receipt starts from a model that an earlier one left. Throws CheckFailed naming the leaf. */
+export function checkChain(checked) {
+  const known = new Set();
+  for (const { index, receipt, statement } of checked) {
+    if (known.size > 0 && !known.has(statement.get("model_before"))) throw new CheckFailed("chain of models", `leaf ${index} starts from a model that no earlier receipt left`);
+    known.add(statement.get("model_before"));
+    if (receipt.get("outcome") === "closed") known.add(statement.get("model_after"));
+  }
+}
+
+/** One check among those of the whole log: its result goes to `whole`, its value comes back, null where it does not hold. */
+async function step(whole, name, act) {
+  try {
+    const value = await act();
+    whole.push({ name, ok: true, detail: "" });
+    return value;
+  } catch (error) {
+    whole.push({ name, ok: false, detail: error.message });
+    return null;
+  }
+}
+
+/**
+ * Everything of a session's log. `bundle`: head, leaves, keys, manifest, approvals as the API gave them. `told(done, of)` hears progress.
+ *
+ * Returns {whole, results, known}: the checks of the log as a whole {name, ok, detail}; of each leaf {index, ok, check, detail, kind,
+ * receipt, statement, event}; and what a leaf is checked against.
+ */
+export async function checkLog(bundle, session, told = () => {}) {
+  const whole = [];
+  const results = [];
+  const manifest = await readManifest(bundle.manifest);
+  const signers = await step(whole, "keys are named by the orchestrator's quotes and the GPU's certificates", () => signersOf(bundle.keys, session));
+  const head = signers && await step(whole, "the tree head is signed by one of them", () => checkHead(bundle.head, session, signers));
+  const roots = await step(whole, "each holder's approval is signed by the key in the roster", () => checkApprovals(bundle.approvals, manifest, session));
+  if (!head || !roots) return { whole, results, known: null };
+  const known = { session, signers, head, manifest, roots };
+  for (const item of bundle.leaves) {
+    results.push(await judged(item, known));
+    told(results.length, bundle.leaves.length);
+  }
+  await step(whole, "every leaf of the signed tree is here, once and in its place", () => require("log",
+    bundle.leaves.length === head.size && bundle.leaves.every((item, at) => item.index === at), `${bundle.leaves.length} leaves of ${head.size} came, or out of order`));
+  if (!manifest.says.accumulate) await step(whole, "each visit starts from a model that an earlier one left", () => checkChain(results.filter((one) => one.ok && one.kind === "receipt")));
+  return { whole, results, known };
+}
+
+/** One leaf's result, whatever comes. */
+export async function judged(item, known) {
+  try {
+    return { ok: true, check: "", detail: "", ...await checkLeaf(item, known) };
+  } catch (error) {
+    return { index: item.index, kind: item.kind, ok: false, check: error.check ?? "form", detail: error.message };
+  }
+}
+
+/** The same leaf with one bit of its bytes flipped, for people who want to see it found. */
+export function withFlippedBit(item, offset, bit) {
+  const leaf = fromBase64(item.leaf);
+  leaf[offset % leaf.length] ^= 1 << bit;
+  return { ...item, leaf: toBase64(leaf) };
+}

@@ -1,0 +1,76 @@
+/* Receipts verified in this browser, as a panel: results, and a bit to flip. Knows no API: it is handed what to read with. */
+
+import { badge, command, digest, facts, fold, h, show, table } from "./dom.js";
+import { canVerify } from "./cose.js";
+import { count, moment } from "./format.js";
+import { problemBox } from "./panel.js";
+import { checkLog, judged, withFlippedBit } from "./receipts_check.js";
+
+const NOT_HERE = "This browser cannot verify here: it takes WebCrypto with Ed25519, and a page over HTTPS or from this machine itself.";
+const SHOWN = 200;
+
+/**
+ * Results of a whole log. `read()` gives {session, head, leaves, keys, manifest, approvals}; `real`: the command that really checks.
+ */
+export async function verifiedLog(place, read, real) {
+  const state = h("p", { role: "status" }, "Reading the log …");
+  show(place, state);
+  try {
+    if (!await canVerify()) throw new Error(NOT_HERE);
+    const bundle = await read();
+    const found = await checkLog(bundle, bundle.session, (done, of) => { if (done % 25 === 0) state.textContent = `${done} of ${of} leaves`; });
+    show(place, ...report(bundle, found), command(real));
+  } catch (problem) {
+    if (problem.name !== "AbortError") show(place, problemBox(problem));
+  }
+}
+
+function report(bundle, { whole, results, known }) {
+  const bad = [...whole.filter((one) => !one.ok).map((one) => `${one.name}: ${one.detail}`), ...results.filter((one) => !one.ok).map(named)];
+  const receipts = results.filter((one) => one.kind === "receipt").length;
+  const good = `All hold: ${count(results.length, "leaf").replace("leafs", "leaves")}, ${count(receipts, "receipt")} among them`;
+  const verdict = bad.length === 0 ? h("p", { id: "verdict" }, badge("VERIFIED HERE", "good"), " ", good)
+    : h("div", { id: "verdict", class: "problem", role: "alert" }, h("strong", null, "Does not hold: "), h("ul", null, bad.slice(0, 20).map((text) => h("li", null, text))));
+  return [
+    verdict,
+    h("ul", { class: "checks" }, whole.map((one) => h("li", null, badge(one.ok ? "holds" : "FAILS", one.ok ? "good" : "bad"), " ", one.name, one.detail ? `: ${one.detail}` : ""))),
+    known ? flipper(bundle, known) : null,
+    leavesTable(results),
+  ];
+}
+
+const named = (one) => `leaf ${one.index}: ${one.check}: ${one.detail}`;
+
+function leavesTable(results) {
+  return table(`Leaves of the log, checked one by one${results.length > SHOWN ? `; the last ${SHOWN} and all that fail` : ""}`, [
+    ["Leaf", (one) => one.index, "tight"], ["What", what], ["Result", (one) => badge(one.ok ? "holds" : "FAILS", one.ok ? "good" : "bad")],
+    ["Signed as", (one) => (one.statement ? badge(one.statement.get("backend"), one.statement.get("backend") === "EMULATED" ? "loud" : "good") : "–")],
+    ["Model after", (one) => (one.statement ? digest(one.statement.get("model_after")) : "–")],
+    ["Check that fails", (one) => (one.ok ? "" : `${one.check}: ${one.detail}`)],
+    ["Says", (one) => (one.receipt ? fold("all", claims(one)) : "")],
+  ], results.filter((one, at) => !one.ok || at >= results.length - SHOWN));
+}
+
+function what(one) {
+  if (one.receipt) return `visit ${one.receipt.get("index")} at ${one.receipt.get("holder")}: ${one.receipt.get("outcome")}`;
+  if (Array.isArray(one.event)) return `event: ${one.event[2]}`;
+  return one.kind;
+}
+
+function claims({ receipt, statement }) {
+  const shown = (value) => (value instanceof Uint8Array ? `${value.length} bytes` : value instanceof Map ? [...value].map(([name, one]) => `${name} ${one}`).join(", ") : String(value));
+  const pairs = (map) => [...map].filter(([name]) => name !== "statement").map(([name, value]) => [name.replaceAll("_", " "), name === "closed_at" ? moment(value) : shown(value)]);
+  return h("div", null, h("h3", null, "The orchestrator's receipt"), facts(pairs(receipt)), h("h3", null, "The device's statement"), facts(pairs(statement)));
+}
+
+/** Flip one bit of a copy, here in the browser, and see what finds it. */
+function flipper({ leaves }, known) {
+  const said = h("p", { id: "flipped", role: "status" });
+  const flip = async () => {
+    const item = leaves[Math.floor(Math.random() * leaves.length)];
+    const [offset, bit] = [Math.floor(Math.random() * 1e6), Math.floor(Math.random() * 8)];
+    const result = await judged(withFlippedBit(item, offset, bit), known);
+    show(said, badge(result.ok ? "NOT FOUND" : "found", result.ok ? "bad" : "good"), ` One bit of a copy of leaf ${item.index} was flipped: `, result.ok ? "nothing noticed it." : named(result));
+  };
+  return h("div", { class: "row" }, h("button", { type: "button", onclick: flip, disabled: leaves.length === 0 }, "Flip one bit of a copy"), said);
+}

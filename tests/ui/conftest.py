@@ -1,0 +1,48 @@
+"""Fixtures of the pages' tests: one living world, one browser, a fresh tab per test."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from shared.errors import EmulationWarning
+from tests.ui.browser import Tab, started
+from tests.ui.stage import OWNER_READER, UiStage
+from tests.world.world_material import make_material
+
+NewTab = Callable[..., Tab]
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiStage]:
+    """All services, the orchestrator and a holder on loopback ports. Tests leave its sessions as they are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EmulationWarning)
+        material = make_material(tmp_path_factory.mktemp("material") / "installation")
+        stage = UiStage(tmp_path_factory.mktemp("stage"), material)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    with started() as browser:
+        yield browser
+
+
+@pytest.fixture
+def tab(browser: Any, stage: UiStage) -> Iterator[NewTab]:
+    """Opens tabs; at the end none may have complained."""
+    tabs = list[Tab]()
+
+    def new(base: str | None = None, token: str = OWNER_READER, **options: Any) -> Tab:
+        tabs.append(Tab(browser, base or stage.orchestrator.url, token, **options))
+        return tabs[-1]
+
+    yield new
+    for one in tabs:
+        one.close()
+    assert [one.complaints for one in tabs] == [[] for _ in tabs]
