@@ -1,4 +1,4 @@
-"""Writes the parts of the documentation that come from code: state diagrams, manifest fields, settings, error family, kept results.
+"""Writes the parts of the documentation that come from code: state diagrams, manifest fields, settings, errors, kept results.
 
 Each page holds `<!-- made from code: NAME -->` … `<!-- end -->`; what lies between is replaced. `--check` only compares, and exits 1
 where a page is out of date (the test run does that). Knows the pages and the tables, no service.
@@ -30,6 +30,7 @@ from shared.claims.manifest import Acceptance, EvidencePolicy, GpuRules, Manifes
 from shared.claims.privacy import Privacy
 from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
+from shared.explanations import explanations
 from shared.protocol.machine import Machine
 from shared.protocol.session import SESSION
 from shared.protocol.training import TRAINING
@@ -73,6 +74,16 @@ def error_family() -> str:
         for kind in _family(errors.GputError)
     )
     return f"| error | HTTP | default code | exit code | |\n|---|---|---|---|---|\n{rows}"
+
+
+def problems() -> str:
+    """Every problem code: what it means, why, what to do."""
+    parts, families = [], dict.fromkeys(each.family for each in explanations().values())
+    for family in families:
+        known = [each for each in explanations().values() if each.family == family]
+        rows = "".join(f"| `{each.code}` | {_text(each.means)} | {_text(each.do)} |\n" for each in known)
+        parts.append(f"## {family}\n\n{known[0].why}\n\n| code | means | do |\n|---|---|---|\n{rows}")
+    return "\n".join(parts)
 
 
 def _family(kind: type[errors.GputError]) -> Iterator[type[errors.GputError]]:
@@ -131,6 +142,7 @@ MADE: dict[str, Callable[[], str]] = {
     "common-settings": lambda: fields(ServiceSettings),
     "service-settings": lambda: fields(*SETTINGS, skip=ServiceSettings),
     "error-family": error_family,
+    "problems": problems,
     "bench-results": results,
     "bench-fields": lambda: fields(kept.Result, kept.Program, kept.Machine, kept.Figure),
 }

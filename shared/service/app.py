@@ -21,6 +21,7 @@ from shared.service.logging import get_logger
 from shared.service.metrics import StoreCollector
 from shared.service.middleware import Gate, RequestMiddleware
 from shared.service.pagination import document_pages
+from shared.service.problem_pages import problem_pages
 from shared.service.problems import MEDIA_TYPE, PROBLEM_SCHEMA, install_problems, problem, problem_response
 from shared.service.refusals import Refusals
 from shared.service.replay import ReplayWindow
@@ -99,6 +100,7 @@ def _furnished(app: FastAPI, state: ServiceState, gate: Gate | None) -> FastAPI:
     )  # fmt: skip
     install_problems(app)
     add_routes(app, _probes(state, app.title, app.version))
+    add_routes(app, problem_pages())
     _install_openapi(app)
     return app
 

@@ -20,7 +20,7 @@ from shared.errors import GputError, TooManyRefused
 from shared.service.clock import Entropy
 from shared.service.direct import DirectRoutes
 from shared.service.logging import get_logger
-from shared.service.problems import error_response, unexpected_response
+from shared.service.problems import TYPE_PREFIX, error_response, unexpected_response
 from shared.service.refusals import Refusals
 
 QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics", "/version"})
@@ -139,7 +139,9 @@ class RequestMiddleware:
         if wait := self._refusals.wait_s(address):
             return _unheard(wait)
         try:
-            if self._gate is not None:
+            if self._gate is not None and not path.startswith(
+                TYPE_PREFIX
+            ):  # what an error means is no secret of the leader
                 self._gate(path)
         except GputError as error:
             return error
