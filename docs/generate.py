@@ -16,13 +16,16 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from data_holder import metrics as of_holder
 from data_holder.protocol.visit import HOLDER_VISIT
 from data_holder.settings import HolderSettings
 from docs.performance import results
+from gpu_agent import metrics as of_agent
 from gpu_agent.hardware.regions import REGION
 from gpu_agent.platform.settings import PlatformSettings
 from gpu_agent.settings import AgentSettings
 from gput.bench import result as kept
+from orchestrator import metrics as of_orchestrator
 from orchestrator.lease.table import LEASE
 from orchestrator.settings import OrchestratorSettings
 from shared import errors
@@ -35,6 +38,7 @@ from shared.protocol.machine import Machine
 from shared.protocol.session import SESSION
 from shared.protocol.training import TRAINING
 from shared.protocol.visit import VISIT
+from shared.service import metrics as every_service
 from shared.service.settings import ServiceSettings
 
 PAGES = Path(__file__).parent
@@ -74,6 +78,18 @@ def error_family() -> str:
         for kind in _family(errors.GputError)
     )
     return f"| error | HTTP | default code | exit code | |\n|---|---|---|---|---|\n{rows}"
+
+
+def metrics() -> str:
+    """A table of every metric by service."""
+    parts = []
+    for service, families in METRICS.items():
+        rows = "".join(
+            f"| `{each.name}` | {each.kind} | {', '.join(f'`{label}`' for label in each.labels)} | {_text(each.says)} |\n"
+            for each in families
+        )
+        parts.append(f"{service}:\n\n| metric | kind | labels | |\n|---|---|---|---|\n{rows}")
+    return "\n".join(parts)
 
 
 def problems() -> str:
@@ -117,6 +133,10 @@ def _text(value: Any) -> str:
 
 
 SETTINGS = (OrchestratorSettings, HolderSettings, AgentSettings, PlatformSettings)
+METRICS = {
+    "Every service": every_service.FAMILIES, "Orchestrator": of_orchestrator.FAMILIES, "Data holder": of_holder.FAMILIES,
+    "GPU agent": of_agent.FAMILIES,
+}  # fmt: skip
 MADE: dict[str, Callable[[], str]] = {
     "session-diagram": lambda: diagram(SESSION),
     "visit-diagram": lambda: diagram(VISIT),
@@ -143,6 +163,7 @@ MADE: dict[str, Callable[[], str]] = {
     "service-settings": lambda: fields(*SETTINGS, skip=ServiceSettings),
     "error-family": error_family,
     "problems": problems,
+    "metrics": metrics,
     "bench-results": results,
     "bench-fields": lambda: fields(kept.Result, kept.Program, kept.Machine, kept.Figure),
 }

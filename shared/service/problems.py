@@ -1,6 +1,6 @@
 """The one door where errors become RFC 9457 problem details, and the way back. Knows no service.
 
-Fields: `type` (path of this service's page about the code), `title`, `status`, `detail`, `instance`, `code`, `request_id`, and if they apply
+Fields: `type` (path of this service's page about the code), `title`, `status`, `detail`, `instance`, `code`, `request_id`, and some have
 `remedy`, `expected`, `got`, `errors` (one entry per wrong field: its path and what is wrong, never the value sent).
 """
 

@@ -47,6 +47,11 @@ class ServiceSettings(BaseSettings):
     public_url: str | None = Field(None, description="scheme://host[:port] under which callers reach this service.")
     shutdown_deadline_s: float = Field(5.0, gt=0, le=600, description="Time given to running requests at a stop.")
     max_body_bytes: int = Field(MAX_BODY_BYTES, ge=1024, description="Largest buffered request body.")
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535,
+        description="TCP port for /metrics alone, so that who scrapes cannot reach the API; then not on `port`. 0: a free one.",
+    )  # fmt: skip
+    metrics_host: str = Field("127.0.0.1", description="Address for metrics_port.")
     refusals_per_s: float = Field(
         10.0, ge=0, le=1e6,
         description="Refused requests (unsigned, not permitted, malformed) that one address may send a second in the long run; then it is "
@@ -65,6 +70,10 @@ class ServiceSettings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments over environment over TOML. No .env file: a file in the working folder must not steer a service."""
         return init_settings, env_settings, _TomlSource(settings_cls)
+
+    def log_context(self) -> dict[str, str]:
+        """What stands on every line that this process logs."""
+        return {}
 
     @property
     def store_url(self) -> str:
