@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from data_holder.approvals import Approvals
 from data_holder.bounce import BounceLink
@@ -41,6 +39,7 @@ from shared.service.idempotency import Replies
 from shared.service.rim_fetcher import rim_fetcher
 from shared.service.signatures import KnownKey, SignedAuth
 from shared.service.store import Store
+from shared.wire.visit import VisitReport
 
 
 @dataclass(frozen=True)
@@ -121,9 +120,10 @@ def _guest(settings: HolderSettings, quoting: EvidenceProvider) -> Guest:
 
 
 def assemble(
-    foundation: Foundation, store: Store, peers: Peers, stopping: Stopping, *, clock: Clock, entropy: Entropy
-) -> Holder:
-    """Introduce the parts to one another. Connects nothing."""
+    foundation: Foundation, store: Store, peers: Peers, stopping: Stopping, *, clock: Clock, entropy: Entropy,
+    watch: Callable[[VisitReport], None] = lambda report: None,
+) -> Holder:  # fmt: skip
+    """Introduce the parts to one another. Connects nothing. `watch` is told of each visit's report."""
     settings, key = foundation.settings, foundation.key
     peer = peers.peer(settings.orchestrator_url, "the orchestrator", auth=SignedAuth(key, clock, entropy))
     link, gpu, ledger = OrchestratorLink(peer), LinkCounters(), Ledger(store, clock)
@@ -134,7 +134,7 @@ def assemble(
         clock=clock, policy=foundation.policy, automatic=settings.approve == "policy", default_dataset=settings.dataset,
     )  # fmt: skip
     heads = HeadStatements(key=key, ledger=ledger, approvals=approvals, link=link)
-    facts, shares = VisitFacts(ledger, clock), ShareBook(store, entropy)
+    facts, shares = VisitFacts(ledger, clock, watch), ShareBook(store, entropy)
     channels = Channels(
         name=settings.name, key=key, link=link, ledger=ledger, guest=foundation.guest,
         verifier=foundation.verifier, shares=shares, clock=clock, entropy=entropy,
@@ -171,27 +171,3 @@ class _GpuLinks:
         if url not in self._links:
             self._links[url] = GpuLink(self._peers.peer(url, "the GPU agent"), self._counters)
         return self._links[url]
-
-
-class LinkCollector(Collector):
-    """The two links' counters, and what a person watches, as Prometheus metrics."""
-
-    def __init__(self, holder: Holder) -> None:
-        self._holder = holder
-
-    def collect(self) -> list[Metric]:
-        """Read at each scrape; nothing is counted twice."""
-        body = CounterMetricFamily("gput_holder_link_bytes", "Body bytes per link", labels=["link", "direction"])
-        data = CounterMetricFamily("gput_holder_dataset_bytes", "Record bytes per link", labels=["link"])
-        proofs = CounterMetricFamily("gput_holder_proof_bytes", "Bytes of membership proofs per link", labels=["link"])
-        for name, link in (("gpu", self._holder.gpu), ("orchestrator", self._holder.orchestrator.counters)):
-            body.add_metric([name, "sent"], link.sent)
-            body.add_metric([name, "received"], link.received)
-            data.add_metric([name], link.dataset)
-            proofs.add_metric([name], link.proofs)
-        refused = CounterMetricFamily("gput_holder_offers_refused", "Offers refused", labels=["code"])
-        for code, count in self._holder.visits.refusals.items():
-            refused.add_metric([code], count)
-        connected = GaugeMetricFamily("gput_holder_connected", "Whether the last inbox call was answered")
-        connected.add_metric([], float(self._holder.runner.connected))
-        return [body, data, proofs, refused, connected]

@@ -27,7 +27,8 @@ from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
 from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
 from shared.service.changes import Stopping
-from shared.service.logging import get_logger
+from shared.service.logging import bind_afresh, get_logger
+from shared.service.metrics import Failures
 from shared.service.retention import again_and_again
 from shared.service.trouble import Trouble
 from shared.wire.visit import Inbox, InboxItem
@@ -50,7 +51,7 @@ class Runner:
         self._channels, self._visits = channels, visits
         self._receipts, self._link, self._keyring, self._wait_s = receipts, link, keyring, wait_s
         self._commitments, self._shares, self._stopping, self.retention = commitments, shares, stopping, retention
-        self._release, self.connected = release, False
+        self._release, self.connected, self.distrust = release, False, Failures()
         self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._channels_wanted: set[str] = set()
@@ -146,6 +147,10 @@ class Runner:
         self._enqueue(session, None)
 
     async def _work(self, session: str, queue: asyncio.Queue[InboxItem | None]) -> None:
+        with bind_afresh(session=session):
+            await self._work_off(session, queue)
+
+    async def _work_off(self, session: str, queue: asyncio.Queue[InboxItem | None]) -> None:
         while True:
             item = await queue.get()
             kind = item.kind if item else "veto"
@@ -218,6 +223,7 @@ class Runner:
             return
         except VerificationFailed as error:
             self._channels_wanted.discard(session)
+            self.distrust.met(error.code)
             detail = f"nobody: the orchestrator is not trusted ({error.code}: {error.detail})"
             await self._approvals.waiting_for(session, detail[:200])
             raise

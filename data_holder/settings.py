@@ -74,3 +74,7 @@ class HolderSettings(ServiceSettings):
     @classmethod
     def _no_trailing_slash(cls, value: str | None) -> str | None:
         return value.rstrip("/") if value else value
+
+    def log_context(self) -> dict[str, str]:
+        """Its own name as the party: what this process does, this party does."""
+        return {"party": self.name}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from data_holder.ledger import Ledger
@@ -29,8 +29,11 @@ _ACTORS = {fact: move.actor for (_, fact), move in HOLDER_VISIT.moves.items()}
 class VisitFacts:
     """Writes facts through the ledger; after each call the state in memory and the rows agree."""
 
-    def __init__(self, ledger: Ledger, clock: Clock) -> None:
-        self._ledger, self._clock = ledger, clock
+    def __init__(
+        self, ledger: Ledger, clock: Clock, watch: Callable[[VisitReport], None] = lambda report: None
+    ) -> None:
+        """`watch` is told of each report once it is durable."""
+        self._ledger, self._clock, self._watch = ledger, clock, watch
 
     async def admitted(self, session: str, admitted: Admitted) -> None:
         """OFFERED, VERIFIED and the log head, before the visit key is opened."""
@@ -60,6 +63,7 @@ class VisitFacts:
             "timers": report.timers.model_dump_json(),
         }  # fmt: skip
         await self._change(session, epoch, facts, values)
+        self._watch(report)
 
     async def advance(self, session: str, epoch: int, facts: Sequence[HolderFact]) -> None:
         """Plain facts in order, as far as the attempt is still open."""

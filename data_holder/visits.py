@@ -29,7 +29,7 @@ from shared.crypto.visit_key import VisitKey
 from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
 from shared.protocol.membership import NOT_APPROVED
 from shared.service.clock import Clock, Entropy
-from shared.service.logging import get_logger
+from shared.service.logging import bind, get_logger
 from shared.wire.visit import OfferDocument, VisitOffer, VisitRefusal, VisitReport
 
 _log = get_logger("data_holder.visits")
@@ -85,7 +85,8 @@ class Visits:
         ) as error:  # what cannot be remembered is not served, and the orchestrator need not wait for the lease's end
             await self._refuse(seen.grant.visit, seen.grant.epoch, error)
             raise
-        task = asyncio.create_task(self._serve(session, admitted), name=f"visit {seen.grant.visit}")
+        with bind(visit=seen.grant.visit):  # the task takes it along
+            task = asyncio.create_task(self._serve(session, admitted), name=f"visit {seen.grant.visit}")
         self._running[session] = (seen.grant.epoch, task)
 
     async def _repeated(self, session: str, seen: OfferDocument) -> None:

@@ -1,4 +1,4 @@
-"""Writes the parts of the documentation that come from code: state diagrams, manifest fields, settings, error family, kept results.
+"""Writes the parts of the documentation that come from code: state diagrams, manifest fields, settings, errors, kept results.
 
 Each page holds `<!-- made from code: NAME -->` … `<!-- end -->`; what lies between is replaced. `--check` only compares, and exits 1
 where a page is out of date (the test run does that). Knows the pages and the tables, no service.
@@ -16,14 +16,17 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from data_holder import metrics as of_holder
 from data_holder.protocol.visit import HOLDER_VISIT
 from data_holder.settings import HolderSettings
 from docs.diagrams import outline, sequence, whole
 from docs.performance import results
+from gpu_agent import metrics as of_agent
 from gpu_agent.hardware.regions import REGION
 from gpu_agent.platform.settings import PlatformSettings
 from gpu_agent.settings import AgentSettings
 from gput.bench import result as kept
+from orchestrator import metrics as of_orchestrator
 from orchestrator.lease.table import LEASE
 from orchestrator.settings import OrchestratorSettings
 from shared import errors
@@ -31,9 +34,11 @@ from shared.claims.manifest import Acceptance, EvidencePolicy, GpuRules, Manifes
 from shared.claims.privacy import Privacy
 from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
+from shared.explanations import explanations
 from shared.protocol.session import SESSION
 from shared.protocol.training import TRAINING
 from shared.protocol.visit import VISIT
+from shared.service import metrics as every_service
 from shared.service.settings import ServiceSettings
 
 PAGES = Path(__file__).parent
@@ -67,6 +72,28 @@ def error_family() -> str:
     return f"| error | HTTP | default code | exit code | |\n|---|---|---|---|---|\n{rows}"
 
 
+def metrics() -> str:
+    """A table of every metric by service."""
+    parts = []
+    for service, families in METRICS.items():
+        rows = "".join(
+            f"| `{each.name}` | {each.kind} | {', '.join(f'`{label}`' for label in each.labels)} | {_text(each.says)} |\n"
+            for each in families
+        )
+        parts.append(f"{service}:\n\n| metric | kind | labels | |\n|---|---|---|---|\n{rows}")
+    return "\n".join(parts)
+
+
+def problems() -> str:
+    """Every problem code: what it means, why, what to do."""
+    parts, families = [], dict.fromkeys(each.family for each in explanations().values())
+    for family in families:
+        known = [each for each in explanations().values() if each.family == family]
+        rows = "".join(f"| `{each.code}` | {_text(each.means)} | {_text(each.do)} |\n" for each in known)
+        parts.append(f"## {family}\n\n{known[0].why}\n\n| code | means | do |\n|---|---|---|\n{rows}")
+    return "\n".join(parts)
+
+
 def _family(kind: type[errors.GputError]) -> Iterator[type[errors.GputError]]:
     yield kind
     for child in kind.__subclasses__():
@@ -98,6 +125,10 @@ def _text(value: Any) -> str:
 
 
 SETTINGS = (OrchestratorSettings, HolderSettings, AgentSettings, PlatformSettings)
+METRICS = {
+    "Every service": every_service.FAMILIES, "Orchestrator": of_orchestrator.FAMILIES, "Data holder": of_holder.FAMILIES,
+    "GPU agent": of_agent.FAMILIES,
+}  # fmt: skip
 MADE: dict[str, Callable[[], str]] = {
     "session-diagram": lambda: whole(SESSION),
     "visit-diagram": lambda: whole(VISIT),
@@ -127,6 +158,8 @@ MADE: dict[str, Callable[[], str]] = {
     "common-settings": lambda: fields(ServiceSettings),
     "service-settings": lambda: fields(*SETTINGS, skip=ServiceSettings),
     "error-family": error_family,
+    "problems": problems,
+    "metrics": metrics,
     "bench-results": results,
     "bench-fields": lambda: fields(kept.Result, kept.Program, kept.Machine, kept.Figure),
 }

@@ -22,6 +22,7 @@ from gpu_agent.hardware.device import Device
 from gpu_agent.hardware.mux import Mux
 from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.leaf_crew import LeafCrew
+from gpu_agent.metrics import GpuCollector
 from gpu_agent.ports import doorbell, ports
 from gpu_agent.settings import AgentSettings
 from gpu_agent.unit import GpuUnit, unit_of
@@ -38,6 +39,7 @@ from shared.service.logging import get_logger
 from shared.service.migrations import upgrade
 from shared.service.replay import ReplayWindow
 from shared.service.signatures import KeyResolver, KnownKey
+from shared.service.state import service_state
 from shared.service.store import Store
 
 TITLE, VERSION = "GPU Travelling agent (EMULATED)", "1"
@@ -104,6 +106,7 @@ def create_app(
         # pay for a commit here (nothing secret depends on the MUX).
         replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy,
     )  # fmt: skip
+    service_state(app).registry.register(GpuCollector(units))
     add_routes(app, _public(units))
     add_routes(app, ports(units, buffers))
     add_routes(app, _platform(units))

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Final, TypeVar
 
 from gpu_agent.compute.process import ComputeProcess
@@ -53,7 +54,8 @@ class GpuUnit:
 
     async def stage(self, act: Callable[[], T], kind: str = "staging") -> T:
         """Run on the thread of this kind, whichever port is bound: staging is host memory."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads[kind], act)
+        context = copy_context()  # what the thread logs belongs to the request
+        return await asyncio.get_running_loop().run_in_executor(self._threads[kind], lambda: context.run(act))
 
     def look_ahead(self) -> None:
         """Have the device do what it may between two frames, on a thread of its own; nobody waits for it."""

@@ -18,7 +18,9 @@ from orchestrator.keys import KnownKeys
 from orchestrator.lease.keeper import Lease, prepare_schema
 from orchestrator.lease.office import Office
 from orchestrator.library import Library
+from orchestrator.metrics import HouseCollector, SessionMetrics
 from orchestrator.readers import reader_tokens
+from orchestrator.sessions.watching import Watchers
 from orchestrator.settings import OrchestratorSettings
 from orchestrator.site import Site, holder
 from shared.attestation.collateral_refresh import CollateralKeeper
@@ -28,6 +30,7 @@ from shared.attestation.gpu_policy import GpuTrust
 from shared.attestation.snp_trust import SnpTrust
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError
+from shared.names import SessionPhase
 from shared.service.app import Lifespan, add_routes, create_service_app
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
@@ -82,9 +85,26 @@ def create_app(
         bearer=bearer, base_url=base_url, clock=clock, entropy=entropy, gate=lambda path: _office(app).gate(path),
         checks={"data_dir": lambda: check_room(settings.files_dir), **_checks(lambda: _office(app))},
     )  # fmt: skip
+    _measure(app, site)
     for room in ROOMS:
         add_routes(app, room.router)
     return app
+
+
+def _measure(app: FastAPI, site: Site) -> None:
+    """Count what the sessions' facts say, over all terms of this process."""
+    registry = service_state(app).registry
+    site.watchers = Watchers(SessionMetrics(registry).noted)
+
+    def phases() -> list[SessionPhase]:
+        office: Office[Orchestrator] | None = getattr(app.state, "office", None)
+        return [] if office is None or office.term is None else office.term.catalogue.phases()
+
+    def lease() -> tuple[bool, int]:
+        office: Office[Orchestrator] | None = getattr(app.state, "office", None)
+        return (False, 0) if office is None else (office.term is not None, office.losses)
+
+    registry.register(HouseCollector(phases, lease, site.distrust))
 
 
 def _lifespan(site: Site, connect: Callable[[], Peers], *, keeps_evidence: bool) -> Lifespan:

@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orchestrator.api.deps import Orchestrator
 from orchestrator.files import remembered, sweep
@@ -22,6 +22,7 @@ from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.sessions.fetches import Fetches
 from orchestrator.sessions.keyring import CvmKeys, Keyring
+from orchestrator.sessions.watching import Watchers
 from orchestrator.settings import OrchestratorSettings
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
@@ -33,6 +34,7 @@ from shared.service.guest import Guest
 from shared.service.http import Peers
 from shared.service.idempotency import Replies
 from shared.service.logging import get_logger
+from shared.service.metrics import Failures
 from shared.service.replay import ReplayWindow
 from shared.service.signatures import SignedAuth
 from shared.service.store import Store
@@ -67,6 +69,8 @@ class Site:
     timer: Callable[[], float]
     recover: bool = False
     terms: int = 0
+    watchers: Watchers = field(default_factory=Watchers)
+    distrust: Failures = field(default_factory=Failures)
 
     def lease(self) -> Lease:
         """The deployment's lease, which fences every write from here on; on SQLite there is one orchestrator, and nothing to share."""
@@ -92,7 +96,7 @@ class Site:
         sweep(settings.files_dir)
         secrets, sealing = await self._derived("gput/session-secrets"), await self._derived("gput/session-keys")
         keyring = Keyring(CvmKeys(journal_key, secrets, sealing), entropy)
-        catalogue = Catalogue(self.store, keyring, self.library, clock, ended)
+        catalogue = Catalogue(self.store, keyring, self.library, clock, ended, self.watchers.tell)
         cpu, gpu = self.trust
         auth = SignedAuth(self.identity, clock, entropy)
         house = House(
@@ -100,6 +104,7 @@ class Site:
             arrivals=Arrivals(), identity=self.identity, guest=self.guest, cpu=cpu, gpu=gpu,
             keyring=keyring, fetches=Fetches(self.store, keyring.journal_key, clock), agent=peers.peer(settings.agent_url, "GPU agent"),
             platform=peers.peer(settings.platform_url, "platform", auth=auth), clock=clock, entropy=entropy, timer=self.timer,
+            distrust=self.distrust,
         )  # fmt: skip
         replies = Replies(self.store, clock)
         await replies.open()

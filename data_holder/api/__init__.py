@@ -11,8 +11,9 @@ from fastapi import FastAPI
 
 from data_holder import ui
 from data_holder.api import datasets, records, requests
-from data_holder.assembly import Holder, LinkCollector, assemble, lay_foundation
+from data_holder.assembly import Holder, assemble, lay_foundation
 from data_holder.channel import Verifier
+from data_holder.metrics import LinkCollector, VisitMetrics
 from data_holder.settings import HolderSettings
 from shared.canonical import sha256
 from shared.errors import GputError, Unavailable
@@ -61,7 +62,10 @@ def create_app(
     state = service_state(app)
     # Under a key that only this identity can make, so that cursors outlive a restart.
     state.cursors = Cursors(lambda: sha256(foundation.key.sign("gput/cursor-key", b"")))
-    holder = assemble(foundation, store, peers or Peers(entropy=entropy), state.stopping, clock=clock, entropy=entropy)
+    holder = assemble(
+        foundation, store, peers or Peers(entropy=entropy), state.stopping, clock=clock, entropy=entropy,
+        watch=VisitMetrics(state.registry).reported,
+    )  # fmt: skip
     engine.holder = app.state.holder = holder
     state.registry.register(LinkCollector(holder))
     for router in (datasets.router, requests.router, records.router, ui.router):

@@ -135,7 +135,8 @@ async def prove_channel(
 ) -> ChannelState:
     await visible(parts, caller, session)
     public_key = await party_key(parts, caller)
-    return await parts.supervisor.channels(session).prove(caller.name, channel, body, public_key)
+    with parts.house.distrust.counted():
+        return await parts.supervisor.channels(session).prove(caller.name, channel, body, public_key)
 
 
 async def _deliver(request: Request, visit: str, kind: type[W]) -> Response:

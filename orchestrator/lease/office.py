@@ -37,7 +37,7 @@ Begin = Callable[[Stopping], Awaitable[T]]
 
 
 class Office(Generic[T]):
-    """`term` is there while this process leads, and done with starting."""
+    """`term` is there while this process leads, and done with starting. `losses`: terms that another, or the clock, ended."""
 
     def __init__(self, lease: Lease, begin: Begin[T], stopping: Stopping) -> None:
         self._lease, self._begin, self._stopping = lease, begin, stopping
@@ -47,6 +47,7 @@ class Office(Generic[T]):
         self._task: asyncio.Task[None] | None = None
         self._refused: ConfigurationError | None = None
         self._state = "it has not started yet"
+        self.losses = 0
 
     async def start(self) -> None:
         """Lead at once where nobody else does; else follow, until the lease is free. Raises: what a first term's start raises."""
@@ -107,6 +108,7 @@ class Office(Generic[T]):
                 await asyncio.wait([self._watch])
 
     async def _abandon(self, why: str) -> None:
+        self.losses += 1
         term, self.term = self.term, None  # from here on nobody is answered
         self._state = f"it was deposed: {why}"
         if term is not None:

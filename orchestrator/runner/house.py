@@ -22,6 +22,7 @@ from shared.crypto.signing import PartyKey
 from shared.service.clock import Clock, Entropy
 from shared.service.guest import Guest
 from shared.service.http import PeerClient
+from shared.service.metrics import Failures
 from shared.service.store import Store
 
 
@@ -46,6 +47,7 @@ class House:
     clock: Clock
     entropy: Entropy
     timer: Callable[[], float]
+    distrust: Failures
 
     def folder(self, session: str) -> Path:
         """A session's files: checkpoints, model."""

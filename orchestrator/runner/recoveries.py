@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from orchestrator.runner.house import House
 from orchestrator.runner.key_recovery import KeyRecovery
 from shared.errors import Conflict, GputError, Unavailable
-from shared.service.logging import get_logger
+from shared.service.logging import bind_afresh, get_logger
 
 _log = get_logger("recovery")
 
@@ -35,7 +35,8 @@ class Recoveries:
                 continue
             if session not in self._open:  # another look may have been faster
                 self._open[session] = recovery
-                task = asyncio.create_task(self._drive(recovery), name=f"key of {session}")
+                with bind_afresh(session=session):
+                    task = asyncio.create_task(self._drive(recovery), name=f"key of {session}")
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 

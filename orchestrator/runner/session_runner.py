@@ -144,15 +144,9 @@ class SessionRunner:
         book, house = self.book, self._house
         signing_key = PartyKey.generate(house.entropy)
         await house.mux(book.state.gpu).home()
-        opened = await Opener(
-            book,
-            house.link(book.state.gpu),
-            house.sealed(book.state.id),
-            house.gpu,
-            signing_key,
-            house.clock,
-            house.entropy,
-        ).open()
+        link, sealed = house.link(book.state.gpu), house.sealed(book.state.id)
+        with house.distrust.counted():
+            opened = await Opener(book, link, sealed, house.gpu, signing_key, house.clock, house.entropy).open()
         run = self.run = await self._make_run(opened, signing_key)
         checkpoints = Checkpoints(house.folder(book.state.id) / "checkpoints", opened.secrets.checkpoint)
         await self._fill(run, opened, checkpoints)

@@ -17,7 +17,7 @@ from orchestrator.sessions.views import waiting_for
 from shared.errors import Conflict, GputError, Unavailable
 from shared.names import Role, SessionPhase, VisitPhase
 from shared.protocol.session import SessionFact
-from shared.service.logging import get_logger
+from shared.service.logging import bind_afresh, get_logger
 
 _log = get_logger("supervisor")
 LOOK_AGAIN_S = 2.0
@@ -76,8 +76,8 @@ class Supervisor:
         runner = SessionRunner(self._house, book)
         session = book.state.id
         self._runners[session] = runner
-        task = asyncio.create_task(self._drive(runner), name=f"session {session}")
-        self._tasks[session] = task
+        with bind_afresh(session=session):  # whoever's request led here: its id is not this task's
+            self._tasks[session] = asyncio.create_task(self._drive(runner), name=f"session {session}")
 
     async def _drive(self, runner: SessionRunner) -> None:
         session = runner.book.state.id

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.views import summary
 from orchestrator.sessions.visit_state import VisitState
+from orchestrator.sessions.watching import Noted, Watcher
 from orchestrator.tables import SESSIONS, VISITS
 from shared.errors import Unavailable
 from shared.service.changes import Changes
@@ -34,19 +35,20 @@ class Book:
     """One session, in memory and on disk. All calls come from the event loop's thread.
 
     `head` is the journal's end as this process last saw it durable: whoever opens the book again finds it there, or somebody cut it off.
-    `doubted` is told when a commit failed: it may have taken effect all the same, and nobody else may be left to act on it.
+    `doubted` is told when a commit failed: it may have taken effect all the same, and nobody else may be left to act on it. `watch` is told
+    of each fact once it is durable.
     """
 
     def __init__(
         self, state: SessionState, head: Head, *, store: Store, journal: Journal, clock: Clock, changes: Changes,
-        doubted: Callable[[], None],
+        doubted: Callable[[], None], watch: Watcher = lambda noted: None,
     ) -> None:  # fmt: skip
         self.state, self.head = state, head
         self.durable = state.twin()
         self.changes = changes
         # For who reads what is written down and then stages: nobody else's turn comes between.
         self.turn = asyncio.Lock()
-        self._store, self._journal, self._clock, self._doubted = store, journal, clock, doubted
+        self._store, self._journal, self._clock, self._doubted, self._watch = store, journal, clock, doubted, watch
         self._written = state.seq
         self._facts: list[NewFact] = []
         self._rows: list[Row] = []
@@ -157,6 +159,7 @@ class Book:
             raise
         for fact in facts:
             self.durable.apply(fact.kind, fact.body, at)
+            self._watch(Noted(session, fact.kind, fact.body, at))
         self.changes.notify()
 
     def _projection(self) -> dict[str, Any]:

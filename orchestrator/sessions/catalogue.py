@@ -23,12 +23,13 @@ from orchestrator.sessions.keyring import KeyAway, Keyring
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import Known, check_manifest, read_manifest, start_model
 from orchestrator.sessions.views import summary
+from orchestrator.sessions.watching import Noted, Watcher
 from orchestrator.tables import HEADS, SESSIONS
 from shared.attestation.one_time_keys import decoded
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import fingerprint, verify
 from shared.errors import Conflict, GputError, NotFound, Unavailable
-from shared.names import Role
+from shared.names import Role, SessionPhase
 from shared.protocol.session import SESSION, SessionFact
 from shared.service.changes import Changes, Stopping
 from shared.service.clock import Clock
@@ -47,8 +48,11 @@ KEPT_ENDED = 16
 class Catalogue:
     """Books by session id. A book stays open while its session lives. `away`: sessions found live whose key is not at hand."""
 
-    def __init__(self, store: Store, keyring: Keyring, library: Library, clock: Clock, stopping: Stopping) -> None:
-        self._store, self._keyring, self._library = store, keyring, library
+    def __init__(
+        self, store: Store, keyring: Keyring, library: Library, clock: Clock, stopping: Stopping,
+        watch: Watcher = lambda noted: None,
+    ) -> None:  # fmt: skip
+        self._store, self._keyring, self._library, self._watch = store, keyring, library, watch
         self._journal = Journal(keyring.journal_key, VOCABULARY)
         self._clock, self._stopping = clock, stopping
         self._books: dict[str, Book] = {}
@@ -138,6 +142,7 @@ class Catalogue:
             self._journal.append(connection, session, [fact], expected_seq=0, at=at)
 
         await self._store.write(write)
+        self._watch(Noted(session, fact.kind, fact.body, at))
 
     async def open(self, session: str) -> Book:
         """The session's book, verified from the ground up when it was not open yet or was closed.
@@ -192,7 +197,7 @@ class Catalogue:
     def _book(self, state: SessionState, head: Head) -> Book:
         return Book(
             state, head, store=self._store, journal=self._journal, clock=self._clock, changes=self.changes(state.id),
-            doubted=lambda: self._doubt(state.id),
+            doubted=lambda: self._doubt(state.id), watch=self._watch,
         )  # fmt: skip
 
     def changes(self, session: str) -> Changes:
@@ -242,6 +247,10 @@ class Catalogue:
                 _log.error("session refused", session=session, code=error.code, detail=error.detail)
             self._refused.add(session)
             return None
+
+    def phases(self) -> list[SessionPhase]:
+        """Of every session in memory that has not ended."""
+        return [book.durable.phase for book in self._books.values() if not book.durable.ended]
 
     async def page(self, after: int, limit: int, phase: str | None = None) -> list[dict[str, Any]]:
         """Rows of sessions in order of submission."""

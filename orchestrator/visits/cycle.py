@@ -18,6 +18,7 @@ from orchestrator.visits.returning import Returned, check_content, fence, report
 from orchestrator.visits.run import Run, Stopwatch
 from orchestrator.visits.training import Verdict, WorkFailed, accept, train, validate
 from shared.errors import VerificationFailed
+from shared.service.logging import bind
 
 
 async def run_visit(run: Run, stop: PlannedVisit, channel: Channel) -> None:
@@ -27,14 +28,15 @@ async def run_visit(run: Run, stop: PlannedVisit, channel: Channel) -> None:
         Unavailable: GPU, platform or database are gone: the life is over. VerificationFailed: the session must fail.
     """
     visit = plan(run, stop)
-    with run.watch.step("plan"):
-        await run.commit()
-    with run.watch.step("grant"):
-        granted = await grant(run, channel, visit)
-    with run.watch.step("offer"):
-        await offer(run, channel, granted)
-    del granted  # the visit key is the holder's now
-    await _taken_back(run)
+    with bind(visit=visit.id, party=visit.holder):
+        with run.watch.step("plan"):
+            await run.commit()
+        with run.watch.step("grant"):
+            granted = await grant(run, channel, visit)
+        with run.watch.step("offer"):
+            await offer(run, channel, granted)
+        del granted  # the visit key is the holder's now
+        await _taken_back(run)
 
 
 async def run_loaded(run: Run) -> None:
@@ -44,7 +46,8 @@ async def run_loaded(run: Run) -> None:
         As `run_visit`.
     """
     run.watch = Stopwatch(run.timer)
-    await _taken_back(run)
+    with bind(visit=run.visit.id, party=run.visit.holder):
+        await _taken_back(run)
 
 
 async def _taken_back(run: Run) -> None:

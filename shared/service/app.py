@@ -12,15 +12,16 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 
-from shared.errors import ConfigurationError, GputError
+from shared.errors import ConfigurationError, GputError, NotFound
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.direct import DirectRoutes
 from shared.service.idempotency import document_replies
 from shared.service.logging import get_logger
-from shared.service.metrics import StoreCollector
+from shared.service.metrics import StoreCollector, served_apart
 from shared.service.middleware import Gate, RequestMiddleware
 from shared.service.pagination import document_pages
+from shared.service.problem_pages import problem_pages
 from shared.service.problems import MEDIA_TYPE, PROBLEM_SCHEMA, install_problems, problem, problem_response
 from shared.service.refusals import Refusals
 from shared.service.replay import ReplayWindow
@@ -99,6 +100,7 @@ def _furnished(app: FastAPI, state: ServiceState, gate: Gate | None) -> FastAPI:
     )  # fmt: skip
     install_problems(app)
     add_routes(app, _probes(state, app.title, app.version))
+    add_routes(app, problem_pages())
     _install_openapi(app)
     return app
 
@@ -142,6 +144,8 @@ def _lifespan(state: ServiceState, inner: Lifespan | None) -> Lifespan:
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
+            settings = state.settings
+            stack.enter_context(served_apart(state.registry, settings.metrics_host, settings.metrics_port))
             if state.store is not None:
                 await state.store.open()
                 stack.push_async_callback(state.store.close)
@@ -180,6 +184,8 @@ def _probes(state: ServiceState, title: str, version: str) -> APIRouter:
 
     @router.get("/metrics", summary="Prometheus metrics", include_in_schema=False)
     async def metrics() -> Response:
+        if state.settings.metrics_port is not None:
+            raise NotFound("the metrics are served at a port of their own", remedy="Ask there: setting metrics_port.")
         return Response(generate_latest(state.registry), media_type=CONTENT_TYPE_LATEST)
 
     return router

@@ -1,23 +1,31 @@
 """Logs to stderr, JSON or console, with the session, visit and party at hand on every line; secrets and bytes redacted. Knows no service.
 
 What somebody's data might be is never printed: byte strings become their length, values under secret-sounding names become
-"[redacted]", and an exception becomes its type and the lines it passed, without its message (which may quote what it choked on).
+"[redacted]", texts lose what looks like a key, a token or a password in an address, and an exception becomes its type and the lines it
+passed, without its message (which may quote what it choked on).
 """
 
 from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 import traceback
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, TextIO, cast
 
 import structlog
-from structlog.contextvars import bound_contextvars, merge_contextvars
+from structlog.contextvars import (
+    bind_contextvars,
+    bound_contextvars,
+    clear_contextvars,
+    get_contextvars,
+    merge_contextvars,
+)
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from shared.errors import GputError
@@ -28,6 +36,12 @@ _SECRET_WORDS = (
 )  # fmt: skip
 # Their messages hold names out of our own source, never data.
 _NAMES_ONLY = (NameError, AttributeError, ImportError)
+_SECRET_TEXTS = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    r"|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"
+    r"|(?i:(?<=\bbearer )|(?<=\bbasic ))[\w.~+/=-]{6,}",
+    re.DOTALL,
+)
 MAX_DEPTH = 4
 MAX_FRAMES = 30
 
@@ -60,12 +74,19 @@ class _StandardError(io.TextIOBase):
         return sys.stderr.isatty()
 
 
-def configure_logging(level: str, format: Literal["auto", "json", "console"], stream: TextIO | None = None) -> None:
+def configure_logging(
+    level: str,
+    format: Literal["auto", "json", "console"],
+    stream: TextIO | None = None,
+    always: Mapping[str, str] | None = None,
+) -> None:
     """Sets up structlog and the standard library's root logger, once per process.
 
     Args:
         format: auto means console on a terminal, else JSON.
+        always: what stands on every line of this process that says nothing else under that name, for instance its party.
     """
+    say_always = _said_always(always or {})
     out = stream or cast(TextIO, _StandardError())
     number = logging.getLevelNamesMapping()[level.upper()]
     pretty = format == "console" or (format == "auto" and out.isatty())
@@ -74,6 +95,7 @@ def configure_logging(level: str, format: Literal["auto", "json", "console"], st
     )
     shared: list[Processor] = [
         merge_contextvars,
+        say_always,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         explain_exception,
@@ -85,10 +107,12 @@ def configure_logging(level: str, format: Literal["auto", "json", "console"], st
         logger_factory=structlog.WriteLoggerFactory(file=out),
         cache_logger_on_first_use=False,
     )
+    named: list[Processor] = [structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name]
+    foreign = [merge_contextvars, say_always, *named, *shared[3:]]
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name, *shared[2:]],
+            foreign_pre_chain=foreign,
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
@@ -96,6 +120,15 @@ def configure_logging(level: str, format: Literal["auto", "json", "console"], st
     root.handlers[:] = [handler]
     root.setLevel(max(number, logging.WARNING))  # libraries speak up only when something is wrong
     logging.captureWarnings(True)
+
+
+def _said_always(always: Mapping[str, str]) -> Processor:
+    said = dict(always)
+
+    def processor(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        return {**said, **event}
+
+    return processor
 
 
 def get_logger(name: str) -> FilteringBoundLogger:
@@ -108,6 +141,19 @@ def bind(**context: str) -> Iterator[None]:
     """Every line logged inside, in this task and its children, carries `context` (session, visit, party)."""
     with bound_contextvars(**context):
         yield
+
+
+@contextmanager
+def bind_afresh(**context: str) -> Iterator[None]:
+    """As `bind`, and nothing else: for a task that outlives whatever request happened to start it."""
+    before = get_contextvars()
+    clear_contextvars()
+    try:
+        with bound_contextvars(**context):
+            yield
+    finally:
+        clear_contextvars()
+        bind_contextvars(**before)
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -133,7 +179,7 @@ def _shown(name: str, value: Any, depth: int) -> Any:
     if depth < MAX_DEPTH and isinstance(value, list | tuple | set | frozenset):
         return [_shown("", item, depth + 1) for item in value]
     if isinstance(value, str):
-        return value
+        return _SECRET_TEXTS.sub(REDACTED, value)
     return f"<{type(value).__name__}>"  # an object's repr is not under our control
 
 

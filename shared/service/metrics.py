@@ -1,13 +1,87 @@
-"""Metrics that are read where they are kept instead of being counted twice. Knows no HTTP."""
+"""Metrics as they are declared, counted, read and served: what each is called and may be labelled with. Knows no service's own.
+
+A label's values come from a small set that is known beforehand: never a session, a visit, a holder, or anything of a record. What is not
+in the set is counted as "other", so no caller can make time series.
+"""
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from shared.errors import ConfigurationError, VerificationFailed
+from shared.explanations import explain
+from shared.service.logging import get_logger
 from shared.service.store import Store
+
+OTHER = "other"
+REQUEST_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+STEP_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+LONG_BUCKETS_S = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
+
+_log = get_logger("metrics")
+
+
+@dataclass(frozen=True)
+class Family:
+    """One metric: its name without the ending that Prometheus adds, what it says, and what it is labelled with."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    says: str
+    labels: tuple[str, ...] = ()
+
+    def counter(self, registry: CollectorRegistry) -> Counter:
+        """To be counted up."""
+        return Counter(self.name, self.says, self.labels, registry=registry)
+
+    def histogram(self, registry: CollectorRegistry, buckets: tuple[float, ...]) -> Histogram:
+        """To be told durations in seconds."""
+        return Histogram(self.name, self.says, self.labels, registry=registry, buckets=buckets)
+
+    def read(self) -> CounterMetricFamily | GaugeMetricFamily:
+        """For a collector, which fills in what it read."""
+        kind = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
+        return kind(self.name, self.says, labels=self.labels)
+
+
+COMMITS = Family("gput_store_commits", "counter", "Database commits.")
+REQUESTS = Family("gput_http_requests", "counter", "Requests answered.", ("method", "route", "status"))
+REQUEST_SECONDS = Family("gput_http_request_seconds", "histogram", "Time to the last byte of the answer.", ("route",))
+FAMILIES = (REQUESTS, REQUEST_SECONDS, COMMITS)
+"""What every service has."""
+
+
+def bounded(code: str) -> str:
+    """A problem code as a label: one that is explained (a peer could make up any number of others)."""
+    return code if explain(code) is not None else OTHER
+
+
+class Failures:
+    """How often what failed, by problem code."""
+
+    def __init__(self) -> None:
+        self.by_code: Counts[str] = Counts()
+
+    def met(self, code: str) -> None:
+        """Once more."""
+        self.by_code[bounded(code)] += 1
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """What is refused as not believable inside counts, and goes on."""
+        try:
+            yield
+        except VerificationFailed as error:
+            self.met(error.code)
+            raise
 
 
 class StoreCollector(Collector):
@@ -18,4 +92,32 @@ class StoreCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """One sample per scrape."""
-        yield CounterMetricFamily("gput_store_commits", "Database commits.", value=self._store.commits)
+        family = COMMITS.read()
+        family.add_metric([], self._store.commits)
+        yield family
+
+
+@contextmanager
+def served_apart(registry: CollectorRegistry, host: str, port: int | None) -> Iterator[None]:
+    """While inside, the metrics are served at a port of their own, if there is one (0: a free one, which the log names).
+
+    Raises:
+        ConfigurationError: code `port-in-use`.
+    """
+    if port is None:
+        yield
+        return
+    try:
+        server, thread = start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the metrics cannot be served at {host}:{port}: {error.strerror}", code="port-in-use",
+            remedy="Choose another metrics_port, or unset it.",
+        ) from None  # fmt: skip
+    _log.info("metrics are served apart", address=f"http://{host}:{server.server_port}/metrics")
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -5,12 +5,13 @@ Plain ASGI: Starlette's function middleware costs a task and a queue per request
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,11 +21,16 @@ from shared.errors import GputError, TooManyRefused
 from shared.service.clock import Entropy
 from shared.service.direct import DirectRoutes
 from shared.service.logging import get_logger
-from shared.service.problems import error_response, unexpected_response
+from shared.service.metrics import OTHER, REQUEST_BUCKETS_S, REQUEST_SECONDS, REQUESTS
+from shared.service.problems import TYPE_PREFIX, error_response, unexpected_response
 from shared.service.refusals import Refusals
 
 QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics", "/version"})
-BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+_ABOUT = re.compile(r"/(sessions|requests|visits|ports)/([A-Za-z0-9._-]{1,64})(?=/|$)")
+_NAMES = {"sessions": "session", "requests": "session", "visits": "visit", "ports": "port"}
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 Gate = Callable[[str], None]
 """Asked for each request's path, but for probes'. Raises `GputError` while the service answers nobody; nothing is read or done then."""
@@ -60,6 +66,11 @@ class BodyLimit:
         return guarded
 
 
+def _about(path: str) -> dict[str, str]:
+    """Which session and visit a path speaks of, for every line that the request leads to."""
+    return {_NAMES[kind]: name for kind, name in _ABOUT.findall(path)} if path.startswith("/v1/") else {}
+
+
 def _unheard(wait: int) -> TooManyRefused:
     error = TooManyRefused(
         "too many requests from your address were refused lately",
@@ -79,16 +90,8 @@ class RequestMiddleware:
         self._app, self._refusals, self._gate, self._direct = app, refusals, gate, direct
         self._max_body_bytes = max_body_bytes
         self._entropy = entropy
-        self._total = Counter(
-            "gput_http_requests", "Requests answered.", ["method", "route", "status"], registry=registry
-        )
-        self._seconds = Histogram(
-            "gput_http_request_seconds",
-            "Time to the last byte of the answer.",
-            ["route"],
-            buckets=BUCKETS_S,
-            registry=registry,
-        )
+        self._total = REQUESTS.counter(registry)
+        self._seconds = REQUEST_SECONDS.histogram(registry, REQUEST_BUCKETS_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -108,7 +111,7 @@ class RequestMiddleware:
             await send(message)
 
         began = time.perf_counter()  # how long, not when: no decision is taken from it
-        with bound_contextvars(request_id=request_id):
+        with bound_contextvars(request_id=request_id, **_about(scope["path"])):
             try:
                 unheard = self._unheard(address, scope["path"])
                 if unheard is not None:
@@ -139,7 +142,9 @@ class RequestMiddleware:
         if wait := self._refusals.wait_s(address):
             return _unheard(wait)
         try:
-            if self._gate is not None:
+            if self._gate is not None and not path.startswith(
+                TYPE_PREFIX
+            ):  # what an error means is no secret of the leader
                 self._gate(path)
         except GputError as error:
             return error
@@ -149,7 +154,8 @@ class RequestMiddleware:
         path = scope["path"]
         # The route's template, never the path: an id in a label would make a time series per session.
         route = getattr(scope.get("route"), "path", None) or "none"
-        self._total.labels(scope["method"], route, str(status)).inc()
+        method = scope["method"] if scope["method"] in METHODS else OTHER
+        self._total.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
         log = _log.debug if path in QUIET_PATHS else _log.info
         log(

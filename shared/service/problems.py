@@ -1,7 +1,7 @@
 """The one door where errors become RFC 9457 problem details, and the way back. Knows no service.
 
-Fields: `type` (stable URN per code), `title`, `status`, `detail`, `instance`, `code`, `request_id`, and where they apply `remedy`,
-`expected`, `got`, `errors` (one entry per wrong field: its path and what is wrong, never the value sent).
+Fields: `type` (path of this service's page about the code), `title`, `status`, `detail`, `instance`, `code`, `request_id`, and some have
+`remedy`, `expected`, `got`, `errors` (one entry per wrong field: its path and what is wrong, never the value sent).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -16,10 +17,11 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from shared.errors import BadRequest, GputError, LimitExceeded, NotAuthenticated, NotFound, Unavailable
+from shared.service.problem_pages import PATH
 from shared.service.signatures import ACCEPT_SIGNATURE
 
 MEDIA_TYPE = "application/problem+json"
-TYPE_PREFIX = "urn:gput:problem:"
+TYPE_PREFIX = f"{PATH}/"
 MAX_PROBLEM_BYTES = 64 * 1024
 MAX_FIELDS = 50
 
@@ -29,7 +31,11 @@ PROBLEM_SCHEMA: dict[str, Any] = {
     "type": "object",
     "required": ["type", "title", "status", "detail", "code", "request_id"],
     "properties": {
-        "type": {"type": "string", "format": "uri", "description": "Stable identifier of the kind of problem."},
+        "type": {
+            "type": "string",
+            "format": "uri-reference",
+            "description": "Page of this service about the kind of problem.",
+        },
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "What happened to which named thing."},
@@ -82,7 +88,7 @@ def problem(status: int, code: str, title: str, detail: str, request: Request, *
 def bare_problem(status: int, code: str, title: str, detail: str) -> dict[str, Any]:
     """The problem of what never became a request."""
     return {
-        "type": TYPE_PREFIX + code,
+        "type": TYPE_PREFIX + quote(code, safe=""),
         "title": title,
         "status": status,
         "detail": detail,
@@ -164,9 +170,7 @@ async def _framework_error(request: Request, error: Exception) -> JSONResponse:
 
 def framework_problem(error: HTTPException, request: Request) -> JSONResponse:
     """The answer to a request that the framework refused."""
-    code, title, detail = _FRAMEWORK_CODES.get(
-        error.status_code, (f"http-{error.status_code}", "Request failed", str(error.detail))
-    )
+    code, title, detail = _FRAMEWORK_CODES.get(error.status_code, ("http-error", "Request failed", str(error.detail)))
     return problem_response(problem(error.status_code, code, title, detail, request), error.headers)
 
 

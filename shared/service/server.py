@@ -65,7 +65,7 @@ def service_main(
     arguments = parser.parse_args(argv)
     try:
         settings = settings_type.load(arguments.config)
-        configure_logging(settings.log_level, settings.log_format)
+        configure_logging(settings.log_level, settings.log_format, always=settings.log_context())
         if go_back is not None and arguments.schema is not None:
             with held(settings.data_dir):
                 go_back(settings, arguments.schema)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, Self
+from urllib.parse import quote
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
@@ -32,6 +33,9 @@ class ServiceSettings(BaseSettings):
     port: int = Field(0, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
     data_dir: Path = Field(description="Folder of the service's own state; made with mode 0700.")
     database_url: str | None = Field(None, description="SQLAlchemy URL; default is SQLite in data_dir.")
+    database_password_file: Path | None = Field(
+        None, description="File with the password for database_url, which then needs none in it."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe level logged.")
     log_format: Literal["auto", "json", "console"] = Field(
         "auto", description="auto: JSON unless stderr is a terminal."
@@ -47,6 +51,11 @@ class ServiceSettings(BaseSettings):
     public_url: str | None = Field(None, description="scheme://host[:port] under which callers reach this service.")
     shutdown_deadline_s: float = Field(5.0, gt=0, le=600, description="Time given to running requests at a stop.")
     max_body_bytes: int = Field(MAX_BODY_BYTES, ge=1024, description="Largest buffered request body.")
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535,
+        description="TCP port for /metrics alone, so that who scrapes cannot reach the API; then not on `port`. 0: a free one.",
+    )  # fmt: skip
+    metrics_host: str = Field("127.0.0.1", description="Address for metrics_port.")
     refusals_per_s: float = Field(
         10.0, ge=0, le=1e6,
         description="Refused requests (unsigned, not permitted, malformed) that one address may send a second in the long run; then it is "
@@ -66,15 +75,19 @@ class ServiceSettings(BaseSettings):
         """Arguments over environment over TOML. No .env file: a file in the working folder must not steer a service."""
         return init_settings, env_settings, _TomlSource(settings_cls)
 
+    def log_context(self) -> dict[str, str]:
+        """What stands on every line that this process logs."""
+        return {}
+
     @property
     def store_url(self) -> str:
         """URL of the database; makes `data_dir` when the default SQLite file lies there.
 
         Raises:
-            ConfigurationError: the folder cannot be made.
+            ConfigurationError: the folder cannot be made, or the password's file not be read.
         """
         if self.database_url is not None:
-            return self.database_url
+            return self._with_password(self.database_url)
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -83,6 +96,21 @@ class ServiceSettings(BaseSettings):
                 remedy="Name a folder this user may write, by the setting data_dir.",
             ) from error
         return f"sqlite:///{self.data_dir.resolve() / 'state.db'}"
+
+    def _with_password(self, url: str) -> str:
+        if self.database_password_file is None:
+            return url
+        try:
+            password = quote(self.database_password_file.read_text(encoding="utf-8").strip(), safe="")
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(
+                f"database_password_file {self.database_password_file} cannot be read ({type(error).__name__})",
+                remedy="Name a text file that this user may read.",
+            ) from None
+        scheme, _, rest = url.partition("://")
+        place, slash, path = rest.partition("/")
+        user, _, host = place.rpartition("@")
+        return f"{scheme}://{user.partition(':')[0]}:{password}@{host}{slash}{path}"
 
     @classmethod
     def load(cls, config: Path | None = None, **overrides: Any) -> Self:

@@ -108,7 +108,7 @@ def problem_fault(status: int, headers: Mapping[str, str], text: str) -> str | N
         return f"it lacks {sorted(missing)}"
     if document["status"] != status:
         return "its status is another"
-    if not CODE.fullmatch(document["code"]) or document["type"] != f"urn:gput:problem:{document['code']}":
+    if not CODE.fullmatch(document["code"]) or document["type"] != f"/problems/{document['code']}":
         return "its code is not kebab-case, or the type is of another code"
     if document["request_id"] != headers.get("x-request-id"):
         return "its request_id is another"

@@ -173,9 +173,9 @@ def test_a_problem_names_fields_but_repeats_no_values(stage: Stage) -> None:
         ("content type", 404, "application/json", "{}"),
         ("not JSON", 404, "application/problem+json", "<html>"),
         ("lacks", 404, "application/problem+json", "{}"),
-        ("status", 404, "application/problem+json", '{"type":"urn:gput:problem:a","code":"a","title":"A","status":400,'
+        ("status", 404, "application/problem+json", '{"type":"/problems/a","code":"a","title":"A","status":400,'
          '"detail":"d","request_id":"req-1"}'),
-        ("code", 404, "application/problem+json", '{"type":"urn:gput:problem:A_b","code":"A_b","title":"A","status":404,'
+        ("code", 404, "application/problem+json", '{"type":"/problems/A_b","code":"A_b","title":"A","status":404,'
          '"detail":"d","request_id":"req-1"}'),
         ("stack trace", 200, "application/json", "Traceback (most recent call last):"),
     ],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+from base64 import b64encode
 from collections.abc import Iterator
+from hashlib import sha256
 
 import httpx2
 import pytest
@@ -12,7 +14,7 @@ import pytest
 import shared.errors
 from shared.errors import GputError, VerificationFailed
 from shared.service.logging import configure_logging
-from shared.service.problems import error_of
+from shared.service.problems import bare_problem, error_of
 from tests.service.service_world import World
 
 REQUIRED = {"type", "title", "status", "detail", "instance", "code", "request_id"}
@@ -32,7 +34,7 @@ def check_shape(response: httpx2.Response, status: int, code: str) -> dict[str, 
     assert document.keys() >= REQUIRED
     assert document["status"] == response.status_code == status
     assert document["code"] == code
-    assert document["type"] == f"urn:gput:problem:{code}"
+    assert document["type"] == f"/problems/{code}"
     assert document["request_id"] == response.headers["x-request-id"]
     return document
 
@@ -169,3 +171,34 @@ async def test_readiness_names_what_is_missing(world: World) -> None:
         response = await client.get("/readyz")
     document = check_shape(response, 503, "not-ready")
     assert document["checks"] == {"a": "the check itself failed; see the log", "b": "the clock is wrong"}
+
+
+async def test_the_type_of_a_problem_leads_to_its_page(world: World) -> None:
+    async with world.client(None) as client:
+        document = check_shape(await client.get("/v1/nothing"), 404, "not-found")
+        page = await client.get(str(document["type"]), headers={"accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+        assert page.headers["content-type"].startswith("text/html")
+        assert "What to do" in page.text
+        assert "<script" not in page.text
+        policy = page.headers["content-security-policy"]
+        style = page.text.partition("<style>")[2].partition("</style>")[0]
+        assert "default-src 'none'" in policy
+        assert f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'" in policy
+        told = (await client.get(str(document["type"]), headers={"accept": "application/json"})).json()
+        assert (told["code"], told["type"]) == ("not-found", "/problems/not-found")
+        assert all(told[part] for part in ("means", "why", "do"))
+        assert (await client.get("/problems/not-found")).json() == told  # who says nothing is a program
+        listed = (await client.get("/problems")).json()["problems"]
+        assert told in listed
+        assert 'href="/problems/vetoed"' in (await client.get("/problems", headers={"accept": "text/html"})).text
+
+
+async def test_a_code_that_nobody_knows_has_no_page_and_is_not_shown(world: World) -> None:
+    async with world.client(None) as client:
+        response = await client.get("/problems/%3Cscript%3E", headers={"accept": "text/html"})
+    check_shape(response, 404, "not-found")
+    assert "<script>" not in response.json()["detail"]
+
+
+def test_a_peers_code_makes_no_other_path() -> None:
+    assert bare_problem(400, "a/../b?c", "t", "d")["type"] == "/problems/a%2F..%2Fb%3Fc"

@@ -120,6 +120,17 @@ def test_context_is_on_every_line_inside_only(log: io.StringIO) -> None:
 SECRET = "hunter2"
 
 
+def test_a_databases_password_may_lie_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("p@ss/w:rd\n")
+    url = "postgresql+psycopg://gput@database:5432/gput?sslmode=require"
+    settings = Settings.load(data_dir=tmp_path, database_url=url, database_password_file=tmp_path / "password")
+    assert settings.store_url == "postgresql+psycopg://gput:p%40ss%2Fw%3Ard@database:5432/gput?sslmode=require"
+    assert "p@ss" not in repr(settings)
+    absent = Settings.load(data_dir=tmp_path, database_url=url, database_password_file=tmp_path / "absent")
+    with pytest.raises(ConfigurationError, match="database_password_file"):
+        absent.store_url  # noqa: B018
+
+
 @pytest.mark.parametrize(
     "fields",
     [

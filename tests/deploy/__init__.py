@@ -1,0 +1,1 @@
+"""What is shipped for running the system: dashboard, compose files, Kubernetes manifests."""

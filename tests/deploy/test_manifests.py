@@ -1,0 +1,189 @@
+"""Compose files and Kubernetes manifests: hardened as the security page says, valid, and with settings that the services have."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from data_holder.settings import HolderSettings
+from gpu_agent.settings import AgentSettings
+from orchestrator.settings import OrchestratorSettings
+from shared.service.settings import ServiceSettings
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+COMPOSE = sorted((DEPLOY / "compose").glob("*.yml"))
+KUBERNETES = DEPLOY / "kubernetes"
+OVERLAYS = sorted(path.parent for path in KUBERNETES.glob("overlays/*/kustomization.yaml"))
+SETTINGS: dict[str, type[ServiceSettings]] = {
+    "orchestrator": OrchestratorSettings, "holder": HolderSettings, "data-holder": HolderSettings, "gpu-agent": AgentSettings,
+}  # fmt: skip
+KUBERNETES_VERSION = "1.31"
+
+
+def _services() -> Iterator[Any]:
+    for path in COMPOSE:
+        for name, service in yaml.safe_load(path.read_text())["services"].items():
+            yield pytest.param(path, service, id=f"{path.stem}-{name}")
+
+
+@pytest.mark.parametrize(("path", "service"), list(_services()))
+def test_a_compose_service_is_hardened(path: Path, service: dict[str, Any]) -> None:
+    assert service["restart"] == "unless-stopped"
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert int(service["user"].partition(":")[0]) > 0
+    assert service["deploy"]["resources"]["limits"].keys() == {"cpus", "memory", "pids"}
+    assert service["healthcheck"]["test"][0] == "CMD"
+    assert not service.keys() & {"privileged", "cap_add", "network_mode", "pid", "ipc", "devices"}
+    for name, value in service.get("environment", {}).items():
+        assert not re.search(r"PASSWORD|SECRET|TOKEN|KEY", name) or value.startswith("/run/secrets/"), name
+    assert not [mount for mount in service.get("volumes", ()) if "docker.sock" in mount]
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.stem)
+def test_a_compose_file_hangs_together(path: Path) -> None:
+    told = yaml.safe_load(path.read_text())
+    for service in told["services"].values():
+        assert set(service.get("networks", ())) <= told["networks"].keys()
+        assert set(service.get("secrets", ())) <= told["secrets"].keys()
+        assert service.get("depends_on", {}).keys() <= told["services"].keys()
+        named = [mount.partition(":")[0] for mount in service.get("volumes", ())]
+        assert {mount for mount in named if mount[0].isalnum()} <= told["volumes"].keys()
+        for variable in service.get("environment", {}):
+            if variable.startswith("GPUT_ORCHESTRATOR_"):
+                assert variable.removeprefix("GPUT_ORCHESTRATOR_").lower() in OrchestratorSettings.model_fields
+    for secret in told["secrets"].values():
+        assert not (path.parent / secret["file"]).exists()  # nobody's secret is in the repository
+    if "database" in told["services"]:
+        assert told["networks"]["database"]["internal"] is True
+        assert "ports" not in told["services"]["database"]
+        assert {"orchestrator-a", "orchestrator-b"} <= told["services"].keys()
+
+
+@pytest.mark.skipif(shutil.which("docker") is None, reason="no docker here")
+@pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.stem)
+def test_docker_reads_a_compose_file(path: Path) -> None:
+    said = subprocess.run(
+        ["docker", "compose", "-f", str(path), "config", "-q"], capture_output=True, check=False, text=True
+    )
+    if "unknown" in said.stderr and "compose" in said.stderr:
+        pytest.skip("docker without compose")
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("path", sorted(DEPLOY.rglob("*.toml")), ids=lambda path: str(path.relative_to(DEPLOY)))
+def test_a_settings_file_is_of_settings_that_there_are(path: Path) -> None:
+    loaded = SETTINGS[path.stem].load(path)
+    assert loaded.allow_emulated is False
+    values = tomllib.loads(path.read_text())
+    assert not re.search(r"password *=|://[^@/]*:[^@/]*@", path.read_text())
+    assert values["metrics_port"] == 9090 if "metrics_port" in values else path.parent.name == "compose"
+
+
+def _documents(text: str) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def _base() -> list[dict[str, Any]]:
+    paths = [path for path in sorted(KUBERNETES.rglob("*.yaml")) if path.name != "kustomization.yaml"]
+    return [document for path in paths for document in _documents(path.read_text())]
+
+
+def _rendered(overlay: Path) -> list[dict[str, Any]]:
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl here")
+    said = subprocess.run(["kubectl", "kustomize", str(overlay)], capture_output=True, check=False, text=True)
+    assert said.returncode == 0, said.stderr
+    return _documents(said.stdout)
+
+
+def _check_pod(workload: dict[str, Any]) -> None:
+    pod = workload["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC"}
+    assert not [volume for volume in pod["volumes"] if "hostPath" in volume]
+    mounted = {mount["name"] for container in pod["containers"] for mount in container["volumeMounts"]}
+    claims = {claim["metadata"]["name"] for claim in workload["spec"]["volumeClaimTemplates"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]} | claims
+    for container in pod["containers"]:
+        context = container["securityContext"]
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
+        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+        assert {"cpu", "memory"} <= container["resources"]["limits"].keys()
+
+
+def test_every_workload_is_hardened_and_has_a_policy() -> None:
+    documents = _base()
+    workloads = [document for document in documents if document["kind"] == "StatefulSet"]
+    assert {workload["metadata"]["name"] for workload in workloads} == {"orchestrator", "data-holder", "gpu-agent"}
+    policies = {
+        document["metadata"]["name"]: document["spec"] for document in documents if document["kind"] == "NetworkPolicy"
+    }
+    assert policies["default-deny"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    for workload in workloads:
+        _check_pod(workload)
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        assert policies[workload["metadata"]["name"]]["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_a_holder_reaches_its_orchestrator_and_gpu_and_nobody_reaches_a_holder() -> None:
+    policies = {d["metadata"]["name"]: d["spec"] for d in _base() if d["kind"] == "NetworkPolicy"}
+    holder = policies["data-holder"]
+    reached = [to["podSelector"]["matchLabels"] for rule in holder["egress"] for to in rule["to"]]
+    assert [label.get("app.kubernetes.io/name") or label.get("k8s-app") for label in reached] == [
+        "kube-dns",
+        "orchestrator",
+        "gpu-agent",
+    ]
+    assert all(rule["ports"] for rule in holder["egress"])
+    assert [rule["ports"] for rule in holder["ingress"]] == [[{"port": "metrics"}]]
+    assert policies["gpu-agent"]["egress"] == []
+    for spec in policies.values():
+        for rule in (*spec.get("ingress", ()), *spec.get("egress", ())):
+            assert rule.get("from") or rule.get("to")  # a rule without peers allows everybody
+            assert "ipBlock" not in str(rule)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda overlay: overlay.name)
+def test_an_overlay_renders_to_valid_manifests(overlay: Path) -> None:
+    documents = _rendered(overlay)
+    maps = {d["metadata"]["name"] for d in documents if d["kind"] == "ConfigMap"}
+    assert {d["metadata"].get("namespace") for d in documents if d["kind"] != "Namespace"} == {f"gput-{overlay.name}"}
+    for document in documents:
+        if document["kind"] == "StatefulSet":
+            _check_pod(document)
+            pod = document["spec"]["template"]["spec"]
+            assert pod["runtimeClassName"] == "kata-qemu-tdx"
+            assert pod["containers"][0]["image"].endswith(":0.1.0")
+            [config] = [volume["configMap"]["name"] for volume in pod["volumes"] if volume["name"] == "config"]
+            assert config in maps  # under the name with its content's hash, so that a change restarts the pods
+        elif document["kind"] == "ConfigMap":
+            for name, text in document["data"].items():
+                loaded = SETTINGS[name.removesuffix(".toml")].model_validate(tomllib.loads(text))
+                assert loaded.host == "0.0.0.0"
+
+
+@pytest.mark.parametrize("overlay", [None, *OVERLAYS], ids=lambda overlay: overlay.name if overlay else "base")
+def test_manifests_are_of_kubernetes_own_schema(overlay: Path | None) -> None:
+    validator = pytest.importorskip("kubernetes_validate")
+    documents = _base() if overlay is None else _rendered(overlay)
+    assert documents
+    for document in documents:
+        validator.validate(document, KUBERNETES_VERSION, strict=True)
+    broken = next(document for document in documents if document["kind"] in ("StatefulSet", "NetworkPolicy"))
+    with pytest.raises(validator.ValidationError):
+        validator.validate({**broken, "spec": {**broken["spec"], "replicsa": 2}}, KUBERNETES_VERSION, strict=True)
