@@ -22,9 +22,9 @@ from shared.claims.manifest import Manifest
 from shared.crypto.signing import PartyKey
 from shared.errors import Unavailable
 from shared.service.clock import Clock, system_clock, system_entropy
+from shared.service.event_reader import Event, iter_sse
 from shared.service.http import PeerClient, Peers
 from shared.service.signatures import SignedAuth
-from shared.service.sse import Event, iter_sse
 from shared.wire.visit import Signed
 
 T = TypeVar("T")
