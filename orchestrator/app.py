@@ -12,7 +12,18 @@ import httpx2
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from orchestrator.api import events, holders, library_routes, log, model, parties, recovery, sessions, visits
+from orchestrator.api import (
+    attestation,
+    events,
+    holders,
+    library_routes,
+    log,
+    model,
+    parties,
+    recovery,
+    sessions,
+    visits,
+)
 from orchestrator.api.deps import Orchestrator
 from orchestrator.gpu_session.life import GpuRoom
 from orchestrator.holders.channels import CpuRoom
@@ -46,7 +57,7 @@ from shared.service.state import BearerResolver, Check, service_state
 from shared.service.store import Store
 
 VERSION = "0.1.0"
-ROOMS = (parties, library_routes, sessions, visits, log, events, model, holders, recovery)
+ROOMS = (attestation, parties, library_routes, sessions, visits, log, events, model, holders, recovery)
 
 
 def create_app(

@@ -13,10 +13,11 @@ import httpx2
 import typer
 
 from gput.client import AsyncClient
+from gput.commands.manners import Commands, FormatOption
 from gput.output import Format, emit
 from shared.errors import GputError, NotPermitted, Unavailable
 
-app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+app = Commands()
 MAX_SKEW_S = 30.0
 TIMEOUT_S = 5.0
 KNOWN = "orchestrator: knows your key"
@@ -35,7 +36,7 @@ def doctor(
     ] = None,
     agent_url: Annotated[str | None, typer.Option("--agent-url", help="the GPU agent")] = None,
     platform_url: Annotated[str | None, typer.Option("--platform-url", help="the platform")] = None,
-    fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
+    fmt: FormatOption = Format.TABLE,
 ) -> None:
     """Ask every service whether it is alive and ready, and test your key and clock against the orchestrator.
 

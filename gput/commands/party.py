@@ -12,6 +12,7 @@ import httpx2
 import typer
 
 from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect
+from gput.commands.manners import Commands, FormatOption
 from gput.files import place_for
 from gput.output import Format, emit, say, show
 from shared.crypto.signing import PartyKey, load_public
@@ -19,14 +20,7 @@ from shared.errors import BadRequest, Conflict
 from shared.service.http import Peers
 from shared.service.key_file import key_id, make_key_file
 
-app = typer.Typer(
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Parties and approvals.",
-)
-FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
+app = Commands("Parties and approvals.\n\nExample:  gput party init keys/owner.pem")
 HolderUrl = Annotated[str, typer.Option("--holder-url", envvar="GPUT_HOLDER_URL", help="your own holder service")]
 Token = Annotated[Path, typer.Option("--token", envvar="GPUT_HOLDER_TOKEN", help="its operator.token file")]
 Session = Annotated[str, typer.Argument(help="session id (s_…)")]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gput.commands.manners import Commands, FormatOption
 from gput.files import content
 from gput.output import Format, say, show
 from shared.errors import BadRequest
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from shared.claims.archive import Archive
     from shared.claims.manifest import Manifest
 
-app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+app = Commands()
 MEASURED_VISITS = 24
 
 
@@ -56,7 +57,7 @@ def plan(
     record_bytes: Annotated[int | None, typer.Option(min=1, help="bytes of a record")] = None,
     url: Annotated[str | None, typer.Option("--url", envvar="GPUT_URL", help="the orchestrator's, for --session")] = None,
     key: Annotated[Path | None, typer.Option("--key", envvar="GPUT_KEY", help="your private key file, for --session")] = None,
-    fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
+    fmt: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
     """Recommend steps per visit: the fewest whose overhead (all of a visit but its training steps) stays under --overhead percent.
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gput.commands.manners import Commands
 from gput.output import Format, emit, say, show
 from shared.canonical import sha256
 from shared.claims.archive import Archive, open_archive
@@ -20,7 +21,7 @@ from shared.claims.operators import ALLOWED, GROUPS
 from shared.claims.records import RecordField
 from shared.errors import BadRequest, NotFound, Unavailable
 
-app = typer.Typer(pretty_exceptions_enable=False, no_args_is_help=True, help="Build and inspect training programs.")
+app = Commands("Build and inspect training programs.\n\nExample:  gput program build mymodel:program -o mymodel.gput")
 
 
 def parse_option(text: str) -> tuple[str, Any]:

@@ -12,6 +12,7 @@ import typer
 
 from gput.client import AsyncClient
 from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect
+from gput.commands.manners import Commands, FormatOption
 from gput.draft import draft as manifest_for
 from gput.files import content as content_of
 from gput.files import place_for, writable
@@ -25,14 +26,7 @@ from shared.claims.manifest import Manifest
 from shared.claims.policy_lint import lint_manifest
 from shared.errors import BadRequest, InvalidProgram, JobFailed, NotFound, TimedOut
 
-app = typer.Typer(
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Training sessions.",
-)
-FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
+app = Commands("Training sessions.\n\nExample:  gput session submit manifest.json --upload mymodel.gput --wait")
 Session = Annotated[str, typer.Argument(help="session id (s_…)")]
 TimeoutOption = Annotated[float | None, typer.Option(min=0, help="seconds to wait at most; exit code 3 after them")]
 
