@@ -138,7 +138,8 @@ class Api:
         """The whole id of a session, from a beginning that is no other's. Raises: NotFound, BadRequest `ambiguous-id`."""
         if whole(session):
             return session
-        return pick(session, (item["id"] for item in await self.items("sessions")), "s_", "session")
+        known = (item["id"] for item in await self.items("sessions"))
+        return pick(session, known, "s_", "session", "`gput session list` shows them.")
 
     async def act(self, session: str, action: str) -> Any:
         """pause, resume or cancel a session."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gput.api import Api
-from gput.rooms import AsyncGpus, AsyncParties, AsyncPrograms, AsyncReceipts, AsyncSessions
 from gput.trust import UNATTESTED, Trust, Unattested
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError
@@ -18,6 +17,7 @@ from shared.service.clock import Clock, system_clock
 from shared.service.http import Peers
 
 if TYPE_CHECKING:
+    from gput.rooms import AsyncGpus, AsyncParties, AsyncPrograms, AsyncReceipts, AsyncSessions
     from gput.waiting import Client
     from shared.attestation.orchestrator_proof import AttestedOrchestrator
 
@@ -40,43 +40,49 @@ class AsyncClient(Api):
         clock: Clock = system_clock,
     ) -> None:  # fmt: skip
         super().__init__(url, key, peers=peers, clock=clock)
-        self._decision, believed = trust, trust if isinstance(trust, Trust) else None
-        self._believed, self._attesting = believed, asyncio.Lock()
+        self._decision, self._attesting = trust, asyncio.Lock()
+        self._believed = trust if isinstance(trust, Trust) else None
         self._attested: AttestedOrchestrator | None = None
-        self._sessions, self._receipts = AsyncSessions(self, believed), AsyncReceipts(self, believed)
-        self._programs, self._parties, self._gpus = (
-            AsyncPrograms(self, believed), AsyncParties(self, believed), AsyncGpus(self, believed),
-        )  # fmt: skip
 
     @property
     def sessions(self) -> AsyncSessions:
         """Submit, look at, steer sessions. Raises: ConfigurationError `no-trust`: nobody said whom to believe."""
+        from gput.rooms import AsyncSessions
+
         self._decided()
-        return self._sessions
+        return AsyncSessions(self, self._believed)
 
     @property
     def receipts(self) -> AsyncReceipts:
         """Fetch and verify receipts. Raises: as `sessions`."""
+        from gput.rooms import AsyncReceipts
+
         self._decided()
-        return self._receipts
+        return AsyncReceipts(self, self._believed)
 
     @property
     def programs(self) -> AsyncPrograms:
         """Training programs. Raises: as `sessions`."""
+        from gput.rooms import AsyncPrograms
+
         self._decided()
-        return self._programs
+        return AsyncPrograms(self, self._believed)
 
     @property
     def parties(self) -> AsyncParties:
         """Who is enrolled. Raises: as `sessions`."""
+        from gput.rooms import AsyncParties
+
         self._decided()
-        return self._parties
+        return AsyncParties(self, self._believed)
 
     @property
     def gpus(self) -> AsyncGpus:
         """The pool. Raises: as `sessions`."""
+        from gput.rooms import AsyncGpus
+
         self._decided()
-        return self._gpus
+        return AsyncGpus(self, self._believed)
 
     async def attest(self) -> AttestedOrchestrator:
         """Attest the orchestrator now, over a nonce of one's own. The first call of a client does it by itself.

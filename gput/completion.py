@@ -74,6 +74,6 @@ def _choices(command: Any, flag: str) -> list[str]:
     """The values that an option may have, where they are a closed list."""
     for option in command.params:
         if flag in option.opts:
-            kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)
-            return [str(value.value) for value in kind] if hasattr(kind, "__members__") else []
+            kind: Any = getattr(getattr(option, "type_descriptor", None), "annotation", None)
+            return [str(value) for value in kind] if hasattr(kind, "__members__") else []
     return []

@@ -73,12 +73,14 @@ def from_file() -> dict[str, Any]:
         if type(value) is not SETTINGS[name].kind:
             raise _unusable(path, f"sets {name} to something that is not a {SETTINGS[name].kind.__name__}")
         if SETTINGS[name].path:
-            found[name] = str(path.parent / Path(value).expanduser())
+            found[name] = str(path.parent / Path(str(value)).expanduser())
     return found
 
 
 def _unusable(path: Path, why: str) -> ConfigurationError:
-    return ConfigurationError(f"the configuration file {path} {why}", remedy="Correct it, or name another by GPUT_CONFIG.")
+    return ConfigurationError(
+        f"the configuration file {path} {why}", remedy="Correct it, or name another by GPUT_CONFIG."
+    )
 
 
 def for_options(variables: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:

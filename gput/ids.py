@@ -16,7 +16,7 @@ def whole(name: str) -> bool:
     return WHOLE.fullmatch(name) is not None
 
 
-def pick(prefix: str, ids: Iterable[str], kind: str, what: str) -> str:
+def pick(prefix: str, ids: Iterable[str], kind: str, what: str, remedy: str) -> str:
     """The one id that begins so; its kind (`s_`, `v_`) may be left out.
 
     Raises:
@@ -34,7 +34,4 @@ def pick(prefix: str, ids: Iterable[str], kind: str, what: str) -> str:
             f"{prefix!r} begins {len(found)} {what}s: {', '.join(found[:SHOWN])}{more}" if prefix else f"a {what} without a name",
             code="ambiguous-id", remedy="Say more of it.",
         )  # fmt: skip
-    raise NotFound(
-        f"no {what} that you may see begins with {prefix!r}", code=f"unknown-{what}", remedy=f"`gput {what} list` shows them."
-        if what == "session" else "`gput session visits SESSION` shows them.",
-    )  # fmt: skip
+    raise NotFound(f"no {what} that you may see begins with {prefix!r}", code=f"unknown-{what}", remedy=remedy)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gput.commands.connection import KeyOption as OwnKeyOption
-from gput.commands.connection import UrlOption, connect
+from gput.commands.connection import Session, UrlOption, with_session
 from gput.commands.manners import Commands, FormatOption
 from gput.output import Format, emit, show
 from shared.errors import BadRequest, VerificationFailed
@@ -24,6 +24,7 @@ from shared.names import CvmRole
 if TYPE_CHECKING:
     from gput.attest.judging import Judged
     from gput.attest.trust import Wish
+    from gput.client import AsyncClient
 
 app = Commands(
     "Evidence of GPUs and confidential VMs, from files: TDX quotes, SEV-SNP and GPU reports with what belongs to them.\n\n"
@@ -145,7 +146,7 @@ def inspect(files: Files, fmt: FormatOption = Format.TABLE) -> None:
 
 @app.command()
 def session(
-    session: Annotated[str, typer.Argument(help="session id (s_…)")], url: UrlOption, key: OwnKeyOption,
+    session: Session, url: UrlOption, key: OwnKeyOption,
     fmt: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
     """Show the attestation results that the orchestrator relied on in a session: the GPU's and every holder's, check by check.
@@ -154,8 +155,11 @@ def session(
 
     Example:  gput attest session s_… --url http://localhost:7000 --key owner.pem
     """
-    items = connect(url, key, lambda client: client.items(f"sessions/{session}/attestations"))
-    show_session(session, items, fmt)
+
+    async def run(client: AsyncClient, name: str) -> tuple[str, list[Any]]:
+        return name, await client.items(f"sessions/{name}/attestations")
+
+    show_session(*with_session(session, url, key, run), fmt)
 
 
 def show_session(session: str, items: list[dict[str, Any]], fmt: Format) -> None:

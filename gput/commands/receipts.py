@@ -39,7 +39,10 @@ def verify(folder: Folder, head: HeadOption = None, jobs: JobsOption = None, fmt
 
 @app.command("show")
 def show_(folder: Folder, fmt: FormatOption = Format.TABLE) -> None:
-    """List the receipts (unverified: use `verify` for that)."""
+    """List the receipts (unverified: use `verify` for that).
+
+    Example:  gput receipts show runs/latest/receipts
+    """
     from gput.receipt_folder import LEAVES, parse_line, read_lines
     from gput.receipt_leaves import is_receipt
     from shared.errors import GputError
