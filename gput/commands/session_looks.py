@@ -125,4 +125,4 @@ def _draw(found: list[Span]) -> None:
         console.print(line)
     length = max(span.begin + span.seconds for span in found) - found[0].begin
     legend = "   ".join(f"{MARKS[kind]} {kind} {seconds:.2f} s" for kind, seconds in totals(found).items())
-    console.print(f"{legend}   ░ elsewhere   {length:.1f} s in all")
+    console.print(f"{legend}   ░ elsewhere   {length:.1f} s in all", soft_wrap=True)
