@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gput.client import AsyncClient, Client
+    from gput.client import AsyncClient
+    from gput.trust import UNATTESTED, Trust
+    from gput.waiting import Client
 
-__all__ = ["AsyncClient", "Client"]
+__all__ = ["UNATTESTED", "AsyncClient", "Client", "Trust"]
+_HOMES = {"AsyncClient": "gput.client", "Client": "gput.waiting", "Trust": "gput.trust", "UNATTESTED": "gput.trust"}
 
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use, so that `gput --help` and a plain import stay fast.
-    if name in __all__:
-        from gput import client
+    if name in _HOMES:
+        import importlib
 
-        return getattr(client, name)
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'gput' has no attribute {name!r}")

@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import metadata
+from typing import Any
 
 # noun -> (module, summary). Further nouns come from entry points of the group `gput.commands`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -28,6 +29,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("gput.commands.plan", "Recommend steps per visit from what a visit costs here"),
     "bench": ("gput.commands.bench", "Measure this machine: visit cost, training against plain PyTorch"),
     "doctor": ("gput.commands.doctor", "Test each hop of an installation and name the failing one"),
+    "smoke": ("gput.commands.smoke", "One tiny session, here or on a running installation; its receipts verified"),
+    "config": ("gput.commands.config", "Every setting, its value, and where that comes from"),
+    "completion": ("gput.commands.completion", "Completion of commands and options for bash, zsh, fish"),
 }
 
 TRACEBACK = "GPUT_TRACEBACK"
@@ -38,7 +42,7 @@ PIPE_CLOSED = 141
 EXIT_CODES = """\
 Exit codes: 0 done; 1 the job failed; 2 usage or input; 3 timed out; 4 refused by policy, signature or attestation;
             5 internal error; 6 a service or device is not there; 130 interrupted;
-            141 whoever read the output went away (`gput … | head`)."""
+            141 whoever read the output went away (`gput … | head`). What to do: docs/cli.md."""
 
 EXAMPLES = """\
 Examples:
@@ -101,8 +105,13 @@ def _run(module: str, words: list[str]) -> int:
     from shared.errors import GputError
 
     try:
+        if "--schema" in words[1:]:
+            from gput.schemas import schema_of
+
+            print(schema_of(words))
+            return 0
         app = importlib.import_module(module).app
-        result = app(args=words[1:], prog_name=f"gput {words[0]}", standalone_mode=True)
+        result = app(args=words[1:], prog_name=f"gput {words[0]}", standalone_mode=True, default_map=_from_file(app))
     except GputError as error:
         _trace()
         print(f"gput: {explain(error)}", file=sys.stderr)
@@ -125,6 +134,23 @@ def _run(module: str, words: list[str]) -> int:
             return _unwritable(error)
         return _unexpected(error)
     return result if isinstance(result, int) else 0
+
+
+def _from_file(app: Any) -> dict[str, Any]:
+    """What the configuration file says, for each command's options that listen to the environment, too."""
+    from gput.config import for_options, from_file
+
+    if not (told := from_file()):
+        return {}
+    from typer.main import get_command
+
+    command = get_command(app)
+    verbs = getattr(command, "commands", None)
+
+    def of(one: Any) -> dict[str, Any]:
+        return for_options({option.name: option.envvar for option in one.params}, told)
+
+    return of(command) if verbs is None else {name: of(verb) for name, verb in verbs.items()}
 
 
 def _trace() -> None:

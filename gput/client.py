@@ -1,4 +1,4 @@
-"""Python client of the orchestrator's public API, async and sync with the same names. Knows HTTP and signatures, no service's code.
+"""The Python client: `AsyncClient` and `Client`, the same names. Attests the orchestrator before anything else is said to it.
 
 Every call is an RFC 9421 signed request. Errors are the family of `shared.errors`, with the service's own code and remedy.
 """
@@ -6,251 +6,123 @@ Every call is an RFC 9421 signed request. Errors are the family of `shared.error
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import secrets
-import threading
-import time
-from base64 import b64encode
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from concurrent.futures import Future
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING
 
-from shared.claims.archive import open_archive
-from shared.claims.manifest import Manifest
+from gput.api import Api
+from gput.trust import UNATTESTED, Trust, Unattested
 from shared.crypto.signing import PartyKey
-from shared.errors import Unavailable
-from shared.service.clock import Clock, system_clock, system_entropy
-from shared.service.http import PeerClient, Peers
-from shared.service.signatures import SignedAuth
-from shared.service.sse import Event, iter_sse
-from shared.wire.visit import Signed
+from shared.errors import ConfigurationError
+from shared.service.clock import Clock, system_clock
+from shared.service.http import Peers
 
-T = TypeVar("T")
-UPLOAD_TIMEOUT_S = 600.0
-PAGE = 200
-ENDED = ("COMPLETED", "FAILED", "CANCELLED")
-# How long a watcher sits out an orchestrator that is away; longer than any restart, shorter than a person's patience.
-PATIENCE_S = 120.0
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+if TYPE_CHECKING:
+    from gput.rooms import AsyncGpus, AsyncParties, AsyncPrograms, AsyncReceipts, AsyncSessions
+    from gput.waiting import Client
+    from shared.attestation.orchestrator_proof import AttestedOrchestrator
+
+__all__ = ["UNATTESTED", "AsyncClient", "Client", "Trust"]
 
 
-class AsyncClient:
-    """Talks to one orchestrator as one party.
+class AsyncClient(Api):
+    """One party's client of one orchestrator.
 
     Args:
         url: the orchestrator's base URL; of an orchestrator and its standby, both, comma-separated.
         key: the party's Ed25519 key, or the file that holds it.
+        trust: whom you believe to be the orchestrator: it is attested before the first request. `UNATTESTED`: it is not asked.
         peers: another way to reach services, for instance inside one process; closed with the client.
         clock: seconds since 1970, written into every signature; the orchestrator refuses one that differs much from its own.
     """
 
     def __init__(
-        self, url: str, key: PartyKey | Path | str, *, peers: Peers | None = None, clock: Clock = system_clock
-    ) -> None:
-        self._key = key if isinstance(key, PartyKey) else PartyKey.load(Path(key))
-        self._peers = peers or Peers(entropy=system_entropy)
-        auth = SignedAuth(self._key, clock, system_entropy)
-        self._peer: PeerClient = self._peers.peer(url, "orchestrator", auth=auth)
+        self, url: str, key: PartyKey | Path | str, *, trust: Trust | Unattested | None = None, peers: Peers | None = None,
+        clock: Clock = system_clock,
+    ) -> None:  # fmt: skip
+        super().__init__(url, key, peers=peers, clock=clock)
+        self._decision, self._attesting = trust, asyncio.Lock()
+        self._believed = trust if isinstance(trust, Trust) else None
+        self._attested: AttestedOrchestrator | None = None
 
-    async def __aenter__(self) -> Self:
-        return self
+    @property
+    def sessions(self) -> AsyncSessions:
+        """Submit, look at, steer sessions. Raises: ConfigurationError `no-trust`: nobody said whom to believe."""
+        from gput.rooms import AsyncSessions
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        self._decided()
+        return AsyncSessions(self, self._believed)
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._peers.close()
+    @property
+    def receipts(self) -> AsyncReceipts:
+        """Fetch and verify receipts. Raises: as `sessions`."""
+        from gput.rooms import AsyncReceipts
 
-    async def get(self, path: str, **params: Any) -> Any:
-        """GET any path under /v1 as JSON."""
-        return await self._peer.get_json(f"/v1/{path}", params={k: v for k, v in params.items() if v is not None})
+        self._decided()
+        return AsyncReceipts(self, self._believed)
 
-    async def items(self, path: str, **params: Any) -> list[Any]:
-        """All items of a list, page by page."""
-        found: list[Any] = []
-        cursor: str | None = None
-        while True:
-            page = await self.get(path, after=cursor, limit=PAGE, **params)
-            found += page["items"]
-            cursor = page["next"]
-            if cursor is None:
-                return found
+    @property
+    def programs(self) -> AsyncPrograms:
+        """Training programs. Raises: as `sessions`."""
+        from gput.rooms import AsyncPrograms
 
-    async def whoami(self) -> Any:
-        """Name, role and key fingerprint as the orchestrator knows them."""
-        return await self.get("whoami")
+        self._decided()
+        return AsyncPrograms(self, self._believed)
 
-    async def enrol(self, name: str, public_key: bytes, role: str = "holder") -> Any:
-        """Enrol a party (owner only). `public_key`: raw Ed25519, 32 bytes."""
-        return await self._peer.post_json(
-            "/v1/parties",
-            {"name": name, "role": role, "public_key": public_key.hex()},
-            idempotency_key=f"enrol-{secrets.token_hex(16)}",
-        )
+    @property
+    def parties(self) -> AsyncParties:
+        """Who is enrolled. Raises: as `sessions`."""
+        from gput.rooms import AsyncParties
 
-    async def upload_program(self, archive: bytes) -> Any:
-        """Store a program archive; its digest names it. Raises InvalidProgram before anything is sent."""
-        digest = open_archive(archive).digest.hex()
-        return await self._put(f"/v1/programs/{digest}/archive", archive)
+        self._decided()
+        return AsyncParties(self, self._believed)
 
-    async def upload_weights(self, weights: bytes) -> Any:
-        """Store initial weights (safetensors)."""
-        return await self._put(f"/v1/weights/{hashlib.sha256(weights).hexdigest()}", weights)
+    @property
+    def gpus(self) -> AsyncGpus:
+        """The pool. Raises: as `sessions`."""
+        from gput.rooms import AsyncGpus
 
-    async def upload_validation(self, records: bytes) -> Any:
-        """Store a held-out set: records' bytes end to end."""
-        return await self._put(f"/v1/validation-datasets/{hashlib.sha256(records).hexdigest()}", records)
+        self._decided()
+        return AsyncGpus(self, self._believed)
 
-    async def submit(self, manifest: Manifest, *, idempotency_key: str | None = None, gpu: str | None = None) -> Any:
-        """Submit a session, signed by this party as its owner."""
-        document = manifest.canonical()
-        signed = Signed(
-            document=b64encode(document).decode(),
-            signature=b64encode(self._key.sign("gput/manifest", document)).decode(),
-        )
-        path = f"/v1/sessions?gpu={gpu}" if gpu else "/v1/sessions"
-        key = idempotency_key or f"submit-{secrets.token_hex(16)}"
-        # Given weights are read and checked before the answer: as long as their upload may take.
-        return await self._peer.post_json(
-            path, signed.model_dump(mode="json"), idempotency_key=key, timeout_s=UPLOAD_TIMEOUT_S
-        )
-
-    async def session(
-        self, session: str, *, wait: float | None = None, version: int | None = None, phase: str | None = None
-    ) -> Any:
-        """One session; with `wait`, answers when its version exceeds `version`, or it left `phase`, or the seconds ran out."""
-        timeout = (wait or 0) + 10
-        params = {k: v for k, v in {"wait": wait, "version": version, "phase": phase}.items() if v is not None}
-        return await self._peer.get_json(f"/v1/sessions/{session}", params=params, timeout_s=timeout)
-
-    async def act(self, session: str, action: str) -> Any:
-        """pause, resume or cancel a session."""
-        key = f"{action}-{secrets.token_hex(16)}"
-        return await self._peer.post_json(f"/v1/sessions/{session}/{action}", None, idempotency_key=key)
-
-    async def delete(self, session: str) -> None:
-        """Remove a finished session of one's own, its model included, for good. Raises: Conflict: it has not ended."""
-        await self._peer.request("DELETE", f"/v1/sessions/{session}")
-
-    async def wait(self, session: str) -> Any:
-        """The session once it has ended, or is paused; sits out a restart of the orchestrator."""
-        view = await self._patiently(session)
-        while view["phase"] not in (*ENDED, "PAUSED"):
-            view = await self._patiently(session, wait=25, phase=view["phase"])
-        return view
-
-    async def events(self, session: str, after: int = 0) -> AsyncIterator[Event]:
-        """The session's events until its final one; resumed where they broke off, also over a restart of the orchestrator.
+    async def attest(self) -> AttestedOrchestrator:
+        """Attest the orchestrator now, over a nonce of one's own. The first call of a client does it by itself.
 
         Raises:
-            Unavailable: the orchestrator stayed away for `PATIENCE_S`.
+            ConfigurationError `no-trust`: there is nothing to believe. VerificationFailed: the check that does not stand.
         """
-        last = after
-        while True:
-            headers = {"Last-Event-ID": str(last)}
-            with suppress(Unavailable):
-                async with self._peer.stream("GET", f"/v1/sessions/{session}/events", headers=headers) as response:
-                    async for event in iter_sse(response):
-                        last = event.id or last
-                        yield event
-            if (await self._patiently(session))["phase"] in ENDED:
-                return
+        if self._believed is None:
+            raise _undecided()
+        from shared.wire.attestation import OrchestratorProof
 
-    async def _patiently(self, session: str, **query: Any) -> Any:
-        deadline = time.monotonic() + PATIENCE_S
-        pause = FIRST_PAUSE_S
-        while True:
-            try:
-                return await self.session(session, **query)
-            except Unavailable:
-                if time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+        nonce = self._entropy(32).hex()
+        answer = await self._peer.post_json("/v1/attestation", {"nonce": nonce})
+        caller, at = self._key.fingerprint, self._clock()
+        proof = OrchestratorProof.model_validate(answer)
+        self._attested = await asyncio.to_thread(self._believed.verify, proof, nonce=nonce, caller=caller, at=at)
+        return self._attested
 
-    async def model(self, session: str, target: Path) -> Path:
-        """Fetch the finished model into `target` (written whole or not at all)."""
-        partial = target.with_name(target.name + ".part")
-        async with self._peer.stream("GET", f"/v1/sessions/{session}/model") as response:
-            with partial.open("wb") as out:
-                async for chunk in response.aiter_bytes():
-                    out.write(chunk)
-        partial.replace(target)
-        return target
+    async def _before(self) -> None:
+        if self._believed is not None and self._attested is None:
+            async with self._attesting:
+                if self._attested is None:
+                    await self.attest()
 
-    async def raw(self, path: str) -> bytes:
-        """GET bytes under /v1."""
-        response = await self._peer.request("GET", f"/v1/{path}")
-        return bytes(response.content)
-
-    async def _put(self, path: str, content: bytes) -> Any:
-        headers = {"content-type": "application/octet-stream"}
-        response = await self._peer.request("PUT", path, content=content, headers=headers, timeout_s=UPLOAD_TIMEOUT_S)
-        return response.json()
+    def _decided(self) -> None:
+        if self._decision is None:
+            raise _undecided()
 
 
-class Client:
-    """The synchronous client: the same names, each waiting for its answer. Runs an event loop on a thread of its own."""
-
-    def __init__(self, url: str, key: PartyKey | Path | str) -> None:
-        loaded = key if isinstance(key, PartyKey) else PartyKey.load(Path(key))  # may raise: nothing to clean up yet
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="gput-client", daemon=True)
-        self._thread.start()
-        try:
-            self._client = self._run(_make(url, loaded))
-        except BaseException:
-            self._end_thread()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections and end the thread."""
-        if self._loop.is_closed():
-            return
-        self._run(self._client.close())
-        self._end_thread()
-
-    def _end_thread(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def events(self, session: str, after: int = 0) -> Iterator[Event]:
-        """As AsyncClient.events."""
-        stream = self._client.events(session, after)
-        while True:
-            try:
-                yield self._run(_next(stream))
-            except StopAsyncIteration:
-                return
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # also `_client` itself, before there is one
-            raise AttributeError(name)
-        method = getattr(self._client, name)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return self._run(method(*args, **kwargs))
-
-        return call
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result()
+def _undecided() -> ConfigurationError:
+    return ConfigurationError(
+        "nobody said whom this client may believe to be the orchestrator", code="no-trust",
+        remedy="Say trust=Trust(folder), or trust=UNATTESTED to ask nothing of it.",
+    )  # fmt: skip
 
 
-async def _make(url: str, key: PartyKey) -> AsyncClient:
-    return AsyncClient(url, key)
+def __getattr__(name: str) -> type:
+    # The synchronous client stands on this module; whoever needs only this one does not load it.
+    if name == "Client":
+        from gput.waiting import Client
 
-
-async def _next(stream: AsyncIterator[Event]) -> Event:
-    return await anext(stream)
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

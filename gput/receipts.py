@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gput.api import Api
 from gput.approvals import signed_for
-from gput.client import AsyncClient
 from gput.receipt_chain import check_models, check_spent_once, spent_by_holder
 from gput.receipt_crew import held
 from gput.receipt_folder import (
@@ -39,7 +39,7 @@ from shared.errors import VerificationFailed
 from shared.names import TravelMode
 
 
-async def save(client: AsyncClient, session: str, folder: Path, trust: Path) -> None:
+async def save(client: Api, session: str, folder: Path, trust: Path) -> None:
     """Fetch log, keys, manifest and approvals of a session into `folder`, with a copy of the trust folder's public files."""
     head = await client.get(f"sessions/{session}/log/head")
     bundle = {

@@ -10,7 +10,18 @@ import httpx2
 from fastapi import FastAPI
 
 from orchestrator import ui
-from orchestrator.api import events, holders, library_routes, log, model, parties, recovery, sessions, visits
+from orchestrator.api import (
+    attestation,
+    events,
+    holders,
+    library_routes,
+    log,
+    model,
+    parties,
+    recovery,
+    sessions,
+    visits,
+)
 from orchestrator.api.deps import Orchestrator
 from orchestrator.gpu_session.life import GpuRoom
 from orchestrator.holders.channels import CpuRoom
@@ -46,7 +57,7 @@ from shared.service.state import Check, service_state
 from shared.service.store import Store
 
 VERSION = "0.1.0"
-ROOMS = (parties, library_routes, sessions, visits, log, events, model, holders, recovery, ui)
+ROOMS = (attestation, parties, library_routes, sessions, visits, log, events, model, holders, recovery, ui)
 
 
 def create_app(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gput.commands.connection import KeyOption as OwnKeyOption
-from gput.commands.connection import UrlOption, connect
+from gput.commands.connection import Session, UrlOption, with_session
+from gput.commands.manners import Commands, FormatOption
 from gput.output import Format, emit, show
 from shared.errors import BadRequest, VerificationFailed
 from shared.names import CvmRole
@@ -23,13 +24,11 @@ from shared.names import CvmRole
 if TYPE_CHECKING:
     from gput.attest.judging import Judged
     from gput.attest.trust import Wish
+    from gput.client import AsyncClient
 
-app = typer.Typer(
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Evidence of GPUs and confidential VMs, from files: TDX quotes, SEV-SNP and GPU reports with what belongs to them.",
+app = Commands(
+    "Evidence of GPUs and confidential VMs, from files: TDX quotes, SEV-SNP and GPU reports with what belongs to them.\n\n"
+    "Example:  gput attest explain quote.bin collateral.json"
 )
 
 
@@ -81,14 +80,14 @@ VerifierOption = Annotated[
 KeyOption = Annotated[
     Path | None, typer.Option("--key", envvar="GPUT_KEY", help="your private key file, for --format ear")
 ]
-FormatOption = Annotated[AttestFormat, typer.Option("--format", help="table, json, jsonl or ear")]
+VerdictOption = Annotated[AttestFormat, typer.Option("--format", help="table, json, jsonl or ear")]
 
 
 @app.command()
 def verify(
     files: Files, trust: TrustOption = None, nonce: NonceOption = None, report_data: DataOption = None, at: AtOption = None,
     policy: PolicyOption = None, role: RoleOption = None, allow_emulated: EmulatedOption = False, genuine_only: GenuineOption = False,
-    verifier_key: VerifierOption = None, key: KeyOption = None, fmt: FormatOption = AttestFormat.TABLE,
+    verifier_key: VerifierOption = None, key: KeyOption = None, fmt: VerdictOption = AttestFormat.TABLE,
 ) -> None:  # fmt: skip
     """Judge evidence: every check, then accept or refuse. Exit code 0: accepted; 4: refused; 2: unusable input.
 
@@ -114,7 +113,7 @@ def verify(
 def explain(
     files: Files, trust: TrustOption = None, nonce: NonceOption = None, report_data: DataOption = None, at: AtOption = None,
     policy: PolicyOption = None, role: RoleOption = None, allow_emulated: EmulatedOption = False, genuine_only: GenuineOption = False,
-    verifier_key: VerifierOption = None, key: KeyOption = None, fmt: FormatOption = AttestFormat.TABLE,
+    verifier_key: VerifierOption = None, key: KeyOption = None, fmt: VerdictOption = AttestFormat.TABLE,
 ) -> None:  # fmt: skip
     """The same table as `verify`, and exit code 0 whatever the verdict; 2 where nothing could be read.
 
@@ -129,9 +128,7 @@ def explain(
 
 
 @app.command()
-def inspect(
-    files: Files, fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE
-) -> None:
+def inspect(files: Files, fmt: FormatOption = Format.TABLE) -> None:
     """Show what files of evidence say of themselves, field by field. Nothing is believed, nothing verified.
 
     Example:  gput attest inspect hcl-report.bin
@@ -149,8 +146,8 @@ def inspect(
 
 @app.command()
 def session(
-    session: Annotated[str, typer.Argument(help="session id (s_…)")], url: UrlOption, key: OwnKeyOption,
-    fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
+    session: Session, url: UrlOption, key: OwnKeyOption,
+    fmt: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
     """Show the attestation results that the orchestrator relied on in a session: the GPU's and every holder's, check by check.
 
@@ -158,8 +155,11 @@ def session(
 
     Example:  gput attest session s_… --url http://localhost:7000 --key owner.pem
     """
-    items = connect(url, key, lambda client: client.items(f"sessions/{session}/attestations"))
-    show_session(session, items, fmt)
+
+    async def run(client: AsyncClient, name: str) -> tuple[str, list[Any]]:
+        return name, await client.items(f"sessions/{name}/attestations")
+
+    show_session(*with_session(session, url, key, run), fmt)
 
 
 def show_session(session: str, items: list[dict[str, Any]], fmt: Format) -> None:

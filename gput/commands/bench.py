@@ -17,20 +17,14 @@ from gput.commands.bench_transfer import transfer
 from gput.commands.bench_travel import ablation, travel
 from gput.commands.bench_visit import visit
 from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
+from gput.commands.manners import Commands, FormatOption
 from gput.output import Format, emit, say
 from shared.errors import BadRequest, JobFailed
 
 if TYPE_CHECKING:
     from gput.local.growth import Sample
 
-app = typer.Typer(
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Measure this machine.",
-)
-FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
+app = Commands("Measure this machine.\n\nExample:  gput bench visit --runs 3")
 FOLDER = "gput-bench-"
 
 

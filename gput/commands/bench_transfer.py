@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
+from gput.commands.manners import FormatOption
 from gput.output import Format, say
 
 FOLDER = "gput-bench-"
@@ -20,7 +21,7 @@ def transfer(
     times: Annotated[int, typer.Option(min=1, max=1000, help="transfers over each link")] = 7,
     runs: RunsOption = 1,
     save: SaveOption = None,
-    fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
+    fmt: FormatOption = Format.TABLE,
 ) -> None:
     """A dataset's file into GPU memory, over the bounce buffer and over HTTP; the limits of either, measured in the same run.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
+from gput.commands.manners import FormatOption
 from gput.output import Format, say
 from shared.errors import BadRequest
 from shared.names import TravelMode
@@ -29,7 +30,7 @@ def travel(
     mode: Annotated[TravelMode, typer.Option(help="how it travels")] = TravelMode.SCOPED,
     runs: RunsOption = 1,
     save: SaveOption = None,
-    fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
+    fmt: FormatOption = Format.TABLE,
 ) -> None:
     """Conventional data sharing against travelling, by link rate and buffer size; the publication's figures beside ours.
 
@@ -59,7 +60,7 @@ def ablation(
     times: Annotated[int, typer.Option(min=1, help="transfers and visits of each kind")] = 7,
     runs: RunsOption = 1,
     save: SaveOption = None,
-    fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
+    fmt: FormatOption = Format.TABLE,
 ) -> None:
     """What each switch of the data path is worth: re-encrypt or direct, overlap on or off, MAC chains; beside a timeline's prediction.
 

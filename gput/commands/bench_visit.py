@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
+from gput.commands.manners import FormatOption
 from gput.output import Format, say
 from shared.errors import BadRequest
 
@@ -27,7 +28,7 @@ def visit(
     ] = None,
     runs: RunsOption = 1,
     save: SaveOption = None,
-    fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
+    fmt: FormatOption = Format.TABLE,
 ) -> None:
     """Cost of a visit by step (ms: median, p99), over short visits of a 1.2 M-parameter model; memory of each service.
 

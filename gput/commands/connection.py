@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
+NoInputOption = Annotated[
+    bool, typer.Option("--no-input", envvar="GPUT_NO_INPUT", help="never ask, not even on a terminal: fail instead")
+]
+Session = Annotated[str, typer.Argument(help="session id (s_…), or a beginning of it that is no other's")]
 UrlOption = Annotated[
     str,
     typer.Option("--url", envvar="GPUT_URL", help="the orchestrator's base URL; with a standby, both, comma-separated"),
@@ -28,15 +32,27 @@ KeyOption = Annotated[Path, typer.Option("--key", envvar="GPUT_KEY", help="your 
 def connect(url: str, key: Path, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
     """Run `work` with a client of its own."""
     from gput.client import AsyncClient  # only now: a command that connects to nobody need not know how
+    from gput.config import trusted
+
+    trust = trusted()
 
     async def run() -> T:
-        async with AsyncClient(url, key) as client:
+        async with AsyncClient(url, key, trust=trust) as client:
             return await work(client)
 
     return asyncio.run(run())
 
 
-def confirm(question: str, yes: bool) -> None:
+def with_session(session: str, url: str, key: Path, work: Callable[[AsyncClient, str], Coroutine[Any, Any, T]]) -> T:
+    """Run `work` with a client of its own, and the whole id of the session that was named by a beginning of it."""
+
+    async def run(client: AsyncClient) -> T:
+        return await work(client, await client.find(session))
+
+    return connect(url, key, run)
+
+
+def confirm(question: str, yes: bool, no_input: bool = False) -> None:
     """Ask before what cannot be taken back.
 
     Raises:
@@ -44,7 +60,7 @@ def confirm(question: str, yes: bool) -> None:
     """
     if yes:
         return
-    if not sys.stdin.isatty():
+    if no_input or not sys.stdin.isatty():
         raise BadRequest("this cannot be taken back", code="needs-confirmation", remedy="Say --yes if you mean it.")
     say(f"{question} [y/N] ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

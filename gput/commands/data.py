@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from gput.commands.extras import pytorch
+from gput.commands.manners import Commands, FormatOption
 from gput.files import content, place_for
 from gput.held_out import SEED
 from gput.held_out import pack as draw
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
     from data_holder.datasets import DatasetOptions, InspectionReport
     from shared.claims.program import ProgramManifest
 
-app = typer.Typer(
-    pretty_exceptions_enable=False,
-    help="Check private data before anything runs, and make held-out records. Reads locally, sends nothing.",
-    no_args_is_help=True,
+app = Commands(
+    "Check private data before anything runs, and make held-out records. Reads locally, sends nothing.\n\n"
+    "Example:  gput data inspect records.csv --program mymodel.gput"
 )
 
 
@@ -75,7 +75,7 @@ def pack(
     label: Label = "label",
     column: Column = None,
     delimiter: Delimiter = "",
-    fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
+    fmt: FormatOption = Format.TABLE,
 ) -> None:
     """Draw held-out records from PATH into a file, and print what a manifest says of it under `validation`.
 

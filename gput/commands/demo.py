@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gput.commands.manners import Commands
 from gput.files import writable
 from gput.local.demo import HOLDERS, Demo
 from gput.local.job import ONE_STEP_A_ROUND, Plan
@@ -22,7 +23,7 @@ from gput.tours import Tours
 from shared.errors import BadRequest, Conflict, JobFailed
 from shared.names import TravelMode
 
-app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+app = Commands()
 LATEST = "latest"
 
 

@@ -12,16 +12,19 @@ from typing import Annotated, Any
 import httpx2
 import typer
 
+from gput import hops
 from gput.client import AsyncClient
+from gput.commands.manners import Commands, FormatOption
 from gput.output import Format, emit
+from gput.trust import Trust
 from shared.errors import GputError, NotPermitted, Unavailable
 
-app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+app = Commands()
 MAX_SKEW_S = 30.0
 TIMEOUT_S = 5.0
-KNOWN = "orchestrator: knows your key"
-READY, STANDBY = "ready", "stands by"
-Check = Callable[[], Awaitable[str]]
+KNOWN, ATTESTED = "orchestrator: knows your key", "orchestrator: attested"
+STANDBY, OWN_KEY = "stands by", "here: your key"
+Row = dict[str, Any]
 
 
 @app.command()
@@ -35,62 +38,126 @@ def doctor(
     ] = None,
     agent_url: Annotated[str | None, typer.Option("--agent-url", help="the GPU agent")] = None,
     platform_url: Annotated[str | None, typer.Option("--platform-url", help="the platform")] = None,
-    fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
+    trust: Annotated[
+        Path | None,
+        typer.Option("--trust", envvar="GPUT_TRUST", help="your trust folder: its collateral, and to attest"),
+    ] = None,
+    allow_emulated: Annotated[
+        bool, typer.Option("--allow-emulated", envvar="GPUT_ALLOW_EMULATED", help="let EMULATED roots of it count")
+    ] = False,
+    fmt: FormatOption = Format.TABLE,
 ) -> None:
-    """Ask every service whether it is alive and ready, and test your key and clock against the orchestrator.
+    """Test each hop from here to the services, name the one that fails, and say what to do: exit code 6, or 4 where you are refused.
 
-    Example:  gput doctor --url http://127.0.0.1:8700 --key owner.pem
+    Each service says itself how its database, disk and keys are. A warning is no failure.
+
+    Example:  gput doctor --url http://127.0.0.1:8700 --key owner.pem --trust trust/
     """
     services = _orchestrators(url)
     services |= {f"holder {number}": address for number, address in enumerate(holder_url or [], 1)}
     services |= {"agent": agent_url} if agent_url else {}
     services |= {"platform": platform_url} if platform_url else {}
-    rows = asyncio.run(_examine(services, url, key))
-    emit(rows, ("hop", "result", "detail"), fmt)
-    failed = [row["hop"] for row in rows if row["result"] != "ok"]
+    believed = None if trust is None else Trust(trust, allow_emulated=allow_emulated)
+    rows = asyncio.run(_examine(services, url, key, believed))
+    emit(rows, ("hop", "result", "detail", "remedy"), fmt)
+    failed = [row["hop"] for row in rows if row["result"] == "failed"]
     if failed:
-        kind = NotPermitted if failed == [KNOWN] else Unavailable
+        kind = NotPermitted if set(failed) <= {KNOWN, ATTESTED} else Unavailable
         raise kind(f"failing: {', '.join(failed)}", code="doctor", remedy="The detail of each is in the table.")
 
 
-async def _examine(services: dict[str, str], url: str, key: Path | None) -> list[dict[str, Any]]:
-    rows = []
+async def _examine(services: dict[str, str], url: str, key: Path | None, trust: Trust | None) -> list[Row]:
+    rows = [await _row("here: room on the disk", lambda: hops.room(hops.working_folder()))]
+    if key is not None:
+        rows.append(await _row(OWN_KEY, lambda: hops.key_file(key)))
+    if trust is not None:
+        rows.append(await _row("here: collateral", lambda: hops.collateral(trust.folder, time.time())))
+    ready = set()
     async with httpx2.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as http:
         for name, address in services.items():
-            rows.append(await _row(f"{name}: reachable", lambda a=address: _alive(http, a)))  # type: ignore[misc]  # bound at once
-            if rows[-1]["result"] == "ok":
-                rows.append(await _row(f"{name}: ready", lambda a=address, n=name: _ready(http, a, n)))  # type: ignore[misc]  # bound at once
+            found = await _service(http, name, address)
+            rows += found
+            if all(row["result"] != "failed" for row in found) and not any(row["detail"] == STANDBY for row in found):
+                ready.add(name)
+    leaders = [name for name in _orchestrators(url) if name in ready]
     if len(_orchestrators(url)) > 1:
-        rows.append(await _row("orchestrators: one leads", lambda: _one_leads(rows)))
-    if key is not None and any(row["detail"] == READY for row in rows if row["hop"].startswith("orchestrator")):
-        async with AsyncClient(url, key) as client:
-            rows.append(await _row(KNOWN, lambda: _who(client)))
-            if rows[-1]["result"] == "ok":
-                rows.append(await _row("orchestrator: its GPUs", lambda: _gpus(client)))
+        rows.append(await _row("orchestrators: one leads", lambda: _one_leads(leaders)))
+    if key is not None and leaders and not any(row["hop"] == OWN_KEY and row["result"] == "failed" for row in rows):
+        rows += await _as_you(url, key, trust)
     return rows
 
 
-async def _row(hop: str, check: Check) -> dict[str, Any]:
+async def _service(http: httpx2.AsyncClient, name: str, address: str) -> list[Row]:
+    """What can be seen of a service from outside, and what it says of itself."""
+    rows = [await _row(f"{name}: reachable", lambda: _alive(http, address))]
+    if rows[0]["result"] != "ok":
+        return rows
+    rows.append(await _row(f"{name}: TLS", lambda: hops.tls(address)))
+    rows.append(await _row(f"{name}: clock", lambda: _clock(http, address)))
+    said = await http.get(f"{address}/readyz")
+    checks = _checks(said)
+    for check, word in checks.items():
+        rows.append(await _row(f"{name}: {check}", lambda w=word, c=check: _said(name, c, w)))  # type: ignore[misc]  # bound at once
+    if not checks:
+        rows.append(await _row(f"{name}: ready", lambda: _ready(said)))
+    return rows
+
+
+async def _as_you(url: str, key: Path, trust: Trust | None) -> list[Row]:
+    """What the orchestrator says to a signed request."""
+    rows = []
+    if trust is not None:
+        async with AsyncClient(url, key, trust=trust) as client:
+            rows.append(await _row(ATTESTED, lambda: _attested(client)))
+    async with AsyncClient(url, key) as client:
+        rows.append(await _row(KNOWN, lambda: _who(client)))
+        if rows[-1]["result"] == "ok":
+            rows.append(await _row("orchestrator: its GPUs", lambda: _gpus(client)))
+            for party in await client.items("parties"):
+                if party["role"] == "holder":
+                    name, seen = party["name"], party["last_seen"]
+                    rows.append(await _row(f"holder {name}", lambda n=name, s=seen: hops.heard(n, s, time.time())))  # type: ignore[misc]  # bound at once
+    return rows
+
+
+async def _row(hop: str, check: Callable[[], str | Awaitable[str]]) -> Row:
     try:
-        return {"hop": hop, "result": "ok", "detail": await check()}
+        found = check()
+        return _told(hop, "ok", found if isinstance(found, str) else await found)
     except GputError as error:
-        return {"hop": hop, "result": "failed", "detail": f"{error.detail} [{error.code}]"}
+        result = "warning" if isinstance(error, hops.Doubt) else "failed"
+        return _told(hop, result, f"{error.detail} [{error.code}]", error.remedy)
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
-        return {"hop": hop, "result": "failed", "detail": "that is no http address"}
+        return _told(hop, "failed", "that is no http address", "Write it as http://HOST:PORT or https://HOST.")
     except httpx2.TransportError as error:
-        return {"hop": hop, "result": "failed", "detail": f"{type(error).__name__}: nothing answers at that address"}
+        what = f"{type(error).__name__}: nothing answers at that address"
+        return _told(hop, "failed", what, "Check that it runs, the address, and what stands between.")
+
+
+def _told(hop: str, result: str, detail: str, remedy: str | None = None) -> Row:
+    return {"hop": hop, "result": result, "detail": detail, "remedy": remedy}
 
 
 async def _alive(http: httpx2.AsyncClient, address: str) -> str:
     answer = await http.get(f"{address}/livez")
     if answer.status_code != 200:
-        raise Unavailable(f"{address}/livez answered {answer.status_code}", code="not-alive")
+        raise Unavailable(
+            f"{address}/livez answered {answer.status_code}",
+            code="not-alive",
+            remedy="Another program may have that address.",
+        )
+    return address
+
+
+async def _clock(http: httpx2.AsyncClient, address: str) -> str:
+    answer = await http.get(f"{address}/livez")
     skew = time.time() - parsedate_to_datetime(answer.headers["date"]).timestamp() if "date" in answer.headers else 0.0
     if abs(skew) > MAX_SKEW_S:
         raise Unavailable(
-            f"its clock differs from ours by {skew:.0f} s; signed requests will be refused", code="clock-skew"
-        )
-    return address
+            f"its clock differs from ours by {skew:.0f} s; signed requests will be refused", code="clock-skew",
+            remedy="Set both clocks by NTP.",
+        )  # fmt: skip
+    return f"{abs(skew):.0f} s apart" if abs(skew) >= 1 else "the same"
 
 
 def _orchestrators(url: str) -> dict[str, str]:
@@ -100,33 +167,41 @@ def _orchestrators(url: str) -> dict[str, str]:
     return {f"orchestrator {number}": address for number, address in enumerate(addresses, 1)}
 
 
-async def _ready(http: httpx2.AsyncClient, address: str, name: str) -> str:
-    answer = await http.get(f"{address}/readyz")
-    if answer.status_code == 200:
-        return READY
-    if name.startswith("orchestrator ") and _stands_by(answer):
-        return STANDBY
-    raise Unavailable(f"not ready: {answer.text[:300]}", code="not-ready")
-
-
-def _stands_by(answer: httpx2.Response) -> bool:
-    """Whether nothing is wrong with an orchestrator but that another one leads."""
+def _checks(answer: httpx2.Response) -> dict[str, str]:
+    """What a service says of its parts: "ok" or what is wrong. Nothing where it says nothing."""
     try:
-        checks = dict(answer.json()["checks"])
-    except (ValueError, KeyError, TypeError):
-        return False
-    return STANDBY in str(checks.pop("leading", "")) and set(checks.values()) == {"ok"}
+        return {str(name): str(word) for name, word in answer.json()["checks"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
-async def _one_leads(rows: list[dict[str, Any]]) -> str:
-    leaders = [
-        row["hop"].partition(":")[0]
-        for row in rows
-        if row["detail"] == READY and row["hop"].startswith("orchestrator ")
-    ]
+def _said(service: str, check: str, word: str) -> str:
+    if word == "ok":
+        return "ok"
+    if check == "leading" and STANDBY in word and service.startswith("orchestrator "):
+        return STANDBY
+    raise Unavailable(word, code="not-ready", remedy=f"Look at {service}'s log and docs/operations.md.")
+
+
+def _ready(answer: httpx2.Response) -> str:
+    if answer.status_code == 200:
+        return "ready"
+    raise Unavailable(f"not ready: {answer.text[:300]}", code="not-ready", remedy="Look at its log.")
+
+
+def _one_leads(leaders: list[str]) -> str:
     if len(leaders) != 1:
-        raise Unavailable(f"{len(leaders) or 'none'} of them lead", code="no-leader")
+        raise Unavailable(
+            f"{len(leaders) or 'none'} of them lead",
+            code="no-leader",
+            remedy="Read about a standby in docs/operations.md.",
+        )
     return f"{leaders[0]} leads"
+
+
+async def _attested(client: AsyncClient) -> str:
+    found = await client.attest()
+    return f"measured code, root set {found.cvm.root_set}"
 
 
 async def _who(client: AsyncClient) -> str:

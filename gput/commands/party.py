@@ -6,30 +6,27 @@ import asyncio
 import secrets
 from collections.abc import Generator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import httpx2
 import typer
 
-from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect
+from gput.commands.connection import KeyOption, NoInputOption, Session, UrlOption, YesOption, confirm, connect
+from gput.commands.manners import Commands, DryRunOption, FormatOption
 from gput.files import place_for
+from gput.ids import pick, whole
 from gput.output import Format, emit, say, show
-from shared.crypto.signing import PartyKey, load_public
+from shared.crypto.signing import PartyKey, fingerprint, load_public
 from shared.errors import BadRequest, Conflict
 from shared.service.http import Peers
 from shared.service.key_file import key_id, make_key_file
 
-app = typer.Typer(
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Parties and approvals.",
-)
-FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
+if TYPE_CHECKING:
+    from gput.client import AsyncClient
+
+app = Commands("Parties and approvals.\n\nExample:  gput party init keys/owner.pem")
 HolderUrl = Annotated[str, typer.Option("--holder-url", envvar="GPUT_HOLDER_URL", help="your own holder service")]
 Token = Annotated[Path, typer.Option("--token", envvar="GPUT_HOLDER_TOKEN", help="its operator.token file")]
-Session = Annotated[str, typer.Argument(help="session id (s_…)")]
 Read = Annotated[str, typer.Option(help="the manifest digest you read, hex")]
 DECISION = ("session", "manifest", "state", "dataset", "reason", "decided_at", "decided_by", "delivered", "waiting_for")
 HOLDER_TIMEOUT_S = 30.0
@@ -78,81 +75,134 @@ def recovery_key(output: Annotated[Path, typer.Argument(help="new key file")]) -
 
 @app.command()
 def enrol(
-    name: str,
-    public_key: Annotated[Path, typer.Argument(help="its public key (PEM)")],
-    url: UrlOption,
-    key: KeyOption,
-    role: str = "holder",
-    fmt: FormatOption = Format.TABLE,
-) -> None:
-    """Enrol a party with the orchestrator (owner only)."""
+    name: str, public_key: Annotated[Path, typer.Argument(help="its public key (PEM)")], url: UrlOption, key: KeyOption,
+    role: str = "holder", dry_run: DryRunOption = False, fmt: FormatOption = Format.TABLE,
+) -> None:  # fmt: skip
+    """Enrol a party with the orchestrator (owner only).
+
+    Example:  gput party enrol north north.pub
+    """
     try:
         public = load_public(public_key.read_bytes())
     except OSError as error:
         raise BadRequest(f"cannot read {public_key}: {error.strerror}", code="no-key") from None
-    show(connect(url, key, lambda client: client.enrol(name, public, role)), fmt)
+
+    async def run(client: AsyncClient) -> Any:
+        if not dry_run:
+            return await client.enrol(name, public, role)
+        me, known = await client.whoami(), {party["name"]: party["key"] for party in await client.items("parties")}
+        was = (
+            "new"
+            if name not in known
+            else "known by this key"
+            if known[name] == fingerprint(public)
+            else "known by another key"
+        )
+        say(f"would enrol {name} as {role}; {me['name']} is {me['role']}; {name} is {was}; nothing was done")
+        return {"name": name, "role": role, "key": fingerprint(public), "public_key": public.hex()}
+
+    show(connect(url, key, run), fmt)
 
 
 @app.command("list")
 def list_(url: UrlOption, key: KeyOption, fmt: FormatOption = Format.TABLE) -> None:
-    """Enrolled parties."""
+    """Enrolled parties.
+
+    Example:  gput party list
+    """
     rows = connect(url, key, lambda client: client.items("parties"))
     emit(rows, ("name", "role", "key", "last_seen"), fmt)
 
 
 @app.command()
 def requests(holder_url: HolderUrl, token: Token, fmt: FormatOption = Format.TABLE) -> None:
-    """Sessions that ask to train on your data."""
+    """Sessions that ask to train on your data.
+
+    Example:  gput party requests
+    """
+    emit(_requests(holder_url, token), ("session", "state", "phase", "dataset", "waiting_for", "manifest"), fmt)
+
+
+def _requests(holder_url: str, token: Path) -> list[Any]:
     rows, cursor = [], None
     while True:
         page = _holder("GET", f"requests?after={cursor}" if cursor else "requests", holder_url, token)
         rows += page["items"]
         cursor = page["next"]
         if cursor is None:
-            break
-    emit(rows, ("session", "state", "phase", "dataset", "waiting_for", "manifest"), fmt)
+            return rows
+
+
+def _path(session: str, holder_url: str, token: Path) -> str:
+    """The request's path, from a beginning of its session's id that is no other's."""
+    if not whole(session):
+        found = (item["session"] for item in _requests(holder_url, token))
+        session = pick(session, found, "s_", "session", "`gput party requests` shows them.")
+    return f"requests/{session}"
 
 
 @app.command()
 def request(session: Session, holder_url: HolderUrl, token: Token, fmt: FormatOption = Format.JSON) -> None:
-    """What one session would run on your data: program, operators, hyper-parameters, roster, output policy."""
-    show(_holder("GET", f"requests/{session}", holder_url, token), fmt)
+    """What one session would run on your data: program, operators, hyper-parameters, roster, output policy.
+
+    Example:  gput party request s_7f
+    """
+    show(_holder("GET", _path(session, holder_url, token), holder_url, token), fmt)
 
 
 @app.command()
 def approve(
-    session: Session,
-    holder_url: HolderUrl,
-    token: Token,
-    manifest: Read,
+    session: Session, holder_url: HolderUrl, token: Token, manifest: Read,
     dataset: Annotated[str | None, typer.Option(help="which of your datasets; default by your policy")] = None,
-    reason: str = "",
-    fmt: FormatOption = Format.TABLE,
-) -> None:
-    """Approve a manifest by your holder's signature, after `gput party request` showed you what it would run."""
-    body = {"manifest": manifest, "reason": reason} | ({"dataset": dataset} if dataset is not None else {})
-    _decided(_holder("POST", f"requests/{session}/approve", holder_url, token, body), fmt)
+    reason: str = "", dry_run: DryRunOption = False, fmt: FormatOption = Format.TABLE,
+) -> None:  # fmt: skip
+    """Approve a manifest by your holder's signature, after `gput party request` showed you what it would run.
+
+    Example:  gput party approve s_7f --manifest DIGEST --dataset ehr
+    """
+    more = {"dataset": dataset} if dataset is not None else {}
+    _decide("approve", session, holder_url, token, {"manifest": manifest, "reason": reason, **more}, dry_run, fmt)
 
 
 @app.command()
 def refuse(
-    session: Session, holder_url: HolderUrl, token: Token, manifest: Read, reason: str = "",
+    session: Session, holder_url: HolderUrl, token: Token, manifest: Read, reason: str = "", dry_run: DryRunOption = False,
     fmt: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
-    """Refuse a manifest."""
-    body = {"manifest": manifest, "reason": reason}
-    _decided(_holder("POST", f"requests/{session}/refuse", holder_url, token, body), fmt)
+    """Refuse a manifest.
+
+    Example:  gput party refuse s_7f --manifest DIGEST --reason "not our field"
+    """
+    _decide("refuse", session, holder_url, token, {"manifest": manifest, "reason": reason}, dry_run, fmt)
 
 
 @app.command()
 def veto(
     session: Session, holder_url: HolderUrl, token: Token, manifest: Read, reason: str = "", yes: YesOption = False,
-    fmt: FormatOption = Format.TABLE,
+    no_input: NoInputOption = False, dry_run: DryRunOption = False, fmt: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
-    """Withdraw for good: no further visit to you, and nobody else is stopped."""
-    confirm(f"Withdraw from {session} for good?", yes)
-    body = {"manifest": manifest, "reason": reason}
-    _decided(_holder("POST", f"requests/{session}/veto", holder_url, token, body), fmt)
+    """Withdraw for good: no further visit to you, and nobody else is stopped.
+
+    Example:  gput party veto s_7f --manifest DIGEST --yes
+    """
+    if not dry_run:
+        confirm(f"Withdraw from {session} for good?", yes, no_input)
+    _decide("veto", session, holder_url, token, {"manifest": manifest, "reason": reason}, dry_run, fmt)
+
+
+def _decide(verb: str, session: str, url: str, token: Path, body: dict[str, Any], dry_run: bool, fmt: Format) -> None:
+    path = _path(session, url, token)
+    if not dry_run:
+        _decided(_holder("POST", f"{path}/{verb}", url, token, body), fmt)
+        return
+    view = _holder("GET", path, url, token)
+    if view["manifest"] != body["manifest"]:
+        raise Conflict(
+            f"{view['session']} asks for another manifest than the one you read", code="manifest-mismatch",
+            expected=body["manifest"], got=view["manifest"], remedy="Read it: `gput party request`.",
+        )  # fmt: skip
+    say(f"would {verb} {view['session']}, which is {view['state']}; nothing was done")
+    _decided(view, fmt)
 
 
 def _decided(view: Any, fmt: Format) -> None:

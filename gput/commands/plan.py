@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gput.commands.manners import Commands, FormatOption
 from gput.files import content
 from gput.output import Format, say, show
 from gput.tours import Tours
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from shared.claims.archive import Archive
     from shared.claims.manifest import Manifest
 
-app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+app = Commands()
 MEASURED_VISITS = 24
 
 
@@ -60,7 +61,7 @@ def plan(
     tours: Annotated[Tours | None, typer.Option(help="how a round's visits belong together", show_default="the manifest's")] = None,
     url: Annotated[str | None, typer.Option("--url", envvar="GPUT_URL", help="the orchestrator's, for --session")] = None,
     key: Annotated[Path | None, typer.Option("--key", envvar="GPUT_KEY", help="your private key file, for --session")] = None,
-    fmt: Annotated[Format, typer.Option("--format", help="table, json or jsonl")] = Format.TABLE,
+    fmt: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
     """Recommend steps per visit: the fewest whose overhead (all of a visit but its training steps) stays under --overhead percent.
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from gput.commands.extras import pytorch
+from gput.commands.manners import Commands, FormatOption
 from gput.output import Format, emit, say, show
 from shared.canonical import sha256
 from shared.claims.archive import Archive, open_archive
@@ -19,7 +20,7 @@ from shared.claims.operators import ALLOWED, GROUPS
 from shared.claims.records import RecordField
 from shared.errors import BadRequest, NotFound
 
-app = typer.Typer(pretty_exceptions_enable=False, no_args_is_help=True, help="Build and inspect training programs.")
+app = Commands("Build and inspect training programs.\n\nExample:  gput program build mymodel:program -o mymodel.gput")
 
 
 def parse_option(text: str) -> tuple[str, Any]:
@@ -120,18 +121,24 @@ def llmc_export(
 @app.command()
 def inspect(
     file: Annotated[Path, typer.Argument(help="program archive")],
-    output_format: Annotated[Format, typer.Option("--format", help="How to print it")] = Format.TABLE,
+    output_format: FormatOption = Format.TABLE,
 ) -> None:
-    """Check FILE as the GPU does and show what an approver needs to know."""
+    """Check FILE as the GPU does and show what an approver needs to know.
+
+    Example:  gput program inspect mymodel.gput
+    """
     summary = summarise(open_archive(_read(file)))
     show(dict(_rows(summary)) if output_format == Format.TABLE else summary, output_format)
 
 
 @app.command()
 def operators(
-    output_format: Annotated[Format, typer.Option("--format", help="How to print it")] = Format.TABLE,
+    output_format: FormatOption = Format.TABLE,
 ) -> None:
-    """List the operators that a program may call, by group, with the reason why the group is safe."""
+    """List the operators that a program may call, by group, with the reason why the group is safe.
+
+    Example:  gput program operators
+    """
     rows = [
         {"group": group, "why it is safe": reason, "operators": sorted(n for n, g in ALLOWED.items() if g == group)}
         for group, reason in GROUPS.items()

@@ -8,16 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from gput.commands.manners import Commands, FormatOption
 from gput.output import Format, Ticker, emit, show
 from shared.errors import BadRequest
 
-app = typer.Typer(
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Receipts of visits.",
-)
+app = Commands("Receipts of visits.\n\nExample:  gput receipts verify runs/latest/receipts")
 Folder = Annotated[Path, typer.Argument(help="folder made by `gput session receipts` or `gput demo`")]
 HeadOption = Annotated[
     list[str] | None, typer.Option("--head", help="SIZE:ROOT of a log head that a holder remembers; may be repeated")
@@ -25,7 +20,6 @@ HeadOption = Annotated[
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, max=1024, help="processes to verify with; default: the cores it may use")
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
 
 
 @app.command()
@@ -45,7 +39,10 @@ def verify(folder: Folder, head: HeadOption = None, jobs: JobsOption = None, fmt
 
 @app.command("show")
 def show_(folder: Folder, fmt: FormatOption = Format.TABLE) -> None:
-    """List the receipts (unverified: use `verify` for that)."""
+    """List the receipts (unverified: use `verify` for that).
+
+    Example:  gput receipts show runs/latest/receipts
+    """
     from gput.receipt_folder import LEAVES, parse_line, read_lines
     from gput.receipt_leaves import is_receipt
     from shared.errors import GputError

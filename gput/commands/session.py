@@ -11,29 +11,32 @@ from typing import Annotated, Any
 import typer
 
 from gput.client import AsyncClient
-from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect
+from gput.commands import session_looks as looks
+from gput.commands.connection import (
+    KeyOption,
+    NoInputOption,
+    Session,
+    UrlOption,
+    YesOption,
+    confirm,
+    connect,
+    with_session,
+)
+from gput.commands.manners import Commands, DryRunOption, FormatOption
 from gput.draft import draft as manifest_for
 from gput.files import content as content_of
 from gput.files import place_for, writable
 from gput.output import Format, emit, say, show
-from gput.steps import COLUMNS, by_step, closed
-from shared.canonical import sha256
+from gput.uploads import program_in
+from gput.uploads import upload as send
 from shared.claims.accountant import privacy_findings
 from shared.claims.archive import open_archive
 from shared.claims.faults import ManifestRefused, judged
 from shared.claims.manifest import Manifest
 from shared.claims.policy_lint import lint_manifest
-from shared.errors import BadRequest, InvalidProgram, JobFailed, NotFound, TimedOut
+from shared.errors import BadRequest, JobFailed, TimedOut
 
-app = typer.Typer(
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Training sessions.",
-)
-FormatOption = Annotated[Format, typer.Option("--format", help="table, json or jsonl")]
-Session = Annotated[str, typer.Argument(help="session id (s_…)")]
+app = Commands("Training sessions.\n\nExample:  gput session submit manifest.json --upload mymodel.gput --wait")
 TimeoutOption = Annotated[float | None, typer.Option(min=0, help="seconds to wait at most; exit code 3 after them")]
 
 
@@ -45,6 +48,7 @@ def submit(
     wait: Annotated[bool, typer.Option(help="wait for the end; exit code 1 unless it completes")] = False,
     timeout: TimeoutOption = None,
     idempotency_key: Annotated[str | None, typer.Option(help="say the same key again to submit once only")] = None,
+    dry_run: DryRunOption = False,
     upload: Annotated[
         list[Path] | None,
         typer.Option(
@@ -58,9 +62,12 @@ def submit(
     Example:  gput session submit manifest.json --upload mymodel.gput --wait
     """
     agreed = _manifest(manifest)
+    if dry_run:
+        show(connect(url, key, lambda client: _would(client, agreed, upload or ())), fmt)
+        return
 
     async def run(client: AsyncClient) -> Any:
-        await _upload(client, agreed, upload or ())
+        await send(client, agreed, upload or (), say)
         view = await client.submit(agreed, idempotency_key=idempotency_key)
         if wait:
             say(f"submitted {view['id']}; waiting for {', '.join(view['waiting_for']) or 'its end'}")
@@ -97,6 +104,22 @@ def draft(
     print(json.dumps(made.model_dump(mode="json"), indent=2))
 
 
+async def _would(client: AsyncClient, manifest: Manifest, paths: Sequence[Path]) -> dict[str, Any]:
+    """What a submission would be about: whether you may, whether everybody is enrolled, and what the orchestrator lacks."""
+    me, enrolled = await client.whoami(), await client.items("parties")
+    known = {party["name"]: party["key"] for party in enrolled}
+    brought = {program_in(content_of(path, "no-file")) for path in paths}
+    stored = {item["digest"] for item in await client.items("programs")}
+    missing = [] if manifest.program in stored | brought else [f"program {manifest.program}: say --upload FILE"]
+    missing += [f"holder {e.holder}: enrol it" for e in manifest.roster if known.get(e.holder) != e.key]
+    missing += [] if "owner" in me["role"] else [f"{me['name']} is {me['role']}: only an owner submits"]
+    say("nothing was submitted" + (f"; missing: {'; '.join(missing)}" if missing else ""))
+    return {
+        "name": manifest.name, "owner": me["name"], "manifest_digest": manifest.digest().hex(), "rounds": manifest.rounds,
+        "visits": manifest.rounds * len(manifest.roster), "holders": [entry.holder for entry in manifest.roster], "missing": missing,
+    }  # fmt: skip
+
+
 async def _end(client: AsyncClient, session: str, seconds: float | None) -> Any:
     try:
         async with asyncio.timeout(seconds):
@@ -118,56 +141,6 @@ def _manifest(path: Path) -> Manifest:
     return manifest
 
 
-async def _upload(client: AsyncClient, manifest: Manifest, paths: Sequence[Path]) -> None:
-    """Upload files as what the manifest names by their digest: program, weights or held-out records. Programs go first.
-
-    Raises:
-        BadRequest: a file that the manifest does not name (code `not-named`); nothing was sent of it.
-    """
-    rest = []
-    for path in paths:
-        content = await asyncio.to_thread(content_of, path, "no-file")
-        if _program_in(content) == manifest.program:
-            await client.upload_program(content)
-            say(f"uploaded {path}: the program")
-        else:
-            rest.append((path, content))
-    weights = {manifest.initial_weights, await _programs_weights(client, manifest.program)} if rest else set()
-    for path, content in rest:
-        digest = sha256(content).hex()
-        if manifest.validation is not None and digest == manifest.validation.dataset:
-            await client.upload_validation(content)
-            say(f"uploaded {path}: held-out records")
-        elif digest in weights:
-            await client.upload_weights(content)
-            say(f"uploaded {path}: weights to start from")
-        else:
-            raise BadRequest(
-                f"{path} is not what the manifest names ({_named_as(content, digest)})", code="not-named",
-                remedy="Put this digest into the manifest as program, initial_weights or validation.dataset.",
-            )  # fmt: skip
-
-
-def _program_in(content: bytes) -> str | None:
-    try:
-        return open_archive(content).digest.hex()
-    except InvalidProgram:
-        return None
-
-
-def _named_as(content: bytes, digest: str) -> str:
-    program = _program_in(content)
-    return f"SHA-256 {digest}" if program is None else f"program {program}"
-
-
-async def _programs_weights(client: AsyncClient, program: str) -> str | None:
-    """SHA-256 of the weights that a stored program starts from, if it names any."""
-    try:
-        return str((await client.get(f"programs/{program}"))["initial_weights"].get("sha256"))
-    except NotFound:
-        return None
-
-
 def _finish(view: Any, fmt: Format, must_complete: bool) -> None:
     show(view, fmt)
     if must_complete and view["phase"] != "COMPLETED":
@@ -180,59 +153,62 @@ def _finish(view: Any, fmt: Format, must_complete: bool) -> None:
 
 @app.command("list")
 def list_(url: UrlOption, key: KeyOption, phase: str | None = None, fmt: FormatOption = Format.TABLE) -> None:
-    """All sessions you take part in."""
+    """All sessions you take part in.
+
+    Example:  gput session list --phase RUNNING
+    """
     rows = connect(url, key, lambda client: client.items("sessions", phase=phase))
     emit(rows, ("id", "name", "phase", "visits_closed", "visits_total", "step", "waiting_for"), fmt)
 
 
 @app.command("show")
 def show_(session: Session, url: UrlOption, key: KeyOption, fmt: FormatOption = Format.TABLE) -> None:
-    """One session in full."""
-    show(connect(url, key, lambda client: client.session(session)), fmt)
+    """One session in full.
 
-
-@app.command()
-def visits(session: Session, url: UrlOption, key: KeyOption, fmt: FormatOption = Format.TABLE) -> None:
-    """Every visit of a session; as JSON with its timers. What its steps took: `gput session steps`."""
-    rows = connect(url, key, lambda client: client.items(f"sessions/{session}/visits"))
-    emit(rows, ("index", "round", "holder", "attempt", "phase", "outcome", "records", "mean_loss", "reason"), fmt)
-
-
-@app.command()
-def steps(session: Session, url: UrlOption, key: KeyOption, fmt: FormatOption = Format.TABLE) -> None:
-    """What each step of a session's visits took (ms: median, p99) and its share of their time; closed visits only.
-
-    Example:  gput session steps s_0123456789abcdef
+    Example:  gput session show s_7f --format json
     """
-    rows = connect(url, key, lambda client: client.items(f"sessions/{session}/visits"))
-    emit(by_step(closed(rows)), COLUMNS, fmt)
+    show(with_session(session, url, key, lambda client, name: client.session(name)), fmt)
 
 
-@app.command()
-def watch(session: Session, url: UrlOption, key: KeyOption) -> None:
-    """The session's events as JSON lines until its end; resumes after a dropped connection."""
-
-    async def run(client: AsyncClient) -> None:
-        async for event in client.events(session):
-            print(json.dumps({"id": event.id, "event": event.event, **event.data}), flush=True)
-
-    connect(url, key, run)
+for look in (looks.visits, looks.steps, looks.logs, looks.watch, looks.timeline, looks.fetches):
+    app.command()(look)
 
 
 @app.command()
 def wait(
     session: Session, url: UrlOption, key: KeyOption, timeout: TimeoutOption = None, fmt: FormatOption = Format.TABLE
 ) -> None:
-    """Wait for the end (or a pause); exit code 1 unless the session completes."""
-    _finish(connect(url, key, lambda client: _end(client, session, timeout)), fmt, must_complete=True)
+    """Wait for the end (or a pause); exit code 1 unless the session completes.
+
+    Example:  gput session wait s_7f --timeout 3600
+    """
+    view = with_session(session, url, key, lambda client, name: _end(client, name, timeout))
+    _finish(view, fmt, must_complete=True)
 
 
 def _action(name: str, summary: str) -> None:
-    def act(session: Session, url: UrlOption, key: KeyOption, fmt: FormatOption = Format.TABLE) -> None:
-        show(connect(url, key, lambda client: client.act(session, name)), fmt)
+    def act(
+        session: Session,
+        url: UrlOption,
+        key: KeyOption,
+        dry_run: DryRunOption = False,
+        fmt: FormatOption = Format.TABLE,
+    ) -> None:
+        _act(name, session, url, key, dry_run, fmt)
 
-    act.__doc__ = summary
+    act.__doc__ = f"{summary}\n\nExample:  gput session {name} s_7f"
     app.command(name)(act)
+
+
+def _act(action: str, session: str, url: str, key: Path, dry_run: bool, fmt: Format) -> None:
+    async def run(client: AsyncClient, name: str) -> Any:
+        if not dry_run:
+            return await client.act(name, action)
+        view = await client.session(name)
+        say(f"would {action} {name}, which is {view['phase']}; nothing was done")
+        return view
+
+    show(with_session(session, url, key, run), fmt)
 
 
 _action("pause", "Pause after the visit under way, with a sealed checkpoint.")
@@ -241,11 +217,31 @@ _action("resume", "Continue a paused session.")
 
 @app.command()
 def cancel(
-    session: Session, url: UrlOption, key: KeyOption, yes: YesOption = False, fmt: FormatOption = Format.TABLE
+    session: Session, url: UrlOption, key: KeyOption, yes: YesOption = False, no_input: NoInputOption = False,
+    dry_run: DryRunOption = False, fmt: FormatOption = Format.TABLE,
+) -> None:  # fmt: skip
+    """End a session for good; the visit under way is recalled and the GPU wiped.
+
+    Example:  gput session cancel s_7f --yes
+    """
+    if not dry_run:
+        confirm(f"Cancel {session} for good?", yes, no_input)
+    _act("cancel", session, url, key, dry_run, fmt)
+
+
+@app.command()
+def delete(
+    session: Session, url: UrlOption, key: KeyOption, yes: YesOption = False, no_input: NoInputOption = False
 ) -> None:
-    """End a session for good; the visit under way is recalled and the GPU wiped."""
-    confirm(f"Cancel {session} for good?", yes)
-    show(connect(url, key, lambda client: client.act(session, "cancel")), fmt)
+    """Remove a finished session of yours from the orchestrator for good, its model included. Holders keep their receipts.
+
+    Save first what you want to keep: `gput session export`, `gput session receipts`.
+
+    Example:  gput session delete s_7f --yes
+    """
+    confirm(f"Remove {session} and its model for good?", yes, no_input)
+    with_session(session, url, key, lambda client, name: client.delete(name))
+    say("removed; its signed log head stays")
 
 
 @app.command()
@@ -255,9 +251,12 @@ def export(
     key: KeyOption,
     output: Annotated[Path, typer.Option("-o", "--output")] = Path("model.safetensors"),
 ) -> None:
-    """Fetch the finished model, as its output policy allows."""
+    """Fetch the finished model, as its output policy allows.
+
+    Example:  gput session export s_7f -o model.safetensors
+    """
     place_for(output)
-    connect(url, key, lambda client: client.model(session, output))
+    with_session(session, url, key, lambda client, name: client.model(name, output))
     say(f"wrote {output}")
 
 
@@ -266,10 +265,13 @@ def receipts(
     session: Session,
     url: UrlOption,
     key: KeyOption,
-    trust: Annotated[Path, typer.Option(help="the trust folder whose GPU roots count")],
+    trust: Annotated[Path, typer.Option(envvar="GPUT_TRUST", help="the trust folder whose GPU roots count")],
     output: Annotated[Path, typer.Option("-o", "--output")] = Path("receipts"),
 ) -> None:
-    """Fetch all receipts and the log into a folder for `gput receipts verify`."""
+    """Fetch all receipts and the log into a folder for `gput receipts verify`.
+
+    Example:  gput session receipts s_7f --trust trust/
+    """
     from gput.receipt_folder import TRUST
     from gput.receipts import save
 
@@ -278,5 +280,5 @@ def receipts(
         remedy = "Name the folder that holds the roots you believe, for instance DEMO/services/trust."
         raise BadRequest(f"{trust} lacks {', '.join(missing)}", code="no-trust", remedy=remedy)
     writable(output)
-    connect(url, key, lambda client: save(client, session, output, trust))
+    with_session(session, url, key, lambda client, name: save(client, name, output, trust))
     say(f"wrote {output}; verify with: gput receipts verify {output}")

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gput.client import AsyncClient
-from shared.service.sse import Event
+from shared.service.event_reader import Event
 
 LANE, NAME, LOSS = 48, 14, 7
 # What a fact means to a watcher: the word for what now goes on, and the mark on the lane of whoever has the GPU.

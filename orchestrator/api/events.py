@@ -17,8 +17,9 @@ from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts, sees_losses, visible
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import VOCABULARY
+from shared.service.event_reader import Event
 from shared.service.signatures import Caller
-from shared.service.sse import Event, event_stream
+from shared.service.sse import event_stream
 from shared.service.tables import JOURNAL
 
 router = APIRouter(tags=["events"])

@@ -21,7 +21,7 @@ from shared.errors import GputError, Unavailable
 from shared.service.answers import BadAnswer, answers_within
 from shared.service.clock import Entropy
 from shared.service.plain_client import Body, Call, PlainClient
-from shared.service.problems import MAX_PROBLEM_BYTES, error_of
+from shared.service.problem_reader import MAX_PROBLEM_BYTES, error_of
 from shared.service.transport import HttpTransport
 from shared.service.ways import Way, Ways, addresses
 

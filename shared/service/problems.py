@@ -1,4 +1,4 @@
-"""The one door where errors become RFC 9457 problem details, and the way back. Knows no service.
+"""The one door where errors become RFC 9457 problem details; the way back is `problem_reader`. Knows no service.
 
 Fields: `type` (path of this service's page about the code), `title`, `status`, `detail`, `instance`, `code`, `request_id`, and some have
 `remedy`, `expected`, `got`, `errors` (one entry per wrong field: its path and what is wrong, never the value sent).
@@ -6,8 +6,7 @@ Fields: `type` (path of this service's page about the code), `title`, `status`, 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -16,14 +15,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from shared.errors import BadRequest, GputError, LimitExceeded, NotAuthenticated, NotFound, Unavailable
+from shared.errors import GputError, NotAuthenticated
 from shared.service.problem_pages import PATH
+from shared.service.problem_reader import MAX_FIELDS
 from shared.service.signatures import ACCEPT_SIGNATURE
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = f"{PATH}/"
-MAX_PROBLEM_BYTES = 64 * 1024
-MAX_FIELDS = 50
 
 PROBLEM_SCHEMA: dict[str, Any] = {
     "title": "Problem",
@@ -172,50 +170,3 @@ def framework_problem(error: HTTPException, request: Request) -> JSONResponse:
     """The answer to a request that the framework refused."""
     code, title, detail = _FRAMEWORK_CODES.get(error.status_code, ("http-error", "Request failed", str(error.detail)))
     return problem_response(problem(error.status_code, code, title, detail, request), error.headers)
-
-
-def error_of(status: int, body: bytes, peer: str) -> GputError:
-    """The error of the family that a peer's answer stands for: same class where known, same code, detail and remedy."""
-    document = _document(body)
-    title = document.get("title")
-    code = document.get("code")
-    detail = str(document.get("detail") or f"answered {status} without a problem document")
-    candidates = [kind for kind in _family(GputError) if kind.status == status and kind.title == title]
-    kind = candidates[0] if candidates else _by_status(status)
-    texts = {name: str(document[name]) for name in ("remedy", "expected", "got") if name in document}
-    error = kind(f"{peer}: {detail}", code=str(code) if code else None, **texts)  # type: ignore[arg-type]  # str values only
-    error.errors = _entries(document.get("errors"))
-    return error
-
-
-def _entries(errors: Any) -> list[dict[str, str]] | None:
-    """A peer's list of wrong fields, as far as it is one."""
-    entries = [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
-    return [{str(name): str(value) for name, value in entry.items()} for entry in entries[:MAX_FIELDS]] or None
-
-
-def _document(body: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(body[:MAX_PROBLEM_BYTES])
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _family(kind: type[GputError]) -> Iterator[type[GputError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _family(child)
-
-
-def _by_status(status: int) -> type[GputError]:
-    if status in (502, 503, 504):
-        return Unavailable
-    if status in (404, 410):
-        return NotFound
-    if status == 413:
-        return LimitExceeded
-    if not 400 <= status < 500:
-        return GputError
-    exact = [kind for kind in _family(GputError) if kind.status == status and kind.__base__ is GputError]
-    return exact[0] if exact else BadRequest

@@ -1,33 +1,22 @@
-"""Server-sent events with replay: a stream that takes up after Last-Event-ID, and its reader. Knows no event's meaning."""
+"""Server-sent events with replay: a stream that takes up after Last-Event-ID; its reader is `event_reader`. Knows no event's meaning."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-import httpx2
 from fastapi import Request
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.responses import StreamingResponse
 
-from shared.errors import BadRequest, Unavailable
+from shared.errors import BadRequest
 from shared.service.changes import Changes
+from shared.service.event_reader import Event
 from shared.service.state import service_state
 
 KEEP_ALIVE_S = 15.0
 RETRY_MS = 1000
 """How long a browser waits before it comes back with Last-Event-ID."""
-
-
-@dataclass(frozen=True)
-class Event:
-    """One event: its place in the order (grows), its kind, and a JSON value."""
-
-    id: int
-    event: str
-    data: Any
 
 
 Source = Callable[[int], Awaitable[Sequence[Event]]]
@@ -89,21 +78,3 @@ def _last_event_id(request: Request, default: int) -> int:
             "Last-Event-ID is not the id of an event", code="invalid-event-id", remedy="Send the last `id:` received."
         )
     return int(value)
-
-
-async def iter_sse(response: httpx2.Response) -> AsyncIterator[Event]:
-    """The events of an answer, until it ends.
-
-    Raises:
-        Unavailable: code `peer-unreachable`; the connection broke or the answer is no event stream. Take up after the last id.
-    """
-    try:
-        async for sent in httpx2.EventSource(response):
-            if sent.data:  # a bare `retry:` or `id:` carries nothing
-                yield Event(int(sent.id), sent.event, json.loads(sent.data))
-    except (httpx2.TransportError, ValueError) as error:
-        raise Unavailable(
-            f"the event stream broke off: {type(error).__name__}",
-            code="peer-unreachable",
-            remedy="Connect again with Last-Event-ID; nothing is lost.",
-        ) from error

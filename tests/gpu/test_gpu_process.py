@@ -20,7 +20,7 @@ from shared.crypto.signing import PartyKey
 from shared.errors import GputError
 from shared.names import ORCHESTRATOR_PORT
 from shared.service.clock import system_clock, system_entropy
-from shared.service.problems import error_of
+from shared.service.problem_reader import error_of
 from shared.service.signatures import SignedAuth
 from shared.wire import gpu
 from shared.wire.codec import decode

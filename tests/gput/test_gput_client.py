@@ -1,8 +1,7 @@
-"""The Python client against the in-process world: codes, pages, events over dropped connections, the sync client's names."""
+"""The Python client against the in-process world: codes, pages, events over dropped connections, no thread is left."""
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,9 +10,9 @@ import httpx2
 import pytest
 
 from gpu_agent.unit import GpuUnit
-from gput.client import AsyncClient, Client
+from gput import Client
 from shared.crypto.signing import PartyKey
-from shared.errors import BadRequest, ConfigurationError, Conflict, NotFound, Unavailable
+from shared.errors import BadRequest, ConfigurationError, Conflict, NotFound
 from tests.world.world import World
 from tests.world.world_material import Material
 from tests.world.world_wire import Call, Deliver
@@ -36,7 +35,7 @@ async def test_codes_pages_and_events(world: World, monkeypatch: pytest.MonkeyPa
     assert os.listdir(tmp_path) == ["world"]
     await world.completed(session)
     whole = await world.owner.items(f"sessions/{session}/log/leaves")
-    monkeypatch.setattr("gput.client.PAGE", 2)
+    monkeypatch.setattr("gput.api.PAGE", 2)
     assert await world.owner.items(f"sessions/{session}/log/leaves") == whole
     assert len(whole) > 4
 
@@ -67,20 +66,6 @@ async def test_codes_pages_and_events(world: World, monkeypatch: pytest.MonkeyPa
     assert resumed == undisturbed
     assert streams[0] == "0"
     assert [int(at) for at in streams] == sorted({int(at) for at in streams})
-
-
-def test_the_sync_client_has_the_same_names(tmp_path: Path) -> None:
-    key = PartyKey.generate()
-    with Client("http://127.0.0.1:9", key) as client:
-        for name, _ in inspect.getmembers(AsyncClient, inspect.isfunction):
-            if not name.startswith("_"):
-                assert callable(getattr(client, name)), name
-        with pytest.raises(Unavailable) as found:
-            client.whoami()
-        assert found.value.code == "peer-unreachable"
-        with pytest.raises(AttributeError):
-            client.no_such_call()
-    client.close()  # again is no error
 
 
 def test_a_client_that_cannot_be_made_leaves_no_thread(tmp_path: Path) -> None:

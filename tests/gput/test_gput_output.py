@@ -11,7 +11,7 @@ import pytest
 
 from gput.output import Format, Ticker, emit, explain, say, show
 from shared.errors import BadRequest, Unavailable, VerificationFailed
-from shared.service.problems import error_of
+from shared.service.problem_reader import error_of
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "n": 1.23456789, "who": ["x", "y"], "updated_at": 0.0, "hidden": 1},

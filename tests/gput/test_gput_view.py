@@ -14,7 +14,7 @@ from rich.console import Console
 from gput.local.report import page
 from gput.local.view import LANE, LiveView, PlainView, Progress, panel
 from gput.receipts import verify
-from shared.service.sse import Event
+from shared.service.event_reader import Event
 from tests.gput.gput_samples import Saved
 
 

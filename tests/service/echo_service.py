@@ -13,9 +13,10 @@ from starlette.responses import StreamingResponse
 from shared.errors import Unavailable
 from shared.service.app import create_service_app, service_state
 from shared.service.changes import Changes
+from shared.service.event_reader import Event
 from shared.service.server import service_main
 from shared.service.settings import ServiceSettings
-from shared.service.sse import Event, event_stream
+from shared.service.sse import event_stream
 
 
 class EchoSettings(ServiceSettings):

@@ -14,7 +14,8 @@ import pytest
 import shared.errors
 from shared.errors import GputError, VerificationFailed
 from shared.service.logging import configure_logging
-from shared.service.problems import bare_problem, error_of
+from shared.service.problem_reader import error_of
+from shared.service.problems import bare_problem
 from tests.service.service_world import World
 
 REQUIRED = {"type", "title", "status", "detail", "instance", "code", "request_id"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shared.errors import NotAuthenticated, TooManyRefused
 from shared.service.app import create_service_app
-from shared.service.problems import error_of
+from shared.service.problem_reader import error_of
 from shared.service.refusals import MAX_ADDRESSES, Refusals
 from shared.service.settings import ServiceSettings
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from shared.errors import BadRequest, Unavailable
+from shared.service.event_reader import Event, iter_sse
 from shared.service.http import PeerClient, Peers
-from shared.service.sse import Event, iter_sse
 
 SCRIPT = str(Path(__file__).with_name("echo_service.py"))
 ROOT = str(Path(__file__).parents[2])

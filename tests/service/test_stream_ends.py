@@ -10,8 +10,9 @@ from starlette.requests import Request
 
 from shared.service.app import create_service_app, service_state
 from shared.service.changes import Changes, Stopping
+from shared.service.event_reader import Event
 from shared.service.settings import ServiceSettings
-from shared.service.sse import Event, event_stream
+from shared.service.sse import event_stream
 
 
 async def _text(lines: AsyncIterator[bytes | str | memoryview]) -> list[str]:

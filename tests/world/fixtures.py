@@ -12,6 +12,7 @@ import pytest
 from gpu_agent.unit import GpuUnit
 from tests.world.world import NewWorld, World, shared_unit
 from tests.world.world_canaries import watched
+from tests.world.world_hand import Hand, at_hand
 from tests.world.world_material import HOLDERS, Material, make_material
 from tests.world.world_recording import Recording, record_session
 from tests.world.world_standby import NewPair, PairWorld
@@ -70,3 +71,11 @@ def new_pair(tmp_path: Path, material: Material, unit: GpuUnit, postgres_url: st
         assert traces.canaries(world) == [], "a record of a holder's is where the platform can see it"
 
     return make
+
+
+@pytest.fixture
+async def hand(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Hand:
+    """The owner at the command line of a world."""
+    return at_hand(world, tmp_path, capsys, monkeypatch)

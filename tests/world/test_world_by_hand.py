@@ -2,72 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import httpx2
-import pytest
-
-from gput.__main__ import main
-from gput.client import AsyncClient
 from shared.canonical import sha256
 from shared.claims.manifest import parse_manifest
-from shared.service.http import Peers
-from tests.world.world import World, url
-from tests.world.world_wire import Link
-
-ORCH = "orchestrator"
-
-
-class Hand:
-    """Runs commands against a world: in a thread, because a command brings an event loop of its own."""
-
-    def __init__(self, world: World, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.world, self.folder, self.capsys = world, folder, capsys
-
-    async def __call__(self, *words: str) -> tuple[int, str, str]:
-        code = await asyncio.to_thread(main, words)
-        told = self.capsys.readouterr()
-        assert "Traceback" not in told.err
-        return code, told.out, told.err
-
-    def write(self, name: str, content: bytes) -> str:
-        (self.folder / name).write_bytes(content)
-        return str(self.folder / name)
-
-
-class Across(httpx2.AsyncBaseTransport):
-    """From a command's own event loop, on a thread of its own, to the world's."""
-
-    def __init__(self, link: Link, loop: asyncio.AbstractEventLoop) -> None:
-        self._link, self._loop = link, loop
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        await request.aread()
-        there = asyncio.run_coroutine_threadsafe(self._link.handle_async_request(request), self._loop)
-        return await asyncio.wrap_future(there)
-
-
-@pytest.fixture
-async def hand(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Hand:
-    across = Across(Link(world.wire, "owner", ORCH), asyncio.get_running_loop())
-    world.key("owner").save(tmp_path / "owner.pem")
-    monkeypatch.setenv("GPUT_URL", url(ORCH))
-    monkeypatch.setenv("GPUT_KEY", str(tmp_path / "owner.pem"))
-    monkeypatch.setattr(
-        "gput.client.AsyncClient",
-        lambda at, key: AsyncClient(at, key, peers=Peers(transports={at: across})),
-    )
-    return Hand(world, tmp_path, capsys)
-
-
-def edited(text: str, **changes: Any) -> bytes:
-    return json.dumps({**json.loads(text), **changes}, indent=2).encode()
+from tests.world.world_hand import Hand, edited
 
 
 async def test_from_a_draft_to_a_finished_model(hand: Hand) -> None:

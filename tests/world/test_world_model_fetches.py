@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gput.client import AsyncClient
+from gput.client import UNATTESTED, AsyncClient
 from shared.canonical import sha256
 from shared.errors import Conflict, NotPermitted
 from shared.service.http import Peers
@@ -23,7 +23,7 @@ async def test_a_fetch_is_written_down_before_the_model_is_handed_out(new_world:
             await world.owner.model(session, tmp_path / "early")
         await world.completed(session)
         peers = Peers(transports={url(ORCH): Link(world.wire, "city", ORCH)})
-        holder = AsyncClient(url(ORCH), world.key("city"), peers=peers, clock=world.clock_of("city"))
+        holder = AsyncClient(url(ORCH), world.key("city"), trust=UNATTESTED, peers=peers, clock=world.clock_of("city"))
         with pytest.raises(NotPermitted):
             await holder.model(session, tmp_path / "refused")
         path = f"sessions/{session}/model/fetches"

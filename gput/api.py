@@ -1,0 +1,223 @@
+"""The orchestrator's public API as JSON: what the typed client and the command line stand on. Knows HTTP and signatures, no service's code.
+
+Every call is an RFC 9421 signed request. Errors are the family of `shared.errors`, with the service's own code and remedy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+from gput.ids import pick, whole
+from shared.claims.archive import open_archive
+from shared.claims.manifest import Manifest
+from shared.crypto.signing import PartyKey
+from shared.errors import Unavailable, VerificationFailed
+from shared.service.clock import Clock, system_clock, system_entropy
+from shared.service.event_reader import Event, iter_sse
+from shared.service.http import PeerClient, Peers
+from shared.service.signatures import SignedAuth
+from shared.wire.visit import Signed
+
+UPLOAD_TIMEOUT_S = 600.0
+PAGE = 200
+ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+# How long a watcher sits out an orchestrator that is away; longer than any restart, shorter than a person's patience.
+PATIENCE_S = 120.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+
+
+class Api:
+    """Talks to one orchestrator as one party.
+
+    Args:
+        url: the orchestrator's base URL; of an orchestrator and its standby, both, comma-separated.
+        key: the party's Ed25519 key, or the file that holds it.
+        peers: another way to reach services, for instance inside one process; closed with the client.
+        clock: seconds since 1970, written into every signature; the orchestrator refuses one that differs much from its own.
+    """
+
+    def __init__(
+        self, url: str, key: PartyKey | Path | str, *, peers: Peers | None = None, clock: Clock = system_clock
+    ) -> None:
+        self._key = key if isinstance(key, PartyKey) else PartyKey.load(Path(key))
+        self._peers = peers or Peers(entropy=system_entropy)
+        self._clock, self._entropy = clock, system_entropy
+        auth = SignedAuth(self._key, clock, system_entropy)
+        self._peer: PeerClient = self._peers.peer(url, "orchestrator", auth=auth)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._peers.close()
+
+    async def _before(self) -> None:
+        """What must have been done before anything is said to this orchestrator."""
+
+    async def _to(self) -> PeerClient:
+        await self._before()
+        return self._peer
+
+    async def get(self, path: str, **params: Any) -> Any:
+        """GET any path under /v1 as JSON."""
+        return await (await self._to()).get_json(
+            f"/v1/{path}", params={k: v for k, v in params.items() if v is not None}
+        )
+
+    async def items(self, path: str, **params: Any) -> list[Any]:
+        """All items of a list, page by page."""
+        found: list[Any] = []
+        cursor: str | None = None
+        while True:
+            page = await self.get(path, after=cursor, limit=PAGE, **params)
+            found += page["items"]
+            cursor = page["next"]
+            if cursor is None:
+                return found
+
+    async def whoami(self) -> Any:
+        """Name, role and key fingerprint as the orchestrator knows them."""
+        return await self.get("whoami")
+
+    async def enrol(self, name: str, public_key: bytes, role: str = "holder") -> Any:
+        """Enrol a party (owner only). `public_key`: raw Ed25519, 32 bytes."""
+        return await (await self._to()).post_json(
+            "/v1/parties",
+            {"name": name, "role": role, "public_key": public_key.hex()},
+            idempotency_key=f"enrol-{secrets.token_hex(16)}",
+        )
+
+    async def upload_program(self, archive: bytes) -> Any:
+        """Store a program archive; its digest names it. Raises InvalidProgram before anything is sent."""
+        digest = open_archive(archive).digest.hex()
+        return await self._put(f"/v1/programs/{digest}/archive", archive)
+
+    async def upload_weights(self, weights: bytes) -> Any:
+        """Store initial weights (safetensors)."""
+        return await self._put(f"/v1/weights/{hashlib.sha256(weights).hexdigest()}", weights)
+
+    async def upload_validation(self, records: bytes) -> Any:
+        """Store a held-out set: records' bytes end to end."""
+        return await self._put(f"/v1/validation-datasets/{hashlib.sha256(records).hexdigest()}", records)
+
+    async def submit(self, manifest: Manifest, *, idempotency_key: str | None = None, gpu: str | None = None) -> Any:
+        """Submit a session, signed by this party as its owner."""
+        document = manifest.canonical()
+        signed = Signed(
+            document=b64encode(document).decode(),
+            signature=b64encode(self._key.sign("gput/manifest", document)).decode(),
+        )
+        path = f"/v1/sessions?gpu={gpu}" if gpu else "/v1/sessions"
+        key = idempotency_key or f"submit-{secrets.token_hex(16)}"
+        # Given weights are read and checked before the answer: as long as their upload may take.
+        return await (await self._to()).post_json(
+            path, signed.model_dump(mode="json"), idempotency_key=key, timeout_s=UPLOAD_TIMEOUT_S
+        )
+
+    async def session(
+        self, session: str, *, wait: float | None = None, version: int | None = None, phase: str | None = None
+    ) -> Any:
+        """One session; with `wait`, answers when its version exceeds `version`, or it left `phase`, or the seconds ran out."""
+        timeout = (wait or 0) + 10
+        params = {k: v for k, v in {"wait": wait, "version": version, "phase": phase}.items() if v is not None}
+        return await (await self._to()).get_json(f"/v1/sessions/{session}", params=params, timeout_s=timeout)
+
+    async def find(self, session: str) -> str:
+        """The whole id of a session, from a beginning that is no other's. Raises: NotFound, BadRequest `ambiguous-id`."""
+        if whole(session):
+            return session
+        known = (item["id"] for item in await self.items("sessions"))
+        return pick(session, known, "s_", "session", "`gput session list` shows them.")
+
+    async def act(self, session: str, action: str) -> Any:
+        """pause, resume or cancel a session."""
+        key = f"{action}-{secrets.token_hex(16)}"
+        return await (await self._to()).post_json(f"/v1/sessions/{session}/{action}", None, idempotency_key=key)
+
+    async def delete(self, session: str) -> None:
+        """Remove a finished session of one's own, its model included, for good. Raises: Conflict: it has not ended."""
+        await (await self._to()).request("DELETE", f"/v1/sessions/{session}")
+
+    async def wait(self, session: str) -> Any:
+        """The session once it has ended, or is paused; sits out a restart of the orchestrator."""
+        view = await self._patiently(session)
+        while view["phase"] not in (*ENDED, "PAUSED"):
+            view = await self._patiently(session, wait=25, phase=view["phase"])
+        return view
+
+    async def events(self, session: str, after: int = 0) -> AsyncIterator[Event]:
+        """The session's events until its final one; resumed where they broke off, also over a restart of the orchestrator.
+
+        Raises:
+            Unavailable: the orchestrator stayed away for `PATIENCE_S`.
+        """
+        last = after
+        while True:
+            headers = {"Last-Event-ID": str(last)}
+            with suppress(Unavailable):
+                async with (await self._to()).stream(
+                    "GET", f"/v1/sessions/{session}/events", headers=headers
+                ) as response:
+                    async for event in iter_sse(response):
+                        last = event.id or last
+                        yield event
+            if (await self._patiently(session))["phase"] in ENDED:
+                return
+
+    async def _patiently(self, session: str, **query: Any) -> Any:
+        deadline = time.monotonic() + PATIENCE_S
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                return await self.session(session, **query)
+            except Unavailable:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    async def model(self, session: str, target: Path) -> Path:
+        """Fetch the finished model into `target` (written whole or not at all).
+
+        Raises:
+            Conflict `model-not-ready`. VerificationFailed `model-altered`: what came is not what the session exported.
+        """
+        partial, digest = target.with_name(target.name + ".part"), hashlib.sha256()
+        async with (await self._to()).stream("GET", f"/v1/sessions/{session}/model") as response:
+            with partial.open("wb") as out:
+                async for chunk in response.aiter_bytes():
+                    digest.update(chunk)
+                    out.write(chunk)
+        expected = response.headers.get("etag", "").strip('"')
+        if digest.hexdigest() != expected:
+            partial.unlink()
+            raise VerificationFailed(
+                "the model that came is not the one that was exported", code="model-altered", expected=expected,
+                got=digest.hexdigest(), remedy="Fetch it again.",
+            )  # fmt: skip
+        partial.replace(target)
+        return target
+
+    async def raw(self, path: str) -> bytes:
+        """GET bytes under /v1."""
+        response = await (await self._to()).request("GET", f"/v1/{path}")
+        return bytes(response.content)
+
+    async def _put(self, path: str, content: bytes) -> Any:
+        headers = {"content-type": "application/octet-stream"}
+        response = await (await self._to()).request(
+            "PUT", path, content=content, headers=headers, timeout_s=UPLOAD_TIMEOUT_S
+        )
+        return response.json()

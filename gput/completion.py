@@ -1,0 +1,79 @@
+"""Completion in a shell: what may come next after these words. Loads the one command that they name, and nothing else of its nouns.
+
+The scripts ask `gput completion words -- WORD…`; where nothing is answered the shell offers files.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SCRIPTS = {
+    "bash": """\
+_gput() {
+    local IFS=$'\\n'
+    COMPREPLY=($(compgen -W "$(gput completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _gput gput
+""",
+    "zsh": """\
+#compdef gput
+_gput() {
+    local -a found
+    found=("${(@f)$(gput completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ -n "${found[*]}" ]]; then compadd -- "${found[@]}"; else _files; fi
+}
+compdef _gput gput
+""",
+    "fish": """\
+function __gput
+    set -l words (commandline -opc) (commandline -ct)
+    gput completion words -- $words[2..-1] 2>/dev/null
+end
+complete -c gput -a '(__gput)'
+""",
+}
+
+
+def candidates(words: Sequence[str], nouns: Mapping[str, tuple[str, str]]) -> list[str]:
+    """What the last of `words` may become. `nouns`: every noun with its module; an unknown one has nothing to offer."""
+    *before, last = words or [""]
+    if not before:
+        return [noun for noun in nouns if noun.startswith(last)]
+    if before[0] not in nouns:
+        return []
+    command = _command(nouns[before[0]][0])
+    rest = list(before[1:])
+    while rest and (verb := getattr(command, "commands", {}).get(rest[0])) is not None:
+        command = verb
+        rest.pop(0)
+    return [word for word in _next(command, rest) if word.startswith(last)] if _wanted(last, command, rest) else []
+
+
+def _command(module: str) -> Any:
+    from typer.main import get_command
+
+    return get_command(importlib.import_module(module).app)
+
+
+def _wanted(last: str, command: Any, before: Sequence[str]) -> bool:
+    """Whether names are wanted here, not a file: after an option with a closed list of values, at an option, at a verb."""
+    return last.startswith("-") or hasattr(command, "commands") or bool(before and _choices(command, before[-1]))
+
+
+def _next(command: Any, before: Sequence[str]) -> list[str]:
+    if before and (values := _choices(command, before[-1])):
+        return values
+    verbs = [name for name, verb in getattr(command, "commands", {}).items() if not verb.hidden]
+    options = [flag for option in command.params for flag in option.opts if flag.startswith("--") and not option.hidden]
+    return verbs or [*options, "--help", *(["--schema"] if "--format" in options else [])]
+
+
+def _choices(command: Any, flag: str) -> list[str]:
+    """The values that an option may have, where they are a closed list."""
+    for option in command.params:
+        if flag in option.opts:
+            kind: Any = getattr(getattr(option, "type_descriptor", None), "annotation", None)
+            return [str(value) for value in kind] if hasattr(kind, "__members__") else []
+    return []

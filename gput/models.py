@@ -1,0 +1,193 @@
+"""What the client returns, typed: the API's views as people and programs read them. Knows no HTTP and decides nothing.
+
+Fields that a newer service adds are kept as they come (`model_extra`), so an older client goes on reading.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shared.names import SessionPhase
+
+Loss = float | None
+
+
+class View(BaseModel):
+    """A part of an answer. Values do not change once they were read."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class Me(View):
+    """Who the orchestrator takes you for. `key`: SHA-256 of your raw public key, hex."""
+
+    name: str
+    role: str
+    key: str
+
+
+class Party(View):
+    """An enrolled party. `key`: SHA-256 of `public_key` (raw Ed25519, hex); times in seconds since 1970."""
+
+    name: str
+    role: Literal["holder", "auditor"]
+    public_key: str
+    key: str
+    enrolled_at: float | None = None
+    last_seen: float | None = None
+
+
+class Gpu(View):
+    """A GPU of the pool. `backend`: EMULATED or HARDWARE; `leased_to`: the session that has it."""
+
+    id: str
+    backend: str | None = None
+    agent_url: str | None = None
+    leased_to: str | None = None
+
+
+class Fetch(View):
+    """One request for a finished model that was answered. `fingerprint`: of the key that signed it; `size_bytes`: of the whole file."""
+
+    at: float
+    party: str
+    role: str
+    fingerprint: str
+    sha256: str
+    size_bytes: int
+
+
+class StoredProgram(View):
+    """A training program in the library. `digest`: SHA-384, hex."""
+
+    digest: str
+    name: str
+    operators: list[str] = []
+    parameters: int = 0
+
+
+class StoredFile(View):
+    """Weights or held-out records in the library. `digest`: SHA-256, hex."""
+
+    digest: str
+    size_bytes: int
+
+
+class Holder(View):
+    """A holder of a session's roster, and how far it is."""
+
+    holder: str
+    decision: str | None = None
+    channel: bool = False
+    last_seen: float | None = None
+    records_done: int = 0
+    rejected: int = 0
+    quarantined: bool = False
+
+
+class CurrentVisit(View):
+    """The visit under way."""
+
+    id: str
+    holder: str
+    phase: str
+    round: int
+    index: int
+    attempt: int
+
+
+class Failure(View):
+    """Why a session failed."""
+
+    code: str | None = None
+    detail: str | None = None
+
+
+class Session(View):
+    """A session. `version`: number of its last committed fact; `digest`s in hex; times in seconds since 1970."""
+
+    id: str
+    name: str
+    phase: SessionPhase
+    waiting_for: list[str]
+    version: int
+    manifest_digest: str
+    owner: str
+    program: str
+    gpu: str
+    backend: str | None
+    created_at: float
+    updated_at: float
+    round: int
+    rounds: int
+    visits_closed: int
+    visits_total: int
+    step: int
+    steps_total: int
+    holders: list[Holder]
+    current_visit: CurrentVisit | None
+    failure: Failure | None
+    validation_loss: dict[str, Loss] | None
+    model: dict[str, Any] | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will happen to it any more."""
+        return self.phase in (SessionPhase.COMPLETED, SessionPhase.FAILED, SessionPhase.CANCELLED)
+
+
+class Visit(View):
+    """One attempt of a visit. `durations`: seconds by step, in the order taken; `losses` only where they are released to you."""
+
+    id: str
+    session: str
+    round: int
+    index: int
+    attempt: int
+    holder: str
+    phase: str
+    outcome: str | None
+    reason: str | None
+    records: int | None = None
+    steps: int | None = None
+    epoch: int | None = None
+    mean_loss: Loss = None
+    losses: list[float] | None = None
+    validation_before: Loss = None
+    validation_after: Loss = None
+    receipt: int | None = None
+    durations: dict[str, float] = {}
+    timers: dict[str, float] | None = None
+    planned_at: float | None = None
+    closed_at: float | None = None
+
+
+class Event(View):
+    """A fact of a session, or a loss on the way. `id` grows: a stream is taken up after the last one that was seen."""
+
+    id: int
+    kind: str = Field(description="session, visit, training, loss, …")
+    fact: str | None = None
+    seq: int | None = None
+    at: float | None = None
+    visit: str | None = None
+    holder: str | None = None
+    step: int | None = None
+    loss: float | None = None
+
+
+class VerifiedReceipts(View):
+    """A session's receipts after every check held. `datasets`: root that each holder approved; `privacy_spent`: epsilon by holder."""
+
+    session: str
+    leaves: int
+    receipts: int
+    backends: list[str]
+    travel_mode: str
+    holders: dict[str, int]
+    datasets: dict[str, str]
+    records: int
+    privacy_spent: dict[str, float]
+    root: str

@@ -1,0 +1,188 @@
+"""The typed client's rooms: sessions, receipts, programs, parties, GPUs; each call asynchronous. Knows the API's paths, no signature.
+
+The synchronous rooms (`gput.waiting`) are these, waited for: same names, same arguments, same words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from gput.api import Api
+from gput.models import Event, Fetch, Gpu, Me, Party, Session, StoredProgram, VerifiedReceipts, Visit
+from gput.trust import Trust
+from gput.uploads import upload
+from shared.claims.faults import judged
+from shared.claims.manifest import Manifest
+from shared.errors import BadRequest, TimedOut
+from shared.names import SessionPhase
+
+Listed = list
+"""The builtin, whose name a room's own `list` takes."""
+
+
+class _Room:
+    def __init__(self, api: Api, trust: Trust | None) -> None:
+        self._api, self._trust = api, trust
+
+
+class AsyncSessions(_Room):
+    """Sessions: submit, look at, steer. A session is named by its id or by a beginning of it that is no other's."""
+
+    async def submit(
+        self, manifest: Manifest | Path | str, *, upload_files: Sequence[Path | str] = (), idempotency_key: str | None = None,
+        gpu: str | None = None,
+    ) -> Session:  # fmt: skip
+        """Submit a manifest, or the file that holds it, signed by you; files that it names by their digest are uploaded first.
+
+        Raises:
+            ManifestRefused: with every fault. BadRequest `not-named`: a file that the manifest does not name.
+        """
+        agreed = manifest if isinstance(manifest, Manifest) else _read(Path(manifest))
+        await upload(self._api, agreed, [Path(file) for file in upload_files], lambda text: None)
+        return Session.model_validate(await self._api.submit(agreed, idempotency_key=idempotency_key, gpu=gpu))
+
+    async def show(self, session: str) -> Session:
+        """One session as it is now. Raises: NotFound, BadRequest `ambiguous-id`."""
+        return Session.model_validate(await self._api.session(await self._api.find(session)))
+
+    async def list(self, phase: SessionPhase | None = None) -> Listed[Session]:
+        """All sessions that you take part in, oldest first."""
+        return [Session.model_validate(item) for item in await self._api.items("sessions", phase=phase)]
+
+    async def visits(self, session: str) -> Listed[Visit]:
+        """Every attempt of every visit, in the order planned."""
+        name = await self._api.find(session)
+        return [Visit.model_validate(item) for item in await self._api.items(f"sessions/{name}/visits")]
+
+    async def wait(self, session: str, timeout_s: float | None = None) -> Session:
+        """The session once it has ended or is paused; sits out a restart of the orchestrator. Raises: TimedOut."""
+        name = await self._api.find(session)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return Session.model_validate(await self._api.wait(name))
+        except TimeoutError:
+            raise TimedOut(
+                f"session {name} has not ended within {timeout_s:g} s", remedy="It goes on: wait again."
+            ) from None
+
+    async def pause(self, session: str) -> Session:
+        """Pause after the visit under way, with a sealed checkpoint."""
+        return await self._act(session, "pause")
+
+    async def resume(self, session: str) -> Session:
+        """Continue a paused session."""
+        return await self._act(session, "resume")
+
+    async def cancel(self, session: str) -> Session:
+        """End a session for good; the visit under way is recalled and the GPU wiped."""
+        return await self._act(session, "cancel")
+
+    async def delete(self, session: str) -> None:
+        """Remove a finished session of yours and its model for good; holders keep their receipts. Raises: Conflict `session-not-ended`."""
+        await self._api.delete(await self._api.find(session))
+
+    async def fetches(self, session: str) -> Listed[Fetch]:
+        """Who fetched the finished model, and when."""
+        name = await self._api.find(session)
+        return [Fetch.model_validate(item) for item in await self._api.items(f"sessions/{name}/model/fetches")]
+
+    async def events(self, session: str, after: int = 0) -> AsyncIterator[Event]:
+        """Events after the id `after`, until the session's last one; a dropped stream is resumed where it broke off.
+
+        Raises:
+            Unavailable: the orchestrator stayed away for two minutes.
+        """
+        async for event in self._api.events(await self._api.find(session), after):
+            yield Event.model_validate({"kind": event.event, **event.data, "id": event.id})
+
+    async def model(self, session: str, target: Path | str) -> Path:
+        """Fetch the finished model into `target`, whole or not at all, after its digest held. Raises: Conflict `model-not-ready`."""
+        name = await self._api.find(session)
+        return await self._api.model(name, Path(target))
+
+    async def _act(self, session: str, action: str) -> Session:
+        return Session.model_validate(await self._api.act(await self._api.find(session), action))
+
+
+class AsyncReceipts(_Room):
+    """The signed receipts of a session's visits."""
+
+    async def save(self, session: str, folder: Path | str) -> Path:
+        """Fetch receipts, log and keys into a folder that anybody can verify offline. Raises: BadRequest `no-trust`."""
+        from gput.receipts import save
+
+        await save(self._api, await self._api.find(session), Path(folder), self._trusted().folder)
+        return Path(folder)
+
+    async def verify(self, session: str) -> VerifiedReceipts:
+        """Fetch and verify every receipt, the log and all keys, against your own trust folder.
+
+        Raises:
+            VerificationFailed: naming what does not hold; also where emulated parts signed and may not count.
+        """
+        with tempfile.TemporaryDirectory(prefix="gput-receipts-") as folder:
+            return await self.verify_folder(await self.save(session, folder))
+
+    async def verify_folder(self, folder: Path | str) -> VerifiedReceipts:
+        """Verify a saved folder, under the roots that lie in it; asks nobody. Raises: as `verify`."""
+        from gput.receipts import verify
+
+        found = await asyncio.to_thread(verify, Path(folder))
+        if self._trust is not None:
+            self._trust.allows(found.backends)
+        return VerifiedReceipts.model_validate(asdict(found) | {"backends": list(found.backends)})
+
+    def _trusted(self) -> Trust:
+        if self._trust is None:
+            raise BadRequest(
+                "receipts are verified against a trust folder, and this client has none", code="no-trust",
+                remedy="Make the client with trust=Trust(folder).",
+            )  # fmt: skip
+        return self._trust
+
+
+class AsyncPrograms(_Room):
+    """Training programs in the orchestrator's library."""
+
+    async def upload(self, archive: Path | bytes) -> StoredProgram:
+        """Store an archive, or the file that holds it; its digest names it. Raises: InvalidProgram before anything is sent."""
+        content = archive if isinstance(archive, bytes) else await asyncio.to_thread(archive.read_bytes)
+        return StoredProgram.model_validate(await self._api.upload_program(content))
+
+    async def list(self) -> Listed[StoredProgram]:
+        """All that are stored."""
+        return [StoredProgram.model_validate(item) for item in await self._api.items("programs")]
+
+
+class AsyncParties(_Room):
+    """Who is known to the orchestrator, and by which key."""
+
+    async def me(self) -> Me:
+        """Who you are there."""
+        return Me.model_validate(await self._api.whoami())
+
+    async def list(self) -> Listed[Party]:
+        """All enrolled parties."""
+        return [Party.model_validate(item) for item in await self._api.items("parties")]
+
+    async def enrol(self, name: str, public_key: bytes, role: str = "holder") -> Party:
+        """Enrol a party (owner only). `public_key`: raw Ed25519, 32 bytes; `role`: holder or auditor."""
+        return Party.model_validate(await self._api.enrol(name, public_key, role))
+
+
+class AsyncGpus(_Room):
+    """The pool."""
+
+    async def list(self) -> Listed[Gpu]:
+        """Every GPU, and which session has it."""
+        return [Gpu.model_validate(item) for item in await self._api.items("gpus")]
+
+
+def _read(path: Path) -> Manifest:
+    from gput.files import content
+
+    return judged(content(path, "no-manifest"), f"{path}: ")

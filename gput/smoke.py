@@ -1,0 +1,107 @@
+"""One tiny session from draft to verified receipts, and nothing left of it: does an installation do its work? Knows the client only.
+
+A running installation keeps what every session leaves there: an ended session, for `keep_finished_s`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gput.api import Api
+from gput.draft import draft
+from gput.receipts import Verified, save, verify
+from shared.claims.archive import open_archive
+from shared.claims.manifest import Manifest
+from shared.errors import BadRequest, GputError, JobFailed, TimedOut
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to run: a program archive, over which holders (all that are enrolled, if none), and whose roots count for its receipts."""
+
+    archive: bytes
+    trust: Path
+    holders: Sequence[str] = ()
+    emulated: bool = False
+    timeout_s: float = 300.0
+
+
+async def smoke(client: Api, wanted: Wanted, say: Say) -> dict[str, Any]:
+    """Submit one round of one step a visit, wait for it, verify its receipts. What did not end by itself is cancelled.
+
+    Raises:
+        TimedOut: naming whom it waited for. JobFailed: it ended otherwise. VerificationFailed: a receipt does not hold.
+    """
+    manifest = await _manifest(client, wanted)
+    await client.upload_program(wanted.archive)
+    session = str((await client.submit(manifest))["id"])
+    names = [entry.holder for entry in manifest.roster]
+    say(f"submitted {session} to {', '.join(names)}; waiting for approvals and {len(names)} visits")
+    try:
+        view = await _ended(client, session, wanted.timeout_s)
+    except BaseException:
+        with suppress(GputError):
+            await client.act(session, "cancel")
+            say(f"cancelled {session}")
+        raise
+    completed(view)
+    with tempfile.TemporaryDirectory(prefix="gput-smoke-") as folder:
+        return outcome(view, await verified(client, session, Path(folder) / "receipts", wanted.trust))
+
+
+def completed(view: Mapping[str, Any]) -> None:
+    """Raises: JobFailed: the session ended otherwise."""
+    if view["phase"] != "COMPLETED":
+        why = (view.get("failure") or {}).get("detail") or "nobody said why"
+        raise JobFailed(
+            f"session {view['id']} is {view['phase']}: {why}", code="smoke-failed", remedy="Ask `gput doctor`."
+        )
+
+
+async def verified(client: Api, session: str, folder: Path, trust: Path) -> Verified:
+    """The session's receipts, fetched into a folder and verified there. Raises: VerificationFailed."""
+    await save(client, session, folder, trust)
+    return await asyncio.to_thread(verify, folder)
+
+
+def outcome(view: Mapping[str, Any], held: Verified) -> dict[str, Any]:
+    """What is printed."""
+    return {
+        "result": "works", "session": view["id"], "visits": view["visits_closed"], "receipts": held.receipts,
+        "backends": list(held.backends), "seconds": round(view["updated_at"] - view["created_at"], 3), "root": held.root,
+    }  # fmt: skip
+
+
+async def _manifest(client: Api, wanted: Wanted) -> Manifest:
+    enrolled = {party["name"]: party["key"] for party in await client.items("parties") if party["role"] == "holder"}
+    chosen = wanted.holders or sorted(enrolled)
+    if unknown := sorted(set(chosen) - enrolled.keys()) or ([] if chosen else ["nobody"]):
+        raise BadRequest(f"not enrolled as holders: {', '.join(unknown)}", code="party-not-enrolled",
+                         remedy="Enrol a holder's public key: `gput party enrol NAME KEY.pub`.")  # fmt: skip
+    made = draft(open_archive(wanted.archive), {name: enrolled[name] for name in chosen}, emulated=wanted.emulated)
+    return made.model_copy(update={"name": "gput smoke", "rounds": 1, "steps_per_visit": 1})
+
+
+async def _ended(client: Api, session: str, seconds: float) -> Any:
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                view = await client.wait(session)
+                if view["phase"] != "PAUSED":
+                    return view
+                await client.act(session, "resume")
+    except TimeoutError:
+        view = await client.session(session)
+        waiting = ", ".join(view["waiting_for"]) or f"phase {view['phase']}"
+        raise TimedOut(
+            f"session {session} did not end within {seconds:g} s; it waited for {waiting}", code="smoke-timed-out",
+            remedy="A holder approves by its policy, or by `gput party approve`; `gput doctor` tests each hop.",
+        ) from None  # fmt: skip

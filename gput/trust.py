@@ -1,0 +1,56 @@
+"""Whom a client believes to be the orchestrator: a trust folder, a policy, and whether emulation may count. Knows no HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from shared.errors import BadRequest, VerificationFailed
+
+if TYPE_CHECKING:
+    from shared.attestation.orchestrator_proof import AttestedOrchestrator
+    from shared.claims.manifest import EvidencePolicy
+    from shared.wire.attestation import OrchestratorProof
+
+Unattested = Literal["unattested"]
+UNATTESTED: Unattested = "unattested"
+"""In place of a `Trust`: the orchestrator is not asked what it is. Receipts are verified none the less."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What a client believes beforehand.
+
+    Args:
+        folder: roots, reference values, collateral; the installation's trust folder, fetched from whoever you believe.
+        policy: evidence policy of the orchestrator, as in a manifest; default: Intel's and AMD's machines under strict rules.
+        allow_emulated: let EMULATED roots of the folder count. Emulated hardware gives no confidentiality.
+    """
+
+    folder: Path
+    policy: EvidencePolicy | None = None
+    allow_emulated: bool = False
+
+    def verify(self, proof: OrchestratorProof, *, nonce: str, caller: str, at: float) -> AttestedOrchestrator:
+        """The orchestrator, believed. Raises: BadRequest `no-trust`; VerificationFailed with the check's own code."""
+        from gput.attest.trust import Wish, load_trust
+        from shared.attestation.orchestrator_proof import verify_orchestrator_proof
+
+        if not self.folder.is_dir():
+            raise BadRequest(
+                f"{self.folder} is no trust folder",
+                code="no-trust",
+                remedy="Name the folder with the roots you believe.",
+            )
+        wish = Wish(at=at, policy=self.policy, allow_emulated=self.allow_emulated)
+        cpu = load_trust(self.folder, (), wish).cpu
+        return verify_orchestrator_proof(proof, nonce=nonce, caller=caller, cpu=cpu, at=at)
+
+    def allows(self, backends: tuple[str, ...]) -> None:
+        """Refuse what emulated parts signed, where they do not count. Raises: VerificationFailed."""
+        if not self.allow_emulated and "EMULATED" in backends:
+            raise VerificationFailed(
+                "these receipts are of an emulated GPU, which gives no confidentiality", code="emulated-root-refused",
+                expected="HARDWARE", got=", ".join(backends), remedy="Say Trust(…, allow_emulated=True) if that is what you want.",
+            )  # fmt: skip

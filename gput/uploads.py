@@ -1,0 +1,70 @@
+"""Uploads files as what a manifest names by their digest: program, weights, held-out records. Knows the API, no terminal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gput.api import Api
+from gput.files import content as content_of
+from shared.canonical import sha256
+from shared.claims.archive import open_archive
+from shared.claims.manifest import Manifest
+from shared.errors import BadRequest, InvalidProgram, NotFound
+
+Say = Callable[[str], None]
+
+
+async def upload(client: Api, manifest: Manifest, paths: Sequence[Path], say: Say) -> None:
+    """Programs go first, then the rest in the order given.
+
+    Raises:
+        BadRequest: a file that the manifest does not name (code `not-named`); nothing was sent of it.
+    """
+    rest = []
+    for path in paths:
+        content = await asyncio.to_thread(content_of, path, "no-file")
+        if program_in(content) == manifest.program:
+            await client.upload_program(content)
+            say(f"uploaded {path}: the program")
+        else:
+            rest.append((path, content))
+    weights = {manifest.initial_weights, await _programs_weights(client, manifest.program)} if rest else set()
+    for path, content in rest:
+        say(f"uploaded {path}: {await _other(client, manifest, weights, path, content)}")
+
+
+async def _other(client: Api, manifest: Manifest, weights: set[str | None], path: Path, content: bytes) -> str:
+    digest = sha256(content).hex()
+    if manifest.validation is not None and digest == manifest.validation.dataset:
+        await client.upload_validation(content)
+        return "held-out records"
+    if digest in weights:
+        await client.upload_weights(content)
+        return "weights to start from"
+    raise BadRequest(
+        f"{path} is not what the manifest names ({_named_as(content, digest)})", code="not-named",
+        remedy="Put this digest into the manifest as program, initial_weights or validation.dataset.",
+    )  # fmt: skip
+
+
+def program_in(content: bytes) -> str | None:
+    """Digest of the program archive that these bytes are, if they are one."""
+    try:
+        return open_archive(content).digest.hex()
+    except InvalidProgram:
+        return None
+
+
+def _named_as(content: bytes, digest: str) -> str:
+    program = program_in(content)
+    return f"SHA-256 {digest}" if program is None else f"program {program}"
+
+
+async def _programs_weights(client: Api, program: str) -> str | None:
+    """SHA-256 of the weights that a stored program starts from, if it names any."""
+    try:
+        return str((await client.get(f"programs/{program}"))["initial_weights"].get("sha256"))
+    except NotFound:
+        return None

@@ -1,0 +1,59 @@
+"""A peer's problem document (RFC 9457) as the error of the family that it stands for. Knows no web framework and no service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from shared.errors import BadRequest, GputError, LimitExceeded, NotFound, Unavailable
+
+MAX_PROBLEM_BYTES = 64 * 1024
+MAX_FIELDS = 50
+
+
+def error_of(status: int, body: bytes, peer: str) -> GputError:
+    """The error of the family that a peer's answer stands for: same class where known, same code, detail and remedy."""
+    document = _document(body)
+    title = document.get("title")
+    code = document.get("code")
+    detail = str(document.get("detail") or f"answered {status} without a problem document")
+    candidates = [kind for kind in _family(GputError) if kind.status == status and kind.title == title]
+    kind = candidates[0] if candidates else _by_status(status)
+    texts = {name: str(document[name]) for name in ("remedy", "expected", "got") if name in document}
+    error = kind(f"{peer}: {detail}", code=str(code) if code else None, **texts)  # type: ignore[arg-type]  # str values only
+    error.errors = _entries(document.get("errors"))
+    return error
+
+
+def _entries(errors: Any) -> list[dict[str, str]] | None:
+    """A peer's list of wrong fields, as far as it is one."""
+    entries = [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
+    return [{str(name): str(value) for name, value in entry.items()} for entry in entries[:MAX_FIELDS]] or None
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body[:MAX_PROBLEM_BYTES])
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _family(kind: type[GputError]) -> Iterator[type[GputError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _family(child)
+
+
+def _by_status(status: int) -> type[GputError]:
+    if status in (502, 503, 504):
+        return Unavailable
+    if status in (404, 410):
+        return NotFound
+    if status == 413:
+        return LimitExceeded
+    if not 400 <= status < 500:
+        return GputError
+    exact = [kind for kind in _family(GputError) if kind.status == status and kind.__base__ is GputError]
+    return exact[0] if exact else BadRequest

@@ -1,0 +1,154 @@
+"""`gput doctor`'s own checks, each met well, doubtful and failing; and a table that says what to do."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gput import hops
+from shared.crypto.signing import PartyKey
+from shared.errors import ConfigurationError, GputError, Unavailable
+from tests.gput.test_doctor_pair import LEADS, serving
+from tests.gput.test_gput_commands import run
+from tests.world.world_material import Material
+
+DAY = 86_400.0
+
+
+def test_a_key_that_others_can_read_is_a_doubt(tmp_path: Path) -> None:
+    PartyKey.generate().save(tmp_path / "k.pem")
+    assert "fingerprint" in hops.key_file(tmp_path / "k.pem")
+    (tmp_path / "k.pem").chmod(0o644)
+    with pytest.raises(GputError) as found:
+        hops.key_file(tmp_path / "k.pem")
+    assert isinstance(found.value, hops.Doubt | ConfigurationError)
+    with pytest.raises(ConfigurationError):
+        hops.key_file(tmp_path / "absent")
+
+
+def test_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=5 << 30))
+    assert hops.room(tmp_path) == "5.0 GiB free"
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=5 << 20))
+    with pytest.raises(hops.Doubt):
+        hops.room(tmp_path)
+
+
+def test_the_age_of_collateral(gput_material: Material, tmp_path: Path) -> None:
+    trust = gput_material.copy(tmp_path / "installation") / "trust"
+    (bundle,) = [path for path in (trust / "collateral").iterdir() if path.is_file()][:1]
+    import time
+
+    now = time.time()
+    said = hops.collateral(trust, now)
+    assert said.startswith("good for ")
+    left = int(said.split()[2])
+    with pytest.raises(hops.Doubt) as soon:
+        hops.collateral(trust, now + (left - 1) * DAY)
+    assert bundle.name in soon.value.detail
+    with pytest.raises(Unavailable) as over:
+        hops.collateral(trust, now + (left + 2) * DAY)
+    assert (over.value.code, over.value.remedy is not None) == ("collateral-expired", True)
+    for path in (trust / "collateral").iterdir():
+        path.unlink()
+    assert hops.collateral(trust, now).startswith("none at hand")
+    with pytest.raises(ConfigurationError):
+        hops.collateral(tmp_path / "absent", now)
+
+
+def test_when_a_holder_was_heard_of() -> None:
+    assert hops.heard("north", 100.0, 107.0) == "heard of 7 s ago"
+    for seen in (None, 100.0):
+        with pytest.raises(hops.Doubt) as found:
+            hops.heard("north", seen, 1000.0)
+        assert "north" in found.value.detail
+
+
+@pytest.fixture
+def closed() -> Iterator[int]:
+    """A port that speaks no TLS."""
+
+    class Plain(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Plain)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+async def test_tls(closed: int) -> None:
+    assert await hops.tls("http://127.0.0.1:1") == "none, on loopback"
+    with pytest.raises(hops.Doubt) as plain:
+        await hops.tls("http://orchestrator.example")
+    assert plain.value.code == "no-tls"
+    with pytest.raises(Unavailable) as found:
+        await hops.tls(f"https://127.0.0.1:{closed}")
+    assert found.value.code == "tls"
+
+
+async def test_a_certificate_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the TLS library says of a certificate becomes a word for people."""
+
+    class Writer:
+        def __init__(self, ends: str) -> None:
+            self.ends = ends
+
+        def get_extra_info(self, name: str) -> dict[str, str]:
+            return {"notAfter": self.ends}
+
+        def close(self) -> None:
+            return
+
+    async def opened(*_: object, **more: object) -> tuple[None, Writer]:
+        assert more["server_hostname"] == "orchestrator.example"
+        return None, Writer(next(ends))
+
+    ends = iter(["Jan  1 00:00:00 2100 GMT", "Jan  1 00:00:00 2020 GMT"])
+    monkeypatch.setattr("asyncio.open_connection", opened)
+    assert (await hops.tls("https://orchestrator.example")).startswith("certificate good for")
+    with pytest.raises(hops.Doubt):
+        await hops.tls("https://orchestrator.example")
+
+    async def refused(*_: object, **__: object) -> None:
+        error = ssl.SSLCertVerificationError("bad")
+        error.verify_message = "Hostname mismatch"
+        raise error
+
+    monkeypatch.setattr("asyncio.open_connection", refused)
+    with pytest.raises(Unavailable) as found:
+        await hops.tls("https://orchestrator.example")
+    assert (found.value.code, "Hostname mismatch" in found.value.detail) == ("tls-certificate", True)
+
+
+def test_each_part_of_a_service_is_a_row_and_the_failing_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    broken = LEADS | {"database": "the database cannot be reached", "data_dir": "ok"}
+    with serving(broken) as url:
+        code, out, err = run(capsys, "doctor", "--url", url, "--format", "json")
+    rows = {row["hop"]: row for row in json.loads(out)}
+    assert (code, "failing: orchestrator: database" in err) == (6, True)
+    assert rows["orchestrator: database"]["detail"] == "the database cannot be reached [not-ready]"
+    assert rows["orchestrator: database"]["remedy"]
+    assert [
+        rows[f"orchestrator: {name}"]["result"] for name in ("reachable", "TLS", "clock", "leading", "data_dir")
+    ] == ["ok"] * 5
+    assert rows["here: room on the disk"]["result"] in ("ok", "warning")
+
+
+def test_a_key_that_is_none_ends_in_a_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with serving(LEADS) as url:
+        code, out, err = run(capsys, "doctor", "--url", url, "--key", str(tmp_path / "absent"), "--format", "json")
+    assert (code, "failing: here: your key" in err) == (6, True)
+    assert "[key-file]" in next(row["detail"] for row in json.loads(out) if row["hop"] == "here: your key")

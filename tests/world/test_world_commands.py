@@ -1,0 +1,178 @@
+"""The commands that look and steer, by hand against a world: ids by a beginning, dry runs, logs, timeline, smoke; each keeps its schema."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from pydantic import TypeAdapter
+
+from gput.schemas import OUTPUTS
+from gput.timeline import KINDS
+from tests.world.world import NewWorld
+from tests.world.world_hand import Across, Hand, at_hand
+from tests.world.world_wire import Link
+
+
+def held(path: str, text: str, lines: bool = False) -> Any:
+    """What a command printed as JSON, which must be as its schema says."""
+    value = [json.loads(line) for line in text.splitlines()] if lines else json.loads(text)
+    TypeAdapter(OUTPUTS[path]).validate_python(value)
+    return value
+
+
+@pytest.fixture
+async def done(hand: Hand) -> str:
+    """A finished session of two rounds."""
+    session = await hand.world.submit()
+    await hand.world.completed(session)
+    return session
+
+
+async def test_looking_back_at_a_session(hand: Hand, done: str) -> None:
+    short = done[:5]
+
+    async def told(*words: str) -> str:
+        code, out, said = await hand(*words)
+        assert code == 0, said
+        return out
+
+    asked = ("--format", "json")
+    for verb in ("list", "show", "visits", "steps", "logs", "timeline"):
+        name = () if verb == "list" else (short,)
+        value = held(f"session {verb}", await told("session", verb, *name, *asked))
+        lines = await told("session", verb, *name, "--format", "jsonl")
+        assert (
+            held(f"session {verb}", lines, lines=True) == value
+            if isinstance(value, list)
+            else json.loads(lines) == value
+        )
+        assert await told("session", verb, *name)
+    held("party list", await told("party", "list", *asked))
+    held("attest session", await told("attest", "session", short[2:], *asked))
+    assert done in await told("session", "wait", short)
+
+    visits = held("session visits", await told("session", "visits", short, *asked))
+    spans = held("session timeline", await told("session", "timeline", short, *asked))
+    assert {span["visit"] for span in spans} == {visit["id"] for visit in visits}
+    assert {span["kind"] for span in spans} == set(KINDS)
+    assert all(span["party"] == (span["holder"] if span["kind"] == "provision" else "orchestrator") for span in spans)
+    timed = sum(seconds for visit in visits for seconds in visit["durations"].values())
+    assert sum(span["seconds"] for span in spans) == pytest.approx(timed)
+    drawn = (await told("session", "timeline", short)).splitlines()
+    assert [line.split()[0] for line in drawn[:-1]] == ["orchestrator", *dict.fromkeys(v["holder"] for v in visits)]
+    assert "▓ provision" in drawn[-1]
+
+    one = visits[0]["id"]
+    whole = held("session logs", await told("session", "logs", short, *asked))
+    assert (whole[0]["fact"], whole[-1]["fact"]) == ("submitted", "completed")
+    of_one = held("session logs", await told("session", "logs", short, "--visit", one[:8], *asked))
+    assert of_one == [event for event in whole if event.get("visit") == one] != []
+    lines = (await told("session", "logs", short, "--visit", one)).splitlines()
+    assert any("training closed" in line and visits[0]["holder"] in line for line in lines)
+    assert any(line.strip().startswith("provision ") and line.endswith(" ms") for line in lines)
+    assert held("session logs", await told("session", "watch", short), lines=True) == whole
+
+
+async def test_logs_follow_a_session_to_its_end(hand: Hand) -> None:
+    session = await hand.world.submit()
+    now, following = await asyncio.gather(
+        hand("session", "logs", session, "--format", "json"), hand.world.completed(session)
+    )
+    assert (now[0], following["phase"]) == (0, "COMPLETED")
+    code, out, _ = await hand("session", "logs", session, "-f")
+    assert (code, "session completed" in out.splitlines()[-1]) == (0, True)
+
+
+async def test_ids_by_a_beginning(hand: Hand, done: str) -> None:
+    other = str((await hand.world.owner.submit(hand.world.material.manifest(name="other")))["id"])
+    await hand.world.completed(other)
+    code, _, said = await hand("session", "show", "s_")
+    assert (code, "[ambiguous-id]" in said, done in said, other in said) == (2, True, True, True)
+    code, _, said = await hand("session", "show", "s_1")  # no letter of an id
+    assert (code, "[unknown-session]" in said, "gput session list" in said) == (2, True, True)
+    code, _, said = await hand("session", "logs", done, "--visit", "v_1")
+    assert (code, "[unknown-visit]" in said) == (2, True)
+
+
+async def test_a_dry_run_changes_nothing(hand: Hand) -> None:
+    world = hand.world
+    manifest = hand.write("m.json", world.material.manifest().canonical())
+    public = hand.write("city.pub", world.key("city").public_pem)
+    code, out, said = await hand("party", "enrol", "city", public, "--dry-run", "--format", "json")
+    assert (code, "city is new; nothing was done" in said) == (0, True)
+    held("party enrol", out)
+    assert await world.owner.items("parties") == []
+    code, out, said = await hand("session", "submit", manifest, "--dry-run", "--format", "json")
+    assert (code, "nothing was submitted" in said) == (0, True)
+    missing = held("session submit --dry-run", out)["missing"]
+    assert [entry.split(":")[0].split()[0] for entry in missing] == ["program", "holder", "holder", "holder"]
+    await world.enrol()
+    code, out, _ = await hand("session", "submit", manifest, "--dry-run", "--format", "json")
+    assert (code, held("session submit --dry-run", out)["missing"]) == (0, [])
+    assert await world.owner.items("sessions") == []
+
+    session = await world.submit()
+    await world.completed(session)
+    before = await world.owner.session(session)
+    for verb in ("pause", "resume", "cancel"):
+        code, out, said = await hand("session", verb, session, "--dry-run", "--format", "json")
+        assert (code, f"would {verb} {session}" in said, held(f"session {verb}", out)["id"]) == (0, True, session)
+    assert (await world.owner.session(session))["version"] == before["version"]
+
+
+async def test_an_operator_decides_by_a_beginning_and_tries_first(
+    new_world: NewWorld, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with new_world(approve="manual") as world:
+        hand = at_hand(world, tmp_path, capsys, monkeypatch)
+        link, loop = Link(world.wire, "operator", "holder-city"), asyncio.get_running_loop()
+        monkeypatch.setattr("gput.commands.party.Peers", lambda **more: _peers(Across(link, loop)))
+        monkeypatch.setenv("GPUT_HOLDER_URL", "http://holder-city.test")
+        monkeypatch.setenv("GPUT_HOLDER_TOKEN", str(world.folder / "holder-city" / "operator.token"))
+        session = await world.submit()
+        asked = await world.operator("city").request(session)
+        code, out, _ = await hand("party", "requests", "--format", "json")
+        assert (code, [item["session"] for item in held("party requests", out)]) == (0, [session])
+        code, out, _ = await hand("party", "request", session[:7], "--format", "json")
+        assert (code, held("party request", out)["manifest"]) == (0, asked["manifest"])
+        code, _, said = await hand("party", "approve", session[:7], "--manifest", "00" * 32, "--dry-run")
+        assert (code, "[manifest-mismatch]" in said) == (1, True)
+        words = ("party", "approve", session[:7], "--manifest", asked["manifest"], "--format", "json")
+        code, out, said = await hand(*words, "--dry-run")
+        assert (code, f"would approve {session}" in said, "nothing was done" in said) == (0, True, True), said
+        assert held("party approve", out)["state"] == asked["state"]
+        assert (await world.operator("city").request(session))["state"] == asked["state"]
+        code, out, said = await hand(*words)
+        assert (code, held("party approve", out)["state"] != asked["state"]) == (0, True), said
+        await world.owner.act(session, "cancel")
+
+
+def _peers(transport: httpx2.AsyncBaseTransport) -> Any:
+    from shared.service.http import Peers
+
+    return Peers(transports={"http://holder-city.test": transport})
+
+
+async def test_smoke_on_a_running_installation(hand: Hand) -> None:
+    world = hand.world
+    trust, program = str(world.folder / "trust"), hand.write("p.gput", world.material.archive)
+    await world.enrol()
+    words = ("smoke", program, "--trust", trust, "--emulated", "--format", "json")
+    code, _, said = await hand(*words, "--dry-run")
+    assert (code, "nothing was done" in said) == (0, True)
+    code, out, said = await hand(*words)
+    assert code == 0, said
+    found = held("smoke", out)
+    assert (found["result"], found["receipts"], found["backends"]) == ("works", len(world.holders), ["EMULATED"])
+    # A holder that is not there: it says for whom it waited, and leaves no session behind that would go on.
+    await world["holder-city"].stop()
+    code, _, said = await hand(*words, "--timeout", "2")
+    assert (code, "[smoke-timed-out]" in said, "city" in said) == (3, True, True), said
+    assert {view["phase"] for view in await world.owner.items("sessions")} == {"COMPLETED", "CANCELLED"}
+    code, _, said = await hand("smoke", "--format", "json")
+    assert (code, "[smoke-needs]" in said) == (2, True)
