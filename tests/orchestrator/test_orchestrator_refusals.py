@@ -67,5 +67,7 @@ async def test_every_operation_has_an_example(world: World) -> None:
                 continue
             done = [answer for status, answer in operation["responses"].items() if str(status).startswith("2")]
             assert done, (method, path)
+            if "204" in operation["responses"]:  # an answer without a body
+                continue
             for answer in done:
                 assert all("example" in content for content in answer["content"].values()), (method, path)
