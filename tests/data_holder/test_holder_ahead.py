@@ -144,3 +144,35 @@ async def test_a_visit_that_is_stopped_waits_for_its_sealing_thread(
     assert not any(thread.name.startswith("seal") for thread in threading.enumerate())
     assert sealed == list(range(len(sealed)))
     assert 0 < len(sealed) < 15  # it waited for a slot when it was stopped
+
+
+async def test_a_visit_that_is_stopped_twice_still_waits_for_its_sealing_thread(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A veto halts a visit, and closing the session cancels it once more: the key stays until the thread is through."""
+    monkeypatch.setattr(sealed_ahead, "INLINE_BYTES", 0)
+    inside, go_on = threading.Event(), threading.Event()
+    held: list[bool] = []
+    seal = RecordSealer.seal_next
+
+    def sealing(self: RecordSealer, buffer: memoryview) -> SealedRecord:
+        if self._next == 2:
+            inside.set()
+            assert go_on.wait(100)
+            held.append(self._channel is not None)
+        return seal(self, buffer)
+
+    monkeypatch.setattr(RecordSealer, "seal_next", sealing)
+    await running.approved_with_channel()
+    await visit(running, chunk_bytes=96)
+    await running.until(inside.is_set)
+    running.holder.visits.halt(SESSION)
+    for _ in range(50):  # until nothing but the thread is waited for
+        await asyncio.sleep(0)
+    ending = asyncio.create_task(running.holder.visits.cancel(SESSION))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not ending.done()
+    go_on.set()
+    await ending
+    assert held == [True]
