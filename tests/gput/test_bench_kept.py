@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from gput.bench import machine as describing
 from gput.bench.figures import BENCHES
 from gput.bench.machine import machine, program
 from gput.bench.result import Figure, encoded, read, write
+from gput.commands.bench import app
 from gput.commands.keeping import Keeping, Table
 from gput.output import Format
 from shared.errors import BadRequest
@@ -133,6 +135,26 @@ def test_every_kept_file_is_a_section() -> None:
     assert [line.split("`")[1] for line in made.splitlines() if line.startswith("### ")] == [
         BENCHES[bench].command or f"gput bench {bench}" for bench in kept
     ]
+
+
+def test_every_bench_stands_in_the_pages_table_and_is_shown_at_work_somewhere() -> None:
+    docs = KEPT.parent
+    page = (docs / "performance.md").read_text()
+    table = dict(re.findall(r"^\| `gput bench (\w+)` \| (.+) \|$", page, re.MULTILINE))
+    assert set(table) == {
+        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+    }
+    anchors = {
+        re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+        for title in re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    }
+    for name, says in table.items():
+        assert set(re.findall(r"\]\(#([\w-]+)\)", says)) <= anchors, name
+        others = [(docs / other).read_text() for other in re.findall(r"\]\(([\w.]+\.md)\)", says)]
+        shown = re.search(rf"^ +gput bench {name}\b", page, re.MULTILINE) or any(
+            re.search(rf"gput bench {name}\b", one) for one in others
+        )
+        assert shown or name == "cuda", name
 
 
 def test_a_bench_that_is_no_command_of_gput_is_called_as_it_is(tmp_path: Path) -> None:
