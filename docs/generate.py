@@ -1,4 +1,4 @@
-"""Writes the parts of the documentation that come from code: state diagrams, manifest fields, settings, errors, kept results.
+"""Writes the parts of the documentation that come from code: diagrams, fields, settings, errors, API, metrics, kept results.
 
 Each page holds `<!-- made from code: NAME -->` … `<!-- end -->`; what lies between is replaced. `--check` only compares, and exits 1
 where a page is out of date (the test run does that). Knows the pages and the tables, no service.
@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from data_holder import metrics as of_holder
 from data_holder.protocol.visit import HOLDER_VISIT
 from data_holder.settings import HolderSettings
+from docs.api import holder_reference, orchestrator_reference
 from docs.diagrams import outline, sequence, whole
 from docs.performance import results
 from gpu_agent import metrics as of_agent
@@ -160,6 +161,8 @@ MADE: dict[str, Callable[[], str]] = {
     "error-family": error_family,
     "problems": problems,
     "metrics": metrics,
+    "orchestrator-api": orchestrator_reference,
+    "holder-api": holder_reference,
     "bench-results": results,
     "bench-fields": lambda: fields(kept.Result, kept.Program, kept.Machine, kept.Figure),
 }
