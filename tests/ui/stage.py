@@ -53,7 +53,10 @@ class Server:
 
 
 class UiStage:
-    """`sessions["done"]` is completed; `sessions["waiting"]` has a hostile name and waits for a holder that never answers."""
+    """`sessions["done"]` is completed; `sessions["waiting"]` has a hostile name and waits for two holders that do not answer.
+
+    The operator of `HOLDER` decides by hand, so that no session begins before a test wants it.
+    """
 
     def __init__(self, folder: Path, material: Material) -> None:
         self._loop = asyncio.new_event_loop()
@@ -63,8 +66,8 @@ class UiStage:
         tokens.write_text(
             json.dumps({_digest(READER): "reader", _digest(OWNER_READER): {"name": "owner", "role": "owner"}})
         )
-        self.material, self.sessions = material, dict[str, str]()
-        settings = {"orchestrator": {"reader_tokens": tokens}}
+        self.material, self.sessions, self._absent = material, dict[str, str](), PartyKey.generate()
+        settings = {"orchestrator": {"reader_tokens": tokens}, f"holder-{HOLDER}": {"approve": "manual"}}
         self.world = World(folder / "world", material, settings=settings)
         self.orchestrator = Server(lambda: self.world["orchestrator"].app)
         self.holder = Server(lambda: self.world[f"holder-{HOLDER}"].app)
@@ -81,14 +84,26 @@ class UiStage:
         for server in (self.orchestrator, self.holder):
             await server.start()
         self.sessions["done"] = await self.world.submit()
+        await self.world.operator(HOLDER).decide(self.sessions["done"], "approve", dataset="ehr")
         await self.world.completed(self.sessions["done"])
-        absent = PartyKey.generate()
-        await self.world.owner.enrol("absent", absent.public, "holder")
-        manifest = self.material.manifest(holders=(HOLDER,), name=HOSTILE)
-        entry = manifest.roster[0].model_copy(update={"holder": "absent", "key": absent.fingerprint})
-        waiting = manifest.model_copy(update={"roster": (*manifest.roster, entry), "rounds": 3})
-        self.sessions["waiting"] = str((await self.world.owner.submit(waiting))["id"])
-        await self.world.operator(HOLDER).request(self.sessions["waiting"])
+        await self.world.owner.enrol("absent", self._absent.public, "holder")
+        self.sessions["waiting"] = await self._submit_waiting(HOSTILE)
+
+    async def _submit_waiting(self, name: str) -> str:
+        """A session that never begins: it waits for `HOLDER` and for somebody who is not there."""
+        manifest = self.material.manifest(holders=(HOLDER,), name=name, rounds=3)
+        entry = manifest.roster[0].model_copy(update={"holder": "absent", "key": self._absent.fingerprint})
+        view = await self.world.owner.submit(manifest.model_copy(update={"roster": (*manifest.roster, entry)}))
+        await self.world.operator(HOLDER).request(view["id"])
+        return str(view["id"])
+
+    def submit_waiting(self, name: str) -> str:
+        """Another one for a test to decide on."""
+        return self.call(self._submit_waiting(name))
+
+    def approve(self, session: str) -> None:
+        """`HOLDER` agrees: what waits for it begins."""
+        self.call(self.world.operator(HOLDER).decide(session, "approve", dataset="ehr"))
 
     def submit(self, **changes: Any) -> str:
         """Another session of the usual kind."""

@@ -46,13 +46,12 @@ function entered(identity) {
   known = identity;
   top(identity);
   open(identity);
-  place("content").focus({ preventScroll: true });
 }
 
 async function start() {
   leave();
   top(null);
-  const ask = (problem) => askForToken(place("content"), { path: "/v1/identity", words: WORDS, enter: entered, problem, title: "Operator's access" });
+  const ask = (problem) => askForToken(place("content"), { path: "/v1/identity", words: WORDS, enter: (found) => { entered(found); place("content").focus({ preventScroll: true }); }, problem, title: "Operator's access" });
   if (!token.get()) {
     ask(null);
     return;
@@ -65,5 +64,9 @@ async function start() {
 }
 
 applyTheme();
-window.addEventListener("hashchange", () => { if (known && token.get() && (location.hash === "" || location.hash.startsWith("#/"))) open(known); });
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the fragment says which page this is
+  place("content").focus();
+});
+window.addEventListener("hashchange", () => { if (known && token.get()) open(known); });
 start();

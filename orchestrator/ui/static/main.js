@@ -49,13 +49,12 @@ function open() {
 function entered(who) {
   top(who);
   open();
-  place("content").focus({ preventScroll: true });
 }
 
 async function start() {
   leave();
   top(null);
-  const ask = (problem) => askForToken(place("content"), { path: "/v1/whoami", words: WORDS, enter: entered, problem });
+  const ask = (problem) => askForToken(place("content"), { path: "/v1/whoami", words: WORDS, enter: (found) => { entered(found); place("content").focus({ preventScroll: true }); }, problem });
   if (!token.get()) {
     ask(null);
     return;
@@ -68,6 +67,9 @@ async function start() {
 }
 
 applyTheme();
-// A link within the page (the skip link) is no page of its own.
-window.addEventListener("hashchange", () => { if (token.get() && (location.hash === "" || location.hash.startsWith("#/"))) open(); });
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the fragment says which page this is
+  place("content").focus();
+});
+window.addEventListener("hashchange", () => { if (token.get()) open(); });
 start();

@@ -43,11 +43,11 @@ export class Training {
   }
 
   #draw() {
+    const why = this.found.size > 0 ? null : h("p", { class: "quiet" }, this.live.view.visits_closed > 0
+      ? "Losses are released to the session's owner and to each holder for itself. Open this page with a token that reads as the owner."
+      : "No loss yet.");
     if (this.found.size === 0 && this.validation.length === 0) {
-      const why = this.live.view.visits_closed > 0
-        ? "Losses are released to the session's owner and to each holder for itself. Open this page with a token that reads as the owner."
-        : "No loss yet.";
-      show(this.drawing, h("p", { class: "quiet" }, why));
+      show(this.drawing, why);
       return;
     }
     const width = Math.max(this.drawing.clientWidth || 800, 300);
@@ -56,7 +56,7 @@ export class Training {
     const lines = [...this.found].map(([, points], at) => curve(points, box, `curve c${at % STYLES}`));
     const dots = this.validation.map(([step, loss]) => s("circle", { class: "dot c3", cx: box.x(step), cy: box.y(loss), r: 4 }, s("title", null, `held out, after step ${step}: ${number(loss)}`)));
     const chart = s("svg", { class: "chart", viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": `Loss by step, ${this.found.size} curves. The tables below say the same.` }, axes(box, width), lines, dots);
-    show(this.drawing, chart, this.#legend());
+    show(this.drawing, why, chart, this.#legend());
   }
 
   #legend() {

@@ -1,0 +1,195 @@
+"""Verification in the browser: what holds there holds for `gput receipts verify`, and a flipped bit is found and named."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from typing import Any
+
+import cbor2
+import pytest
+
+from shared.canonical import cbor_value, sha256
+from shared.errors import BadRequest
+from shared.protocol.merkle import inclusion_proof, leaf_hash, root
+from tests.ui.conftest import NewTab
+from tests.ui.stage import UiStage
+
+BUNDLE = """async session => {
+  const { all, get } = await import("/ui/common/api.js");
+  const path = `/v1/sessions/${session}`;
+  const head = await get(`${path}/log/head`);
+  return { session, head, leaves: await all(`${path}/log/leaves?size=${head.size}`), keys: await all(`${path}/keys`),
+    manifest: await get(`${path}/manifest`), approvals: await all(`${path}/approvals`) };
+}"""
+CHECK = """async bundle => {
+  const { checkLog } = await import("/ui/common/receipts_check.js");
+  const { whole, results } = await checkLog(bundle, bundle.session);
+  return [...whole.filter(one => !one.ok).map(one => `${one.name}: ${one.detail}`),
+    ...results.filter(one => !one.ok).map(one => `leaf ${one.index}: ${one.check}: ${one.detail}`)];
+}"""
+
+
+@pytest.fixture
+def page(tab: NewTab, stage: UiStage) -> Any:
+    """A page of the dashboard, to run its modules in."""
+    page = tab().open()
+    page.get_by_role("heading", name="Queue").wait_for()
+    return page
+
+
+def flipped(text: str, draw: random.Random) -> str:
+    """Base64 of the bytes with one bit flipped."""
+    data = bytearray(base64.b64decode(text))
+    data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+    return base64.b64encode(bytes(data)).decode()
+
+
+def test_real_receipts_hold_and_every_flipped_bit_is_named(page: Any, stage: UiStage) -> None:
+    bundle = page.evaluate(BUNDLE, stage.sessions["done"])
+    assert (len(bundle["leaves"]), page.evaluate(CHECK, bundle)) == (6, [])
+    draw = random.Random(7)
+    for _ in range(60):
+        index = draw.randrange(6)
+        leaves = [dict(leaf) for leaf in bundle["leaves"]]
+        leaves[index]["leaf"] = flipped(leaves[index]["leaf"], draw)
+        found = page.evaluate(CHECK, {**bundle, "leaves": leaves})
+        assert found[0].startswith(f"leaf {index}: ") or found[1].startswith(f"leaf {index}: "), found
+        assert not [line for line in found if line.startswith("leaf ") and not line.startswith(f"leaf {index}: ")]
+
+
+def test_a_flipped_bit_anywhere_else_is_found(page: Any, stage: UiStage) -> None:
+    bundle, draw = page.evaluate(BUNDLE, stage.sessions["done"]), random.Random(8)
+
+    def spoilt(*way: str | int) -> Any:
+        copy = json.loads(json.dumps(bundle))
+        at: Any = copy
+        for step in way[:-1]:
+            at = at[step]
+        value = at[way[-1]]
+        digits = "0123456789abcdef"
+        at[way[-1]] = (
+            digits[digits.index(value[0]) ^ 1] + value[1:] if set(value) <= set(digits) else flipped(value, draw)
+        )
+        return copy
+
+    for way in [
+        ("head", "root"), ("head", "signature"), ("head", "key"), ("leaves", 3, "path", 0), ("keys", 0, "runtime_data"),
+        ("keys", 0, "signing_key"), ("keys", 1, "gpu_evidence", "challenge"), ("keys", 2, "gpu_evidence", "statement_key"),
+        ("manifest", "document"),
+        ("approvals", 0, "document"), ("approvals", 1, "signature"), ("approvals", 2, "public_key"),
+    ]:  # fmt: skip
+        assert page.evaluate(CHECK, spoilt(*way)), way
+    assert page.evaluate(CHECK, {**bundle, "leaves": bundle["leaves"][:-1]})
+    assert page.evaluate(CHECK, {**bundle, "leaves": bundle["leaves"][::-1]})
+
+
+def test_the_page_names_the_leaf_that_was_altered(tab: NewTab, stage: UiStage) -> None:
+    one = tab()
+
+    def answer(route: Any) -> None:
+        reply = route.fetch()
+        body = reply.json()
+        body["items"][4]["leaf"] = flipped(body["items"][4]["leaf"], random.Random(9))
+        route.fulfill(response=reply, json=body)
+
+    one.page.route("**/log/leaves*", answer)
+    page = one.open(f"#/sessions/{stage.sessions['done']}/receipts")
+    page.locator("#verdict.problem").wait_for()
+    assert "Does not hold: leaf 4: " in page.locator("#verdict").inner_text().replace("\n", " ")
+    one.shot("dashboard-receipts-altered")
+
+
+def test_anybody_may_flip_a_bit_and_see_it_found(tab: NewTab, stage: UiStage) -> None:
+    page = tab().open(f"#/sessions/{stage.sessions['done']}/receipts")
+    page.get_by_text("All hold: 6 leaves, 6 receipts among them").wait_for()
+    for _ in range(8):
+        page.get_by_role("button", name="Flip one bit of a copy").click()
+        page.locator("#flipped", has_text="found").wait_for()
+        assert "NOT FOUND" not in page.locator("#flipped").inner_text()
+
+
+# ------------------------------------------------------------------- formats
+
+
+LOOSE = """1800 190017 1a00000100 1b0000000000000001 5800 780161 9f00ff 5f4100ff fb3ff8000000000000 fa3fc00000 f97e01
+a2616201616101 a2616101616102 a20001000118 0000 18 61ff f8ff f7 c074"""
+"""Too long, without an end, out of order, twice, cut off, not UTF-8, or nothing that a receipt has."""
+
+
+def some_value(draw: random.Random, depth: int = 0) -> Any:
+    """A value of the kinds that receipts hold."""
+    kinds: list[Any] = [
+        lambda: draw.choice(
+            [0, 1, 23, 24, 255, 256, 65535, 65536, 2**32 - 1, 2**32, 2**53 - 1, -1, -24, -25, -(2**40)]
+        ),
+        lambda: "".join(draw.choice("aé€😀z") for _ in range(draw.randrange(30))),
+        lambda: draw.randbytes(draw.choice([0, 1, 23, 24, 300])),
+        lambda: draw.choice(
+            [True, False, None, 0.0, -0.0, 1.5, 65504.0, 65505.0, 1e-7, 5.960464477539063e-08, 0.1, 1e300, float("inf")]
+        ),
+    ]
+    if depth < 3:
+        kinds += [
+            lambda: [some_value(draw, depth + 1) for _ in range(draw.randrange(5))],
+            lambda: {
+                draw.choice(["a", "bb", "receipt", "z" * 30, 1, 4, -7]): some_value(draw, depth + 1)
+                for _ in range(draw.randrange(5))
+            },
+        ]
+    return draw.choice(kinds)()
+
+
+def strict(data: bytes) -> bool:
+    try:
+        cbor_value(data)
+    except BadRequest:
+        return False
+    return True
+
+
+def test_cbor_has_one_form_only_as_the_services_see_it(page: Any) -> None:
+    draw = random.Random(10)
+    canonical = [cbor2.dumps(some_value(draw), canonical=True) for _ in range(250)]
+    loose = [bytes.fromhex(text) for text in LOOSE.split()]
+    for data in canonical[:120]:
+        spoilt = bytearray(data)
+        spoilt[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        loose.append(bytes(spoilt))
+    taken = page.evaluate(
+        """async all => {
+          const { decode } = await import("/ui/common/cbor.js");
+          const { fromHex } = await import("/ui/common/bytes.js");
+          const taken = hex => { decode(fromHex(hex)); return true; };
+          return all.map(hex => { try { return taken(hex); } catch (error) { if (!error.check) throw error; return false; } });
+        }""",
+        [data.hex() for data in (*canonical, *loose)],
+    )
+    assert all(taken[:250])
+    # Nothing passes here that the services would refuse; they know a few kinds more, which no receipt has.
+    assert not [data.hex() for data, here in zip(loose, taken[250:], strict=True) if here and not strict(data)]
+    assert not any(taken[250 : 250 + len(LOOSE.split())])
+
+
+def test_inclusion_proofs_are_judged_alike(page: Any) -> None:
+    leaves = [leaf_hash(bytes([n])) for n in range(21)]
+    cases = []
+    for size in range(1, 22):
+        for index in range(size):
+            path = inclusion_proof(index, leaves[:size])
+            cases.append([leaves[index].hex(), index, size, [node.hex() for node in path], root(leaves[:size]).hex()])
+    wrong = [[leaf, (index + 1) % size, size, path, top] for leaf, index, size, path, top in cases if size > 1]
+    wrong += [[leaf, index, size, [*path, top], top] for leaf, index, size, path, top in cases]
+    wrong += [[sha256(leaf.encode()).hex(), index, size, path, top] for leaf, index, size, path, top in cases]
+    held = page.evaluate(
+        """async all => {
+          const { checkInclusion } = await import("/ui/common/merkle.js");
+          const { fromHex } = await import("/ui/common/bytes.js");
+          return Promise.all(all.map(([leaf, index, size, path, top]) =>
+            checkInclusion(fromHex(leaf), index, size, path.map(fromHex), fromHex(top))
+              .then(() => true, error => error.check ? false : null)));
+        }""",
+        [*cases, *wrong],
+    )
+    assert held == [True] * len(cases) + [False] * len(wrong)
