@@ -12,6 +12,7 @@ import typer
 
 from gput.client import AsyncClient
 from gput.commands.connection import KeyOption, UrlOption, YesOption, confirm, connect
+from gput.commands.session_metrics import export_metrics
 from gput.draft import draft as manifest_for
 from gput.files import content as content_of
 from gput.files import place_for, writable
@@ -235,6 +236,7 @@ def _action(name: str, summary: str) -> None:
     app.command(name)(act)
 
 
+app.command()(export_metrics)
 _action("pause", "Pause after the visit under way, with a sealed checkpoint.")
 _action("resume", "Continue a paused session.")
 
