@@ -1,4 +1,4 @@
-"""What a data holder counts: bytes over its two links, visits it served, offers and evidence it refused. Knows no step and no route."""
+"""What a data holder counts: bytes over its two links, visits it served, offers and evidence it refused. Knows no route."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from data_holder.assembly import Holder
+from shared.service.clock import Clock, system_clock
 from shared.service.metrics import STEP_BUCKETS_S, Family, bounded
+from shared.service.tracing import Place, Tracing
 from shared.wire.visit import VisitReport
 
 LINK_BYTES = Family(
@@ -31,16 +33,22 @@ FAMILIES = (LINK_BYTES, DATASET_BYTES, PROOF_BYTES, REFUSED, CONNECTED, DISTRUST
 
 
 class VisitMetrics:
-    """Counts reports once they are durable."""
+    """Counts reports once they are durable, and adds their part to the visit's trace, where there is one."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, tracing: Tracing | None = None, clock: Clock = system_clock
+    ) -> None:
         self._visits, self._seconds = VISITS.counter(registry), SECONDS.histogram(registry, STEP_BUCKETS_S)
+        self._tracing, self._clock = tracing, clock
 
     def reported(self, report: VisitReport) -> None:
         """One visit's records are sent."""
         self._visits.inc()
-        for step, seconds in report.timers.model_dump().items():
+        timers: dict[str, float] = report.timers.model_dump()
+        for step, seconds in timers.items():
             self._seconds.labels(step).observe(seconds)
+        if self._tracing is not None:
+            self._tracing.steps(Place.of_visit(report.visit), "holder.", timers, self._clock())
 
 
 class LinkCollector(Collector):

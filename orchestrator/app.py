@@ -34,6 +34,7 @@ from orchestrator.readers import reader_tokens
 from orchestrator.sessions.watching import Watchers
 from orchestrator.settings import OrchestratorSettings
 from orchestrator.site import Site, holder
+from orchestrator.tracing import VisitSpans
 from shared.attestation.collateral_refresh import CollateralKeeper
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
@@ -88,9 +89,10 @@ def create_app(
         entropy, timer, recover,
     )  # fmt: skip
 
-    lifespan = _lifespan(
-        site, lambda: Peers(transports=transports, entropy=entropy), keeps_evidence=evidence is not None
-    )
+    def connect() -> Peers:
+        return Peers(transports=transports, entropy=entropy, traced=settings.otlp_endpoint is not None)
+
+    lifespan = _lifespan(site, connect, keeps_evidence=evidence is not None)
     app = create_service_app(
         "orchestrator", VERSION, settings=settings, store=store, lifespan=lifespan, keys=keys.resolve, replay=replay,
         bearer=bearer, base_url=base_url, clock=clock, entropy=entropy, gate=lambda path: _office(app).gate(path),
@@ -104,8 +106,9 @@ def create_app(
 
 def _measure(app: FastAPI, site: Site) -> None:
     """Count what the sessions' facts say, over all terms of this process."""
-    registry = service_state(app).registry
-    site.watchers = Watchers(SessionMetrics(registry).noted)
+    registry, tracing = service_state(app).registry, service_state(app).tracing
+    spans = [] if tracing is None else [VisitSpans(tracing).noted]
+    site.watchers = Watchers(SessionMetrics(registry).noted, *spans)
 
     def phases() -> list[SessionPhase]:
         office: Office[Orchestrator] | None = getattr(app.state, "office", None)

@@ -63,8 +63,8 @@ def create_app(
     # Under a key that only this identity can make, so that cursors outlive a restart.
     state.cursors = Cursors(lambda: sha256(foundation.key.sign("gput/cursor-key", b"")))
     holder = assemble(
-        foundation, store, peers or Peers(entropy=entropy), state.stopping, clock=clock, entropy=entropy,
-        watch=VisitMetrics(state.registry).reported,
+        foundation, store, peers or Peers(entropy=entropy, traced=state.tracing is not None), state.stopping, clock=clock,
+        entropy=entropy, watch=VisitMetrics(state.registry, state.tracing, clock).reported,
     )  # fmt: skip
     engine.holder = app.state.holder = holder
     state.registry.register(LinkCollector(holder))

@@ -23,6 +23,7 @@ from gput.commands.connection import (
     with_session,
 )
 from gput.commands.manners import Commands, DryRunOption, FormatOption
+from gput.commands.session_metrics import export_metrics
 from gput.draft import draft as manifest_for
 from gput.files import content as content_of
 from gput.files import place_for, writable
@@ -211,6 +212,7 @@ def _act(action: str, session: str, url: str, key: Path, dry_run: bool, fmt: For
     show(with_session(session, url, key, run), fmt)
 
 
+app.command()(export_metrics)
 _action("pause", "Pause after the visit under way, with a sealed checkpoint.")
 _action("resume", "Continue a paused session.")
 

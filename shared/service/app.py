@@ -29,6 +29,7 @@ from shared.service.settings import ServiceSettings
 from shared.service.signatures import KeyResolver
 from shared.service.state import BearerResolver, Check, ServiceState, service_state
 from shared.service.store import Store
+from shared.service.tracing import Tracing
 
 CHECK_S = 5.0
 """How long one readiness check may take: who asks must hear something while a database or a disk hangs."""
@@ -76,6 +77,7 @@ def create_service_app(
         replay=replay,
         bearer=bearer,
         base_urls=_base_urls(keys, replay, base_url, settings),
+        tracing=Tracing.to(settings.otlp_endpoint, title),
     )
     return _furnished(_bare_app(title, version, _lifespan(state, lifespan)), state, gate)
 
@@ -96,7 +98,7 @@ def _furnished(app: FastAPI, state: ServiceState, gate: Gate | None) -> FastAPI:
     app.add_middleware(
         RequestMiddleware, registry=state.registry, entropy=state.entropy, max_body_bytes=state.settings.max_body_bytes,
         refusals=Refusals(state.settings.refusals_per_s, state.settings.refusals_burst, state.clock),
-        direct=app.state.direct, gate=gate,
+        direct=app.state.direct, gate=gate, tracing=state.tracing,
     )  # fmt: skip
     install_problems(app)
     add_routes(app, _probes(state, app.title, app.version))
@@ -146,6 +148,8 @@ def _lifespan(state: ServiceState, inner: Lifespan | None) -> Lifespan:
         async with AsyncExitStack() as stack:
             settings = state.settings
             stack.enter_context(served_apart(state.registry, settings.metrics_host, settings.metrics_port))
+            if state.tracing is not None:
+                stack.push_async_callback(asyncio.to_thread, state.tracing.close)
             if state.store is not None:
                 await state.store.open()
                 stack.push_async_callback(state.store.close)

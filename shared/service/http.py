@@ -22,6 +22,7 @@ from shared.service.answers import BadAnswer, answers_within
 from shared.service.clock import Entropy
 from shared.service.plain_client import Body, Call, PlainClient
 from shared.service.problem_reader import MAX_PROBLEM_BYTES, error_of
+from shared.service.tracing import outgoing
 from shared.service.transport import HttpTransport
 from shared.service.ways import Way, Ways, addresses
 
@@ -58,8 +59,10 @@ class Peers:
         transports: Mapping[str, httpx2.AsyncBaseTransport] | None = None,
         entropy: Entropy = os.urandom,
         sleep: Sleep = asyncio.sleep,
+        traced: bool = False,
     ) -> None:
-        self._timeout_s = timeout_s
+        """`traced`: requests on behalf of a visit say so, by W3C `traceparent`."""
+        self._timeout_s, self._traced = timeout_s, traced
         self._transports = {url.rstrip("/"): transport for url, transport in (transports or {}).items()}
         self._entropy = entropy
         self._sleep = sleep
@@ -72,7 +75,7 @@ class Peers:
             BadRequest: not an http or https address.
         """
         ways = [Way(address, self._client(address, auth)) for address in addresses(base_url, name)]
-        return PeerClient(Ways(ways), name, self._entropy, self._sleep)
+        return PeerClient(Ways(ways), name, self._entropy, self._sleep, traced=self._traced)
 
     def _client(self, base_url: str, auth: httpx2.Auth | None) -> PlainClient:
         transport = self._transports.get(base_url) or HttpTransport(idle_s=KEEP_ALIVE_S)
@@ -95,8 +98,8 @@ class Peers:
 class PeerClient:
     """Calls to one peer. A refusal comes back as the error that the peer raised, with its code."""
 
-    def __init__(self, ways: Ways, name: str, entropy: Entropy, sleep: Sleep) -> None:
-        self.name = name
+    def __init__(self, ways: Ways, name: str, entropy: Entropy, sleep: Sleep, *, traced: bool = False) -> None:
+        self.name, self._traced = name, traced
         self._ways = ways
         self._entropy = entropy
         self._sleep = sleep
@@ -124,6 +127,8 @@ class PeerClient:
             Unavailable: codes `peer-unreachable`, `peer-timeout`. GputError: what the peer answered, its code kept.
         """
         body, all_headers = _encoded(json, content, headers, idempotency_key)
+        if self._traced:
+            all_headers |= outgoing()
         replayable = body is None or isinstance(body, bytes)
         repeatable = replayable and (method in _REPEATABLE or idempotency_key is not None)
         tries = ((attempts or ATTEMPTS) if repeatable else 1) * (len(self._ways) if replayable else 1)

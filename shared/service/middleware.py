@@ -24,6 +24,7 @@ from shared.service.logging import get_logger
 from shared.service.metrics import OTHER, REQUEST_BUCKETS_S, REQUEST_SECONDS, REQUESTS
 from shared.service.problems import TYPE_PREFIX, error_response, unexpected_response
 from shared.service.refusals import Refusals
+from shared.service.tracing import Tracing
 
 QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics", "/version"})
 
@@ -85,10 +86,10 @@ class RequestMiddleware:
 
     def __init__(
         self, app: ASGIApp, *, registry: CollectorRegistry, entropy: Entropy, max_body_bytes: int, refusals: Refusals,
-        direct: DirectRoutes, gate: Gate | None = None,
+        direct: DirectRoutes, gate: Gate | None = None, tracing: Tracing | None = None,
     ) -> None:  # fmt: skip
         self._app, self._refusals, self._gate, self._direct = app, refusals, gate, direct
-        self._max_body_bytes = max_body_bytes
+        self._max_body_bytes, self._tracing = max_body_bytes, tracing
         self._entropy = entropy
         self._total = REQUESTS.counter(registry)
         self._seconds = REQUEST_SECONDS.histogram(registry, REQUEST_BUCKETS_S)
@@ -157,6 +158,9 @@ class RequestMiddleware:
         method = scope["method"] if scope["method"] in METHODS else OTHER
         self._total.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
+        if self._tracing is not None:
+            header = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
+            self._tracing.request(header.decode("latin-1"), method, route, status, seconds)
         log = _log.debug if path in QUIET_PATHS else _log.info
         log(
             "request",

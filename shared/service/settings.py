@@ -56,6 +56,10 @@ class ServiceSettings(BaseSettings):
         description="TCP port for /metrics alone, so that who scrapes cannot reach the API; then not on `port`. 0: a free one.",
     )  # fmt: skip
     metrics_host: str = Field("127.0.0.1", description="Address for metrics_port.")
+    otlp_endpoint: str | None = Field(
+        None, pattern=r"^https?://[^/@]+(/|$)",
+        description="Base URL of an OTLP-HTTP collector, for one trace per visit (extra `tracing`); nothing is traced unless it is set.",
+    )  # fmt: skip
     refusals_per_s: float = Field(
         10.0, ge=0, le=1e6,
         description="Refused requests (unsigned, not permitted, malformed) that one address may send a second in the long run; then it is "

@@ -15,6 +15,7 @@ from shared.service.replay import ReplayWindow
 from shared.service.settings import ServiceSettings
 from shared.service.signatures import Caller, KeyResolver
 from shared.service.store import Store
+from shared.service.tracing import Tracing
 
 BearerResolver = Callable[[str], Awaitable[Caller | None]]
 """A bearer token -> the person it was given to; such a caller may only read."""
@@ -39,6 +40,7 @@ class ServiceState:
     bearer: BearerResolver | None
     base_urls: tuple[str, ...]
     cursors: Cursors | None = None
+    tracing: Tracing | None = None
 
 
 def service_state(source: Request | FastAPI) -> ServiceState:

@@ -1,0 +1,49 @@
+"""`gput session export-metrics`: a session's curves for TensorBoard and MLflow. Knows the API's views only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gput.client import AsyncClient
+from gput.commands.connection import KeyOption, Session, UrlOption, with_session
+from gput.files import writable
+from gput.output import say
+from shared.errors import BadRequest
+
+
+def export_metrics(
+    session: Session,
+    url: UrlOption,
+    key: KeyOption,
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="folder for TensorBoard's event files (extra tensorboard)")
+    ] = None,
+    mlflow: Annotated[
+        str | None, typer.Option(help="tracking address of MLflow, or a folder as file:///… (extra mlflow)")
+    ] = None,
+    experiment: Annotated[str, typer.Option(help="MLflow's experiment")] = "gpu-travelling",
+) -> None:
+    """Export losses by holder, held-out loss, seconds of visits and privacy spent, as far as you may see them.
+
+    Example:  gput session export-metrics s_7f --tensorboard runs/tb && tensorboard --logdir runs/tb
+    """
+    from gput.tracking import curves, to_mlflow, to_tensorboard
+
+    if tensorboard is None and mlflow is None:
+        raise BadRequest("nothing says where the curves go", code="no-tracker", remedy="Say --tensorboard or --mlflow.")
+    if tensorboard is not None:
+        writable(tensorboard)
+
+    async def fetch(client: AsyncClient, name: str) -> Any:
+        path = f"sessions/{name}"
+        return await client.get(path), await client.items(f"{path}/visits"), await client.items(f"{path}/losses")
+
+    view, visits, losses = with_session(session, url, key, fetch)
+    points = curves(view, visits, losses)
+    if tensorboard is not None:
+        say(f"wrote {len(points)} points to {to_tensorboard(points, view["id"], tensorboard)}")
+    if mlflow is not None:
+        say(f"wrote {len(points)} points to run {to_mlflow(points, view, mlflow, experiment)} of {experiment}")

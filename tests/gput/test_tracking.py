@@ -1,0 +1,123 @@
+"""A session's curves are what the API says, and come back out of TensorBoard's and MLflow's own files."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gput.__main__ import main
+from gput.commands import session_metrics
+from gput.tracking import Point, curves, to_mlflow, to_tensorboard
+from shared.errors import BadRequest, Conflict
+
+
+def _visit(number: int, holder: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": f"v_{number}", "holder": holder, "first_step": 2 * (number - 1), "steps": 2, "outcome": "closed",
+        "planned_at": 100.0 * number,
+        "closed_at": 100.0 * number + 50, "validation_after": 3.0 - number, "durations": {"train": 1.5, "close": 0.5}, **more,
+    }  # fmt: skip
+
+
+PRIVACY = {"spent": 0.25, "planned": 1.0, "delta": 1e-5}
+VIEW = {
+    "id": "s_1", "phase": "COMPLETED", "backend": "EMULATED", "manifest_digest": "ab" * 32, "updated_at": 900.0, "step": 4,
+    "holders": [{"holder": "north", "privacy": PRIVACY}, {"holder": "city", "privacy": None}],
+}  # fmt: skip
+VISITS = [
+    _visit(1, "north"), _visit(2, "city"),
+    _visit(3, "north", outcome="recalled", closed_at=None, validation_after=None, durations={}),
+]  # fmt: skip
+LOSSES = [
+    {"visit": "v_1", "holder": "north", "step": 1, "loss": 2.5}, {"visit": "v_1", "holder": "north", "step": 2, "loss": 2.25},
+    {"visit": "v_2", "holder": "city", "step": 3, "loss": 2.0}, {"visit": "v_9", "holder": "", "step": 4, "loss": 1.0},
+]  # fmt: skip
+
+
+def test_curves_are_what_the_views_say() -> None:
+    points = curves(VIEW, VISITS, LOSSES)
+    assert [point for point in points if point.curve.startswith(("loss", "privacy"))] == [
+        Point("loss/city", 3, 2.0, 250.0), Point("loss/held-out", 2, 2.0, 150.0), Point("loss/held-out", 4, 1.0, 250.0),
+        Point("loss/north", 1, 2.5, 150.0), Point("loss/north", 2, 2.25, 150.0), Point("loss/tour", 4, 1.0, 900.0),
+        Point("privacy/epsilon spent/north", 4, 0.25, 900.0),
+    ]  # fmt: skip
+    assert [point.value for point in points if point.curve == "visit_seconds/total"] == [2.0, 2.0]
+
+
+def _events(path: Path) -> list[Any]:
+    """TensorBoard's records, each with its two checksums, read without the writer's code."""
+    event = pytest.importorskip("tensorboardX.proto.event_pb2").Event
+    crc = pytest.importorskip("tensorboardX.crc32c").crc32c
+    data, found = path.read_bytes(), []
+
+    def masked(piece: bytes) -> int:
+        value = crc(piece)
+        return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+    while data:
+        (length,), (check,) = struct.unpack("<Q", data[:8]), struct.unpack("<I", data[8:12])
+        body, (tail,) = data[12 : 12 + length], struct.unpack("<I", data[12 + length : 16 + length])
+        assert (check, tail) == (masked(data[:8]), masked(body))
+        found.append(event.FromString(body))
+        data = data[16 + length :]
+    return found
+
+
+def test_tensorboard_reads_them_back(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    points = curves(VIEW, VISITS, LOSSES)
+    place = to_tensorboard(points, "s_1", tmp_path)
+    [file] = place.glob("events.out.tfevents.*")
+    read = [
+        (value.tag, event.step, value.simple_value, event.wall_time) for event in _events(file) for value in event.summary.value
+    ]  # fmt: skip
+    assert sorted(read) == [(point.curve.replace(" ", "_"), point.step, point.value, point.at) for point in points]
+    with pytest.raises(Conflict, match="already"):
+        to_tensorboard(points, "s_1", tmp_path)
+
+
+def test_mlflow_reads_them_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri, points = (tmp_path / "mlruns").as_uri(), curves(VIEW, VISITS, LOSSES)
+    run = to_mlflow(points, VIEW, uri, "ours")
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    told = client.get_run(run)
+    assert (told.info.status, told.info.run_name, told.data.tags["gput.id"]) == ("FINISHED", "s_1", "s_1")
+    read = [
+        Point(each.key, each.step, each.value, each.timestamp / 1000)
+        for curve in {point.curve for point in points} for each in client.get_metric_history(run, curve)
+    ]  # fmt: skip
+    assert sorted(read) == points
+    again = to_mlflow(points, {**VIEW, "phase": "FAILED"}, uri, "ours")
+    assert client.get_run(again).info.experiment_id == told.info.experiment_id
+    assert client.get_run(again).info.status == "FAILED"
+
+
+@pytest.mark.parametrize(("library", "act"), [
+    ("tensorboardX", lambda folder: to_tensorboard([], "s_1", folder)),
+    ("mlflow", lambda folder: to_mlflow([], VIEW, folder.as_uri(), "x")),
+])  # fmt: skip
+def test_without_the_extra_it_says_what_to_install(
+    library: str, act: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, library, None)
+    with pytest.raises(BadRequest, match="not installed") as told:
+        act(tmp_path)
+    assert "pip install" in str(told.value.remedy)
+
+
+def test_the_command_asks_the_api_and_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tensorboardX")
+    monkeypatch.setattr(session_metrics, "connect", lambda url, key, work: (VIEW, VISITS, LOSSES))
+    words = ["session", "export-metrics", "s_1", "--url", "http://127.0.0.1:9", "--key", "k.pem"]
+    assert main(words) == 2
+    assert "[no-tracker]" in capsys.readouterr().err
+    assert main([*words, "--tensorboard", str(tmp_path / "tb")]) == 0
+    assert list((tmp_path / "tb" / "s_1").glob("events.out.tfevents.*"))
