@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +18,7 @@ from gput.files import place_for
 from gput.ids import pick, whole
 from gput.output import Format, emit, say, show
 from shared.crypto.signing import PartyKey, fingerprint, load_public
-from shared.errors import BadRequest, Conflict
+from shared.errors import BadRequest, Conflict, NotFound
 from shared.service.http import Peers
 from shared.service.key_file import key_id, make_key_file
 
@@ -30,6 +31,7 @@ Token = Annotated[Path, typer.Option("--token", envvar="GPUT_HOLDER_TOKEN", help
 Read = Annotated[str, typer.Option(help="the manifest digest you read, hex")]
 DECISION = ("session", "manifest", "state", "dataset", "reason", "decided_at", "decided_by", "delivered", "waiting_for")
 HOLDER_TIMEOUT_S = 30.0
+NEWS_S = 10.0
 PUBLIC = ".pub"
 
 
@@ -138,7 +140,26 @@ def _path(session: str, holder_url: str, token: Path) -> str:
     if not whole(session):
         found = (item["session"] for item in _requests(holder_url, token))
         session = pick(session, found, "s_", "session", "`gput party requests` shows them.")
+        return f"requests/{session}"
+    _heard(session, holder_url, token)
     return f"requests/{session}"
+
+
+def _heard(session: str, holder_url: str, token: Path) -> None:
+    """Who was just told a session's id may be faster than the holder's service, which asks for news. Raises: NotFound: it was not."""
+    deadline, said = time.monotonic() + NEWS_S, False
+    while True:
+        try:
+            _holder("GET", f"requests/{session}", holder_url, token)
+        except NotFound:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
+        if not said:
+            say(f"your holder service has not heard of {session}; waiting for its next news")
+        said = True
+        time.sleep(NEWS_S / 20)
 
 
 @app.command()

@@ -14,7 +14,7 @@ from tests.conformance.stage import HOLDER, Credentials, Stage, bearer, signed
 
 SERVICES = ("orchestrator", f"holder-{HOLDER}", "agent", "platform")
 HOLDERS_SERVICE = f"holder-{HOLDER}"
-PARTS = ("visits", "losses", "receipts", "approvals", "keys", "attestations", "log/leaves")
+PARTS = ("visits", "losses", "receipts", "approvals", "keys", "attestations", "log/leaves", "model/fetches")
 LISTS = {
     "orchestrator": {
         "/v1/parties", "/v1/programs", "/v1/weights", "/v1/validation-datasets", "/v1/sessions",
@@ -131,6 +131,7 @@ NEEDS_NO_KEY = {
     # An answer to share_wanted: a proof is over the asker's nonce and replaces the one before, the newest refusal is what counts.
     "/v1/sessions/{session}/share-offers", "/v1/sessions/{session}/share-refusals",
     # These ask, and change nothing.
+    "/v1/attestation",
     "/v1/datasets/{name}/inspect", "/v1/policy/check", "/cvms/{name}/quote", "/cvms/{name}/derived-key",
     # A launch clears what was there; an extension names the value that it extends, so that it happens once.
     "/cvms/{name}/launch", "/cvms/{name}/extend",
