@@ -20,6 +20,7 @@ from data_holder import metrics as of_holder
 from data_holder.protocol.visit import HOLDER_VISIT
 from data_holder.settings import HolderSettings
 from docs.api import holder_reference, orchestrator_reference
+from docs.commands import client_settings, reference
 from docs.diagrams import outline, sequence, whole
 from docs.performance import results
 from gpu_agent import metrics as of_agent
@@ -163,6 +164,8 @@ MADE: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "orchestrator-api": orchestrator_reference,
     "holder-api": holder_reference,
+    "client-settings": client_settings,
+    "command-reference": reference,
     "bench-results": results,
     "bench-fields": lambda: fields(kept.Result, kept.Program, kept.Machine, kept.Figure),
 }

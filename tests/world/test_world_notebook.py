@@ -1,0 +1,72 @@
+"""docs/client.ipynb does what it says: its cells, read from the JSON, run one after another against a world; it keeps nothing of a run."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.canonical import sha256
+from tests.world.world import World, url
+from tests.world.world_hand import ORCH, across
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "client.ipynb"
+
+
+def cells() -> list[dict[str, Any]]:
+    found = json.loads(NOTEBOOK.read_text())
+    assert (found["nbformat"], found["metadata"]["language_info"]["name"]) == (4, "python")
+    return list(found["cells"])
+
+
+def test_no_run_is_kept_in_it() -> None:
+    code = [cell for cell in cells() if cell["cell_type"] == "code"]
+    assert len(code) >= 6
+    assert [(cell["outputs"], cell["execution_count"], cell["metadata"]) for cell in code] == [([], None, {})] * len(
+        code
+    )
+    assert len({cell["id"] for cell in cells()}) == len(cells())
+
+
+def run_all() -> dict[str, Any]:
+    """Each cell as Jupyter would run it: one after another in one namespace, with `await` at its top."""
+    names: dict[str, Any] = {}
+    for number, cell in enumerate(cells()):
+        if cell["cell_type"] == "code":
+            code = compile("".join(cell["source"]), f"cell {number}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            if code.co_flags & inspect.CO_COROUTINE:
+                asyncio.run(eval(code, names))
+            else:
+                exec(code, names)
+    return names
+
+
+async def test_every_cell_runs(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await world.enrol()
+    world.key("owner").save(tmp_path / "owner.pem")
+    for name, content in {"p.gput": world.material.archive, "p.safetensors": world.material.weights}.items():
+        (tmp_path / name).write_bytes(content)
+    peers = [across(world), across(world)]
+    monkeypatch.setattr("gput.api.Peers", lambda **_: peers.pop())
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "GPUT_URL": url(ORCH), "GPUT_KEY": tmp_path / "owner.pem", "GPUT_TRUST": world.folder / "trust",
+        "GPUT_PROGRAM": tmp_path / "p.gput",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, str(value))
+    names = await asyncio.to_thread(run_all)
+    session = names["session"].id
+    view = await world.owner.session(session)
+    assert (view["phase"], names["done"].phase, names["held"].session) == ("COMPLETED", "COMPLETED", session)
+    assert names["held"].receipts == view["visits_closed"] == 2 * len(world.holders)
+    assert sha256(names["model"].read_bytes()).hex() == view["model"]["sha256"]
+    assert (names["facts"][0], names["facts"][-1]) == ("submitted", "completed")
+    assert f"{2 * len(world.holders)} receipts hold" in capsys.readouterr().out
+    assert peers == []
