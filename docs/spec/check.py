@@ -21,7 +21,10 @@ from pathlib import Path
 HERE = Path(__file__).parent
 MODES = ("PAPER", "SCOPED", "DIRECT")
 BOUNDS = ("VISITS", "CRASHES", "RESTARTS", "RESETS", "TIMEOUTS", "EVIL", "REPLAYS")
+TOUR_BOUNDS = ("ROUNDS", "CRASHES", "RESETS", "TIMEOUTS", "VETOES", "EVIL", "DROPPED")
 MEMORY_MB = 6000
+TOURS = "TOURS"
+"""In the place of a travel mode: collected tours, which have a model of their own."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,18 @@ class Case:
     progress: bool = False
     without: str = ""
 
+    @property
+    def model(self) -> str:
+        return "tours.pml" if self.mode == TOURS else "travel.pml"
+
+    @property
+    def named(self) -> dict[str, int]:
+        """Its bounds by name."""
+        return dict(zip(TOUR_BOUNDS if self.mode == TOURS else BOUNDS, self.bounds, strict=True))
+
     def __str__(self) -> str:
         what = "progress" if self.progress else "laws"
-        told = " ".join(f"{name.lower()}={n}" for name, n in zip(BOUNDS, self.bounds, strict=True) if n)
+        told = " ".join(f"{name.lower()}={n}" for name, n in self.named.items() if n)
         return f"{self.mode:6} {what:8} {told}" + (f" without {self.without.lower()}" if self.without else "")
 
 
@@ -70,6 +82,19 @@ DEFENCES = {
 }
 
 
+#       rounds crashes resets timeouts vetoes evil dropped
+TOUR_LAWS = ((2, 1, 0, 1, 0, 2, 0), (2, 1, 1, 0, 1, 0, 0), (2, 0, 1, 1, 1, 1, 1), (3, 2, 0, 0, 1, 1, 1))
+TOUR_PROGRESS = ((2, 1, 0, 0, 0, 0, 0), (2, 0, 1, 0, 0, 0, 0), (2, 0, 0, 1, 1, 0, 1))
+TOUR_DEFENCES = {
+    "WITHOUT_KEY_ERASURE": (2, 0, 0, 0, 0, 0, 0),
+    "WITHOUT_EVERY_SCRUB": (2, 0, 0, 0, 0, 0, 0),
+    "WITHOUT_LETTING_GO": (2, 1, 0, 0, 0, 0, 0),
+    "WITHOUT_VETOED_LET_GO": (2, 0, 0, 0, 1, 0, 0),
+    "WITHOUT_LOOKING_AGAIN": (2, 0, 0, 1, 1, 0, 0),
+    "WITHOUT_COMMIT_BEFORE_ACT": (2, 1, 0, 0, 0, 0, 0),
+}
+
+
 def cases(quick: bool) -> Iterator[Case]:
     """All runs, in order."""
     for mode in MODES:
@@ -79,18 +104,24 @@ def cases(quick: bool) -> Iterator[Case]:
     needed = list(DEFENCES.items())
     for without, (mode, bounds) in needed[1:3] if quick else needed:
         yield Case(mode, bounds, without=without)
+    yield from (Case(TOURS, bounds) for bounds in (TOUR_LAWS[:1] if quick else TOUR_LAWS))
+    if not quick:
+        yield from (Case(TOURS, bounds, progress=True) for bounds in TOUR_PROGRESS)
+    tours = list(TOUR_DEFENCES.items())
+    for without, bounds in tours[:2] if quick else tours:
+        yield Case(TOURS, bounds, without=without)
 
 
 def run(case: Case, folder: Path) -> Outcome:
     """Generate, compile and run the verifier of one case. Raises: RuntimeError: spin or the compiler failed."""
-    for source in ("travel.pml", "tables.pml"):
+    for source in (case.model, "tables.pml"):
         shutil.copy(HERE / source, folder)
-    defined = [f"-D{name}={n}" for name, n in zip(BOUNDS, case.bounds, strict=True)] + [
-        f"-DMODE={MODES.index(case.mode)}"
-    ]
+    defined = [f"-D{name}={n}" for name, n in case.named.items()]
+    if case.mode != TOURS:
+        defined.append(f"-DMODE={MODES.index(case.mode)}")
     if case.without:
         defined.append(f"-D{case.without}")
-    _do(["spin", "-a", *defined, "travel.pml"], folder)
+    _do(["spin", "-a", *defined, case.model], folder)
     kind = ["-DNFAIR=3"] if case.progress else ["-DSAFETY", "-DNOCLAIM"]
     _do(
         ["gcc", "-O2", "-w", "-DVECTORSZ=2048", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_MB}", *kind, "-o", "pan", "pan.c"],

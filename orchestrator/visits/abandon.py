@@ -65,9 +65,10 @@ async def recall(run: Run, why: Recall, visit: VisitState) -> None:
         reason = "; ".join(filter(None, (told, reason)))
     elif visit.phase is VisitPhase.FENCED:
         check_scrub(run, (await run.life.batch([Scrub(region=visit.region)])).answer(0, Scrubbed), visit.region)
-    if run.travel.whole_gpu and visit.phase is not VisitPhase.PLANNED:
+    # Whatever the key was used for besides. And where others' records wait, their training may be next, without another fence (law L3).
+    if visit.phase is not VisitPhase.PLANNED and (run.travel.whole_gpu or run.state.gathered):
         await _upload_again(run)
-        await go_back(run)  # whatever the key was used for besides
+        await go_back(run)
     abandoned(run, visit, VisitFact.RECALLED, reason, blame=why.blame, again=_again(run, why, visit))
     await run.commit()
 

@@ -16,7 +16,7 @@ from typing import Final
 from shared.claims.visit import MAX_CHAINS
 from shared.crypto.aead import TAG_BYTES, Buffer, OpeningChannel, SealingChannel
 from shared.crypto.schedule import chain_key
-from shared.errors import GputError, VerificationFailed
+from shared.errors import VerificationFailed
 
 ALONE_BYTES: Final = 128 * 1024
 """Below this another thread costs more than the cipher."""
@@ -65,7 +65,8 @@ class SealingChains:
         """Every piece with its tag, one after another, into `out` (plaintext length + 16 bytes a chain); the bytes written.
 
         Raises:
-            ProtocolViolation: as `SealingChannel.seal`.
+            ProtocolViolation: as `SealingChannel.seal`; ValueError: `out` has no room. The keys are erased then, because the chains may be
+                out of step.
         """
         source, target, chains = memoryview(plaintext), memoryview(out), len(self._channels)
         places = cut(source.nbytes, chains)
@@ -75,7 +76,11 @@ class SealingChains:
             here = target[start + number * TAG_BYTES : end + (number + 1) * TAG_BYTES]
             self._channels[number].seal_into(source[start:end], bound(aad, number, chains), here)
 
-        _together(seal, chains, source.nbytes)
+        try:
+            _together(seal, chains, source.nbytes)
+        except BaseException:
+            self.erase()
+            raise
         return source.nbytes + chains * TAG_BYTES
 
     def erase(self) -> None:
@@ -96,7 +101,7 @@ class OpeningChains:
 
     def open(self, ciphertext: Buffer, aad: bytes) -> bytes:
         """As `open_into`; the plaintext, of which nothing is given away unless every tag verifies."""
-        out = bytearray(self._length(ciphertext))
+        out = bytearray(max(0, memoryview(ciphertext).nbytes - len(self._channels) * TAG_BYTES))
         self.open_into(ciphertext, aad, out)
         return bytes(out)
 
@@ -104,21 +109,25 @@ class OpeningChains:
         """Into `out` (ciphertext length − 16 bytes a chain). It returns, or raises, when no chain works any more.
 
         Raises:
-            VerificationFailed `tag-mismatch`: of one chain or more; `out` may hold anything: scrub it. The keys are erased then, because
-                the chains may be out of step. ProtocolViolation: as `OpeningChannel.open`.
+            VerificationFailed `tag-mismatch`: of one chain or more, or there is no room for all tags; `out` may hold anything: scrub it.
+            ProtocolViolation: as `OpeningChannel.open`. ValueError: `out` has no room. The keys are erased then, because the chains may be
+                out of step.
         """
-        length, target = self._length(ciphertext), memoryview(out)
-        pieces, places, chains = self._pieces(ciphertext, length), cut(length, len(self._channels)), len(self._channels)
+        try:
+            return self._open(ciphertext, aad, memoryview(out))
+        except BaseException:
+            self.erase()
+            raise
+
+    def _open(self, ciphertext: Buffer, aad: bytes, target: memoryview) -> int:
+        length, chains = self._length(ciphertext), len(self._channels)
+        pieces, places = self._pieces(ciphertext, length), cut(length, chains)
 
         def open_(number: int) -> None:
             start, end = places[number]
             self._channels[number].open_into(pieces[number], bound(aad, number, chains), target[start:end])
 
-        try:
-            _together(open_, chains, length)
-        except GputError:
-            self.erase()
-            raise
+        _together(open_, chains, length)
         return length
 
     def check_repeat(self, counter: int, ciphertext: Buffer, aad: bytes) -> None:

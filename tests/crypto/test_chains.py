@@ -43,6 +43,12 @@ def refused(opening: OpeningChains, sealed: bytes, aad: bytes = AAD) -> None:
     assert caught.value.code == "tag-mismatch"
     with pytest.raises(GputError):
         opening.open(sealed, aad)
+    assert keys(opening) == set()
+
+
+def keys(end: SealingChains | OpeningChains) -> set[int]:
+    """Chains that still have one."""
+    return {number for number, channel in enumerate(end._channels) if channel._cipher is not None}
 
 
 @settings(max_examples=80, deadline=None)
@@ -150,6 +156,35 @@ def test_no_chain_is_left_out_exchanged_repeated_or_cut(chains: int, data: st.Da
         refused(both(chains)[1], one)
 
 
+@pytest.mark.parametrize("length", [160, ALONE_BYTES])
+@pytest.mark.parametrize("at", range(4))
+def test_every_chains_tag_counts_one_after_another_and_side_by_side(at: int, length: int) -> None:
+    message = bytes(length)
+    seal, opening = both(4)
+    sealed = seal.seal(message, AAD)
+    parts = [bytearray(part) for part in pieces(sealed, 4)]
+    parts[at][-1] ^= 1
+    changed = b"".join(parts)
+    refused(both(4)[1], changed)
+    assert opening.open(sealed, AAD) == message
+    with pytest.raises(VerificationFailed):
+        opening.check_repeat(1, changed, AAD)
+    opening.check_repeat(1, sealed, AAD)
+    assert keys(opening) == {0, 1, 2, 3}, "a false repeat changes nothing"
+
+
+@pytest.mark.parametrize("length", [160, ALONE_BYTES])
+def test_chains_that_may_be_out_of_step_work_no_more(length: int) -> None:
+    """Where a buffer is too short for the last chain only, the first ones have taken their counters."""
+    seal, opening = both(4)
+    sealed = seal.seal(bytes(length), AAD)
+    with pytest.raises(ValueError, match="buffer must be"):
+        opening.open_into(sealed, AAD, bytearray(length - 1))
+    with pytest.raises(ValueError, match="buffer must be"):
+        seal.seal_into(bytes(length), AAD, bytearray(len(sealed) - 1))
+    assert keys(seal) == keys(opening) == set()
+
+
 @settings(max_examples=40, deadline=None)
 @given(several, st.data())
 def test_no_chain_moves_between_messages(chains: int, data: st.DataObject) -> None:
@@ -188,6 +223,8 @@ def test_every_chain_has_a_key_and_an_iv_space_of_its_own() -> None:
     found = [chain_key(KEY, MASK, chains, number) for chains in range(2, MAX_CHAINS + 1) for number in range(chains)]
     assert len({key for key, _ in found} | {KEY}) == len(found) + 1
     assert len({mask for _, mask in found} | {MASK}) == len(found) + 1
+    others = {chain_key(KEY, bytes(12), 2, number)[0] for number in (0, 1)}
+    assert not others & {key for key, _ in found}, "nor does another IV space lead to the same key"
 
 
 @pytest.mark.parametrize("chains", [0, -1, MAX_CHAINS + 1])
@@ -200,8 +237,10 @@ def test_there_are_between_one_and_32_chains(chains: int) -> None:
 def test_an_erased_key_seals_and_opens_nothing() -> None:
     seal, opening = both(3)
     sealed = seal.seal(b"data", AAD)
+    assert keys(seal) == keys(opening) == {0, 1, 2}
     seal.erase()
     opening.erase()
+    assert keys(seal) == keys(opening) == set()
     for act in (lambda: seal.seal(b"data", AAD), lambda: opening.open(sealed, AAD)):
         with pytest.raises(GputError) as caught:
             act()

@@ -136,6 +136,23 @@ def test_a_chain_out_of_place_kills_the_grant_and_publishes_nothing(world: World
     assert world.refused(world.train_command(holder)) == "out-of-order"
 
 
+@pytest.mark.parametrize("more", [0, 1, 3])
+def test_a_header_of_other_chains_under_the_right_key_is_refused_before_any_key_is_used(
+    world: World, more: int
+) -> None:
+    """By the holder itself: a header that counts other tags would have the GPU count other bytes than it wrote."""
+    world.set_up()
+    holder = world.install(more_chains=CHAINS - 1)
+    plain = BYTES[:1000]
+    length = len(plain) + (CHAINS - 1 - more) * TAG_BYTES
+    raw = pack_header(CopyHeader(DATA, holder.grant.epoch, holder.grant.region, 0, 3, length, more))
+    with pytest.raises(GputError) as caught:
+        holder.copy(raw + holder.channel.seal(plain, raw + copy_context(holder.grant)))
+    assert caught.value.code == "copy-refused"
+    assert "other chains than the grant's 3" in caught.value.detail
+    assert not any(region_bytes(world, holder))
+
+
 @attack("V04", direct="stopped: a chain's number and theirs in all, the record's index and total under every tag")
 @pytest.mark.parametrize("fault", [name for name in FAULTS if name != "one chain instead"])
 def test_a_chain_out_of_place_in_staging_publishes_nothing(world: World, fault: str) -> None:

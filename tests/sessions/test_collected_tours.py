@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gpu_agent.workload.programs.classifier import Classifier, label_losses
+from orchestrator.gpu_session.life import GpuLife
 from shared.canonical import sha256
 from shared.claims.manifest import Acceptance, Validation
 from shared.claims.training import AdamW, Schedule, TrainingOptions
@@ -165,6 +166,35 @@ async def test_who_leaves_inside_a_tour_is_not_trained_on(session_world: Any, wo
     assert [said["holder"] for _, said in statements] == [name for name in HOLDERS if name != who]
     assert {v["outcome"] for v in made if v["holder"] == who} == ({"recalled"} if who == "city" else set())
     assert {said["mixed"]["records"] for _, said in statements} == {(PER_ROUND - STEPS[who]) * B}
+    require_same(found, model)
+
+
+async def test_a_recalled_visit_is_followed_by_a_read_back_before_the_others_are_trained_on(
+    session_world: Any, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last holder vetoes with its key alive: the tour is trained on next, and no other fence comes between (law L3)."""
+    sent, honest = [], GpuLife.batch
+
+    async def batch(life: GpuLife, commands: Any, *rest: Any) -> Any:
+        sent.extend(type(command).__name__ for command in commands)
+        return await honest(life, commands, *rest)
+
+    monkeypatch.setattr(GpuLife, "batch", batch)
+    async with session_world(work) as world:
+
+        async def veto() -> None:
+            await world.operator("north").decide(session, "veto", reason="no more")
+
+        trap = Trap(world, Point("holder-north", "agent", "/copy", "before"), veto)
+        session = await _submitted(world, quorum=2, rounds=1, training=STEADY)
+        await trap.done()
+        await world.completed(session)
+        made, found = await world.visits(session), await exported(world, session)
+    assert [v["outcome"] for v in made if v["holder"] == "north"] == ["recalled"]
+    trained = sent.index("TrainTour")
+    fenced = max(at for at, name in enumerate(sent[:trained]) if name == "OpenEpoch")
+    assert "Measure" in sent[fenced:trained]
+    model, _ = _plain(work, _pooled(1, without={"north"}), STEADY)
     require_same(found, model)
 
 
