@@ -156,6 +156,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
         ) from error
 
 
+COMMAND_LINES = ("GPUT_HOLDER_URL", "GPUT_HOLDER_TOKEN")
+"""Variables of the command line, by which an operator's shell finds its holder: no service's settings, though they begin alike."""
+
+
 def _refuse_unknown_variables(cls: type[ServiceSettings]) -> None:
     """A mistyped variable must not be ignored: it may have been meant to make something stricter."""
     prefix = cls.model_config.get("env_prefix", "")
@@ -163,6 +167,8 @@ def _refuse_unknown_variables(cls: type[ServiceSettings]) -> None:
         return  # shared by all services, so another's variable is not a mistake here
     for variable in sorted(os.environ):
         name = variable[len(prefix) :].lower().split("__")[0]
+        if variable in COMMAND_LINES:
+            continue
         if variable.upper().startswith(prefix) and name not in cls.model_fields:
             raise ConfigurationError(
                 f"the environment sets {variable}, but there is no setting {name}",

@@ -13,7 +13,7 @@ SHELL = "sh"
 """A fence of this name is shell and nothing else: each of its lines is a command. It is what the slow tier runs on the pages that run."""
 PROGRAMS = ("gput", "make", "docker", "python", "python3", "git", "curl")
 """With one of these a line of any other block is taken for a command."""
-KEYWORDS = ("do", "then", "else", "time", "!")
+KEYWORDS = ("do", "then", "else", "if", "while", "until", "time", "!")
 FENCE = re.compile(r"^\s*```\s*(\w*)")
 HEREDOC = re.compile(r"<<-?\s*'?(\w+)'?")
 INNER = re.compile(r"\$\(((?:[^()]|\$\w+)*)\)")
@@ -35,11 +35,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """One simple command: where it stands, and its words without assignments and redirections."""
+    """One simple command: where it stands, its words without assignments and redirections, whether in a block of shell."""
 
     page: str
     line: int
     words: tuple[str, ...]
+    shell: bool = False
 
     @property
     def where(self) -> str:
@@ -100,7 +101,7 @@ def commands(block: Block) -> Iterator[Command]:
             text = re.split(r"\s{3,}", text)[0]
         for words in simple(text):
             if block.kind == SHELL or words[0] in PROGRAMS:
-                yield Command(block.page, number, words)
+                yield Command(block.page, number, words, block.kind == SHELL)
 
 
 def simple(text: str) -> Iterator[tuple[str, ...]]:

@@ -27,7 +27,7 @@ SERVICE_OPTIONS = {"--config", "--schema", "--recover"}
 PLAIN = {
     "awk", "bash",
     "cat", "cd", "cp", "curl", "echo", "exit", "export", "git", "grep", "head", "jq", "kill", "ls", "mkdir", "mktemp", "mv", "pwd",
-    "rm", "sed", "sleep", "source", "test", "trap", "unset", "wait", ".venv/bin/python", "sort", "tail", "tee", "until", "[",
+    "rm", "sed", "sleep", "source", "test", "trap", "unset", "wait", ".venv/bin/python", "sort", "tail", "tee", "[",
 }  # fmt: skip
 """Tools of the shell, which are nobody's to document here."""
 

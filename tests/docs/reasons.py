@@ -6,7 +6,9 @@ other one must begin with the words of an entry here, and every entry must still
 
 from __future__ import annotations
 
-RUNS: tuple[str, ...] = ("docs/tutorial.md",)
+RUNS: tuple[str, ...] = (
+    "docs/tutorial.md", "docs/how-to/ml-engineer.md", "docs/how-to/operator.md", "docs/how-to/platform.md", "docs/how-to/researcher.md",
+)  # fmt: skip
 """Pages whose shell blocks are executed in this order, in one folder and one shell (`test_pages_run.py`)."""
 
 LEFT_OUT: dict[str, str] = {
@@ -14,7 +16,6 @@ LEFT_OUT: dict[str, str] = {
     "docker": "needs a container engine; CI runs the compose file for real (.ci/compose-smoke)",
     "gput demo": "has tests of its own, interruptions and every attack included (tests/gput)",
     "gput attest": "is run over samples of every kind by tests/gput/test_attest_command.py; readers bring evidence of their own",
-    "gput plan": "measures; run on the page for ML engineers",
     "gput bench": "measures for minutes; each bench has a test of its own on a small job",
     "python -m docs": "writes pages; that they are current is a test (tests/architecture)",
     "python -m orchestrator": "an installation's own files; tests/orchestrator and tests/failures take schemas back and forth",

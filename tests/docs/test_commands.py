@@ -20,10 +20,9 @@ def begins(command: Command, entries: dict[str, str]) -> list[str]:
 
 
 def unexecuted() -> list[Command]:
-    """Those that stand on no page that runs, and whose like stands on none either. Plain tools of the shell do not count."""
-    executed = {path(one.words) for one in SHOWN if one.page in RUNS}
-    ours = [one for one in SHOWN if one.words[0] in OURS and one.page not in RUNS]
-    return [one for one in ours if path(one.words) not in executed]
+    """Those in no shell block of a page that runs, and whose like is in none either. Plain tools of the shell do not count."""
+    executed = {path(one.words) for one in SHOWN if one.shell and one.page in RUNS}
+    return [one for one in SHOWN if one.words[0] in OURS and path(one.words) not in executed]
 
 
 def test_the_docs_show_commands() -> None:

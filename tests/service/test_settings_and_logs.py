@@ -83,6 +83,20 @@ def test_a_mistyped_variable_is_not_ignored(tmp_path: Path, monkeypatch: pytest.
         Settings.load(data_dir=tmp_path)
 
 
+def test_where_an_operators_command_line_finds_its_holder_is_no_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Holder(ServiceSettings):
+        model_config = SettingsConfigDict(env_prefix="GPUT_HOLDER_", extra="forbid")
+
+    monkeypatch.setenv("GPUT_HOLDER_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("GPUT_HOLDER_TOKEN", "operator.token")
+    assert Holder.load(data_dir=tmp_path).data_dir == tmp_path
+    monkeypatch.setenv("GPUT_HOLDER_TOKENS", "operator.token")
+    with pytest.raises(ConfigurationError, match="GPUT_HOLDER_TOKENS"):
+        Holder.load(data_dir=tmp_path)
+
+
 def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError, match=r"nowhere\.toml"):
         Settings.load(tmp_path / "nowhere.toml")
