@@ -29,7 +29,8 @@ LAID_OUT = """async ([from, to]) => {
     }
   }
   const drawn = (await import("/ui/tour.js")).layOut({ spans }, from, to, 1000);
-  return { drawn: drawn.length, spans: drawn.reduce((sum, one) => sum + one.spans.length, 0), kinds: [...new Set(drawn.map(one => one.kind))].sort(),
+  const kinds = [...new Set(drawn.map(one => one.kind))].sort();
+  return { drawn: drawn.length, spans: drawn.reduce((sum, one) => sum + one.spans.length, 0), kinds,
     within: drawn.every(one => one.x >= 0 && one.x <= 1000 && one.width >= 1.5) };
 }"""
 
