@@ -1,0 +1,122 @@
+"""The pages' pure parts, run in the browser that will run them: layout, losses, streams, differences, formats; and reader tokens."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.ui.conftest import NewTab
+from tests.ui.stage import OWNER_READER, READER, UiStage
+
+
+@pytest.fixture
+def run(tab: NewTab) -> Any:
+    """Calls an exported function of a module in a page."""
+    page = tab().open()
+    page.get_by_role("heading", name="Queue").wait_for()
+    code = "async ([module, name, given]) => (await import(`/ui/${module}.js`))[name](...given)"
+    return lambda module, name, *given: page.evaluate(code, [module, name, list(given)])
+
+
+LAID_OUT = """async ([from, to]) => {
+  const spans = [];
+  for (let n = 0; n < 10000; n += 1) {
+    for (const [at, lane] of ["orchestrator", "city"].entries()) {
+      spans.push({ visit: `v${n}`, kind: n === 5000 ? "broken" : "train", lane, start: n + at, end: n + at + 0.5 });
+    }
+  }
+  const drawn = (await import("/ui/tour.js")).layOut({ spans }, from, to, 1000);
+  const kinds = [...new Set(drawn.map(one => one.kind))].sort();
+  return { drawn: drawn.length, spans: drawn.reduce((sum, one) => sum + one.spans.length, 0), kinds,
+    within: drawn.every(one => one.x >= 0 && one.x <= 1000 && one.width >= 1.5) };
+}"""
+
+
+def test_ten_thousand_visits_are_few_rectangles(tab: NewTab) -> None:
+    page = tab().open()
+    found = page.evaluate(LAID_OUT, [0, 10_001])
+    assert 100 < found.pop("drawn") < 2000
+    assert found == {"spans": 20_000, "kinds": ["broken", "train"], "within": True}
+    assert page.evaluate(LAID_OUT, [10, 12])["drawn"] == 6  # three in each lane, one of them at the edge
+
+
+def test_zoom_and_moves_stay_within_the_tour(run: Any) -> None:
+    assert run("tour", "zoomed", [0, 10], 0.5, 0.5, 0, 10) == [2.5, 7.5]
+    assert run("tour", "zoomed", [8, 10], 4, 1, 0, 10) == [2, 10]
+    assert run("tour", "moved", [8, 10], 0.5, 0, 10) == [8, 10]
+    assert run("tour", "moved", [4, 6], -3, 0, 10) == [0, 2]
+
+
+def visit(holder: str, step: int, *losses: float) -> dict[str, Any]:
+    return {"holder": holder, "outcome": "closed", "first_step": step, "losses": list(losses)}
+
+
+def test_recency_bias_is_the_loss_that_comes_back(run: Any) -> None:
+    first, second = [visit("a", 0, 3, 2), visit("b", 2, 3, 2)], [visit("a", 4, 2.6, 2), visit("b", 6, 2.4, 2)]
+    assert run("losses", "recency", first)["state"] == "unknown"
+    found = run("losses", "recency", [*first, *second])
+    assert (found["state"], round(found["share"], 6)) == ("biased", 0.25)
+    assert run("losses", "recency", [*first, visit("a", 4, 2.1), visit("b", 6, 2.1)])["state"] == "none"
+
+
+def test_a_thinned_curve_keeps_its_spikes(run: Any) -> None:
+    points = [[n, 9.0 if n == 4321 else 1.0 + n % 2] for n in range(10_000)]
+    thinned = run("losses", "thinned", points, 400)
+    assert len(thinned) <= 402
+    assert [4321, 9.0] in thinned
+    assert [point[0] for point in thinned] == sorted(point[0] for point in thinned)
+
+
+def test_events_that_come_in_pieces(tab: NewTab) -> None:
+    page = tab().open()
+    text = 'retry: 1\n\n: alive\n\nid: 1\nevent: loss\ndata: {"a":1}\n\ndata: two\ndata: lines\n\nid: 3\ndata: cut off'
+    code = """async pieces => {
+      const parser = new (await import("/ui/common/sse.js")).EventParser();
+      return pieces.flatMap(one => parser.push(one));
+    }"""
+    for size in (1, 2, 7, 1000):
+        found = page.evaluate(code, [text[at : at + size] for at in range(0, len(text), size)])
+        assert found == [
+            {"id": "1", "event": "loss", "data": '{"a":1}'},
+            {"id": "1", "event": "message", "data": "two\nlines"},
+        ]
+
+
+def test_differences_of_documents(run: Any) -> None:
+    before = {"rounds": 2, "roster": [{"holder": "a", "key": 1}, {"holder": "b", "key": 2}], "gone": []}
+    after = {"rounds": 3, "roster": [{"holder": "b", "key": 2}], "new": None}
+    kinds = {one["path"]: one["kind"] for one in run("diff", "differences", before, after)}
+    assert kinds == {
+        "rounds": "changed", "roster.a.holder": "removed", "roster.a.key": "removed", "roster.b.holder": "same", "roster.b.key": "same",
+        "gone": "removed", "new": "added",
+    }  # fmt: skip
+
+
+def test_durations(run: Any) -> None:
+    said = {
+        0: "0 s", 2e-5: "20 µs", 0.0034: "3.4 ms", 0.25: "250 ms", 5: "5.0 s", 59.7: "60 s", 125: "2 min 5 s", 7500: "2 h 5 min",
+        1e6: "11 d 13 h",
+    }  # fmt: skip
+    assert {seconds: run("common/format", "duration", seconds) for seconds in said} == said
+
+
+# ------------------------------------------------------------- reader tokens
+
+
+def test_who_reads_losses_and_nobody_the_model(stage: UiStage) -> None:
+    session = f"/v1/sessions/{stage.sessions['done']}"
+
+    def read(token: str, path: str, method: str = "GET") -> httpx2.Response:
+        return httpx2.request(method, stage.orchestrator.url + path, headers={"authorization": f"Bearer {token}"})
+
+    assert len(read(OWNER_READER, f"{session}/losses").json()["items"]) == 18
+    assert read(READER, f"{session}/losses").json()["items"] == []
+    assert json.loads(read(OWNER_READER, "/v1/whoami").text) == {"name": "owner", "role": "auditor, owner", "key": ""}
+    for token in (READER, OWNER_READER):
+        answer = read(token, f"{session}/model")
+        assert (answer.status_code, answer.json()["code"]) == (403, "output-policy")
+        answer = read(token, f"{session}/cancel", "POST")
+        assert (answer.status_code, answer.json()["code"]) == (403, "token-reads-only")
