@@ -25,6 +25,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from shared.errors import ConfigurationError, GputError
+from shared.service.backup import back_up
 from shared.service.connection import guarded
 from shared.service.data_dir import held
 from shared.service.logging import configure_logging, get_logger
@@ -55,6 +56,12 @@ def service_main(
     """
     parser = argparse.ArgumentParser(description=(settings_type.__doc__ or "").split("\n")[0])
     parser.add_argument("--config", type=Path, help="TOML file of settings; the environment overrides it")
+    parser.add_argument(
+        "--backup",
+        metavar="DIR",
+        type=Path,
+        help="copy database and files to a new folder, also while it runs, and end",
+    )
     if go_back is not None:
         older = "take the database back to this schema, for an older version of the program, and end; serves nothing"
         parser.add_argument("--schema", metavar="REVISION", help=older)
@@ -66,6 +73,9 @@ def service_main(
     try:
         settings = settings_type.load(arguments.config)
         configure_logging(settings.log_level, settings.log_format, always=settings.log_context())
+        if arguments.backup is not None:
+            print(json.dumps({"backup": str(arguments.backup), "files": back_up(settings, arguments.backup)}))
+            return 0
         if go_back is not None and arguments.schema is not None:
             with held(settings.data_dir):
                 go_back(settings, arguments.schema)
