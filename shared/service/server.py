@@ -54,14 +54,7 @@ def service_main(
         go_back: takes the database of this service, which does not run, to an older schema; offered as `--schema REVISION`.
         variants: what `--NAME` means, and the factory that it puts in place of the usual one.
     """
-    parser = argparse.ArgumentParser(description=(settings_type.__doc__ or "").split("\n")[0])
-    parser.add_argument("--config", type=Path, help="TOML file of settings; the environment overrides it")
-    parser.add_argument(
-        "--backup",
-        metavar="DIR",
-        type=Path,
-        help="copy database and files to a new folder, also while it runs, and end",
-    )
+    parser = _parser(settings_type)
     if go_back is not None:
         older = "take the database back to this schema, for an older version of the program, and end; serves nothing"
         parser.add_argument("--schema", metavar="REVISION", help=older)
@@ -98,6 +91,14 @@ def service_main(
     except Exception as error:
         _log.error("the service broke", exc_info=error)
         return GputError.exit_code
+
+
+def _parser(settings_type: type[ServiceSettings]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(settings_type.__doc__ or "").split("\n")[0])
+    parser.add_argument("--config", type=Path, help="TOML file of settings; the environment overrides it")
+    copied = "copy database and files to a new folder, also while it runs, and end"
+    parser.add_argument("--backup", metavar="DIR", type=Path, help=copied)
+    return parser
 
 
 def serve(factory: Factory[S], settings: S, *, ready: Ready | None = None) -> int:
