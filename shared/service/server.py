@@ -67,8 +67,7 @@ def service_main(
         settings = settings_type.load(arguments.config)
         configure_logging(settings.log_level, settings.log_format, always=settings.log_context())
         if arguments.backup is not None:
-            print(json.dumps({"backup": str(arguments.backup), "files": back_up(settings, arguments.backup)}))
-            return 0
+            return _backed_up(settings, arguments.backup)
         if go_back is not None and arguments.schema is not None:
             with held(settings.data_dir):
                 go_back(settings, arguments.schema)
@@ -91,6 +90,11 @@ def service_main(
     except Exception as error:
         _log.error("the service broke", exc_info=error)
         return GputError.exit_code
+
+
+def _backed_up(settings: ServiceSettings, target: Path) -> int:
+    print(json.dumps({"backup": str(target), "files": back_up(settings, target)}))
+    return 0
 
 
 def _parser(settings_type: type[ServiceSettings]) -> argparse.ArgumentParser:
