@@ -44,7 +44,7 @@ def export_metrics(
     view, visits, losses = with_session(session, url, key, fetch)
     points = curves(view, visits, losses)
     if tensorboard is not None:
-        written = to_tensorboard(points, view["id"], tensorboard)
-        say(f"wrote {len(points)} points to {written}")
+        place = to_tensorboard(points, view["id"], tensorboard)
+        say(f"wrote {len(points)} points to {place}")
     if mlflow is not None:
         say(f"wrote {len(points)} points to run {to_mlflow(points, view, mlflow, experiment)} of {experiment}")

@@ -25,6 +25,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from shared.errors import ConfigurationError, GputError
+from shared.service.backup import back_up
 from shared.service.connection import guarded
 from shared.service.data_dir import held
 from shared.service.logging import configure_logging, get_logger
@@ -53,8 +54,7 @@ def service_main(
         go_back: takes the database of this service, which does not run, to an older schema; offered as `--schema REVISION`.
         variants: what `--NAME` means, and the factory that it puts in place of the usual one.
     """
-    parser = argparse.ArgumentParser(description=(settings_type.__doc__ or "").split("\n")[0])
-    parser.add_argument("--config", type=Path, help="TOML file of settings; the environment overrides it")
+    parser = _parser(settings_type)
     if go_back is not None:
         older = "take the database back to this schema, for an older version of the program, and end; serves nothing"
         parser.add_argument("--schema", metavar="REVISION", help=older)
@@ -66,6 +66,8 @@ def service_main(
     try:
         settings = settings_type.load(arguments.config)
         configure_logging(settings.log_level, settings.log_format, always=settings.log_context())
+        if arguments.backup is not None:
+            return _backed_up(settings, arguments.backup)
         if go_back is not None and arguments.schema is not None:
             with held(settings.data_dir):
                 go_back(settings, arguments.schema)
@@ -88,6 +90,19 @@ def service_main(
     except Exception as error:
         _log.error("the service broke", exc_info=error)
         return GputError.exit_code
+
+
+def _backed_up(settings: ServiceSettings, target: Path) -> int:
+    print(json.dumps({"backup": str(target), "files": back_up(settings, target)}))
+    return 0
+
+
+def _parser(settings_type: type[ServiceSettings]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(settings_type.__doc__ or "").split("\n")[0])
+    parser.add_argument("--config", type=Path, help="TOML file of settings; the environment overrides it")
+    copied = "copy database and files to a new folder, also while it runs, and end"
+    parser.add_argument("--backup", metavar="DIR", type=Path, help=copied)
+    return parser
 
 
 def serve(factory: Factory[S], settings: S, *, ready: Ready | None = None) -> int:

@@ -24,6 +24,8 @@ LONG_LISTS = {
     "shared/wire/gpu.py",
     "orchestrator/migrations/versions/0001_initial.py",
 }
+COMMANDS_OWN = {"GPUT_HOLDER_URL", "GPUT_HOLDER_TOKEN"}
+"""Variables of `gput party`, which only look like a holder's settings."""
 MACHINE_PATHS = re.compile(rb"(?<![\w.}/-])/(?:work/|tmp/spec\b)")
 
 
@@ -174,6 +176,35 @@ def test_every_setting_is_documented() -> None:
         if f"`{name}`" not in page
     ]
     assert not missing
+
+
+def test_every_documented_setting_exists() -> None:
+    """In tables, as variables and where a text says "the setting …"; in documentation, deployment files and what errors advise."""
+    prefixes = {settings.model_config.get("env_prefix", ""): set(settings.model_fields) for settings in SETTINGS}
+    known = set[str]().union(*prefixes.values())
+    page = (ROOT / "docs" / "operations.md").read_text()
+    tables = re.findall(r"<!-- made from code: (?:common|service)-settings -->(.*?)<!-- end -->", page, re.DOTALL)
+    listed = re.findall(r"^\| `([a-z0-9_]+)` \|", "\n".join(tables), re.MULTILINE)
+    assert len(listed) > 40
+    assert set(listed) == known
+    said = [
+        name
+        for name in tracked()
+        if name.endswith((".md", ".py", ".yml", ".yaml", ".toml")) and not name.startswith("tests/")
+    ]
+    wrong = []
+    for name in said:
+        text = (ROOT / name).read_text()
+        for prefix, fields in prefixes.items():
+            wrong += [
+                f"{name}: {prefix}{each}"
+                for each in re.findall(prefix + r"([A-Z][A-Z0-9_]+)", text)
+                if each.lower() not in fields
+            ]
+        wrong = [each for each in wrong if each.rpartition(" ")[2] not in COMMANDS_OWN]
+        advised = re.findall(r"(?:by|in|Correct|correct) the setting `?([a-z]+_?[a-z_]*)", text)
+        wrong += [f"{name}: the setting {each}" for each in advised if each not in known]
+    assert not wrong
 
 
 def test_every_setting_says_what_it_is_for() -> None:

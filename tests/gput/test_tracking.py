@@ -115,7 +115,7 @@ def test_the_command_asks_the_api_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("tensorboardX")
-    monkeypatch.setattr(session_metrics, "connect", lambda url, key, work: (VIEW, VISITS, LOSSES))
+    monkeypatch.setattr(session_metrics, "with_session", lambda session, url, key, work: (VIEW, VISITS, LOSSES))
     words = ["session", "export-metrics", "s_1", "--url", "http://127.0.0.1:9", "--key", "k.pem"]
     assert main(words) == 2
     assert "[no-tracker]" in capsys.readouterr().err

@@ -1,0 +1,78 @@
+"""A copy of what a service keeps, taken while it runs: its SQLite database and its files. Knows no table and no file's meaning.
+
+The database is copied by SQLite's own online backup, so it is whole at one moment. Files are copied before and after: what the database of
+that moment names was there at one of the two times. Restoring is putting the copy in the place of data_dir while the service does not run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from shared.errors import ConfigurationError
+from shared.service.data_dir import LOCK
+from shared.service.settings import ServiceSettings
+
+LEFT_OUT = ("state.db", "state.db-wal", "state.db-shm", LOCK)
+"""The database, which is copied in its own way, and what belongs to the running process."""
+PAGES = 256
+
+
+def back_up(settings: ServiceSettings, target: Path) -> int:
+    """Write a copy of the service's data_dir to the new folder `target` (mode 0700: it holds keys); how many files it has.
+
+    Raises:
+        ConfigurationError: code `backup`: the folder exists, cannot be written, or the database is PostgreSQL, which has tools of its own.
+    """
+    source = settings.data_dir.resolve()
+    if target.resolve().is_relative_to(source):
+        raise _refused(f"{target} lies inside of data_dir", "Name a folder elsewhere, on another disk.")
+    try:
+        target.mkdir(mode=0o700, parents=True)
+        _copy_files(source, target)
+        if settings.database_url is None:
+            _copy_database(source / "state.db", target / "state.db")
+        _copy_files(source, target)
+    except FileExistsError:
+        raise _refused(f"{target} exists", "Name a new folder for each copy.") from None
+    except (OSError, sqlite3.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise _refused(f"{target} cannot be written: {why}", "Check both folders, and the space on the disk.") from None
+    return sum(1 for _ in _files(target))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            yield path
+
+
+def _copy_files(source: Path, target: Path) -> None:
+    for path in _files(source):
+        place = target / path.relative_to(source)
+        if place.name in LEFT_OUT and path.parent == source:
+            continue
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = place.with_name(f"{place.name}.partial")
+        try:
+            shutil.copy2(path, partial)
+        except FileNotFoundError:  # removed since it was listed; if it is needed, the other pass has it
+            continue
+        os.replace(partial, place)
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    uri = f"{source.as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True)) as old, closing(sqlite3.connect(target)) as new:
+        old.backup(new, pages=PAGES)
+        if new.execute("PRAGMA integrity_check").fetchone() != ("ok",):
+            raise sqlite3.DatabaseError("the copy is damaged")
+    target.chmod(0o600)
+
+
+def _refused(detail: str, remedy: str) -> ConfigurationError:
+    return ConfigurationError(f"no copy was made: {detail}", code="backup", remedy=remedy)
