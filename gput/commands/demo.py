@@ -65,14 +65,8 @@ def demo(
     Examples:  gput demo | gput demo --mode direct | gput demo --tours collect | gput demo --resume | gput demo --attack list
     """
     wanted: dict[str, Any] = {
-        "rounds": rounds,
-        "steps": steps,
-        "layers": layers,
-        "width": width,
-        "batch": batch,
-        "mode": mode,
-        "tours": tours,
-    }
+        "rounds": rounds, "steps": steps, "layers": layers, "width": width, "batch": batch, "mode": mode, "tours": tours,
+    }  # fmt: skip
     given = {name: value for name, value in wanted.items() if value is not None}
     if attack is not None:
         raise typer.Exit(_attack(attack, folder, resume, given))

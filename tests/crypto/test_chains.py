@@ -143,15 +143,8 @@ def test_no_chain_is_left_out_exchanged_repeated_or_cut(chains: int, data: st.Da
     byte = data.draw(st.integers(0, len(b"".join(parts)) - 1))
     flipped = bytearray(b"".join(parts))
     flipped[byte] ^= 1
-    wrong = [
-        b"".join(swapped),
-        b"".join(repeated),
-        b"".join(dropped),
-        bytes(flipped),
-        b"".join(parts)[:-1],
-        b"",
-        parts[0],
-    ]
+    whole = b"".join(parts)
+    wrong = [b"".join(swapped), b"".join(repeated), b"".join(dropped), bytes(flipped), whole[:-1], b"", parts[0]]
     for one in wrong:
         refused(both(chains)[1], one)
 
