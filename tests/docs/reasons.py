@@ -20,7 +20,7 @@ LEFT_OUT: dict[str, str] = {
     "gput completion": "is asked by a real shell in tests/gput/test_cli_manners.py",
     "gput config show": "has every origin of a setting in tests/gput/test_cli_config.py",
     "gput smoke": "starts services for half a minute; tests/world/test_world_commands.py runs it on a world's",
-    "gput session": "each verb that no page runs is run by hand in tests/world (by_hand, commands, retention) and tests/gput/test_tracking.py",
+    "gput session": "each verb that no page runs is run by hand in tests/world, or in tests/gput/test_tracking.py",
     "gput party": "each verb that no page runs is run in tests/gput/test_gput_commands.py and tests/world/test_world_commands.py",
     "gput program": "llm.c's files come from readers; tests/workload takes them in and out",
     "python -m docs": "writes pages; that they are current is a test (tests/architecture)",
