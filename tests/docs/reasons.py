@@ -17,6 +17,12 @@ LEFT_OUT: dict[str, str] = {
     "gput demo": "has tests of its own, interruptions and every attack included (tests/gput)",
     "gput attest": "is run over samples of every kind by tests/gput/test_attest_command.py; readers bring evidence of their own",
     "gput bench": "measures for minutes; each bench has a test of its own on a small job",
+    "gput completion": "is asked by a real shell in tests/gput/test_cli_manners.py",
+    "gput config show": "has every origin of a setting in tests/gput/test_cli_config.py",
+    "gput smoke": "starts services for half a minute; tests/world/test_world_commands.py runs it on a world's",
+    "gput session": "each verb that no page runs is run by hand in tests/world, or in tests/gput/test_tracking.py",
+    "gput party": "each verb that no page runs is run in tests/gput/test_gput_commands.py and tests/world/test_world_commands.py",
+    "gput program": "llm.c's files come from readers; tests/workload takes them in and out",
     "python -m docs": "writes pages; that they are current is a test (tests/architecture)",
     "python -m orchestrator": "an installation's own files; tests/orchestrator and tests/failures take schemas back and forth",
 }
