@@ -44,6 +44,6 @@ def export_metrics(
     view, visits, losses = with_session(session, url, key, fetch)
     points = curves(view, visits, losses)
     if tensorboard is not None:
-        say(f"wrote {len(points)} points to {to_tensorboard(points, view["id"], tensorboard)}")
+        say(f"wrote {len(points)} points to {to_tensorboard(points, view['id'], tensorboard)}")
     if mlflow is not None:
         say(f"wrote {len(points)} points to run {to_mlflow(points, view, mlflow, experiment)} of {experiment}")
