@@ -1,4 +1,4 @@
-"""The demos on records with real processes: the model is the one that was judged, receipts verify, nothing stays behind."""
+"""The further demos with real processes: the model is the one that was judged, receipts verify, nothing stays behind."""
 
 from __future__ import annotations
 
@@ -43,3 +43,16 @@ def test_a_demo_on_records(name: str, tmp_path: Path) -> None:
     together = next(row for row in found["check"]["rows"] if row["trained on"] == TOGETHER)
     assert together["loss"] == pytest.approx(found["held_out_loss"]["last"], abs=2e-4)
     assert found["held_out_loss"]["last"] < found["held_out_loss"]["first"]
+
+
+def test_the_demo_of_llmc(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    small = ["--layers", "1", "--width", "32", "--batch", "4", "--rounds", "2", "--steps", "2"]
+    found = play(folder, "llmc", *small)
+    check = found["check"]
+    assert check["start_loss"] == pytest.approx(found["held_out_loss"]["first"], abs=2e-4)
+    assert check["reader_loss"] == pytest.approx(found["held_out_loss"]["last"], abs=2e-4)
+    assert check["difference"] < 1e-3
+    assert (folder / "trained.bin").stat().st_size == (folder / "start.bin").stat().st_size
+    assert (folder / "trained.bin").read_bytes() != (folder / "start.bin").read_bytes()
+    assert verify(folder / "receipts").receipts == 6

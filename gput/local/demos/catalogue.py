@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from gput.local.demos.digits import Digits
 from gput.local.demos.hospitals import Hospitals
+from gput.local.demos.llmc import LlmC
 from gput.local.demos.plan import Plan
 from gput.local.demos.texts import Texts
 from shared.errors import BadRequest
 
-DEMOS: Final[dict[str, type[Plan]]] = {kind.name: kind for kind in (Texts, Hospitals, Digits)}
+DEMOS: Final[dict[str, type[Plan]]] = {kind.name: kind for kind in (Texts, Hospitals, Digits, LlmC)}
 STATE: Final = "demo.json"
 """Which session a run's folder belongs to, and by which plan."""
 

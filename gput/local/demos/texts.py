@@ -15,6 +15,8 @@ HOLDERS = ("north", "city", "harbour")
 ONE_STEP_A_ROUND = {"rounds": 48, "steps": 1}
 """With gradients accumulated six rounds would be six steps, and train nothing."""
 WIDTH = 80
+VOCABULARY = 256
+"""Texts are bytes."""
 SAMPLE_LINES = 14
 
 
@@ -38,8 +40,8 @@ class Texts(Plan):
     @property
     def program_options(self) -> dict[str, str]:
         """Options of the built-in GPT-2."""
-        sizes = {"layers": self.layers, "heads": self.heads, "width": self.width, "context": self.context, "vocab": 256}
-        return {name: str(value) for name, value in sizes.items()}
+        sizes = {"layers": self.layers, "heads": self.heads, "width": self.width, "context": self.context}
+        return {name: str(value) for name, value in {**sizes, "vocab": VOCABULARY}.items()}
 
     @property
     def command(self) -> str:
