@@ -34,6 +34,12 @@ def _usual(field: str) -> str:
     return f"{usual}; text {ONE_STEP_A_ROUND[field]} with --tours accumulate"
 
 
+AttackName = Annotated[
+    str | None,
+    typer.Option("--attack", metavar="NAME", help="run one attack instead and show what stops it; `list` names them"),
+]
+
+
 @app.command()
 def demo(
     what: Annotated[str, typer.Argument(metavar="[DEMO]", help=f"which: {', '.join(DEMOS)}")] = Texts.name,
@@ -54,12 +60,7 @@ def demo(
             help="train once a round, on everybody's records mixed; or one step a round, with everybody's gradients"
         ),
     ] = None,
-    attack: Annotated[
-        str | None,
-        typer.Option(
-            "--attack", metavar="NAME", help="run one attack instead and show what stops it; `list` names them"
-        ),
-    ] = None,
+    attack: AttackName = None,
     output: Annotated[Format, typer.Option("--format", help="how to print the result")] = Format.TABLE,
     layers: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
     width: Annotated[int | None, typer.Option(min=4, hidden=True)] = None,

@@ -35,6 +35,8 @@ FACTS: dict[tuple[str, str], tuple[str, str]] = {
     ("session", "tour_judged"): ("the tour's step was judged", ""),
     ("session", "tour_ended"): ("the tour has ended", ""),
     ("session", "tour_failed"): ("the tour's step failed in the GPU: once more in a new life", ""),
+    ("session", "stopped_early"): ("the held-out loss falls no more: ending early", ""),
+    ("session", "best_chosen"): ("going back to the model of the least held-out loss", ""),
     ("session", "exported"): ("exporting the model", ""),
     ("session", "completed"): ("completed", ""),
     ("session", "failed"): ("failed", ""),
