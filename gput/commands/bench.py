@@ -231,10 +231,10 @@ def checkpoint(
     """
     keeping = Keeping("checkpoint", {"pairs": pairs, "rounds": rounds}, save)
     from gput.local.checkpoint_bench import compare, ratios
-    from gput.local.job import Plan
+    from gput.local.demos.texts import Texts
 
     with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-        found = asyncio.run(compare(Path(folder), Plan(rounds=rounds), pairs, say))
+        found = asyncio.run(compare(Path(folder), Texts(rounds=rounds), pairs, say))
     emit(found, ("checkpoints", "made", "checkpoint_s", "training_s", "session_s"), fmt)
     emit([ratios(found)], ("training_ratio", "session_ratio", "share_of_training"), fmt)
     keeping.keep([ratios(found)])

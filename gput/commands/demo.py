@@ -1,4 +1,4 @@
-"""`gput demo`: the main job on this machine, with real processes, data and training. Knows no protocol."""
+"""`gput demo`: a job on this machine, with real processes, data and training. Knows no protocol, and no demo in particular."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ import typer
 
 from gput.commands.manners import Commands
 from gput.files import writable
-from gput.local.demo import HOLDERS, Demo
-from gput.local.job import ONE_STEP_A_ROUND, Plan
-from gput.local.report import page, short
+from gput.local.demo import Demo
+from gput.local.demos.catalogue import DEMOS, STATE, plan_of
+from gput.local.demos.plan import Plan
+from gput.local.demos.texts import ONE_STEP_A_ROUND, Texts
+from gput.local.report import page, short, summary
 from gput.local.view import watch
-from gput.output import say
+from gput.output import Format, say, show
 from gput.tours import Tours
 from shared.errors import BadRequest, Conflict, JobFailed
 from shared.names import TravelMode
@@ -27,12 +29,20 @@ app = Commands()
 LATEST = "latest"
 
 
-def _usual(name: str) -> str:
-    return f"{getattr(Plan, name)}; {ONE_STEP_A_ROUND[name]} with --tours accumulate"
+def _usual(field: str) -> str:
+    usual = ", ".join(f"{name} {getattr(kind, field)}" for name, kind in DEMOS.items())
+    return f"{usual}; text {ONE_STEP_A_ROUND[field]} with --tours accumulate"
+
+
+AttackName = Annotated[
+    str | None,
+    typer.Option("--attack", metavar="NAME", help="run one attack instead and show what stops it; `list` names them"),
+]
 
 
 @app.command()
 def demo(
+    what: Annotated[str, typer.Argument(metavar="[DEMO]", help=f"which: {', '.join(DEMOS)}")] = Texts.name,
     folder: Annotated[Path | None, typer.Option("--dir", help="where everything of this run goes")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --dir (default: the latest)")] = False,
     rounds: Annotated[
@@ -50,63 +60,62 @@ def demo(
             help="train once a round, on everybody's records mixed; or one step a round, with everybody's gradients"
         ),
     ] = None,
-    attack: Annotated[
-        str | None,
-        typer.Option(
-            "--attack", metavar="NAME", help="run one attack instead and show what stops it; `list` names them"
-        ),
-    ] = None,
+    attack: AttackName = None,
+    output: Annotated[Format, typer.Option("--format", help="how to print the result")] = Format.TABLE,
     layers: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
     width: Annotated[int | None, typer.Option(min=4, hidden=True)] = None,
     batch: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
 ) -> None:
-    """Train one byte-level GPT-2 on three private corpora by sending the GPU round.
+    """Train one model on several holders' private data by sending the GPU round: unless another is named, GPT-2 on three corpora.
 
-    Examples:  gput demo | gput demo --mode direct | gput demo --tours collect | gput demo --resume | gput demo --attack list
+    Examples:  gput demo | gput demo hospitals | gput demo --tours collect | gput demo --resume | gput demo --attack list
     """
     wanted: dict[str, Any] = {
         "rounds": rounds, "steps": steps, "layers": layers, "width": width, "batch": batch, "mode": mode, "tours": tours,
     }  # fmt: skip
     given = {name: value for name, value in wanted.items() if value is not None}
     if attack is not None:
-        raise typer.Exit(_attack(attack, folder, resume, given))
-    plan = Plan.of(given)
-    demo = Demo(_folder(folder, resume), plan, say)
-    raise typer.Exit(asyncio.run(_until_stopped(demo, _run(demo))))
+        raise typer.Exit(_attack(attack, what, folder, resume, given))
+    plan = plan_of(what, given)
+    plan.ready()
+    demo = Demo(_folder(folder, resume, "demo" if what == Texts.name else what), plan, say)
+    raise typer.Exit(asyncio.run(_until_stopped(demo, _run(demo, output))))
 
 
-def _attack(name: str, folder: Path | None, resume: bool, given: dict[str, Any]) -> int:
+def _attack(name: str, what: str, folder: Path | None, resume: bool, given: dict[str, Any]) -> int:
     from gput.local.attacks import tour  # hostile code: loaded for this and nothing else
 
     if name == "list":
         print(tour.table())
         return 0
+    if what != Texts.name:
+        raise BadRequest("attacks are played on the demo of texts", remedy=f"Leave {what!r} out.", code="demo-option")
     if "tours" in given:
         raise BadRequest("attacks are played visit by visit", remedy="Leave --tours out.", code="demo-option")
     if resume:
         raise BadRequest("an attack cannot be resumed", remedy="Run it again without --resume.")
     attack = tour.find(name)
     plan = tour.plan_of(attack, given)
-    stage = tour.stage_for(attack, _folder(folder, False, f"attack-{name}"), plan)
+    stage = tour.stage_for(attack, _folder(folder, False, f"attack-{name}", latest=False), plan)
     return asyncio.run(_until_stopped(stage, tour.play(attack, stage)))
 
 
-def _folder(given: Path | None, resume: bool, kind: str = "demo") -> Path:
+def _folder(given: Path | None, resume: bool, kind: str, *, latest: bool = True) -> Path:
     runs = Path("runs")
     if resume:
         found = (given or runs / LATEST).resolve()
-        if not (found / "demo.json").exists():
+        if not (found / STATE).exists():
             raise BadRequest(f"{found} holds no demo to resume.", remedy="Start one with `gput demo`.", code="no-demo")
         return found
     target = given or runs / f"{kind}-{datetime.now():%Y%m%d-%H%M%S}"
-    if (target / "demo.json").exists():
+    if (target / STATE).exists():
         remedy = f"Continue it with `gput demo --resume --dir {target}`, or name another folder."
         raise Conflict(f"{target} holds a demo already.", remedy=remedy, code="demo-exists")
     writable(target)
-    if given is None and kind == "demo":
-        latest = runs / LATEST
-        latest.unlink(missing_ok=True)
-        latest.symlink_to(target.name)
+    if given is None and latest:
+        link = runs / LATEST
+        link.unlink(missing_ok=True)
+        link.symlink_to(target.name)
     return target
 
 
@@ -134,12 +143,12 @@ async def _until_stopped(demo: Demo, doing: Coroutine[Any, Any, int]) -> int:
             say(f"\nstopped; nothing is left running. Continue with:\n  {demo.continuing()}")
 
 
-async def _run(demo: Demo) -> int:
+async def _run(demo: Demo, output: Format) -> int:
     began = time.monotonic()
     say(f"GPU Travelling demo  ·  backend EMULATED (not confidential)\nfolder {short(demo.folder)}")
     await demo.start()
     _say_addresses(demo)
-    watching = asyncio.create_task(watch(demo.client, demo.session, HOLDERS, began))
+    watching = asyncio.create_task(watch(demo.client, demo.session, demo.plan.holders, began))
     failing = asyncio.create_task(demo.installation.first_failure())
     try:
         await asyncio.wait({watching, failing}, return_when=asyncio.FIRST_COMPLETED)
@@ -153,7 +162,11 @@ async def _run(demo: Demo) -> int:
         why = (view.get("failure") or {}).get("detail") or ", ".join(view.get("waiting_for") or [])
         what = f"the session ended {view['phase']}" + (f": {why}" if why else "")
         raise JobFailed(what, code="session-" + view["phase"].lower(), remedy=f"Logs: {demo.folder}/services/logs.")
-    print(page(await demo.collect(), HOLDERS, demo.folder, time.monotonic() - began))
+    found, seconds = await demo.collect(), time.monotonic() - began
+    if output is Format.TABLE:
+        print(page(found, demo.plan, demo.folder, seconds))
+    else:
+        show(summary(found, demo.plan, demo.folder, seconds), output)
     return 0
 
 
@@ -162,7 +175,7 @@ def _say_addresses(demo: Demo) -> None:
     services = demo.installation.services
     url = services["orchestrator"].url
     say(f"{len(services)} processes run, session {demo.session}")
-    for name, at in [("orchestrator", url), *((name, services[f"holder-{name}"].url) for name in HOLDERS)]:
+    for name, at in [("orchestrator", url), *((name, services[f"holder-{name}"].url) for name in demo.plan.holders)]:
         say(f"  {name:<13} {at}" + ("   (API: /v1/openapi.json)" if at == url else ""))
     say(f"in another terminal:\n  export GPUT_URL={url}\n  export GPUT_KEY={demo.installation.owner_key}")
     say(f"  gput session visits {demo.session}\n")

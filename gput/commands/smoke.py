@@ -69,11 +69,11 @@ def _there(
 async def _here(seconds: float) -> dict[str, Any]:
     """The demo's services and data with the smallest model, in a folder that is removed."""
     from gput.local.demo import Demo
-    from gput.local.job import Plan
+    from gput.local.demos.texts import Texts
 
     with tempfile.TemporaryDirectory(prefix="gput-smoke-") as folder:
         demo = Demo(
-            Path(folder), Plan(rounds=1, steps=1, batch=4, layers=1, heads=1, width=16, validation_records=16), say
+            Path(folder), Texts(rounds=1, steps=1, batch=4, layers=1, heads=1, width=16, validation_records=16), say
         )
         try:
             return await _run(demo, seconds)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gput.local.demo import Demo
-from gput.local.job import Plan, Say
+from gput.local.demos.plan import Plan
+from gput.local.job import Say
 from shared.errors import JobFailed
 
 NEVER = {"checkpoint_interval_s": 1e9}

@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 from gput.client import AsyncClient
 from gput.local import corpus
-from gput.local.demo import HOLDERS
+from gput.local.demos.texts import HOLDERS, Texts
 from gput.local.installation import GPU, HolderSpec, Installation, to_toml
-from gput.local.job import Job, Plan, policy_text
+from gput.local.job import Job, policy_text
 from gput.local.report import page
 from gput.local.view import watch
 from gput.output import say
@@ -62,7 +62,7 @@ def prepare() -> None:
 def _prepare_holder(installation: Installation, name: str, corpus_folder: Path) -> None:
     volume, key = f"holder-{name}", installation.holder_key(name)
     _fill(volume, ["trust", f"cvms/{volume}.token"], _holder(name))
-    (VOLUMES / volume / "policy.toml").write_text(policy_text(Plan(), f"operators = {json.dumps(sorted(GROUPS))}"))
+    (VOLUMES / volume / "policy.toml").write_text(policy_text(Texts(), f"operators = {json.dumps(sorted(GROUPS))}"))
     public = VOLUMES / "client" / "holders" / f"{name}.pub"
     public.parent.mkdir(exist_ok=True)
     public.write_bytes(key.public_pem)
@@ -179,7 +179,7 @@ async def client() -> int:
     keys = {name: load_public((HOME / "holders" / f"{name}.pub").read_bytes()) for name in HOLDERS}
     folder = HOME / "run"
     folder.mkdir(exist_ok=True)
-    job = Job(folder, Plan(), keys, say)
+    job = Job(folder, Texts(), keys, say)
     archive = await job.build(HOME / "held-out")
     async with AsyncClient(ORCHESTRATOR, HOME / "owner" / "owner.pem") as client:
         session = await job.submit_or_resume(client, archive)
@@ -188,7 +188,7 @@ async def client() -> int:
         if view["phase"] != "COMPLETED":
             say(f"the session ended {view['phase']}: {(view.get('failure') or {}).get('detail')}")
             return 1
-        print(page(await job.collect(client, session, HOME / "trust"), HOLDERS, folder, time.monotonic() - began))
+        print(page(await job.collect(client, session, HOME / "trust"), job.plan, folder, time.monotonic() - began))
     return 0
 
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from gput.client import AsyncClient
 from gput.files import content
+from gput.local.demos.texts import Texts
 from gput.local.installation import HolderSpec, Installation
-from gput.local.job import EMULATED, Plan, Say, policy_text, run_module
+from gput.local.job import EMULATED, Say, policy_text, run_module
 from gput.local.made_up import arrays
 from shared.claims.archive import Archive, open_archive
 from shared.claims.manifest import Manifest, RosterEntry
@@ -79,7 +80,7 @@ class Crowd:
         await asyncio.to_thread(self._write_data, archive.manifest.records, training.batch_size)
         await asyncio.to_thread(self.installation.prepare)
         (self.folder / "policy.toml").write_text(
-            policy_text(Plan(rounds=self.rounds, batch=training.batch_size), f'digests = ["{archive.digest.hex()}"]')
+            policy_text(Texts(rounds=self.rounds, batch=training.batch_size), f'digests = ["{archive.digest.hex()}"]')
         )
         self.say(f"starting {len(self.names)} holders …")
         await self.installation.start()

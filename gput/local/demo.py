@@ -1,9 +1,8 @@
-"""The demo on this machine: an installation of its own and the demo's job on it. Knows no terminal."""
+"""A demo on this machine: an installation of its own and the demo's job on it. Knows no terminal, and no demo in particular."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ from typing import Any
 import httpx2
 
 from gput.client import AsyncClient
-from gput.local import corpus
+from gput.local.demos.catalogue import STATE, kept
+from gput.local.demos.plan import HELD_OUT, Plan
 from gput.local.installation import HolderSpec, Installation
-from gput.local.job import Job, Plan, Say, policy_text
+from gput.local.job import Job, Say, policy_text
 from gput.local.report import short
 from shared.claims.archive import Archive
 from shared.errors import ConfigurationError, GputError
-
-HOLDERS = ("north", "city", "harbour")
 
 
 class Demo:
@@ -26,14 +24,10 @@ class Demo:
 
     def __init__(self, folder: Path, plan: Plan, say: Say) -> None:
         self.folder, self.say = folder.absolute(), say
-        if (self.folder / "demo.json").exists():
-            plan = Plan(**json.loads((self.folder / "demo.json").read_text())["plan"])
-        policies = self.folder / "policies"
-        specs = [
-            HolderSpec(name, {"corpus": self.folder / "data" / name}, policies / f"{name}.toml") for name in HOLDERS
-        ]
+        self.plan = plan = kept(self.folder) or plan
+        data, policies = plan.places(self.folder / "data"), self.folder / "policies"
+        specs = [HolderSpec(name, {plan.dataset: data[name]}, policies / f"{name}.toml") for name in plan.holders]
         self.installation = self.lay_out(self.folder / "services", specs)
-        self.plan = plan
         self.session = ""
         self._client: AsyncClient | None = None
         self._job: Job | None = None
@@ -55,11 +49,11 @@ class Demo:
 
     async def start(self) -> None:
         """Data, program, processes; then submit, or find the session again."""
-        folders = await asyncio.to_thread(corpus.split, self.folder / "data", HOLDERS)
+        await asyncio.to_thread(self.plan.split, self.folder / "data")
         await asyncio.to_thread(self.installation.prepare)
-        keys = {name: self.installation.holder_key(name).public for name in HOLDERS}
+        keys = {name: self.installation.holder_key(name).public for name in self.plan.holders}
         job = self._job = self.task(keys)
-        archive = await self._build_and_start_base(job, folders["held-out"])
+        archive = await self._build_and_start_base(job, self.plan.places(self.folder / "data")[HELD_OUT])
         for spec in self.installation.holders:
             self._write_policy(spec, f'digests = ["{archive.digest.hex()}"]')
         self.say("starting the holders, submitting the session …")
@@ -85,8 +79,8 @@ class Demo:
 
     def continuing(self) -> str:
         """The command that goes on where this run was stopped."""
-        resume = "--resume " if (self.folder / "demo.json").exists() else ""  # nothing is submitted without it
-        return f"gput demo {resume}--dir {short(self.folder)}"
+        resume = "--resume " if (self.folder / STATE).exists() else ""  # nothing is submitted without it
+        return f"{'gput demo' if resume else self.plan.command} {resume}--dir {short(self.folder)}"
 
     async def stop(self) -> None:
         """Stop every process of this demo."""
@@ -99,7 +93,7 @@ class Demo:
         if self._job is None:
             raise ConfigurationError("the demo was not started", code="demo")
         found = await self._job.collect(self.client, self.session, self.installation.trust)
-        return {**found, "links": [await self._links(name) for name in HOLDERS]}
+        return {**found, "links": [await self._links(name) for name in self.plan.holders]}
 
     async def _links(self, holder: str) -> dict[str, Any]:
         service = self.installation.services[f"holder-{holder}"]

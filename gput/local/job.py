@@ -1,4 +1,4 @@
-"""The demo's job: plan, program, held-out records, manifest; submit it, find it again, collect its result. Knows no process.
+"""A demo's job: program, held-out records, manifest; submit it, find it again, collect its result. Knows no service's process.
 
 The same job runs on a local installation (`gput demo`) and against the compose file's services.
 """
@@ -9,83 +9,21 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any
 
 from gput.client import AsyncClient
 from gput.held_out import pack
-from gput.tours import Tours
+from gput.local.demos.catalogue import STATE, keep
+from gput.local.demos.plan import Plan
 from shared.canonical import sha256
 from shared.claims.archive import Archive, open_archive
-from shared.claims.manifest import Acceptance, EvidencePolicy, Manifest, RosterEntry, Validation
-from shared.claims.training import AdamW, Schedule, TrainingOptions
+from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry, Validation
 from shared.crypto.signing import fingerprint
-from shared.errors import BadRequest, Unavailable
-from shared.names import TravelMode
+from shared.errors import Unavailable
 
 EMULATED = EvidencePolicy(roots=("EMULATED",))
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the demo trains. The defaults finish within 90 s on two cores."""
-
-    rounds: int = 6
-    steps: int = 12
-    batch: int = 16
-    layers: int = 6
-    heads: int = 4
-    width: int = 128
-    context: int = 64
-    seed: int = 1
-    validation_records: int = 256
-    mode: TravelMode = TravelMode.SCOPED
-    tours: Tours | None = None
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
-        """The usual plan but for what is given; where a round is one step, shorter visits of many more rounds.
-
-        Raises:
-            BadRequest: tours in a travel mode in which a holder could read what those before it left.
-        """
-        if given.get("tours") and given.get("mode") is TravelMode.PAPER:
-            raise BadRequest(
-                "there are no tours in travel mode paper", code="tours-mode", remedy="Say --mode scoped or direct."
-            )
-        return cls(**{**(ONE_STEP_A_ROUND if given.get("tours") is Tours.ACCUMULATE else {}), **given})
-
-    @property
-    def collect(self) -> Literal["visit", "tour"]:
-        """The manifest's."""
-        return "tour" if self.tours == Tours.COLLECT else "visit"
-
-    @property
-    def accumulate(self) -> Literal["tour"] | None:
-        """The manifest's."""
-        return "tour" if self.tours == Tours.ACCUMULATE else None
-
-    @property
-    def acceptance(self) -> Acceptance:
-        """The usual one; gradients of single batches, which nothing has clipped, were seen to differ far more than updates do."""
-        return Acceptance() if self.accumulate is None else Acceptance(max_update_ratio=50.0)
-
-    @property
-    def warmup(self) -> int:
-        """Steps of the optimiser, the first of so many."""
-        return self.steps if self.accumulate is None else max(1, self.rounds // 4)
-
-    @property
-    def program_options(self) -> dict[str, str]:
-        """Options of the built-in GPT-2."""
-        sizes = {"layers": self.layers, "heads": self.heads, "width": self.width, "context": self.context, "vocab": 256}
-        return {name: str(value) for name, value in sizes.items()}
-
-
-ONE_STEP_A_ROUND = {"rounds": 48, "steps": 1}
-"""With gradients accumulated six rounds would be six steps, and train nothing."""
 
 
 class Job:
@@ -101,12 +39,17 @@ class Job:
     @property
     def state(self) -> Path:
         """Which session this folder runs, and by which plan."""
-        return self.folder / "demo.json"
+        return self.folder / STATE
 
     @property
     def program(self) -> Path:
         """The training program's archive."""
-        return self.folder / "gpt2.gput"
+        return self.folder / self.plan.program
+
+    @property
+    def weights(self) -> Path:
+        """The weights that the program starts from; absent if it makes its own."""
+        return self.program.with_suffix(".safetensors")
 
     @property
     def held_out(self) -> Path:
@@ -117,17 +60,17 @@ class Job:
         """Build program and held-out records, unless they are there."""
         if not self.program.exists():
             self.say("building the training program (torch.export) …")
-            options = [f"--option={name}={value}" for name, value in self.plan.program_options.items()]
             partial = self.program.with_suffix(".part")  # an interrupted build must not look like a program
-            await run_module("gput", "program", "build", "gpt2", "-o", str(partial), *options)
+            for module, arguments in self.plan.building(partial):
+                await run_module(module, *arguments)
             partial.replace(self.program)
         archive = open_archive(self.program.read_bytes())
         if not self.held_out.exists():
             await asyncio.to_thread(self._write_held_out, held_out, archive)
         return archive
 
-    def _write_held_out(self, folder: Path, archive: Archive) -> None:
-        records, _ = pack(folder, archive.manifest, self.plan.validation_records)
+    def _write_held_out(self, data: Path, archive: Archive) -> None:
+        records, _ = pack(data, archive.manifest, self.plan.validation_records)
         _write(self.held_out, records)
 
     def manifest(self, archive: Archive) -> Manifest:
@@ -137,16 +80,16 @@ class Job:
         visit_bytes = plan.steps * plan.batch * record_bytes
         roster = (RosterEntry(holder=n, key=fingerprint(k), evidence=EMULATED) for n, k in self.holders.items())
         return Manifest(
-            name="demo: one byte-level GPT-2 on three private corpora",
+            name=plan.title,
             program=archive.digest.hex(),
-            training=self._training(),
+            training=plan.training(),
             roster=tuple(roster),
             gpu_evidence=EMULATED,
             orchestrator_evidence=EMULATED,
             rounds=plan.rounds,
             steps_per_visit=plan.steps,
             record_order="shuffled",
-            travel_mode=self.plan.mode,
+            travel_mode=plan.mode,
             collect=plan.collect,
             accumulate=plan.accumulate,
             acceptance=plan.acceptance,
@@ -157,16 +100,6 @@ class Job:
             ),
         )
 
-    def _training(self) -> TrainingOptions:
-        return TrainingOptions(
-            optimizer=AdamW(lr=2e-3, weight_decay=0.05, betas=(0.9, 0.95)),
-            schedule=Schedule(kind="cosine", warmup_steps=self.plan.warmup, final_factor=0.1),
-            grad_clip_norm=1.0,
-            batch_size=self.plan.batch,
-            seed=self.plan.seed,
-            threads=2,
-        )
-
     async def submit_or_resume(self, client: AsyncClient, archive: Archive) -> str:
         """The session's id: a new one, or the one this folder started before."""
         if self.state.exists():
@@ -174,12 +107,13 @@ class Job:
         for name, key in self.holders.items():
             await client.enrol(name, key)
         await client.upload_program(self.program.read_bytes())
+        if self.weights.exists():
+            await client.upload_weights(self.weights.read_bytes())
         await client.upload_validation(self.held_out.read_bytes())
         manifest = self.manifest(archive)
         # The same manifest again is the same session: an interruption right after the call submits nothing twice.
         view = await client.submit(manifest, idempotency_key=f"demo-{sha256(manifest.canonical()).hex()}")
-        state = {"session": view["id"], "plan": asdict(self.plan)}
-        _write(self.state, json.dumps(state, indent=2).encode() + b"\n")
+        _write(self.state, keep(str(view["id"]), plan=self.plan))
         return str(view["id"])
 
     async def _resume(self, client: AsyncClient) -> str:
@@ -201,7 +135,7 @@ class Job:
         await client.model(session, self.folder / "model.safetensors")
         await save(client, session, self.folder / "receipts", trust)
         receipts = await asyncio.to_thread(verify, self.folder / "receipts")
-        checked = json.loads(await run_module("gput.local.plain_check", str(self.folder)))
+        checked = json.loads(await run_module(self.plan.judge, str(self.folder)))
         visits = await client.items(f"sessions/{session}/visits")
         losses = await client.items(f"sessions/{session}/losses")
         return {"view": view, "visits": visits, "losses": losses, "links": [], "receipts": receipts, "check": checked}
@@ -215,9 +149,9 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def policy_text(plan: Plan, programs: str) -> str:
-    """A holder's local policy file for the demo's job; `programs` is the line of its [programs] table."""
+    """A holder's local policy file for a demo's job; `programs` is the line of its [programs] table."""
     return f"""# What this holder approves without asking its operator; everything else is refused.
-dataset = "corpus"
+dataset = {json.dumps(plan.dataset)}
 [programs]
 {programs}
 [limits]

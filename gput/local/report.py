@@ -1,4 +1,4 @@
-"""The demo's final page: losses, sample, bytes per link, timers, steps, files, next commands. Knows the API's views only."""
+"""A demo's final page: losses, the demo's own result, bytes per link, timers, steps, files, next commands. Knows the API's views only."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gput.local.demos.plan import Plan
 from gput.steps import by_step, closed
 
 TIMERS = ("grab_gpu", "import_key", "buffer_read", "gpu_write", "export_key")
-WIDTH = 80
 
 
-def page(found: Mapping[str, Any], holders: Sequence[str], folder: Path, seconds: float) -> str:
+def page(found: Mapping[str, Any], plan: Plan, folder: Path, seconds: float) -> str:
     """The whole page as text."""
+    holders = [holder["holder"] for holder in found["view"]["holders"]]
     view, visits = found["view"], closed(found["visits"])
     parts = [
         f"\nDone in {seconds:.0f} s: {view['visits_closed']} visits, {view['step']} training steps.\n"
         f"Backend {view['backend']}: emulated hardware gives no confidentiality.",
-        _losses(found, visits, holders),
-        _sample(found["check"]["sample"]),
+        _losses(found, visits, holders, plan.loss_unit),
+        plan.result(found["check"]),
         _links(view, visits, found["links"]),
         _timers(visits, holders),
         _steps(visits),
-        _files(found, folder),
+        _files(found, plan, folder),
     ]
     return "\n".join(parts)
 
 
-def _losses(found: Mapping[str, Any], visits: Sequence[Any], holders: Sequence[str]) -> str:
-    lines = ["\nLoss (nats per byte)     before    after"]
+def _losses(found: Mapping[str, Any], visits: Sequence[Any], holders: Sequence[str], unit: str) -> str:
+    lines = [f"\n{f'Loss ({unit})':<22}   before    after"]
     for name in holders:
         mine = [visit for visit in visits if visit["holder"] == name and visit["losses"]]
         if mine:  # of a collected tour no loss is one holder's
@@ -51,13 +52,6 @@ def _mixed(found: Mapping[str, Any], visits: Sequence[Any]) -> list[str]:
         return []
     last = statistics.fmean(loss["loss"] for loss in of if loss["visit"] == of[-1]["visit"])
     return [f"  {'all, mixed':<20}{of[0]['loss']:>9.3f}{last:>9.3f}   first step, last tour"]
-
-
-def _sample(sample: str) -> str:
-    # What a model writes may hold anything, a terminal's control codes, too.
-    lines = ["".join(sign if sign.isprintable() else "·" for sign in line) for line in sample.splitlines()[:14]]
-    body = "\n".join("  | " + line[: WIDTH - 4] for line in lines)
-    return f"\nText from the trained model\n{body}"
 
 
 def _links(view: Mapping[str, Any], visits: Sequence[Any], links: Sequence[Mapping[str, Any]]) -> str:
@@ -105,14 +99,39 @@ def _median_ms(values: Iterable[float]) -> float:
     return statistics.median(found) * 1000 if found else 0.0
 
 
-def _files(found: Mapping[str, Any], folder: Path) -> str:
+def _files(found: Mapping[str, Any], plan: Plan, folder: Path) -> str:
     shown = short(folder)
     return (
         f"\nModel     {shown}/model.safetensors\nReceipts  {shown}/receipts\n"
         f"          {found['receipts'].receipts} receipts verified, log of {found['receipts'].leaves} leaves\n"
-        f"\nNext\n  gput receipts verify {shown}/receipts\n  gput program inspect {shown}/gpt2.gput\n"
-        f"  gput demo --rounds 20"
+        f"\nNext\n  gput receipts verify {shown}/receipts\n  gput program inspect {shown}/{plan.program}\n"
+        f"  {plan.command} --rounds {more(plan)}"
     )
+
+
+def more(plan: Plan) -> int:
+    """Rounds to try next: several times as many, and a round number."""
+    return max(20, plan.rounds * 3 // 10 * 10)
+
+
+def summary(found: Mapping[str, Any], plan: Plan, folder: Path, seconds: float) -> dict[str, Any]:
+    """The same for programs: what `--format json` prints."""
+    view, links = found["view"], found["links"]
+    own = {"dataset_bytes_to_orchestrator": _sum(links, "dataset_bytes_to_orchestrator")} if links else {}
+    return {
+        "demo": plan.name,
+        "session": view["id"],
+        "backend": view["backend"],
+        "seconds": round(seconds, 1),
+        "visits": view["visits_closed"],
+        "steps": view["step"],
+        "held_out_loss": view["validation_loss"],
+        "check": found["check"],
+        "bytes": {**view["bytes"], **own},
+        "receipts": {"verified": found["receipts"].receipts, "leaves": found["receipts"].leaves},
+        "model": str(folder / "model.safetensors"),
+        "folder": str(folder),
+    }
 
 
 def short(folder: Path) -> str:

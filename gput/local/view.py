@@ -35,6 +35,8 @@ FACTS: dict[tuple[str, str], tuple[str, str]] = {
     ("session", "tour_judged"): ("the tour's step was judged", ""),
     ("session", "tour_ended"): ("the tour has ended", ""),
     ("session", "tour_failed"): ("the tour's step failed in the GPU: once more in a new life", ""),
+    ("session", "stopped_early"): ("the held-out loss falls no more: ending early", ""),
+    ("session", "best_chosen"): ("going back to the model of the least held-out loss", ""),
     ("session", "exported"): ("exporting the model", ""),
     ("session", "completed"): ("completed", ""),
     ("session", "failed"): ("failed", ""),
@@ -216,7 +218,8 @@ class PlainView:
         if p.closed == closed:
             return
         losses, left = p.losses.get(p.holder) or p.losses[NOBODYS], p.left_s(self._clock())
-        parts = [f"visit {p.closed}/{p.visits}", f"round {p.round}/{p.rounds}", f"{p.holder:<8}"]
+        name = f"{p.holder:<{max(map(len, p.holders), default=0)}}"
+        parts = [f"visit {p.closed}/{p.visits}", f"round {p.round}/{p.rounds}", name]
         parts += [f"loss {losses[-1]:.3f}"] if losses else []
         parts += [f"held-out {p.held_out:.3f}"] if p.held_out is not None else []
         parts += [f"about {_clock_time(left)} left"] if left is not None else []

@@ -13,9 +13,10 @@ from typing import Any
 from gput.client import AsyncClient
 from gput.local.crowd import Crowd, Load
 from gput.local.demo import Demo
+from gput.local.demos.texts import Texts
 from gput.local.growth import rss_anon_mb
 from gput.local.installation import Installation
-from gput.local.job import Plan, Say, run_module
+from gput.local.job import Say, run_module
 from gput.steps import by_step, closed
 from shared.claims.training import AdamW, TrainingOptions
 from shared.errors import JobFailed
@@ -34,7 +35,7 @@ async def visits(folder: Path, count: int, say: Say, agent: Mapping[str, Any] | 
     Raises:
         JobFailed: the session did not complete.
     """
-    demo = Demo(folder, Plan(rounds=-(-count // 3), steps=1, batch=BATCH, validation_records=16), say)
+    demo = Demo(folder, Texts(rounds=-(-count // 3), steps=1, batch=BATCH, validation_records=16), say)
     demo.installation.agent = agent or {}
     try:
         await demo.start()
@@ -53,7 +54,7 @@ async def crowded(folder: Path, count: int, holders: int, say: Say) -> tuple[Row
         JobFailed: the session did not complete.
     """
     program = folder / "gpt2.gput"
-    options = [f"--option={name}={value}" for name, value in Plan().program_options.items()]
+    options = [f"--option={name}={value}" for name, value in Texts().program_options.items()]
     say("building the training program (torch.export) …")
     await run_module("gput", "program", "build", "gpt2", "-o", str(program), *options)
     training = TrainingOptions(optimizer=AdamW(lr=1e-3), batch_size=BATCH, seed=1, threads=2)

@@ -27,7 +27,7 @@ SESSION: dict[str, Any] = {
     "holders": [{"holder": "hospital-a", "decision": "approve", "channel": True, "last_seen": 1796.0, "records_done": 160,
                  "rejected": 0, "quarantined": False, "privacy": {"spent": 1.2711, "planned": 1.9931, "delta": 1e-05}}],
     "current_visit": {"id": V, "holder": "hospital-a", "phase": "AWAY", "round": 1, "index": 3, "attempt": 1},
-    "failure": None, "validation_loss": {"first": 5.5, "last": 4.2}, "model": None, "log": {"size": 2, "root": H64},
+    "failure": None, "validation_loss": {"first": 5.5, "last": 4.2}, "stopped_early": None, "model": None, "log": {"size": 2, "root": H64},
     "bytes": {"holder_to_gpu_records": 81920, "holder_to_gpu_proofs": 9600, "holder_to_gpu_sent": 92400, "orchestrator_to_gpu": 90000,
               "gpu_to_orchestrator": 20000, "model_to_holders": 0},
 }  # fmt: skip

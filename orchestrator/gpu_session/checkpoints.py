@@ -1,7 +1,8 @@
 """Sealed checkpoints on the untrusted disk: the GPU seals, this room stores the chunks as they are and gives them back.
 
 File: magic ‖ parts; part = CBOR header length (u32 LE) ‖ CBOR [offset, length, [chunk lengths]] ‖ chunks. Only the GPU can open a chunk (it
-alone and the orchestrator know the key), and it verifies both digests at the end, so the format needs no checksum. Two are kept.
+alone and the orchestrator know the key), and it verifies both digests at the end, so the format needs no checksum. Two are kept,
+and the one whose model is to be released.
 """
 
 from __future__ import annotations
@@ -77,6 +78,10 @@ class Checkpoints:
         Raises:
             VerificationFailed: the GPU ended in another state than the journal names. CommandRefused: a chunk was tampered with.
         """
+        if not self._path(checkpoint.name).is_file():
+            raise VerificationFailed(
+                f"Checkpoint {checkpoint.name} is gone from the data folder", code="checkpoint-gone"
+            )
         key, committed = self._key(checkpoint.name), None
         for offset, length, chunks in _read_parts(self._path(checkpoint.name)):
             last = offset + length >= checkpoint.total
@@ -95,11 +100,11 @@ class Checkpoints:
         """The newest checkpoint of the journal whose file is there."""
         return next((c for c in reversed(kept) if self._path(c.name).is_file()), None)
 
-    def prune(self, kept: list[Checkpoint]) -> None:
+    def prune(self, kept: list[Checkpoint], best: Checkpoint | None = None) -> None:
         """Remove files that the journal does not count on any more. Only older ones than it names: of a newer one, which another
         orchestrator may have written, this journal need not know yet.
         """
-        names = {f"{checkpoint.name}.sealed" for checkpoint in kept[-KEPT:]}
+        names = {f"{checkpoint.name}.sealed" for checkpoint in (*kept[-KEPT:], *([best] if best is not None else []))}
         try:
             newest = self._path(kept[-1].name).stat().st_mtime_ns
         except (FileNotFoundError, IndexError):

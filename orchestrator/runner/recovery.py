@@ -128,6 +128,8 @@ async def _resume(run: Run, placer: Placer) -> None:
         and committed.step == visit.first_step + visit.steps
     ):
         await _settle(run, committed)
+    elif _is_chosen(run, committed):
+        run.book.stage(new_fact(SessionFact.BEST_RESTORED, checkpoint=run.state.best.name if run.state.best else None))
     elif run.state.judged is not None and committed.step == known.step:
         await settle_tour(run, committed)
     else:
@@ -138,6 +140,12 @@ async def _resume(run: Run, placer: Placer) -> None:
     check_measured(run, measured, nonce)
     way(run).check(run, batch)
     await run.commit()
+
+
+def _is_chosen(run: Run, committed: Committed) -> bool:
+    """Whether the GPU had gone back to the model to be released before the old life ended."""
+    best = run.state.best if run.state.chosen else None
+    return best is not None and best.state.weights == (committed.model, committed.optimiser, committed.step)
 
 
 async def _settle(run: Run, committed: Committed) -> None:

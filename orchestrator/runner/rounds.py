@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from orchestrator.gpu_session.checkpoints import Checkpoints
 from orchestrator.gpu_session.export import export_model
@@ -11,11 +12,13 @@ from orchestrator.holders.arrivals import Recall
 from orchestrator.holders.channels import Channel
 from orchestrator.ids import new_checkpoint_name
 from orchestrator.itinerary import PlannedVisit
+from orchestrator.ledger.log import event_leaf
 from orchestrator.runner.heads import Heads
 from orchestrator.runner.pace import CheckpointPace
 from orchestrator.runner.wishes import Wishes
 from orchestrator.sessions.approvals import check_quorum
 from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.remembered import Checkpoint
 from orchestrator.visits.abandon import recall
 from orchestrator.visits.collected import collected_tour, let_go
 from orchestrator.visits.cycle import run_loaded, run_visit
@@ -48,6 +51,12 @@ class Rounds:
         run = self._run
         while not self._wishes.any:
             await self._check()
+            if run.state.best_unsealed:
+                await self.checkpoint()
+                continue
+            if run.state.learnt_enough and run.state.next_stop() is not None:
+                await self._stop_early()
+                return
             if run.state.current is not None:
                 await run_loaded(run)
                 await self._checkpoint_if_due()
@@ -76,10 +85,26 @@ class Rounds:
             if channel is not None:
                 await run_visit(run, stop, channel)
                 await self._checkpoint_if_due()
+        await self._nothing_open("the session stands still")
+
+    async def _nothing_open(self, reason: str) -> None:
+        """What is loaded and whose turn does not come now goes back untrained."""
+        run = self._run
         await run.commit()
-        if run.state.current is not None:  # loaded ahead, and its turn does not come now
-            await recall(run, Recall("the session stands still", blame=False), run.state.current)
-        await let_go(run, run.state.gathered, "the session stands still", again=True)
+        if run.state.current is not None:
+            await recall(run, Recall(reason, blame=False), run.state.current)
+        await let_go(run, run.state.gathered, reason, again=True)
+
+    async def _stop_early(self) -> None:
+        """The held-out loss has not fallen for as long as the manifest waits: say so in the log, and finish."""
+        run, state = self._run, self._run.state
+        await self._nothing_open("the session has learnt enough")
+        if not state.stopped:
+            details: dict[str, Any] = {"reason": state.learnt_enough, "position": state.position}
+            leaf = event_leaf(state.tree, state.id, SessionFact.STOPPED_EARLY.value, details)
+            run.book.stage(new_fact(SessionFact.STOPPED_EARLY, **details, leaf=leaf.fact), leaf.row)
+            await run.commit()
+        await self._finish()
 
     async def _check(self) -> None:
         """What may change between two visits and ends the session: too few holders, or one whose late word contradicts the log."""
@@ -151,16 +176,29 @@ class Rounds:
             model=asdict(state_then), seconds=round(cost_s, 6),
         )  # fmt: skip
         await run.book.record(fact)
-        self._checkpoints.prune(state.checkpoints)
+        self._checkpoints.prune(state.checkpoints, state.best)
         self._pace.made(run.clock(), cost_s)
 
     async def _finish(self) -> None:
         run, state = self._run, self._run.state
+        if state.releases_best and state.to_go_back_to is not None:
+            await self._go_back_to(state.to_go_back_to)
         region = plan_memory(run.program.manifest, state.manifest.training).model
         exported = await export_model(run.life, region, self._model_path, run.committed.model)
         run.book.stage(new_fact(SessionFact.EXPORTED, **asdict(exported), **run.link_bytes()))
         run.book.stage(new_fact(SessionFact.COMPLETED))
         await run.commit()
+
+    async def _go_back_to(self, best: Checkpoint) -> None:
+        """The GPU takes the model of the least held-out loss from its sealed checkpoint; what is intended is written down first."""
+        run, state = self._run, self._run.state
+        if not state.chosen:
+            details: dict[str, Any] = {"checkpoint": best.name, "position": best.position, "model": best.state.model}
+            leaf = event_leaf(state.tree, state.id, SessionFact.BEST_CHOSEN.value, details)
+            run.book.stage(new_fact(SessionFact.BEST_CHOSEN, **details, leaf=leaf.fact), leaf.row)
+            await run.commit()
+        await self._checkpoints.restore(run.life, best)
+        run.book.stage(new_fact(SessionFact.BEST_RESTORED, checkpoint=best.name))
 
     async def pause(self) -> None:
         """Checkpoint, then stand still; the GPU keeps the session."""

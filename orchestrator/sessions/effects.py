@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.sessions.acceptance import REMEMBERED
 from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, JudgedTour, ModelState, Placement
+from orchestrator.sessions.stopping import added, gone_back, needed, newly_best
 
 if TYPE_CHECKING:
     from orchestrator.sessions.state import SessionState
@@ -34,6 +35,8 @@ def _placed(state: SessionState, body: dict[str, Any]) -> None:
     if body["model"] is not None:  # absent when `restored` follows
         state.initial = state.committed = ModelState(**body["model"])
         state.position = state.attempts = state.blamed = 0
+        state.checks, state.best, state.chosen, state.stopped = [], None, False, ""
+        _checked(state, 0, state.committed.validation)
         if state.first_validation is None:
             state.first_validation = state.committed.validation
 
@@ -42,13 +45,35 @@ def _restored(state: SessionState, body: dict[str, Any]) -> None:
     state.committed = ModelState(**body["model"])
     state.position, state.attempts, state.blamed = body["position"], 0, 0
     state.updates = {index: size for index, size in state.updates.items() if index <= state.position}
+    state.checks, state.chosen, state.stopped = gone_back(state.checks, state.position), False, ""
+    if state.best is not None and state.best.position > state.position:
+        state.best = None
+    _noted(state, next((made for made in state.checkpoints if made.position == state.position), None))
 
 
 def _checkpointed(state: SessionState, body: dict[str, Any]) -> None:
     made = Checkpoint(body["name"], body["position"], body["total"], ModelState(**body["model"]), body["seconds"])
     state.checkpoints = [*state.checkpoints[-1:], made]
+    _noted(state, made)
     # A restore goes back to the older of the two at most.
     state.trained = {index: model for index, model in state.trained.items() if index > state.checkpoints[0].position}
+    state.checks = needed(state.checks, state.checkpoints[0].position)
+
+
+def _noted(state: SessionState, made: Checkpoint | None) -> None:
+    if made is not None and state.releases_best and newly_best(state.checks, made.position):
+        state.best = made
+
+
+def _best_restored(state: SessionState, body: dict[str, Any]) -> None:
+    if state.best is not None:
+        state.committed = state.best.state
+
+
+def _checked(state: SessionState, position: int, loss: float | None) -> None:
+    rule = state.manifest.validation
+    if rule is not None and (rule.patience is not None or rule.release is not None):
+        state.checks = added(state.checks, position, loss)
 
 
 def _trained(state: SessionState, body: dict[str, Any]) -> None:
@@ -110,7 +135,8 @@ def _closed(state: SessionState, body: dict[str, Any]) -> None:
     state.visits_closed += 1
     state.records_done[visit.holder] = state.records_done.get(visit.holder, 0) + visit.records
     if visit in state.gathered and not state.let_go(visit):
-        return  # the update is the whole tour's, and counts once
+        return  # the update is the whole tour's, and counts once; so does its check
+    _checked(state, visit.index, visit.details.get("validation_after"))
     if visit.details.get("update_size") is not None:
         state.updates[visit.index] = visit.details["update_size"]
         state.updates = dict(sorted(state.updates.items())[-REMEMBERED:])
@@ -159,6 +185,8 @@ def _tour_judged(state: SessionState, body: dict[str, Any]) -> None:
 
 def _tour_ended(state: SessionState, body: dict[str, Any]) -> None:
     _link_bytes(state, body)
+    if state.judged is not None and state.judged.stepped:
+        _checked(state, state.position, state.judged.after)
     state.committed, state.judged = ModelState(**body["model"]), None
     state.tour_failures.pop(body["round"], None)
 
@@ -204,6 +232,9 @@ HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "session.tour_judged": _tour_judged,
     "session.tour_ended": _tour_ended,
     "session.tour_failed": _tour_failed,
+    "session.stopped_early": lambda s, b: setattr(s, "stopped", b["reason"]),
+    "session.best_chosen": lambda s, b: setattr(s, "chosen", True),
+    "session.best_restored": _best_restored,
     "session.exported": _exported,
     "session.failed": _failed,
     "session.pause_asked": _pause_asked,

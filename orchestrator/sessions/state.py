@@ -13,6 +13,7 @@ from orchestrator.itinerary import Itinerary, PlannedVisit
 from orchestrator.ledger.tree import MerkleTree
 from orchestrator.sessions.effects import HANDLERS
 from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, JudgedTour, ModelState, Placement
+from orchestrator.sessions.stopping import Check, enough, newly_best
 from orchestrator.sessions.visit_state import VisitState
 from shared.claims.manifest import Manifest
 from shared.errors import VerificationFailed
@@ -77,6 +78,10 @@ class SessionState:
     tree: MerkleTree = field(default_factory=MerkleTree)
     offered_heads: dict[str, int] = field(default_factory=dict)  # log size last shown to each holder
     first_validation: float | None = None
+    checks: list[Check] = field(default_factory=list)  # held-out checks that can decide whether it goes on
+    best: Checkpoint | None = None  # of the least held-out loss, where the manifest releases that model
+    chosen: bool = False  # the GPU was about to go back to it
+    stopped: str = ""  # why no visit follows, though the itinerary has more
     exported: dict[str, Any] | None = None
     failure: dict[str, str | None] | None = None
     pause_asked: bool = False  # by the owner, and not begun yet
@@ -133,6 +138,31 @@ class SessionState:
             if stop.holder in self.active and index not in waiting:
                 return stop
         return None
+
+    @property
+    def learnt_enough(self) -> str:
+        """Why the session ends before its itinerary does; empty while it goes on."""
+        rule = self.manifest.validation
+        return enough(self.checks, rule.patience if rule is not None else None)
+
+    @property
+    def releases_best(self) -> bool:
+        """Whether the finished model is that of the least held-out loss, and not the last one."""
+        return self.manifest.validation is not None and self.manifest.validation.release == "best"
+
+    @property
+    def best_unsealed(self) -> bool:
+        """Whether the model is the best so far, may be released, and lies in the GPU alone."""
+        sealed = self.best is not None and self.best.position == self.position
+        return self.releases_best and not sealed and newly_best(self.checks, self.position)
+
+    @property
+    def to_go_back_to(self) -> Checkpoint | None:
+        """The checkpoint whose model is to be released, unless it is the committed one."""
+        same = (
+            self.best is not None and self.committed is not None and self.best.state.weights == self.committed.weights
+        )
+        return None if same else self.best
 
     @property
     def tour_due(self) -> int | None:

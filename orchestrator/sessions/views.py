@@ -62,6 +62,7 @@ def summary(state: SessionState) -> dict[str, Any]:
         },
         "failure": state.failure,
         "validation_loss": _validation(state),
+        "stopped_early": state.stopped or None,
         "model": state.exported,
         "log": {"size": state.tree.size, "root": state.tree.root().hex()},
         "bytes": {name: state.traffic.get(name, 0) for name in TRAFFIC},

@@ -59,12 +59,13 @@ class RosterEntry(Claim):
     evidence: EvidencePolicy = EvidencePolicy(roots=("INTEL", "AMD"))
 
 
-class Validation(Claim):
+class Validation(Grown):
     """Held-out check by the session's owner: records lie in a region of their own; `every_visits` sets the cadence.
 
     `max_loss_increase`: a visit whose held-out loss rises by more than this (in the program's unit) is rolled back.
     """
 
+    later = ("patience", "release")
     dataset: HexSha256 = Field(description="SHA-256 of the uploaded records")
     records: int = Field(ge=1, description="how many they are")
     every_visits: int = Field(
@@ -72,6 +73,13 @@ class Validation(Claim):
     )
     max_loss_increase: float | None = Field(
         default=None, gt=0, description="a visit that raises the held-out loss by more is rolled back; no limit if null"
+    )
+    patience: int | None = Field(
+        default=None, ge=1, le=1_000_000,
+        description="checks in a row without a new least held-out loss after which the session ends early; never if absent",
+    )  # fmt: skip
+    release: Literal["best"] | None = Field(
+        default=None, description="`best`: the model of the least held-out loss is the finished one; the last if absent"
     )
 
 

@@ -32,6 +32,11 @@ class SessionFact(StrEnum):
     )
     TOUR_ENDED = "tour_ended"
     TOUR_FAILED = "tour_failed"  # the GPU failed to make a tour's end; so often, and `failed` follows
+    STOPPED_EARLY = (
+        "stopped_early"  # the held-out loss has not fallen for as long as the manifest waits: no visit follows
+    )
+    BEST_CHOSEN = "best_chosen"  # written down before the GPU goes back to the model of the least held-out loss
+    BEST_RESTORED = "best_restored"
     EXPORTED = "exported"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -63,6 +68,9 @@ TRANSITIONS = {
     (_S.RUNNING, _F.TOUR_JUDGED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.TOUR_ENDED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.TOUR_FAILED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.STOPPED_EARLY): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.BEST_CHOSEN): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.BEST_RESTORED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.EXPORTED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.COMPLETED): _M(_ORCH, _S.COMPLETED),
     # A late approval joins a running session that a quorum has started; a veto never stops anybody else.

@@ -23,7 +23,7 @@ from gput.local.attacks.stage import Stage
 from gput.local.attacks.table import ATTACKS
 from gput.local.attacks.tour import SMALL, plan_of
 from gput.local.attacks.wrong_vm import leaked
-from gput.local.job import Plan
+from gput.local.demos.texts import Texts
 from shared.errors import BadRequest, Unavailable
 from shared.names import TravelMode
 from tests.built import built
@@ -122,7 +122,7 @@ def test_a_record_on_the_wire_would_be_seen(tmp_path: Path) -> None:
 def play(folder: Path, *words: str) -> tuple[int, str]:
     """Exit code and what was printed, once every process of the run has ended. The program is there already: each would build the same."""
     folder.mkdir()
-    sizes = {name: int(value) for name, value in Plan(**SMALL).program_options.items()}
+    sizes = {name: int(value) for name, value in Texts(**SMALL).program_options.items()}
     (folder / "gpt2.gput").write_bytes(built("gpt2", **sizes)[0])
     done = subprocess.run(
         [sys.executable, "-m", "gput", "demo", "--dir", str(folder), "--attack", *words],

@@ -11,6 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from gput.local.demos.texts import Texts
 from gput.local.report import page
 from gput.local.view import LANE, LiveView, PlainView, Progress, panel
 from gput.receipts import verify
@@ -172,7 +173,7 @@ def test_the_final_page_of_a_recorded_session(saved: Saved, tmp_path: Path) -> N
         "view": view, "visits": saved.visits, "links": saved.links, "check": check, "receipts": verify(saved.folder),
     }  # fmt: skip
     holders = [holder["holder"] for holder in saved.view["holders"]]
-    text = page(found, holders, tmp_path, 12.0)
+    text = page(found, Texts(), tmp_path, 12.0)
     assert "EMULATED" in text
     # On a terminal of 80 columns no line wraps, and nothing that the model wrote steers the terminal.
     assert max(cell_len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80

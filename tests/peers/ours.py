@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gput.client import AsyncClient
+from gput.local.demos.texts import Texts
 from gput.local.installation import HolderSpec, Installation
-from gput.local.job import EMULATED, Plan, policy_text
+from gput.local.job import EMULATED, policy_text
 from shared.claims.archive import Archive, open_archive
 from shared.claims.manifest import Manifest, RosterEntry
 from shared.claims.training import AdamW, TrainingOptions
@@ -57,7 +58,7 @@ class Ours:
     def prepare(self) -> None:
         """Keys, certificates, policies."""
         self.installation.prepare()
-        plan = Plan(rounds=self.task.rounds, batch=self.task.batch)
+        plan = Texts(rounds=self.task.rounds, batch=self.task.batch)
         (self.folder / "policy.toml").write_text(policy_text(plan, f'digests = ["{self._archive().digest.hex()}"]'))
 
     def start(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from gput.local.attacks.attack import EVERY, Attack
 from gput.local.attacks.result import Fact, Result, Said
 from gput.local.attacks.stage import Stage, completed
-from gput.local.demo import HOLDERS
+from gput.local.demos.texts import HOLDERS
 from shared.claims.manifest import Manifest
 
 WHO = "harbour"

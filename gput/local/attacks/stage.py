@@ -15,9 +15,11 @@ import httpx2
 from gput.local.attacks.platform_hand import PlatformHand
 from gput.local.attacks.relay import Hook, Relay
 from gput.local.attacks.result import Fact
-from gput.local.demo import HOLDERS, Demo
+from gput.local.demo import Demo
+from gput.local.demos.plan import Plan
+from gput.local.demos.texts import HOLDERS
 from gput.local.installation import GPU, HolderSpec, Installation
-from gput.local.job import Job, Plan, Say
+from gput.local.job import Job, Say
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest
 from shared.errors import TimedOut

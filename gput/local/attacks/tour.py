@@ -11,7 +11,7 @@ from gput.local.attacks.attack import Attack
 from gput.local.attacks.screen import listing, screen
 from gput.local.attacks.stage import Stage
 from gput.local.attacks.table import ATTACKS
-from gput.local.job import Plan
+from gput.local.demos.texts import Texts
 from gput.output import say
 from shared.errors import BadRequest, NotFound
 
@@ -28,7 +28,7 @@ def find(name: str) -> Attack:
     return ATTACKS[name]
 
 
-def plan_of(attack: Attack, given: Mapping[str, Any]) -> Plan:
+def plan_of(attack: Attack, given: Mapping[str, Any]) -> Texts:
     """The attack's plan, with what the person asked for. Raises: BadRequest: the attack makes no sense in this travel mode."""
     mode = given.get("mode", attack.modes[0])
     if mode not in attack.modes:
@@ -38,10 +38,10 @@ def plan_of(attack: Attack, given: Mapping[str, Any]) -> Plan:
             code="attack-mode",
             remedy=f"Say --mode {known}.",
         )
-    return Plan(**{**SMALL, "rounds": attack.rounds, "steps": attack.steps, **given, "mode": mode})
+    return Texts(**{**SMALL, "rounds": attack.rounds, "steps": attack.steps, **given, "mode": mode})
 
 
-def stage_for(attack: Attack, folder: Path, plan: Plan) -> Stage:
+def stage_for(attack: Attack, folder: Path, plan: Texts) -> Stage:
     """A stage in an empty folder; started by the attack itself."""
     return Stage(folder, plan, say, again=f"gput demo --attack {attack.name}")
 

@@ -1,0 +1,54 @@
+"""When a session has learnt enough: held-out checks in a row without a new least loss. Pure: knows the checks alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Check:
+    """One held-out check of a model that was kept. `position`: stops of the itinerary behind it; 0: the initial model."""
+
+    position: int
+    loss: float
+
+
+def without_progress(checks: Sequence[Check]) -> int:
+    """How many checks have followed the one with the least loss; of equal ones the first counts."""
+    return len(checks) - 1 - _least(checks) if checks else 0
+
+
+def newly_best(checks: Sequence[Check], position: int) -> bool:
+    """Whether the newest check was made at `position` and found the least loss."""
+    return bool(checks) and checks[-1].position == position and without_progress(checks) == 0
+
+
+def enough(checks: Sequence[Check], patience: int | None) -> str:
+    """Why the session ends here; empty if it goes on. `patience`: checks without a new least loss that it waits for; None: for ever."""
+    waited = without_progress(checks)
+    if patience is None or waited < patience:
+        return ""
+    best = checks[_least(checks)]
+    where = f"after visit {best.position}" if best.position else "before the first visit"
+    return f"the held-out loss was least {where} ({best.loss}) and not less in the {waited} checks since"
+
+
+def added(checks: Sequence[Check], position: int, loss: float | None) -> list[Check]:
+    """With one more check; without, if no loss was measured."""
+    return [*checks, *([] if loss is None else [Check(position, loss)])]
+
+
+def gone_back(checks: Sequence[Check], position: int) -> list[Check]:
+    """Those that a model restored to `position` still has behind it."""
+    return [check for check in checks if check.position <= position]
+
+
+def needed(checks: Sequence[Check], oldest: int) -> list[Check]:
+    """Without those that can decide nothing any more, where no restore goes back further than to position `oldest`: nothing grows."""
+    behind = gone_back(checks, oldest)
+    return list(checks[_least(behind) :]) if behind else list(checks)
+
+
+def _least(checks: Sequence[Check]) -> int:
+    return min(range(len(checks)), key=lambda at: (checks[at].loss, at))
