@@ -24,6 +24,7 @@ LEFT_OUT: dict[str, str] = {
     "gput party": "each verb that no page runs is run in tests/gput/test_gput_commands.py and tests/world/test_world_commands.py",
     "gput program": "llm.c's files come from readers; tests/workload takes them in and out",
     "python -m docs": "writes pages; that they are current is a test (tests/architecture)",
+    "python -m data_holder": "an installation's own files; tests/world/test_world_backup.py makes and restores copies",
     "python -m orchestrator": "an installation's own files; tests/orchestrator and tests/failures take schemas back and forth",
 }
 
