@@ -132,8 +132,11 @@ class CopyEngine:
         try:
             self._check(live, header, now)
             self._accept(live, header, raw, sealed)
-        except GputError as error:
-            self._kill(live, header.length if header.kind == DATA else 0, error)
+        except Exception as error:
+            known = error if isinstance(error, GputError) else ProtocolViolation("the record could not be opened")
+            self._kill(live, header.length if header.kind == DATA else 0, known)
+            if known is not error:  # a fault of ours: what it left half done is erased all the same
+                raise
             return False
         live.accepted += 1
         return True

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shared.claims.visit import CursorRange
+from shared.crypto.chains import OpeningChains
 from shared.errors import GputError
 from shared.names import RegionKind, holder_port
 from shared.wire import gpu
@@ -68,6 +69,26 @@ def test_a_fault_kills_the_grant_and_erases_what_it_wrote(world: World, fault: s
     assert world.refused(world.train_command(holder)) == "out-of-order"
     world.run(gpu.Scrub(region=holder.grant.region))
     assert world.phase(holder.grant.region) == "CLEAN"
+
+
+def test_a_fault_of_the_gpus_own_ends_the_grant_as_well(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no refusal but a defect must not leave bytes behind that nobody authenticated, or a key that goes on."""
+    world.set_up()
+    holder = world.install()
+    sealed = holder.seal(DATA_BYTES)
+    holder.copy(sealed[0])
+
+    def defect(self: OpeningChains, sealed: bytes, aad: bytes, out: memoryview) -> None:
+        out[:] = b"!" * len(out)
+        raise ValueError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OpeningChains, "open_into", defect)
+        with pytest.raises(ValueError, match="a defect"):
+            holder.copy(sealed[1])
+    assert not any(region_bytes(world, holder))
+    assert refused(holder, sealed[1]) == "copy-refused"
+    assert world.phase(holder.grant.region) == "DIRTY"
 
 
 @attack("H13", scoped="stopped: count, length and commitment must be those of memory")
