@@ -61,6 +61,7 @@ def demo(
         ),
     ] = None,
     attack: AttackName = None,
+    keep: Annotated[bool, typer.Option("--keep", help="leave all services running at the end, until Ctrl-C")] = False,
     output: Annotated[Format, typer.Option("--format", help="how to print the result")] = Format.TABLE,
     layers: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
     width: Annotated[int | None, typer.Option(min=4, hidden=True)] = None,
@@ -75,11 +76,11 @@ def demo(
     }  # fmt: skip
     given = {name: value for name, value in wanted.items() if value is not None}
     if attack is not None:
-        raise typer.Exit(_attack(attack, what, folder, resume, given))
+        raise typer.Exit(_attack(attack, what, folder, resume or keep, given))
     plan = plan_of(what, given)
     plan.ready()
     demo = Demo(_folder(folder, resume, "demo" if what == Texts.name else what), plan, say)
-    raise typer.Exit(asyncio.run(_until_stopped(demo, _run(demo, output))))
+    raise typer.Exit(asyncio.run(_until_stopped(demo, _run(demo, output, keep=keep))))
 
 
 def _attack(name: str, what: str, folder: Path | None, resume: bool, given: dict[str, Any]) -> int:
@@ -93,7 +94,7 @@ def _attack(name: str, what: str, folder: Path | None, resume: bool, given: dict
     if "tours" in given:
         raise BadRequest("attacks are played visit by visit", remedy="Leave --tours out.", code="demo-option")
     if resume:
-        raise BadRequest("an attack cannot be resumed", remedy="Run it again without --resume.")
+        raise BadRequest("an attack cannot be resumed or kept", remedy="Run it again without --resume or --keep.")
     attack = tour.find(name)
     plan = tour.plan_of(attack, given)
     stage = tour.stage_for(attack, _folder(folder, False, f"attack-{name}", latest=False), plan)
@@ -131,19 +132,21 @@ async def _until_stopped(demo: Demo, doing: Coroutine[Any, Any, int]) -> int:
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return work.result()
-        return 130
+        return 0 if demo.kept else 130
     finally:
         stop.cancel()
         work.cancel()
         await asyncio.gather(work, stop, return_exceptions=True)  # the live panel ends before anything else is said
         if stopping.is_set():
-            say("\nstopping (another Ctrl-C changes nothing): sealing a checkpoint, ending every process …")
+            sealing = "" if demo.kept else "sealing a checkpoint, "
+            say(f"\nstopping (another Ctrl-C changes nothing): {sealing}ending every process …")
         await demo.stop()
         if stopping.is_set():
-            say(f"\nstopped; nothing is left running. Continue with:\n  {demo.continuing()}")
+            goes_on = "" if demo.kept else f" Continue with:\n  {demo.continuing()}"
+            say(f"\nstopped; nothing is left running.{goes_on}")
 
 
-async def _run(demo: Demo, output: Format) -> int:
+async def _run(demo: Demo, output: Format, *, keep: bool) -> int:
     began = time.monotonic()
     say(f"GPU Travelling demo  ·  backend EMULATED (not confidential)\nfolder {short(demo.folder)}")
     await demo.start()
@@ -167,7 +170,21 @@ async def _run(demo: Demo, output: Format) -> int:
         print(page(found, demo.plan, demo.folder, seconds))
     else:
         show(summary(found, demo.plan, demo.folder, seconds), output)
+    if keep:
+        await _kept(demo)
     return 0
+
+
+async def _kept(demo: Demo) -> None:
+    """All stays as it is until somebody stops it, or a service ends by itself. Raises: GputError: one did."""
+    demo.kept = True
+    say(f"\nEverything goes on running until Ctrl-C.\n{_dashboard(demo)}")
+    raise (await demo.installation.first_failure()).failure()
+
+
+def _dashboard(demo: Demo) -> str:
+    url, token = demo.installation.services["orchestrator"].url, demo.installation.reader_token
+    return f"Dashboard: {url}/ui/\n  its token: cat {short(token)}"
 
 
 def _say_addresses(demo: Demo) -> None:
@@ -177,5 +194,6 @@ def _say_addresses(demo: Demo) -> None:
     say(f"{len(services)} processes run, session {demo.session}")
     for name, at in [("orchestrator", url), *((name, services[f"holder-{name}"].url) for name in demo.plan.holders)]:
         say(f"  {name:<13} {at}" + ("   (API: /v1/openapi.json)" if at == url else ""))
+    say(_dashboard(demo))
     say(f"in another terminal:\n  export GPUT_URL={url}\n  export GPUT_KEY={demo.installation.owner_key}")
     say(f"  gput session visits {demo.session}\n")

@@ -29,6 +29,7 @@ class Demo:
         specs = [HolderSpec(name, {plan.dataset: data[name]}, policies / f"{name}.toml") for name in plan.holders]
         self.installation = self.lay_out(self.folder / "services", specs)
         self.session = ""
+        self.kept = False  # it is over, and its services go on running for who wants to look
         self._client: AsyncClient | None = None
         self._job: Job | None = None
 

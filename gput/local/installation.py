@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from gput.local.process import Service
+from shared.canonical import sha256
+from shared.crypto.private_file import write_private
 from shared.crypto.signing import PartyKey
 from shared.errors import EmulationWarning
 from shared.names import ORCHESTRATOR_PORT, holder_port
@@ -55,6 +58,11 @@ class Installation:
         return self.folder / "owner" / "owner.pem"
 
     @property
+    def reader_token(self) -> Path:
+        """A file (0600) with a token that reads what the owner may read, for the dashboard; it changes nothing and fetches no model."""
+        return self.folder / "owner" / "reader.token"
+
+    @property
     def trust(self) -> Path:
         """Roots and reference values, public."""
         return self.folder / "trust"
@@ -69,6 +77,7 @@ class Installation:
         owners = self.folder / "owners"
         owners.mkdir(exist_ok=True)
         (owners / "owner.pub").write_bytes(PartyKey.load_or_generate(self.owner_key).public_pem)
+        self._make_reader()
         orchestrator = PartyKey.load_or_generate(self.folder / "orchestrator" / "identity.pem")
         (self.folder / "orchestrator" / "orchestrator.pub").write_bytes(orchestrator.public_pem)
         cvms = ["orchestrator", *(f"holder-{h.name}" for h in self.holders)]
@@ -79,6 +88,17 @@ class Installation:
         for holder in self.holders:
             if not self.recovery_key(holder.name).exists():
                 make_key_file(self.recovery_key(holder.name))
+
+    def _make_reader(self) -> None:
+        if not self.reader_token.exists():
+            write_private(self.reader_token, f"{secrets.token_urlsafe(32)}\n".encode())
+        token = self.reader_token.read_text().strip()
+        readers = {sha256(token.encode()).hex(): {"name": "owner", "role": "owner"}}
+        self._readers.write_text(json.dumps(readers))
+
+    @property
+    def _readers(self) -> Path:
+        return self.folder / "orchestrator" / "reader-tokens.json"
 
     def recovery_key(self, name: str) -> Path:
         """A holder's recovery key: with it a new release reads what that holder kept. Its records lie beside it in the clear."""
@@ -170,6 +190,7 @@ class Installation:
             "trust_dir": self.trust,
             "allow_emulated": True,
             "owner_keys": self.folder / "owners",
+            "reader_tokens": self._readers,
             "agent_url": self.services["agent"].url,
             "platform_url": self.services["platform"].url,
             **self.tuning,

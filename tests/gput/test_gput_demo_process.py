@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,6 +72,23 @@ def finished(running: subprocess.Popen[str], folder: Path) -> str:
     assert "9 visits, 18 training steps" in out
     assert not left_running(folder)
     return model_digest(folder)
+
+
+def test_kept_it_shows_its_dashboard_until_ctrl_c(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    running = start(folder, *SMALL, "--rounds", "1", "--keep", "--format", "json")
+    until(lambda: "until Ctrl-C" in told(folder), running, folder)
+    url = re.findall(r"Dashboard: (\S+/ui/)", told(folder))[-1]
+    token = (folder / "services" / "owner" / "reader.token").read_text().strip()
+    assert token not in told(folder)
+    assert "<main" in urllib.request.urlopen(url, timeout=30).read().decode()
+    asked = urllib.request.Request(url.replace("/ui/", "/v1/sessions"), headers={"authorization": f"Bearer {token}"})
+    assert [one["phase"] for one in json.load(urllib.request.urlopen(asked, timeout=30))["items"]] == ["COMPLETED"]
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=DEADLINE_S)
+    assert (running.returncode, json.loads(out)["visits"]) == (0, 3), told(folder)
+    assert not left_running(folder)
+    assert "Continue with" not in told(folder)
 
 
 def interrupted_and_resumed(folder: Path) -> str:
