@@ -93,6 +93,23 @@ class Evaluated(View):
     records: int
 
 
+class Demonstrated(View):
+    """A demo that came to its end. `check`: the same in plain PyTorch, as the demo's own page explains."""
+
+    demo: str
+    session: str
+    backend: str
+    seconds: float
+    visits: int
+    steps: int
+    held_out_loss: dict[str, float | None]
+    check: dict[str, Any]
+    bytes: dict[str, int | None]
+    receipts: dict[str, int]
+    model: str
+    folder: str
+
+
 class Held(VerifiedReceipts):
     """Receipts of which every check held."""
 
@@ -211,7 +228,7 @@ OUTPUTS: dict[str, Any] = {
     "attest verify": list[Judgement], "attest explain": list[Judgement], "attest inspect": list[Piece],
     "attest session": list[AttestationRow], "program inspect": Program, "program operators": list[Operators], "plan": Plan,
     **{f"bench {name}": list[Figures] for name in BENCHES}, "bench compare": list[Change],
-    "doctor": list[Hop], "smoke": Smoked, "config show": list[ShownSetting],
+    "doctor": list[Hop], "demo": Demonstrated, "smoke": Smoked, "config show": list[ShownSetting],
 }  # fmt: skip
 
 

@@ -40,11 +40,12 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Way:
-    """What brings a session to a step: another travel mode, tours (of which kind), acts beforehand, acts once it runs, the power of its
-    GPU lost at a message."""
+    """What brings a session to a step: another travel mode, tours (of which kind), an early end with an earlier model's release, acts
+    beforehand, acts once it runs, the power of its GPU lost at a message."""
 
     mode: TravelMode = TravelMode.SCOPED
     tours: Literal["", "accumulate", "collect"] = ""
+    early: bool = False
     first: tuple[Act, ...] = ()
     then: tuple[Act, ...] = ()
     power_lost_at: str = ""
@@ -74,6 +75,7 @@ class Cell:
 
 DIRECT, PAPER = Way(mode=TravelMode.DIRECT), Way(mode=TravelMode.PAPER)
 TOURS, COLLECTED = Way(tours="accumulate"), Way(tours="collect")
+EARLY = Way(early=True)
 AWAY = Way(first=(Crash(ORCH, "copy", 2, "before"),))
 PAUSED = Way(then=(Visits(1), Say("pause")))
 WIPED = Way(power_lost_at="Commit")
@@ -85,11 +87,12 @@ WAYS: Mapping[str, Way] = {
     # before anything was copied has no key for its visit any more.
     "holder.superseded": Way(first=(Crash(ORCH, "report", 1, "after"),)),
     "holder.abandoned": Way(first=(Crash(CITY, "copy", 1, "before"),)),
+    "session.stopped_early": EARLY, "session.best_chosen": EARLY, "session.best_restored": EARLY,
     "session.tour_judged": TOURS, "session.tour_ended": TOURS, "EndTour": TOURS, "TrainTour": COLLECTED,
     "DrawShare": DIRECT, "Fetch": DIRECT, "Sweep": PAPER, "Restore": WIPED,
 }  # fmt: skip
 """Steps that an undisturbed session does not take, and what leads to them. The model at the end must be that of an
-undisturbed session all the same: of one with tours, where there are any."""
+undisturbed session all the same: of one with tours, where there are any, and of one that ends early, where it does."""
 
 COLLECT_COMMANDS = (
     "OpenEpoch",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.cells import COLLECTED, TOURS, Way
+from tests.crash.cells import COLLECTED, EARLY, TOURS, Way
 from tests.crash.play import CrashPlay
 from tests.crash.reaper import Reaper
 from tests.laws.conftest import theatre
@@ -31,6 +31,14 @@ def untouched_tours(theatre: Theatre, tmp_path_factory: pytest.TempPathFactory) 
 def untouched_collected(theatre: Theatre, tmp_path_factory: pytest.TempPathFactory) -> CrashPlay:
     """The same with tours collected."""
     return _undisturbed(theatre, tmp_path_factory.mktemp("untouched-collected") / "world", COLLECTED)
+
+
+@pytest.fixture(scope="session")
+def untouched_early(theatre: Theatre, tmp_path_factory: pytest.TempPathFactory) -> CrashPlay:
+    """One that ends before its rounds are over and releases the model that was best."""
+    play = _undisturbed(theatre, tmp_path_factory.mktemp("untouched-early") / "world", EARLY)
+    assert play.case.view["stopped_early"]
+    return play
 
 
 def _undisturbed(theatre: Theatre, folder: Path, way: Way) -> CrashPlay:

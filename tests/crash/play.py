@@ -13,6 +13,7 @@ from tests.crash.reaper import Reaper
 from tests.laws.acts import AGENT, COMMANDS, ORCH, Stage
 from tests.laws.stage import Play
 from tests.laws.witness import Witness
+from tests.world.test_world_early_stop import asked as stops_early
 from tests.world.world import World
 from tests.world.world_faults import Point, Trap
 
@@ -64,8 +65,9 @@ class CrashPlay(Play):
             with suppress(GputError):
                 await world.enrol()
                 tours = {self.way.tours: "tour"} if self.way.tours else {}
+                early = stops_early(world.material) if self.way.early else {}
                 manifest = world.material.manifest(
-                    holders=self.holders, lease_s=LEASE_S, travel_mode=self.way.mode, **tours
+                    holders=self.holders, lease_s=LEASE_S, travel_mode=self.way.mode, **tours, **early
                 )
                 return str((await world.owner.submit(manifest, idempotency_key="the-one-session"))["id"])
             await asyncio.sleep(0.02)

@@ -36,6 +36,8 @@ def test_any_process_may_die_at_any_step(
     cell: Cell, theatre: Theatre, untouched: CrashPlay, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     way = _way(cell)
+    if way.early:
+        untouched = request.getfixturevalue("untouched_early")
     if way.tours:
         kind = {"accumulate": "untouched_tours", "collect": "untouched_collected"}[way.tours]
         untouched = request.getfixturevalue(kind)

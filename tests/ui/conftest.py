@@ -27,7 +27,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiStage]:
     stage.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(
+    scope="module"
+)  # Playwright's loop runs in this thread as long as it lives, and other modules have loops of their own
 def browser() -> Iterator[Any]:
     with started() as browser:
         yield browser
