@@ -18,7 +18,7 @@ from shared.claims.program import ProgramManifest
 from shared.claims.visit import CursorRange
 from shared.crypto.schedule import dataset_salt
 from shared.crypto.secret import Secret
-from shared.errors import Unavailable
+from shared.errors import GputError, Unavailable
 from shared.service.logging import get_logger
 
 INLINE_RECORDS = 256  # up to this many a proof is read faster than a thread is reached
@@ -103,7 +103,10 @@ class Commitments:
     def _settled(self, session: str, name: str, done: asyncio.Task[None]) -> None:
         del self._building[session, name]
         if not done.cancelled() and (error := done.exception()) is not None:
-            _log.warning("no commitment was built", session=session, dataset=name, error=type(error).__name__)
+            frames = None if isinstance(error, GputError) else error  # of a fault in this program
+            _log.warning(
+                "no commitment was built", session=session, dataset=name, error=type(error).__name__, exc_info=frames
+            )
 
     async def _tree(self, session: str, dataset: Dataset, salt: Secret) -> RecordTree:
         return await asyncio.to_thread(

@@ -167,6 +167,11 @@ class Runner:
                     self._again.append((session, item))
             except GputError as error:
                 _log.error("inbox item failed", session=session, kind=kind, code=error.code, detail=error.detail)
+            except Exception as error:
+                # A defect must not end what serves the session: nobody would ever hear of it again.
+                self._defect(session, f"{kind} not done yet", error)
+                if kind != "offer":
+                    self._again.append((session, item))
             if item is not None and item.kind == "ended" and queue.empty():
                 del self._queues[session], self._workers[session]
                 self._undone = {key: trouble for key, trouble in self._undone.items() if key[0] != session}
@@ -262,8 +267,17 @@ class Runner:
             await act()
         except GputError as error:
             undone.met(error)
+        except Exception as error:
+            self._defect(session, "not done yet", error)
         else:
             undone.over()
+
+    def _defect(self, session: str, event: str, error: Exception) -> None:
+        """A fault of this program: its frames once for an outage, and it is tried again like everything that is not done yet."""
+        trouble = self._trouble(session, event)
+        if trouble.error is None:
+            _log.exception("a fault in this program", session=session)
+        trouble.met(Unavailable(f"a fault in this program ({type(error).__name__})", code="internal"))
 
     def _trouble(self, session: str, event: str) -> Trouble:
         return self._undone.setdefault((session, event), Trouble(_log, event, session=session))
