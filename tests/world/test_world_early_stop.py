@@ -114,8 +114,12 @@ async def test_a_session_that_goes_on_learning_ends_as_planned(new_world: NewWor
     "tour", [{"collect": "tour"}, pytest.param({"accumulate": "tour"}, marks=pytest.mark.slow)], ids=str
 )
 async def test_a_tour_counts_as_one_check(tour: dict[str, str], new_world: NewWorld, material: Material) -> None:
+    # A round that accumulates makes one step only: the rate has to rise that much faster to destroy within so many rounds.
+    steeper = (
+        {"training": RISING.model_copy(update={"schedule": Schedule(warmup_steps=10)})} if "accumulate" in tour else {}
+    )
     async with new_world() as world:
-        session = await world.submit(**asked(material, patience=1) | {"rounds": 8} | tour)
+        session = await world.submit(**asked(material, patience=1) | {"rounds": 8} | tour | steeper)
         view = await world.completed(session)
         events = [event.data async for event in world.owner.events(session)]
     fact = "tour_ended" if "accumulate" in tour else "validated"
