@@ -237,9 +237,10 @@ class PeerClient:
         ) from error
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def _address(base_url: str, path: str) -> httpx2.URL:
-    """The same few addresses are called all the time, and taking one apart costs more than sending a short request."""
+    """The same few addresses are called all the time, and taking one apart costs more than sending a short request. No more than those
+    few are kept: most others name a visit, are never called again, and would fill memory for hours."""
     return httpx2.URL(base_url + path)
 
 
