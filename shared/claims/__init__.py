@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 class Claim(BaseModel):
     """A frozen value with no unknown fields: a field whose feature does not exist is refused, never ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Of JSON only the field names are worth keeping: pydantic would keep every text under 64 characters too, in a table of the process
+    # that ids and numbers of visits fill with what never comes again.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, cache_strings="keys")
 
 
 class Grown(Claim):

@@ -15,4 +15,4 @@ WorkKey = Annotated[str, Field(pattern=r"^[a-z0-9_/.-]{1,120}$")]
 class Wire(Claim):
     """A CBOR map; bytes stay bytes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_bytes="base64")
+    model_config = ConfigDict(ser_json_bytes="base64")
