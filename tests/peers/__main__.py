@@ -44,8 +44,12 @@ def entries(peers: Path, short: int) -> tuple[measure.Entry, ...]:
     def ours(brood: Brood, task: Task, material: Path) -> Ours:
         return Ours(brood.folder, task, material)
 
+    def mixed(brood: Brood, task: Task, material: Path) -> Ours:
+        return Ours(brood.folder, task, material, "tour")
+
     return (
         measure.Entry("ours", "the GPU travels, visits as long as their rounds", ours, lambda folder: {}),
+        measure.Entry("ours-tour", "the GPU travels, and trains on each round's mixture", mixed, lambda folder: {}),
         measure.Entry("ours-short", f"the GPU travels, visits of {short} steps", ours, lambda folder: {}, False, short),
         measure.Entry("flower", "Flower, FedAvg", lambda b, t, m: Flower(b, t, flower), flower_environment),
         measure.Entry("flare", "FLARE, FedAvg", lambda b, t, m: Flare(b, t, flare, "fedavg"), flare_environment),

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from gput.client import AsyncClient
 from gput.local.demos.texts import Texts
@@ -35,12 +35,13 @@ class Ours:
 
     Args:
         material: the folder of the task's data and its program's archive `program.gput`.
+        collect: `tour`: a round's records wait in the GPU, and it trains on their mixture.
     """
 
     served: tuple[End, ...] = ()
 
-    def __init__(self, folder: Path, task: Task, material: Path) -> None:
-        self.folder, self.task, self.material = folder, task, material
+    def __init__(self, folder: Path, task: Task, material: Path, collect: Literal["visit", "tour"] = "visit") -> None:
+        self.folder, self.task, self.material, self.collect = folder, task, material, collect
         names = task.names()
         policy = folder / "policy.toml"
         specs = [HolderSpec(name, {"corpus": material / f"holder-{i}.npz"}, policy) for i, name in enumerate(names)]
@@ -88,6 +89,7 @@ class Ours:
             rounds=task.rounds,
             steps_per_visit=task.steps,
             record_order="sequential",
+            collect=self.collect,
             buffer_bytes=-(-length // PAGE) * PAGE,
             privacy_floor=task.batch,
         )

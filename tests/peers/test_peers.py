@@ -222,5 +222,5 @@ def test_pins_and_entries_agree_with_the_makefile() -> None:
     for package in ("flwr", "nvflare"):
         assert f"{package}==" in pinned
     everybody = {one.name: one for one in entries(Path(os.devnull), 5)}
-    assert list(everybody) == ["ours", "ours-short", "flower", "flare", "flare-cyclic"]
-    assert [one.task(Task()).steps for one in everybody.values()] == [40, 5, 40, 40, 40]
+    assert list(everybody) == ["ours", "ours-tour", "ours-short", "flower", "flare", "flare-cyclic"]
+    assert [one.task(Task()).steps for one in everybody.values()] == [40, 40, 5, 40, 40, 40]
