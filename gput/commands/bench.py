@@ -61,7 +61,7 @@ def lengths(
 def life(
     visits: Annotated[int, typer.Option(min=40, help="how many visits")] = 500,
     holders: Annotated[int, typer.Option(min=3, max=256, help="how many holders, a process each")] = 8,
-    windows: Annotated[int, typer.Option(min=5, max=200, help="how often to look")] = 20,
+    windows: Annotated[int, typer.Option(min=8, max=200, help="how often to look")] = 20,
     save: SaveOption = None,
     fmt: FormatOption = Format.TABLE,
 ) -> None:

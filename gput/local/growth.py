@@ -1,7 +1,8 @@
 """Whether a long session grows: samples of processes and folders by window of visits, and the trend of each figure. Knows no service.
 
 A figure *grows* where its change over the run, by a straight line through its windows, is more than four times the line's own standard
-error and more than a fiftieth of what it was. The first fifth of the windows is not judged: caches fill, code is loaded.
+error and more than a fiftieth of what it was. The first half of the windows is not judged: caches fill, code is loaded, the allocator
+finds its size; what grows without end still does so in the second half.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-WARM_UP = 5
-"""The first 1/5 of the windows."""
+WARM_UP = 2
+"""The first 1/2 of the windows."""
 SIGNIFICANT = 4.0
 LEAST_CHANGE = 0.02
 

@@ -14,6 +14,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from shared.errors import ConfigurationError, GputError, Unavailable
 
 BUSY_TIMEOUT_MS = 5000
+CACHED_KIB = 1024
+"""How much of its file a connection to SQLite keeps in memory: the kernel keeps the rest, and every holder is a process of its own."""
 CONNECT_TIMEOUT_S = 5
 SILENT_S = 20
 """How long a database server's machine may be silent before the connection to it counts as lost."""
@@ -113,6 +115,7 @@ def _sqlite_engine(url: URL, access: Access) -> Engine:
         # NORMAL would keep the file sound but could forget the last facts.
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute(f"PRAGMA cache_size=-{CACHED_KIB}")
         cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
         if access == "read":
             cursor.execute("PRAGMA query_only=ON")
