@@ -102,7 +102,7 @@ class Provisioner:
                 if not batch:
                     break
                 arrived = asyncio.Event()
-                under_way.create_task(self._bring(batch, self._follow(batch), before, arrived, room))
+                under_way.create_task(self._bring(batch, self._carrier, self._follow(batch), before, arrived, room))
                 before = arrived
 
     def _follow(self, batch: Sequence[Lying]) -> Answer | None:
@@ -114,17 +114,17 @@ class Provisioner:
         return self._carrier.follow(self._grant, self._gpu, batch, timeout_s=min(left, CALL_TIMEOUT_S))
 
     async def _bring(
-        self, batch: Sequence[Lying], answer: Answer | None, before: asyncio.Event, arrived: asyncio.Event,
+        self, batch: Sequence[Lying], carrier: Carrier, answer: Answer | None, before: asyncio.Event, arrived: asyncio.Event,
         room: asyncio.Semaphore,
     ) -> None:  # fmt: skip
-        """One batch, counted when it and all before it are acknowledged."""
+        """One batch, counted when it and all before it are acknowledged. `carrier`: whose `answer` it is; there may be another by then."""
         started = time.perf_counter()
         said = None if answer is None else await answer
         await before.wait()
         if said is None:
             await self._carried(batch)
         else:
-            self._carrier.followed(said, batch)
+            carrier.followed(said, batch)
             self._acknowledged(batch, started)
         self._ahead.give_back(batch)
         arrived.set()

@@ -67,10 +67,10 @@ class LinkCollector(Collector):
             body.add_metric([name, "received"], link.received)
             data.add_metric([name], link.dataset)
             proofs.add_metric([name], link.proofs)
-        for code in {bounded(code) for code in self._holder.visits.refusals}:
-            known = sum(count for each, count in self._holder.visits.refusals.items() if bounded(each) == code)
-            refused.add_metric([code], known)
-        for code, count in self._holder.runner.distrust.by_code.items():
+        refusals = dict(self._holder.visits.refusals)
+        for code in {bounded(code) for code in refusals}:
+            refused.add_metric([code], sum(count for each, count in refusals.items() if bounded(each) == code))
+        for code, count in self._holder.runner.distrust.read().items():
             distrust.add_metric([code], count)
         connected.add_metric([], float(self._holder.runner.connected))
         yield from (body, data, proofs, refused, connected, distrust)

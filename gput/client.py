@@ -30,7 +30,8 @@ class AsyncClient(Api):
     Args:
         url: the orchestrator's base URL; of an orchestrator and its standby, both, comma-separated.
         key: the party's Ed25519 key, or the file that holds it.
-        trust: whom you believe to be the orchestrator: it is attested before the first request. `UNATTESTED`: it is not asked.
+        trust: whom you believe to be the orchestrator: it is attested before the first request. `UNATTESTED`: it is not asked. Without
+            either every call is refused (`no-trust`).
         peers: another way to reach services, for instance inside one process; closed with the client.
         clock: seconds since 1970, written into every signature; the orchestrator refuses one that differs much from its own.
     """
@@ -102,6 +103,7 @@ class AsyncClient(Api):
         return self._attested
 
     async def _before(self) -> None:
+        self._decided()
         if self._believed is not None and self._attested is None:
             async with self._attesting:
                 if self._attested is None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from shared.service.printable import printable
+
 SHOWN = (
     "reason",
     "code",
@@ -27,7 +29,7 @@ def lines(event: Mapping[str, Any]) -> Iterator[str]:
     at = event.get("at")
     when = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] if at is not None else " " * 23
     what = f"{event.get('kind', '')} {event.get('fact') or ''}".strip()
-    where = " ".join(str(event[name]) for name in ("holder", "visit") if event.get(name))
+    where = " ".join(printable(str(event[name])) for name in ("holder", "visit") if event.get(name))
     rest = " ".join(f"{name}={_value(event[name])}" for name in SHOWN if event.get(name) is not None)
     yield "  ".join(part for part in (when, what, where, rest) if part)
     for step, seconds in (event.get("durations") or {}).items():
@@ -37,5 +39,5 @@ def lines(event: Mapping[str, Any]) -> Iterator[str]:
 def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    text = str(value)
+    text = printable(str(value))
     return f'"{text}"' if " " in text else text

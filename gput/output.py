@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from shared.errors import GputError
+from shared.service.printable import printable
 
 SOON_S = 1.0
 
@@ -58,7 +59,7 @@ def _is_list_of_records(value: Any) -> bool:
 
 def say(text: str) -> None:
     """Talk to the person, on stderr, so that stdout stays data."""
-    print(text, file=sys.stderr)
+    print(printable(text, but="\n\t"), file=sys.stderr)
 
 
 class Ticker:
@@ -96,7 +97,7 @@ def explain(error: GputError) -> str:
     lines = [" ".join([*parts, f"[{error.code}]"])]
     for entry in fields if len(fields) > 1 else ():
         lines.append("  " + " ".join(_sentence(text) for text in (_what(entry), entry.get("remedy")) if text))
-    return "\n".join(lines)
+    return printable("\n".join(lines), but="\n\t")
 
 
 def _what(entry: Mapping[str, str]) -> str:
@@ -115,7 +116,9 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         # In a table of fields and values the value's name stands in the row.
-        table.add_row(*(_cell(row.get(column), str(row.get("field", column))) for column in columns))
+        # And what a holder or a peer says must not steer the terminal.
+        cells = (_cell(row.get(column), str(row.get("field", column))) for column in columns)
+        table.add_row(*(printable(cell, but="\n\t") for cell in cells))
     terminal = sys.stdout is not None and sys.stdout.isatty()
     Console(width=None if terminal else 200, highlight=False, markup=False).print(table)
 

@@ -130,7 +130,7 @@ class HouseCollector(Collector):
         leads, lost = self._lease()
         leading.add_metric([], float(leads))
         leases.add_metric([], lost)
-        for code, count in self._distrust.by_code.items():
+        for code, count in self._distrust.read().items():
             distrust.add_metric([code], count)
         yield from (live, leading, leases, distrust)
 

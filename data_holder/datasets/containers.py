@@ -6,8 +6,6 @@ JSON header, header, bytes).
 
 from __future__ import annotations
 
-import io
-import math
 import os
 import struct
 import zipfile
@@ -17,7 +15,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
@@ -27,14 +24,13 @@ from data_holder.datasets.dataset import Dataset
 from data_holder.datasets.files import HeldFile, hold, shown
 from data_holder.datasets.findings import UnfitData, refusal
 from data_holder.datasets.mappings import Mappings
+from data_holder.datasets.npy import npy_view
 from data_holder.datasets.options import DatasetOptions
 from data_holder.datasets.values import Array
 from shared.canonical import json_value
 from shared.claims.records import RecordSchema
 from shared.errors import BadRequest
 
-NPY_MAGIC = b"\x93NUMPY"
-_MAX_NPY_HEADER = 1 << 16
 _COPY_BYTES = 1 << 20
 _MAX_SAFETENSORS_HEADER = 100_000_000  # the library's own limit
 _LOCAL_HEADER = struct.Struct(
@@ -60,37 +56,10 @@ def open_npy(path: Path, records: RecordSchema, options: DatasetOptions) -> Data
     maps = Mappings()
     held = [hold(path / f"{f.name}.npy", follow=False) if path.is_dir() else hold(path) for f in records.fields]
     arrays = {
-        field.name: NamedArray(_npy_view(maps.bytes_of(file), file.name), file.name)
+        field.name: NamedArray(npy_view(maps.bytes_of(file), file.name), file.name)
         for field, file in zip(records.fields, held, strict=True)
     }
     return ArrayDataset("npy", records, arrays, held, maps)
-
-
-def _npy_view(data: NDArray[np.uint8], name: str) -> Array:
-    """The array that .npy bytes describe, over those bytes.
-
-    Raises:
-        UnfitData: not .npy, cut short, or Python objects (which only a pickle could load).
-    """
-    stream = io.BytesIO(data[:_MAX_NPY_HEADER].tobytes())
-    try:
-        version = npy_format.read_magic(stream)
-        read = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}[version]
-        shape, fortran, dtype = read(stream)
-    except (ValueError, KeyError, EOFError):
-        raise refusal(
-            "data-malformed", "is no .npy file of version 1 or 2", name, remedy="save it with numpy.save"
-        ) from None
-    if dtype.kind not in "biuf":
-        raise refusal(
-            "data-wrong-type", "holds something else than plain numbers", name, remedy="save plain numeric arrays"
-        )
-    start, size = stream.tell(), math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or start + size > len(data):
-        raise refusal(
-            "data-malformed", f"is cut short: {len(data)} bytes of {start + size}", name, remedy="copy it again"
-        )
-    return data[start : start + size].view(dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def open_npz(path: Path, records: RecordSchema, options: DatasetOptions) -> Dataset:
@@ -123,7 +92,7 @@ def _member(
     if info.compress_type == zipfile.ZIP_STORED:
         fields = _LOCAL_HEADER.unpack_from(data[info.header_offset : info.header_offset + _LOCAL_HEADER.size].tobytes())
         start = info.header_offset + _LOCAL_HEADER.size + fields[-2] + fields[-1]
-        return NamedArray(_npy_view(data[start : start + info.file_size], name), name)
+        return NamedArray(npy_view(data[start : start + info.file_size], name), name)
 
     def unpack(stream: BinaryIO) -> None:
         with archive.open(info) as member:
@@ -131,7 +100,7 @@ def _member(
                 stream.write(part)
 
     recipe = b"npz\0" + info.filename.encode()
-    return NamedArray(_npy_view(converted(maps, options.cache_dir, file, recipe, unpack), name), name)
+    return NamedArray(npy_view(converted(maps, options.cache_dir, file, recipe, unpack), name), name)
 
 
 def open_safetensors(path: Path, records: RecordSchema, options: DatasetOptions) -> Dataset:

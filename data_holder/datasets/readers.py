@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_holder.datasets.containers import NPY_MAGIC, open_npy, open_npz, open_safetensors
+from data_holder.datasets.containers import open_npy, open_npz, open_safetensors
 from data_holder.datasets.dataset import Dataset
 from data_holder.datasets.files import head, hold, shown
 from data_holder.datasets.findings import refusal
+from data_holder.datasets.npy import NPY_MAGIC
 from data_holder.datasets.options import DatasetOptions, Format, Tokenizer
 from data_holder.datasets.tables import open_csv
 from data_holder.datasets.text import open_text

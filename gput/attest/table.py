@@ -12,6 +12,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from shared.service.printable import printable
+
 _LONG_HEX = re.compile(r"[0-9a-f]{40,}")
 NAME, STATUS = 22, 12
 MARKS = {"pass": "ok", "fail": "FAIL", "expired": "EXPIRED", "not-checked": "not checked"}
@@ -46,8 +48,7 @@ def words(check: Mapping[str, Any]) -> str:
     if check["status"] != "pass" and check["remedy"]:
         parts.append(f"to do: {check['remedy']}")
     # What evidence says may hold anything; a table shows text only.
-    shown = "".join(letter if letter.isprintable() else "?" for letter in "; ".join(parts))
-    return _LONG_HEX.sub(lambda found: f"{found[0][:12]}…{found[0][-8:]}", shown)
+    return _LONG_HEX.sub(lambda found: f"{found[0][:12]}…{found[0][-8:]}", printable("; ".join(parts)))
 
 
 def _folded(text: str, width: int | None, indent: str) -> list[str]:

@@ -13,7 +13,7 @@ import httpx2
 import typer
 
 from gput import hops
-from gput.client import AsyncClient
+from gput.client import UNATTESTED, AsyncClient
 from gput.commands.manners import Commands, FormatOption
 from gput.output import Format, emit
 from gput.trust import Trust
@@ -109,7 +109,7 @@ async def _as_you(url: str, key: Path, trust: Trust | None) -> list[Row]:
     if trust is not None:
         async with AsyncClient(url, key, trust=trust) as client:
             rows.append(await _row(ATTESTED, lambda: _attested(client)))
-    async with AsyncClient(url, key) as client:
+    async with AsyncClient(url, key, trust=UNATTESTED) as client:
         rows.append(await _row(KNOWN, lambda: _who(client)))
         if rows[-1]["result"] == "ok":
             rows.append(await _row("orchestrator: its GPUs", lambda: _gpus(client)))

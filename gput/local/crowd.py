@@ -13,7 +13,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from gput.client import AsyncClient
+from gput.client import UNATTESTED, AsyncClient
 from gput.files import content
 from gput.local.demos.texts import Texts
 from gput.local.installation import HolderSpec, Installation
@@ -84,7 +84,9 @@ class Crowd:
         )
         self.say(f"starting {len(self.names)} holders …")
         await self.installation.start()
-        client = self.client = AsyncClient(self.installation.services["orchestrator"].url, self.installation.owner_key)
+        client = self.client = AsyncClient(
+            self.installation.services["orchestrator"].url, self.installation.owner_key, trust=UNATTESTED
+        )
         for name in self.names:
             await client.enrol(name, self.installation.holder_key(name).public)
         await client.upload_program((self.folder / "program.gput").read_bytes())

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 
-from gput.client import AsyncClient
+from gput.client import UNATTESTED, AsyncClient
 from gput.local.demos.catalogue import STATE, kept
 from gput.local.demos.plan import HELD_OUT, Plan
 from gput.local.installation import HolderSpec, Installation
@@ -60,7 +60,7 @@ class Demo:
         self.say("starting the holders, submitting the session …")
         await self.installation.start()
         url = self.installation.services["orchestrator"].url
-        self._client = AsyncClient(url, self.installation.owner_key)
+        self._client = AsyncClient(url, self.installation.owner_key, trust=UNATTESTED)
         self.session = await job.submit_or_resume(self._client, archive)
 
     async def _build_and_start_base(self, job: Job, held_out: Path) -> Archive:

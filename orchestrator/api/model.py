@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -44,7 +45,8 @@ async def model(session: str, caller: Anybody, parts: Parts) -> Response:
     path = parts.house.model_path(session)
     if not path.is_file():
         raise NotFound("The model's file is gone from the data folder", code="model-file-gone")
-    if file_digest(path, "sha256") != state.exported["sha256"]:
+    # On another thread: it may be gigabytes, and every visit waits for this one.
+    if await asyncio.to_thread(file_digest, path, "sha256") != state.exported["sha256"]:
         raise VerificationFailed("The model's file was changed on disk", code="stored-file-changed")
     await parts.house.fetches.record(
         session, party=caller.name, role=Role.OWNER if Role.OWNER in caller.roles else Role.HOLDER,

@@ -250,7 +250,8 @@ class Catalogue:
 
     def phases(self) -> list[SessionPhase]:
         """Of every session in memory that has not ended."""
-        return [book.durable.phase for book in self._books.values() if not book.durable.ended]
+        books = list(self._books.values())  # asked by whoever scrapes, on another thread
+        return [book.durable.phase for book in books if not book.durable.ended]
 
     async def page(self, after: int, limit: int, phase: str | None = None) -> list[dict[str, Any]]:
         """Rows of sessions in order of submission."""

@@ -45,10 +45,11 @@ def _restored(state: SessionState, body: dict[str, Any]) -> None:
     state.committed = ModelState(**body["model"])
     state.position, state.attempts, state.blamed = body["position"], 0, 0
     state.updates = {index: size for index, size in state.updates.items() if index <= state.position}
-    state.checks, state.chosen, state.stopped = gone_back(state.checks, state.position), False, ""
-    if state.best is not None and state.best.position > state.position:
+    checked = _checked_until(state.position, state.committed)
+    state.checks, state.chosen, state.stopped = gone_back(state.checks, checked), False, ""
+    if state.best is not None and state.best.position > checked:
         state.best = None
-    _noted(state, next((made for made in state.checkpoints if made.position == state.position), None))
+    _noted(state, next((made for made in state.checkpoints if made.name == body["checkpoint"]), None))
 
 
 def _checkpointed(state: SessionState, body: dict[str, Any]) -> None:
@@ -57,7 +58,12 @@ def _checkpointed(state: SessionState, body: dict[str, Any]) -> None:
     _noted(state, made)
     # A restore goes back to the older of the two at most.
     state.trained = {index: model for index, model in state.trained.items() if index > state.checkpoints[0].position}
-    state.checks = needed(state.checks, state.checkpoints[0].position)
+    state.checks = needed(state.checks, _checked_until(state.checkpoints[0].position, state.checkpoints[0].state))
+
+
+def _checked_until(position: int, model: ModelState) -> int:
+    """The last stop whose check a model has behind it. The check of a round that it still accumulates is of the model after the step."""
+    return position - 1 if model.batches else position
 
 
 def _noted(state: SessionState, made: Checkpoint | None) -> None:

@@ -1,8 +1,8 @@
 """Logs to stderr, JSON or console, with the session, visit and party at hand on every line; secrets and bytes redacted. Knows no service.
 
 What somebody's data might be is never printed: byte strings become their length, values under secret-sounding names become
-"[redacted]", texts lose what looks like a key, a token or a password in an address, and an exception becomes its type and the lines it
-passed, without its message (which may quote what it choked on).
+"[redacted]", texts lose what looks like a key, a token or a password in an address, and what would steer a terminal; an exception becomes
+its type and the lines it passed, without its message (which may quote what it choked on).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from structlog.contextvars import (
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from shared.errors import GputError
+from shared.service.printable import printable
 
 REDACTED = "[redacted]"
 _SECRET_WORDS = (
@@ -179,7 +180,7 @@ def _shown(name: str, value: Any, depth: int) -> Any:
     if depth < MAX_DEPTH and isinstance(value, list | tuple | set | frozenset):
         return [_shown("", item, depth + 1) for item in value]
     if isinstance(value, str):
-        return _SECRET_TEXTS.sub(REDACTED, value)
+        return printable(_SECRET_TEXTS.sub(REDACTED, value), but="\n\t")
     return f"<{type(value).__name__}>"  # an object's repr is not under our control
 
 

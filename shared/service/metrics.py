@@ -1,7 +1,8 @@
 """Metrics as they are declared, counted, read and served: what each is called and may be labelled with. Knows no service's own.
 
 A label's values come from a small set that is known beforehand: never a session, a visit, a holder, or anything of a record. What is not
-in the set is counted as "other", so no caller can make time series.
+in the set is counted as "other", so no caller can make time series. Where metrics are served apart, collectors read on another thread than
+the one that counts: what is read is copied first.
 """
 
 from __future__ import annotations
@@ -73,6 +74,10 @@ class Failures:
     def met(self, code: str) -> None:
         """Once more."""
         self.by_code[bounded(code)] += 1
+
+    def read(self) -> dict[str, int]:
+        """How often by now."""
+        return dict(self.by_code)
 
     @contextmanager
     def counted(self) -> Iterator[None]:

@@ -7,12 +7,17 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from data_holder import sealed_ahead
+from data_holder.carriers import HttpCarrier
+from data_holder.doorbell import Answer
+from data_holder.gpu_channel import Provisioner
 from gpu_agent.bounce import BounceBuffers
+from shared.errors import ProtocolViolation
 from shared.wire.bounce import Rung
 from shared.wire.copy import CopyAck, parse_record
 from tests.data_holder.conftest import Running, Start
@@ -157,3 +162,15 @@ async def test_a_buffer_too_small_for_two_records_is_not_used(start: Start, tmp_
         await visit(running)
         await running.until(lambda: running.orchestrator.reports)
         assert (running.orchestrator.reports[0].link, running.gpu.batches) == ("http", [])
+
+
+async def test_an_answer_is_held_to_the_records_by_the_carrier_that_rang_for_it() -> None:
+    """Meanwhile the visit may have gone over to HTTP, for an agent that began anew."""
+    sending = Provisioner(Mock(), lambda: 0.0, prepare_bytes=4096, bounce=Mock())
+    sending._carrier, ringing, before = HttpCarrier(Mock()), Mock(), asyncio.Event()
+    ringing.followed.side_effect = ProtocolViolation("another record's", code="wrong-acknowledgement")
+    answer: Answer = asyncio.get_running_loop().create_future()
+    answer.set_result(b"acknowledged")
+    before.set()
+    with pytest.raises(ProtocolViolation):
+        await sending._bring([], ringing, answer, before, asyncio.Event(), asyncio.Semaphore(0))

@@ -6,9 +6,11 @@ import json
 import re
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily
 
 from data_holder.metrics import VisitMetrics
 from docs.generate import METRICS
@@ -115,3 +117,18 @@ def test_families_are_named_as_prometheus_wants(service: str) -> None:
         assert re.fullmatch(r"gput_[a-z_]+", family.name)
         assert not family.name.endswith(("_total", "_count", "_sum", "_bucket"))
         assert family.says.endswith(".")
+
+
+def test_what_is_counted_while_somebody_scrapes_disturbs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics that are served apart are read on another thread: a dict that grew meanwhile ended the scrape."""
+    failures, registry, add = Failures(), CollectorRegistry(), CounterMetricFamily.add_metric
+    for code in ("vetoed", "lease-expired"):
+        failures.met(code)
+
+    def meanwhile(family: CounterMetricFamily, *told: Any, **more: Any) -> None:
+        failures.met("no-trust")
+        add(family, *told, **more)
+
+    registry.register(HouseCollector(list, lambda: (True, 0), failures))
+    monkeypatch.setattr(CounterMetricFamily, "add_metric", meanwhile)
+    assert 'gput_attestation_failures_total{code="vetoed"} 1.0' in generate_latest(registry).decode()

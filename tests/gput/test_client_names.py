@@ -83,8 +83,15 @@ def test_a_client_says_nothing_before_it_knows_whom_to_believe() -> None:
             with pytest.raises(ConfigurationError) as found:
                 getattr(client, room)
             assert found.value.code == "no-trust"
-        with pytest.raises(ConfigurationError):
-            client.attest()
+        for call in (
+            client.attest,
+            client.whoami,
+            lambda: client.upload_validation(b"records"),
+            lambda: client.raw("library"),
+        ):
+            with pytest.raises(ConfigurationError) as found:
+                call()
+            assert found.value.code == "no-trust"
         with pytest.raises(AttributeError):
             client.no_such_call  # type: ignore[attr-defined]  # noqa: B018
     client.close()  # again is no error

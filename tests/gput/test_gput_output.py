@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gput.event_lines import lines
 from gput.output import Format, Ticker, emit, explain, say, show
 from shared.errors import BadRequest, Unavailable, VerificationFailed
 from shared.service.problem_reader import error_of
@@ -144,3 +145,19 @@ def test_errors_that_are_no_list_are_left_out() -> None:
     error = error_of(503, b'{"errors": {"a": 1}, "detail": "gone"}', "peer")
     assert isinstance(error, Unavailable)
     assert error.errors is None
+
+
+STEERING = "no\x1b]52;c;ZXZpbA==\x07 \x9b31m\u202etxet"
+"""Writes the clipboard, changes the colour, turns the order of letters round: a reason that a holder may give."""
+
+
+def test_what_others_say_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    emit([{"reason": STEERING, "who": [STEERING]}], ("reason", "who"), Format.TABLE)
+    show({"reason": STEERING}, Format.TABLE)
+    say(STEERING)
+    print(explain(BadRequest(STEERING, remedy=f"one\ntwo {STEERING}")))
+    print("\n".join(lines({"kind": "visit", "holder": STEERING, "reason": STEERING})))
+    told = capsys.readouterr()
+    assert "no?]52;c;ZXZpbA==? ?31m?txet" in told.err
+    assert all(letter.isprintable() or letter == "\n" for letter in told.out + told.err)
+    assert "one\ntwo" in told.out

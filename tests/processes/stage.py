@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gput.client import AsyncClient
+from gput.client import UNATTESTED, AsyncClient
 from gput.local.installation import HolderSpec, Installation
 from tests.world.world import OFTEN
 from tests.world.world_material import HOLDERS, Material
@@ -59,7 +59,9 @@ class Stage:
                     await service.ended()
 
     async def client(self) -> AsyncClient:
-        return AsyncClient(self.installation.services["orchestrator"].url, self.installation.owner_key)
+        return AsyncClient(
+            self.installation.services["orchestrator"].url, self.installation.owner_key, trust=UNATTESTED
+        )
 
     async def submit(self, **changes: Any) -> None:
         """Enrol, upload, submit the usual session of four rounds."""

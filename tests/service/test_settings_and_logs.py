@@ -202,3 +202,11 @@ def test_ids() -> None:
     assert new_id("ses", lambda n: bytes(n)) == "ses-" + "a" * 26
     assert stable_id("x", "ab", "c") == stable_id("x", "ab", "c") != stable_id("x", "a", "bc")
     assert len(stable_id("x", "a")) == 28
+
+
+def test_a_path_that_somebody_asked_for_does_not_steer_the_terminal() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "console", stream)
+    get_logger("request").info("request", path="/v1/\x1b[2J\u202e", seen=["\x9b31m"])
+    assert "path=/v1/?[2J?" in stream.getvalue()
+    assert all(letter.isprintable() or letter == "\n" for letter in stream.getvalue())

@@ -84,9 +84,9 @@ async def test_an_approval_of_another_manifest_is_refused_by_the_orchestrator(ne
         )
         signature = base64.b64encode(key.sign("gput/approval", document)).decode()
         signed = Signed(document=base64.b64encode(document).decode(), signature=signature)
-        from gput.client import AsyncClient
+        from gput.client import UNATTESTED, AsyncClient
 
-        async with AsyncClient("http://orchestrator.test", key, peers=_peers(world)) as city:
+        async with AsyncClient("http://orchestrator.test", key, trust=UNATTESTED, peers=_peers(world)) as city:
             with pytest.raises(GputError, match="manifest"):
                 await city._peer.post_json(f"/v1/sessions/{session}/approvals", signed.model_dump(mode="json"))
         assert (await world.owner.session(session))["phase"] == "AWAITING_APPROVAL"

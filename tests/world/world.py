@@ -25,7 +25,7 @@ from gpu_agent.api import create_app as agent_app
 from gpu_agent.platform.api import create_platform_app
 from gpu_agent.platform.settings import PlatformSettings
 from gpu_agent.settings import AgentSettings
-from gput.client import AsyncClient
+from gput.client import UNATTESTED, AsyncClient
 from gput.local.installation import GPU
 from orchestrator.app import create_app as orchestrator_app
 from orchestrator.settings import OrchestratorSettings
@@ -100,7 +100,9 @@ class World:
         for name, build in builders.items():
             self.wire.services[name] = Service(name, build)
         peers = Peers(transports={url("orchestrator"): Link(self.wire, "owner", "orchestrator")})
-        self.owner = AsyncClient(url("orchestrator"), material.keys["owner"], peers=peers, clock=self.clock_of("owner"))
+        self.owner = AsyncClient(
+            url("orchestrator"), material.keys["owner"], trust=UNATTESTED, peers=peers, clock=self.clock_of("owner")
+        )
 
     # ------------------------------------------------------------------ doors
 

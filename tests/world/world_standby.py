@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from sqlalchemy import Connection
 
 from gpu_agent.unit import GpuUnit
-from gput.client import AsyncClient
+from gput.client import UNATTESTED, AsyncClient
 from orchestrator.app import create_app as orchestrator_app
 from orchestrator.settings import OrchestratorSettings
 from shared.errors import Unavailable
@@ -127,7 +127,11 @@ class PairWorld(World):
         self.wire.patient.add(FIRST)  # a machine that stands still counts no time
         transports = {url(name): Link(self.wire, "owner", name) for name in (FIRST, SECOND)}
         self.owner = AsyncClient(
-            BOTH, material.keys["owner"], peers=Peers(transports=transports), clock=self.clock_of("owner")
+            BOTH,
+            material.keys["owner"],
+            trust=UNATTESTED,
+            peers=Peers(transports=transports),
+            clock=self.clock_of("owner"),
         )
 
     def _orchestrator(self, incarnation: Incarnation) -> FastAPI:

@@ -1,0 +1,57 @@
+"""The finished model is checked against its digest without standing in anybody's way, and handed out only then."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+
+from orchestrator.api import model as routes
+from orchestrator.files import file_digest
+from shared.canonical import sha256
+from shared.errors import VerificationFailed
+from shared.names import Role
+from shared.service.signatures import Caller
+
+ALICE = Caller("0f" * 32, "alice", frozenset({Role.OWNER}))
+
+
+def house(path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> Any:
+    output = SimpleNamespace(release_to=("owner",))
+    state = SimpleNamespace(
+        owner="alice", exported={"sha256": sha256(content).hex()}, manifest=SimpleNamespace(output=output)
+    )
+    monkeypatch.setattr(routes, "visible", AsyncMock(return_value=SimpleNamespace(durable=state)))
+    return SimpleNamespace(house=SimpleNamespace(model_path=lambda session: path, fetches=AsyncMock()))
+
+
+async def test_it_is_hashed_on_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model may be gigabytes: on the event loop's own thread its hash held up every visit."""
+    path, threads = tmp_path / "model", []
+    path.write_bytes(b"weights")
+
+    def hashed(file: Path, algorithm: str) -> str:
+        threads.append(threading.current_thread())
+        return file_digest(file, algorithm)
+
+    monkeypatch.setattr(routes, "file_digest", hashed)
+    parts = house(path, monkeypatch, b"weights")
+    answer = await routes.model("s_a", ALICE, parts)
+    assert answer.headers["etag"] == f'"{sha256(b"weights").hex()}"'
+    assert threads[0] is not threading.main_thread()
+    parts.house.fetches.record.assert_awaited_once()
+
+
+async def test_one_that_was_changed_is_neither_handed_out_nor_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(b"other weights")
+    parts = house(path, monkeypatch, b"weights")
+    with pytest.raises(VerificationFailed):
+        await routes.model("s_a", ALICE, parts)
+    parts.house.fetches.record.assert_not_awaited()
