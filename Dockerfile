@@ -23,7 +23,9 @@ RUN --mount=type=bind,from=wheels,target=/wheels --mount=type=cache,target=/root
     else /opt/gput/bin/pip install --quiet --index-url "$TORCH_INDEX_URL" torch==2.13.0; fi
 
 FROM python:3.11-slim-bookworm AS base
-RUN useradd --uid 10001 --create-home --home-dir /var/lib/gput --shell /usr/sbin/nologin gput
+# The folders are there so that a new volume mounted over one belongs to the service's user, not to root.
+RUN useradd --uid 10001 --create-home --home-dir /var/lib/gput --shell /usr/sbin/nologin gput \
+    && install -d -o gput -g gput -m 0700 /var/lib/gput/state /var/lib/gput/shared
 ENV PATH=/opt/gput/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER gput
 WORKDIR /var/lib/gput

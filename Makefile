@@ -18,10 +18,10 @@ FLWR := flwr==1.41.0
 NVFLARE := nvflare==2.9.0
 PEER_STAMPS := $(PEERS)/flower/.set-up $(PEERS)/flare/.set-up
 
-.PHONY: help setup demo check test test-full chaos bench-peers spec lint types contracts docs clean
+.PHONY: help setup demo check test test-full chaos smoke-production bench-peers spec lint types contracts docs clean
 
 help: ## Show what can be made
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  Variables: PYTHON=$(PYTHON)  TORCH_INDEX_URL=$(TORCH_INDEX_URL)"
 
 setup: $(STAMP) ## Create .venv and install everything (skipped when nothing changed)
@@ -50,6 +50,9 @@ test-full: lint types contracts ## The same and the long tiers
 
 chaos: setup ## Break a compose deployment again and again while it trains (needs Docker; SEED=, FOR=seconds)
 	WHEELS="$${WHEELS:-$$(.ci/wheels)}" $(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(FOR),--seconds $(FOR))
+
+smoke-production: setup ## Bring up deploy/compose, kill the orchestrator that leads, verify the receipts (needs Docker; minutes)
+	WHEELS="$${WHEELS:-$$(.ci/wheels)}" $(BIN)/python -m tests.production
 
 bench-peers: setup $(PEER_STAMPS) ## Flower, NVIDIA FLARE and ours at the same training (Linux; 3 GB, many minutes; ARGS=, see docs/performance.md)
 	$(BIN)/python -m tests.peers --peers $(PEERS) $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 from typing import Any
 
 from data_holder.links import OrchestratorLink
@@ -16,6 +17,17 @@ from shared.protocol.merkle import leaf_hash, verify_consistency, verify_inclusi
 PAGE = 200
 
 
+@dataclass(frozen=True)
+class SignedHead:
+    """A head that holds, with what shows it: the signer's key (32 bytes), its signature (64), and the proof that this head extends the
+    remembered one (empty without one, or where they are the same)."""
+
+    head: TreeHead
+    key: bytes
+    signature: bytes
+    consistency: tuple[bytes, ...]
+
+
 class LogReader:
     """The log of one session as the orchestrator serves it, believed only as far as signatures and proofs go."""
 
@@ -24,6 +36,10 @@ class LogReader:
         self._path = f"/v1/sessions/{state.session}/log"
 
     async def head(self) -> TreeHead:
+        """The newest head. Raises: as `signed_head`."""
+        return (await self.signed_head()).head
+
+    async def signed_head(self) -> SignedHead:
         """The newest head: signed by an orchestrator this holder attested, and an extension of the remembered head.
 
         Raises:
@@ -41,17 +57,17 @@ class LogReader:
                 "the log's head is signed by nobody this holder attested", code="log-signer-unknown", got=key.hex()
             )
         verify_tree_head(head, key, signature)
-        await self._extends_memory(head)
-        return head
+        return SignedHead(head, key, signature, tuple(await self._extension(head)))
 
-    async def _extends_memory(self, head: TreeHead) -> None:
+    async def _extension(self, head: TreeHead) -> list[bytes]:
         remembered = self._state.head
         if remembered is None:
-            return
+            return []
         if head.size < remembered.size:
             raise VerificationFailed("the log is shorter than the one this holder saw", code="log-rolled-back")
         path = await self.consistency(remembered.size, head.size)
         verify_consistency(remembered.size, remembered.root, head.size, head.root, path)
+        return path
 
     async def consistency(self, start: int, to: int) -> list[bytes]:
         """The proof that the log of size `to` extends that of size `start`; not verified here."""
@@ -62,6 +78,14 @@ class LogReader:
             raise VerificationFailed(
                 "the log's consistency answer is malformed", code="bad-consistency-proof"
             ) from None
+
+    async def path(self, index: int, size: int) -> list[bytes]:
+        """The way of leaf `index` to the root of the tree of `size` leaves; not verified here. Raises: BadRequest `no-such-leaf`."""
+        answer = json_value(await self._link.get(f"{self._path}/inclusion", params={"index": index, "size": size}))
+        try:
+            return [bytes.fromhex(node) for node in answer["path"]]
+        except (KeyError, TypeError, ValueError):
+            raise _bad_paths("malformed") from None
 
     async def paths(self, head: TreeHead, holder: str) -> dict[int, list[bytes]]:
         """By index, for each leaf about this holder, the way to the root of `head`; not verified here. A page of them is one question."""

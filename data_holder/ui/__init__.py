@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared.service.ui import pages
+from shared.service.ui import Frame, pages
 
-router = pages(Path(__file__).parent / "static")
+router = pages(
+    Path(__file__).parent / "static",
+    Frame(title="Data holder · GPU Travelling", style="holder.css", instead="gput party requests"),
+)

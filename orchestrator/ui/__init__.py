@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared.service.ui import pages
+from shared.service.ui import Frame, pages
 
-router = pages(Path(__file__).parent / "static")
+router = pages(
+    Path(__file__).parent / "static", Frame(title="GPU Travelling", style="charts.css", instead="the gput command")
+)

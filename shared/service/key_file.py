@@ -19,15 +19,25 @@ def read_key_file(path: Path, setting: str, *, code: str, remedy: str) -> Secret
         ConfigurationError: `code`: the file cannot be read, is open to other users or has another length.
     """
     try:
-        mode, content = path.stat().st_mode, path.read_bytes()
+        status, content = path.stat(), path.read_bytes()
     except OSError as error:
         why = f"cannot be read: {error.strerror}"
     else:
-        if not mode & 0o077 and len(content) == DERIVED_KEY_BYTES:
+        shared = open_to_others(status.st_mode, status.st_uid, os.geteuid())
+        if not shared and len(content) == DERIVED_KEY_BYTES:
             return Secret(content)
-        length = f"has {len(content)} bytes, not {DERIVED_KEY_BYTES}"
-        why = "is open to other users" if mode & 0o077 else length
+        why = "is open to other users" if shared else f"has {len(content)} bytes, not {DERIVED_KEY_BYTES}"
     raise ConfigurationError(f"{setting} {path} {why}", code=code, remedy=remedy)
+
+
+def open_to_others(mode: int, owner: int, reader: int) -> bool:
+    """Whether a file of this mode, whose owner has this user id, is for more eyes than those of `reader`, a service's user id.
+
+    A group may read what belongs to root, where the service is not root: so Kubernetes (a Secret's volume with fsGroup) and systemd hand a
+    secret over. A group that could write, or one beside an ordinary owner, is somebody else.
+    """
+    handed_over = owner == 0 != reader and not mode & 0o037
+    return bool(mode & 0o077) and not handed_over
 
 
 def make_key_file(path: Path) -> Secret:

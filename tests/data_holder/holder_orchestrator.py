@@ -134,6 +134,10 @@ class Orchestrator(httpx2.AsyncBaseTransport):
             key = self.signing.public.hex()
             fields = {"size": head.size, "root": head.root.hex(), "signature": signature, "key": key, "time": head.time}
             return httpx2.Response(200, json=fields)
+        if path.endswith("/log/inclusion"):
+            index, size = int(request.url.params["index"]), int(request.url.params["size"])
+            proof = inclusion_proof(index, [leaf_hash(leaf) for leaf in self.leaves[:size]])
+            return httpx2.Response(200, json={"index": index, "size": size, "path": [node.hex() for node in proof]})
         if path.endswith("/log/leaves"):
             hashes = [leaf_hash(leaf) for leaf in self.leaves]
             proofs = ([node.hex() for node in inclusion_proof(index, hashes)] for index in range(len(hashes)))

@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
+from starlette.routing import Route
 
 from data_holder.settings import HolderSettings
 from gpu_agent.settings import AgentSettings
 from orchestrator.settings import OrchestratorSettings
+from shared.service.app import create_service_app
+from shared.service.key_file import open_to_others
 from shared.service.settings import ServiceSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -58,6 +61,9 @@ def test_a_compose_file_hangs_together(path: Path) -> None:
         assert service.get("depends_on", {}).keys() <= told["services"].keys()
         named = [mount.partition(":")[0] for mount in service.get("volumes", ())]
         assert {mount for mount in named if mount[0].isalnum()} <= told["volumes"].keys()
+        assert [
+            mount for mount in named if len(mount) == 1 and mount.isalpha()
+        ] == []  # compose takes it for a drive of Windows
         for variable in service.get("environment", {}):
             if variable.startswith("GPUT_ORCHESTRATOR_"):
                 assert variable.removeprefix("GPUT_ORCHESTRATOR_").lower() in OrchestratorSettings.model_fields
@@ -87,6 +93,17 @@ def test_a_settings_file_is_of_settings_that_there_are(path: Path) -> None:
     values = tomllib.loads(path.read_text())
     assert not re.search(r"password *=|://[^@/]*:[^@/]*@", path.read_text())
     assert values["metrics_port"] == 9090 if "metrics_port" in values else path.parent.name == "compose"
+
+
+def _kubernetes_settings() -> dict[str, dict[str, Any]]:
+    return {path.stem: tomllib.loads(path.read_text()) for path in sorted((KUBERNETES / "base").rglob("*.toml"))}
+
+
+@pytest.mark.parametrize("path", sorted(DEPLOY.rglob("*.toml")), ids=lambda path: str(path.relative_to(DEPLOY)))
+def test_what_derives_no_sealing_key_is_given_one(path: Path) -> None:
+    values = tomllib.loads(path.read_text())
+    if values.get("evidence", "").startswith("configfs-tsm:"):
+        assert values["sealing_key_file"].startswith("/run/secrets/")  # without it the service refuses to start
 
 
 def _documents(text: str) -> list[dict[str, Any]]:
@@ -138,6 +155,78 @@ def test_every_workload_is_hardened_and_has_a_policy() -> None:
         _check_pod(workload)
         labels = workload["spec"]["template"]["metadata"]["labels"]
         assert policies[workload["metadata"]["name"]]["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_probes_ask_what_the_services_answer_at_ports_that_they_listen_on(tmp_path: Path) -> None:
+    app = create_service_app("probed", "0", settings=ServiceSettings(data_dir=tmp_path))
+    answered = {route.path for route in app.routes if isinstance(route, Route)}
+    settings = _kubernetes_settings()
+    for workload in (document for document in _base() if document["kind"] == "StatefulSet"):
+        name = workload["metadata"]["name"]
+        [container] = workload["spec"]["template"]["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert ports == {"http": settings[name]["port"], "metrics": settings[name]["metrics_port"]}
+        for kind in ("livenessProbe", "readinessProbe", "startupProbe"):
+            asked = container[kind]["httpGet"]
+            assert asked["path"] in answered, (name, kind)
+            assert asked["port"] in ports, (name, kind)
+
+
+def test_every_file_that_settings_name_is_mounted_and_secrets_are_told_of() -> None:
+    settings = _kubernetes_settings()
+    told = "".join(path.read_text() for path in KUBERNETES.glob("overlays/*/kustomization.yaml"))
+    for workload in (document for document in _base() if document["kind"] == "StatefulSet"):
+        [container] = workload["spec"]["template"]["spec"]["containers"]
+        mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
+        values = settings[workload["metadata"]["name"]]
+        named = [value for key, value in values.items() if key.endswith(("_file", "_dir", "_keys"))]
+        assert named
+        for path in named:
+            assert any(path == place or path.startswith(f"{place}/") for place in mounted), path
+            if path.startswith("/run/secrets/"):
+                assert Path(path).name in told, path
+
+
+def test_a_secret_that_is_mounted_as_kubernetes_does_is_accepted() -> None:
+    """Secrets are root's and readable by the pod's group: a service that is not root must take them so."""
+    for workload in (document for document in _base() if document["kind"] == "StatefulSet"):
+        pod = workload["spec"]["template"]["spec"]
+        for volume in pod["volumes"]:
+            if "secret" in volume:
+                assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"]
+                assert not open_to_others(volume["secret"]["defaultMode"], 0, pod["securityContext"]["runAsUser"])
+
+
+def test_kustomizations_name_files_that_there_are_and_bases_that_have_what_they_change() -> None:
+    found = sorted(KUBERNETES.rglob("kustomization.yaml"))
+    assert len(found) >= 6
+    for path in found:
+        told = yaml.safe_load(path.read_text())
+        for resource in told["resources"]:
+            place = path.parent / resource
+            assert place.is_file() or (place / "kustomization.yaml").is_file(), place
+        for generated in told.get("configMapGenerator", ()):
+            assert [file for file in generated["files"] if not (path.parent / file).is_file()] == []
+        reached = list(_reached(path.parent))
+        known = {(d["kind"], d["metadata"]["name"]) for d in reached}
+        for patch in told.get("patches", ()):
+            assert (patch["target"]["kind"], patch["target"]["name"]) in known
+        used = {
+            container["image"]
+            for d in reached
+            if d["kind"] == "StatefulSet"
+            for container in d["spec"]["template"]["spec"]["containers"]
+        }
+        assert {image["name"] for image in told.get("images", ())} <= used
+
+
+def _reached(folder: Path) -> Iterator[dict[str, Any]]:
+    """Every document of a kustomization and of those it builds on, as they are before any patch."""
+    for resource in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
+        if (folder / resource).is_file():
+            yield from _documents((folder / resource).read_text())
+        else:
+            yield from _reached((folder / resource).resolve())
 
 
 def test_a_holder_reaches_its_orchestrator_and_gpu_and_nobody_reaches_a_holder() -> None:

@@ -15,12 +15,12 @@ from data_holder.ui import router as holder_page
 from orchestrator.ui import router as dashboard
 from shared.service.app import add_routes, create_service_app
 from shared.service.settings import ServiceSettings
-from shared.service.ui import COMMON, TYPES, pages
+from shared.service.ui import COMMON, FRAME, TYPES, Frame, pages
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {"orchestrator": ROOT / "orchestrator/ui/static", "holder": ROOT / "data_holder/ui/static"}
 PAGES = {"orchestrator": dashboard, "holder": holder_page}
-FILES = [path for folder in (COMMON, *FOLDERS.values()) for path in sorted(folder.iterdir())]
+FILES = [FRAME, *(path for folder in (COMMON, *FOLDERS.values()) for path in sorted(folder.iterdir()))]
 SCRIPTS = [path for path in FILES if path.suffix == ".js"]
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 300, 40
 MARKUP = re.compile(
@@ -87,16 +87,44 @@ async def test_pages_are_only_read(page: httpx2.AsyncClient) -> None:
     assert (await page.post("/ui/main.js")).status_code == 405
 
 
-def test_a_page_without_an_index_is_refused(tmp_path: Path) -> None:
+OF_TEST = Frame(title="A & B", style="own.css", instead="<nothing>")
+
+
+@pytest.mark.parametrize("there", [[], ["main.js"], ["own.css"]])
+def test_a_page_without_its_beginning_or_its_style_is_refused(tmp_path: Path, there: list[str]) -> None:
+    for name in there:
+        (tmp_path / name).touch()
     with pytest.raises(FileNotFoundError):
-        pages(tmp_path)
+        pages(tmp_path, OF_TEST)
 
 
 def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "index.html").touch()
-    (tmp_path / "secret.pem").touch()
+    for name in ("main.js", "own.css", "secret.pem"):
+        (tmp_path / name).touch()
     with pytest.raises(KeyError):
-        pages(tmp_path)
+        pages(tmp_path, OF_TEST)
+
+
+def test_what_a_frame_is_filled_with_is_text() -> None:
+    made = OF_TEST.document().decode()
+    assert "<title>A &amp; B</title>" in made
+    assert 'href="own.css"' in made
+    assert "&lt;nothing&gt;" in made
+    assert "$" not in made
+
+
+async def test_both_pages_have_the_same_frame(tmp_path: Path) -> None:
+    def shape(text: str) -> str:
+        return re.sub(r"<title>.*?</title>|<noscript>.*?</noscript>|href=\"[a-z]+\.css\"", "", text)
+
+    made = []
+    for name, router in PAGES.items():
+        app = create_service_app("pages", "0", settings=ServiceSettings(data_dir=tmp_path / name))
+        add_routes(app, router)
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://pages.test") as client:
+            made.append((await client.get("/ui/")).text)
+    assert made[0] != made[1]
+    assert shape(made[0]) == shape(made[1])
 
 
 # -------------------------------------------------------------------- rules

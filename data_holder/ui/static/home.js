@@ -3,7 +3,7 @@
 import { all, get } from "./common/api.js";
 import { badge, digest, facts, fold, h, table } from "./common/dom.js";
 import { bytes, count, moment } from "./common/format.js";
-import { filled, panel } from "./common/panel.js";
+import { filled, panel, problemCode } from "./common/panel.js";
 
 export const STATES = { waiting: "warn", approved: "good", refused: "bad", vetoed: "bad", ended: "quiet" };
 const SHOWN = 100;
@@ -44,7 +44,7 @@ function checks(one) {
 export function visitsTable(rows) {
   return table("Visits of the GPU to this holder", [
     ["Visit", (one) => digest(one.visit, 18)], ["Round", (one) => one.round, "number"], ["Phase", (one) => one.phase], ["Records", (one) => `${one.start} … ${one.start + one.count - 1}`, "tight"],
-    ["Bytes", (one) => bytes(one.length), "number"], ["Commitment", (one) => digest(one.commitment)], ["Refused", (one) => (one.refusal ? `${one.refusal.detail} (${one.refusal.code})` : "")], ["At", (one) => moment(one.at), "tight"],
+    ["Bytes", (one) => bytes(one.length), "number"], ["Commitment", (one) => digest(one.commitment)], ["Refused", (one) => (one.refusal ? [one.refusal.detail, " ", problemCode(one.refusal.code)] : "")], ["At", (one) => moment(one.at), "tight"],
   ], rows.slice(-SHOWN).reverse());
 }
 

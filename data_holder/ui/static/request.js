@@ -5,6 +5,7 @@ import { announce, badge, command, digest, facts, fold, h, show, table } from ".
 import { count, moment, number } from "./common/format.js";
 import { filled, panel, problemBox } from "./common/panel.js";
 import { STATES, receiptsTable, verdict, visitsTable } from "./home.js";
+import { verification } from "./verify.js";
 
 const MAY = { waiting: ["approve", "refuse"], approved: ["veto"], refused: ["approve"], vetoed: [], ended: [] };
 const WORDS = {
@@ -98,18 +99,20 @@ export function requestPage(session, identity, signal) {
   const place = h("div", null, h("h1", null, session));
   const titles = { decide: "Decide", program: "The program", terms: "Terms", policy: "Policy", privacy: "Privacy", visits: "Visits", receipts: "Receipts" };
   const read = { decide: [path], receipts: [`/v1/receipts?session=${session}`], visits: [`/v1/visits?session=${session}`] };
+  const verified = verification(session, path, signal);
   const parts = Object.fromEntries(Object.entries(titles).map(([name, title]) => [name, panel(title, { paths: read[name] ?? [path] })]));
   async function paint(given = null) {
     try {
       const request = given ?? await get(path, options);
       const [datasets, visits, receipts] = await Promise.all([all("/v1/datasets", options), all(`/v1/visits?session=${session}`, options), all(`/v1/receipts?session=${session}`, options)]);
-      show(place, heading(request), Object.values(parts).map((one) => one.element));
+      show(place, heading(request), Object.values(parts).map((one) => one.element), verified.element);
       show(parts.decide.body, decisionForm(request, datasets, paint));
       show(parts.program.body, programView(request.program));
       show(parts.terms.body, terms(request));
       show(parts.policy.body, findings(request));
       show(parts.visits.body, visitsTable(visits));
-      show(parts.receipts.body, receiptsTable(receipts), h("p", { class: "note" }, "The service that keeps them checked them. To check with another program: gput session receipts, then gput receipts verify --head with the log head above."));
+      show(parts.receipts.body, receiptsTable(receipts), h("p", { class: "note" }, "The service that keeps them made these checks when each came."));
+      verified.paint(receipts.length, request.log_head);
       await filled(parts.privacy.body, () => privacy(request, receipts, signal));
     } catch (problem) {
       if (problem.name !== "AbortError") show(place, problemBox(problem));

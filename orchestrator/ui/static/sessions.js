@@ -3,7 +3,7 @@
 import { all, get } from "./common/api.js";
 import { badge, digest, h, show, table } from "./common/dom.js";
 import { age, count, moment, number } from "./common/format.js";
-import { filled, panel } from "./common/panel.js";
+import { filled, panel, problemCode } from "./common/panel.js";
 import { ENDED, PHASES, backendBadge } from "./words.js";
 
 const EVERY_MS = 3000;
@@ -18,7 +18,10 @@ function progress(session) {
 }
 
 function reasons(session) {
-  if (session.failure) return h("span", null, badge(session.failure.code ?? "failed", "bad"), " ", session.failure.detail ?? "");
+  if (session.failure) {
+    const { code, detail } = session.failure;
+    return h("span", null, code ? problemCode(code, badge(code, "bad")) : badge("failed", "bad"), " ", detail ?? "");
+  }
   return session.waiting_for.length > 0 ? session.waiting_for.join(", ") : "nobody";
 }
 

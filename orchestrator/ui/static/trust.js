@@ -3,7 +3,7 @@
 import { all } from "./common/api.js";
 import { badge, digest, facts, fold, h, table } from "./common/dom.js";
 import { age, count, duration, moment } from "./common/format.js";
-import { filled, panel } from "./common/panel.js";
+import { filled, panel, problemCode } from "./common/panel.js";
 import { manifestOf } from "./manifest.js";
 import { backendBadge } from "./words.js";
 
@@ -18,7 +18,7 @@ function checks(one) {
   const rows = [...odd, ...one.checks.filter((check) => check.status === "pass")];
   return fold(`${count(one.checks.length, "check")}, ${odd.length === 0 ? "all pass" : `${odd.length} to look at`}`, table(`Checks of ${one.subject}`, [
     ["Check", (check) => check.name], ["Result", (check) => status(check.status)], ["Expected", (check) => check.expected || "–"],
-    ["Got", (check) => check.got || "–"], ["Why", (check) => [check.reason, check.code ? ` (${check.code})` : ""]], ["What to do", (check) => check.remedy],
+    ["Got", (check) => check.got || "–"], ["Why", (check) => [check.reason, check.code ? [" ", problemCode(check.code)] : ""]], ["What to do", (check) => check.remedy],
   ], rows));
 }
 

@@ -6,7 +6,9 @@ Nothing is built, fetched from elsewhere or put into a page by the service: what
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
+from string import Template
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -17,6 +19,8 @@ from shared.errors import NotFound
 
 COMMON: Final = Path(__file__).parent / "static"
 """Modules and styles that every service's page uses, served under /ui/common/."""
+FRAME: Final = Path(__file__).parent / "frame.html"
+"""The one frame of all pages; filled in when a service starts."""
 TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -41,21 +45,38 @@ HEADERS: Final = {
 
 
 @dataclass(frozen=True)
+class Frame:
+    """What differs between the frames of two services: the title, the style sheet of its own, and what says the same without scripts."""
+
+    title: str
+    style: str
+    instead: str
+
+    def document(self) -> bytes:
+        """The page's HTML."""
+        told = {"title": self.title, "style": self.style, "instead": self.instead}
+        filled = Template(FRAME.read_text()).substitute({name: escape(text) for name, text in told.items()})
+        return filled.encode()
+
+
+@dataclass(frozen=True)
 class _File:
     body: bytes
     media_type: str
     etag: str
 
 
-def pages(folder: Path) -> APIRouter:
-    """Routes of the page whose files are in `folder`, `index.html` among them. Files are read here, once.
+def pages(folder: Path, frame: Frame) -> APIRouter:
+    """Routes of the page in `frame` whose files are in `folder`: `main.js`, which begins it, and the frame's style. Read here, once.
 
     Raises:
-        FileNotFoundError: there is no index. KeyError: a file of a kind that no page has.
+        FileNotFoundError: one of those two is missing. KeyError: a file of a kind that no page has.
     """
     files = {f"common/{name}": file for name, file in _read(COMMON).items()} | _read(folder)
-    if "index.html" not in files:
-        raise FileNotFoundError(folder / "index.html")
+    for needed in ("main.js", frame.style):
+        if needed not in files:
+            raise FileNotFoundError(folder / needed)
+    files["index.html"] = _file(frame.document(), ".html")
     router = APIRouter(include_in_schema=False)
 
     @router.get("/ui")
@@ -78,11 +99,11 @@ def pages(folder: Path) -> APIRouter:
 
 
 def _read(folder: Path) -> dict[str, _File]:
-    found = {}
-    for path in sorted(folder.iterdir()):
-        body = path.read_bytes()
-        found[path.name] = _File(body, TYPES[path.suffix], f'"{sha256(body).hex()[:32]}"')
-    return found
+    return {path.name: _file(path.read_bytes(), path.suffix) for path in sorted(folder.iterdir())}
+
+
+def _file(body: bytes, suffix: str) -> _File:
+    return _File(body, TYPES[suffix], f'"{sha256(body).hex()[:32]}"')
 
 
 def _found(files: dict[str, _File], name: str) -> _File:

@@ -6,12 +6,15 @@ const KEY = "gput-token";
 const PLACEHOLDER = "$GPUT_TOKEN";
 const RETRY_MS = 1000;
 
+/** The code of a service that did not answer, or not with a problem. */
+export const NO_ANSWER = "no-answer";
+
 /** What the service said went wrong (RFC 9457), or that it did not answer (`status` 0). */
 export class Problem extends Error {
   constructor(status, document) {
     super(document.detail ?? `The service answered ${status}.`);
     this.status = status;
-    this.code = document.code ?? "no-answer";
+    this.code = document.code ?? NO_ANSWER;
     this.type = document.type ?? "";
     this.remedy = document.remedy ?? "";
     this.requestId = document.request_id ?? "";

@@ -1,6 +1,6 @@
 /* Signatures by WebCrypto: COSE_Sign1 (RFC 9052) with EdDSA or ES384, and Ed25519 over labelled data. Knows no payload. */
 
-import { CheckFailed, fromText, join } from "./bytes.js";
+import { CheckFailed, fromHex, fromText, hashed, join } from "./bytes.js";
 import { Tagged, decode, encode } from "./cbor.js";
 
 const ALGORITHMS = { "-8": { name: "Ed25519" }, "-35": { name: "ECDSA", hash: "SHA-384" } };
@@ -9,16 +9,25 @@ function malformed(why) {
   throw new CheckFailed("COSE form", why);
 }
 
-/** Whether this browser can verify here: a secure context (HTTPS or this machine itself) and Ed25519. */
-export async function canVerify() {
-  if (!globalThis.crypto?.subtle) return false;
-  try {
-    await crypto.subtle.importKey("raw", new Uint8Array(32), { name: "Ed25519" }, false, ["verify"]);
-    return true;
-  } catch {
-    return false;
-  }
+/** The base point of P-384 (FIPS 186-5): a key to try with. */
+const P384_POINT = "04aa87ca22be8b05378eb1c71ef320ad746e1d3b628ba79b9859f741e082542a385502f25dbf55296c3a545e3872760ab7"
+  + "3617de4a96262c6f5d9e98bf9292dc29f8f41dbd289a147ce9da3113b5f0b8c00a60b1ce1d7e819d7a431d7c90ea0e5f";
+
+/** What this browser lacks for verifying, here and now; empty where it can. Found by trying, since no list of browsers stays true. */
+export async function lacking() {
+  if (!globalThis.crypto?.subtle) return ["WebCrypto (browsers have it on pages that come over HTTPS or from this machine itself)"];
+  const tried = {
+    "Ed25519, which orchestrators and holders sign with": () => ed25519(new Uint8Array(32)),
+    "ECDSA on P-384, which GPUs sign with": () => p384(fromHex(P384_POINT)),
+    "SHA-256": () => hashed("SHA-256", new Uint8Array()),
+    "SHA-512": () => hashed("SHA-512", new Uint8Array()),
+  };
+  const found = await Promise.all(Object.entries(tried).map(([name, act]) => Promise.resolve().then(act).then(() => null, () => name)));
+  return found.filter((name) => name !== null);
 }
+
+/** Whether this browser can verify here. */
+export const canVerify = async () => (await lacking()).length === 0;
 
 export function ed25519(raw) {
   return crypto.subtle.importKey("raw", raw, { name: "Ed25519" }, false, ["verify"])

@@ -1,4 +1,4 @@
-/* Inclusion in the Merkle tree of RFC 9162 section 2.1, over SHA-256. Knows no log and no signature. */
+/* Inclusion in the Merkle tree of RFC 9162 section 2.1, and that one tree extends another, over SHA-256. Knows no log and no signature. */
 
 import { CheckFailed, equal, hashed, join } from "./bytes.js";
 
@@ -30,4 +30,41 @@ export async function checkInclusion(leaf, index, size, path, root) {
     last >>= 1n;
   }
   if (last !== 0n || !equal(result, root)) refuse("it does not lead to the signed root");
+}
+
+/** The roots of both trees that a consistency proof leads to: [old, whole]. */
+async function replayed(oldSize, size, path, refuse) {
+  let position = BigInt(oldSize) - 1n;
+  let last = BigInt(size) - 1n;
+  const up = () => { position >>= 1n; last >>= 1n; };
+  while (position & 1n) up();
+  let [old, whole] = [path[0], path[0]];
+  for (const sibling of path.slice(1)) {
+    if (last === 0n) refuse("the proof is too long");
+    if (position & 1n || position === last) {
+      [old, whole] = [await nodeHash(sibling, old), await nodeHash(sibling, whole)];
+      while (!(position & 1n) && position !== 0n) up();
+    } else whole = await nodeHash(whole, sibling);
+    up();
+  }
+  if (last !== 0n) refuse("the proof is too short");
+  return [old, whole];
+}
+
+/** Check that the tree `now` extends the tree `before`, each {size, root} (RFC 9162 2.1.4.2). Throws CheckFailed. */
+export async function checkConsistency(before, now, path) {
+  const refuse = (why) => { throw new CheckFailed("consistency proof", why); };
+  if (path.length > MAX_PROOF || path.some((node) => node.length !== 32)) refuse("not a list of hashes");
+  if (!(before.size >= 0 && before.size <= now.size)) refuse(`a log of ${now.size} leaves does not extend one of ${before.size}`);
+  if (before.size === 0 || before.size === now.size) {
+    const known = before.size === 0 ? await hashed("SHA-256", new Uint8Array()) : now.root;
+    if (path.length > 0 || !equal(before.root, known)) refuse("the trees differ, or the proof is not empty");
+    return;
+  }
+  // A complete subtree of a power-of-two size stands for itself and is left out of the proof.
+  const complete = (BigInt(before.size) & (BigInt(before.size) - 1n)) === 0n;
+  const whole = complete ? [before.root, ...path] : path;
+  if (whole.length === 0) refuse("the proof is too short");
+  const [old, root] = await replayed(before.size, now.size, whole, refuse);
+  if (!equal(old, before.root) || !equal(root, now.root)) refuse("it does not lead to both roots");
 }

@@ -1,7 +1,10 @@
 /* A part of a page: heading, "copy as curl", its content or the problem in its place. Knows no data. */
 
-import { curl } from "./api.js";
+import { NO_ANSWER, curl } from "./api.js";
 import { announce, copy, h, show } from "./dom.js";
+
+const PAGE_ERROR = "page-error";
+const OWN_CODES = new Set([PAGE_ERROR, NO_ANSWER]);
 
 /** A panel. `paths`: what it reads of the API. Returns {element, body}. */
 export function panel(title, { paths = [], note = null, id = null } = {}) {
@@ -17,10 +20,14 @@ export function panel(title, { paths = [], note = null, id = null } = {}) {
   return { element, body };
 }
 
+/** A code as a link to its page on this service; `shown` stands for it where it is more than the code. Codes of the browser's own have none. */
+export function problemCode(code, shown = h("code", null, code)) {
+  return OWN_CODES.has(code) ? shown : h("a", { href: `../problems/${encodeURIComponent(code)}`, title: `what ${code} means, and what to do` }, shown);
+}
+
 /** A problem in words, with its code and what to do. */
 export function problemBox(problem) {
-  const code = problem.code ?? "page-error";
-  const lines = [h("strong", null, problem.message), " ", h("code", null, code)];
+  const lines = [h("strong", null, problem.message), " ", problemCode(problem.code ?? PAGE_ERROR)];
   if (problem.expected || problem.got) lines.push(h("p", null, `expected ${problem.expected || "–"}, got ${problem.got || "–"}`));
   if (problem.remedy) lines.push(h("p", null, problem.remedy));
   if (problem.requestId) lines.push(h("p", { class: "quiet" }, `request ${problem.requestId}: the service's log names it`));

@@ -1,24 +1,33 @@
 /* Receipts verified in this browser, as a panel: results, and a bit to flip. Knows no API: it is handed what to read with. */
 
 import { badge, command, digest, facts, fold, h, show, table } from "./dom.js";
-import { canVerify } from "./cose.js";
+import { lacking } from "./cose.js";
 import { count, moment } from "./format.js";
 import { problemBox } from "./panel.js";
 import { checkLog, judged, withFlippedBit } from "./receipts_check.js";
 
-const NOT_HERE = "This browser cannot verify here: it takes WebCrypto with Ed25519, and a page over HTTPS or from this machine itself.";
 const SHOWN = 200;
 
+/** What stands in place of results where the browser cannot check: nothing was verified, and why. */
+function unable(lacks) {
+  return h("div", { id: "verdict", class: "problem", role: "alert" }, h("strong", null, "Not verified here: "), "this browser lacks what it takes. Nothing below was checked by it.",
+    h("ul", null, lacks.map((name) => h("li", null, name))));
+}
+
 /**
- * Results of a whole log. `read()` gives {session, head, leaves, keys, manifest, approvals}; `real`: the command that really checks.
+ * Results of a whole log. `read()` gives what `check(bundle, session, told)` checks; `real`: the command that really checks.
  */
-export async function verifiedLog(place, read, real) {
+export async function verifiedLog(place, read, real, check = checkLog) {
   const state = h("p", { role: "status" }, "Reading the log …");
   show(place, state);
   try {
-    if (!await canVerify()) throw new Error(NOT_HERE);
+    const lacks = await lacking();
+    if (lacks.length > 0) {
+      show(place, unable(lacks), command(real));
+      return;
+    }
     const bundle = await read();
-    const found = await checkLog(bundle, bundle.session, (done, of) => { if (done % 25 === 0) state.textContent = `${done} of ${of} leaves`; });
+    const found = await check(bundle, bundle.session, (done, of) => { if (done % 25 === 0) state.textContent = `${done} of ${of} leaves`; });
     show(place, ...report(bundle, found), command(real));
   } catch (problem) {
     if (problem.name !== "AbortError") show(place, problemBox(problem));
@@ -43,7 +52,7 @@ const named = (one) => `leaf ${one.index}: ${one.check}: ${one.detail}`;
 
 function leavesTable(results) {
   return table(`Leaves of the log, checked one by one${results.length > SHOWN ? `; the last ${SHOWN} and all that fail` : ""}`, [
-    ["Leaf", (one) => one.index, "tight"], ["What", what], ["Result", (one) => badge(one.ok ? "holds" : "FAILS", one.ok ? "good" : "bad")],
+    ["Leaf", (one) => one.index, "tight"], ["What", what], ["Result", (one) => [badge(one.ok ? "holds" : "FAILS", one.ok ? "good" : "bad"), one.ok && one.detail ? ` ${one.detail}` : ""]],
     ["Signed as", (one) => (one.statement ? badge(one.statement.get("backend"), one.statement.get("backend") === "EMULATED" ? "loud" : "good") : "–")],
     ["Model after", (one) => (one.statement ? digest(one.statement.get("model_after")) : "–")],
     ["Check that fails", (one) => (one.ok ? "" : `${one.check}: ${one.detail}`)],

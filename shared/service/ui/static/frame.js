@@ -1,0 +1,101 @@
+/* The front door of a page: who reads, which place of it, the frame around that. Knows places by their hash only, and no data. */
+
+import { get, token } from "./api.js";
+import { h, show } from "./dom.js";
+import { askForToken } from "./entry.js";
+import { emulatedBand } from "./panel.js";
+import { applyTheme, themeSwitch } from "./theme.js";
+
+const place = (id) => document.getElementById(id);
+
+/** The parts of the address after `#/`. */
+const route = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+
+/**
+ * One page, from its token on.
+ *
+ * `path`: read with the token, says who reads (`who`). `access`, `words`: what is said where the token is asked for. `suffix`: of titles.
+ * `name(who)`, `top(who)`: what stands at the top; `who` is null before anybody is known. `open(route, told, who)`: the element of a place;
+ * `told` has the `signal` that ends with it, `emulated(yes)` for the band, and `title(text)`.
+ */
+class Frame {
+  #of;
+  #who = null;
+  #leave = () => {};
+
+  constructor(of) {
+    this.#of = of;
+  }
+
+  begin() {
+    applyTheme();
+    document.querySelector(".skip").addEventListener("click", (event) => {
+      event.preventDefault(); // the fragment says which page this is
+      place("content").focus();
+    });
+    window.addEventListener("hashchange", () => {
+      if (this.#who !== null && token.get()) this.#open();
+    });
+    this.#start();
+  }
+
+  async #start() {
+    this.#leave();
+    this.#top(null);
+    show(place("band"));
+    if (!token.get()) {
+      this.#ask(null);
+      return;
+    }
+    try {
+      this.#entered(await get(this.#of.path));
+    } catch (problem) {
+      this.#ask(problem);
+    }
+  }
+
+  #ask(problem) {
+    const { path, access, words } = this.#of;
+    const enter = (who) => {
+      this.#entered(who);
+      place("content").focus({ preventScroll: true });
+    };
+    askForToken(place("content"), { path, words, enter, problem, title: access });
+  }
+
+  #entered(who) {
+    this.#top(who);
+    this.#open();
+  }
+
+  #top(who) {
+    this.#who = who;
+    show(place("top"), h("a", { class: "name", href: "#/" }, this.#of.name(who)), who ? this.#of.top(who) : null, themeSwitch(),
+      who ? h("button", { type: "button", class: "small", onclick: () => this.#forget() }, "Forget the token") : null);
+  }
+
+  #forget() {
+    token.forget();
+    location.hash = "#/";
+    this.#start();
+  }
+
+  #open() {
+    this.#leave();
+    const ends = new AbortController();
+    this.#leave = () => ends.abort();
+    show(place("band"));
+    const { suffix } = this.#of;
+    const told = {
+      signal: ends.signal,
+      emulated: (yes) => { if (!ends.signal.aborted) show(place("band"), emulatedBand(yes)); },
+      title: (text) => { document.title = text ? `${text} · ${suffix}` : suffix; },
+    };
+    show(place("content"), this.#of.open(route(), told, this.#who));
+  }
+}
+
+/** Begin. */
+export function startPage(of) {
+  new Frame(of).begin();
+}
