@@ -16,6 +16,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.errors import ConfigurationError, Refused
+from shared.service import logging as logs
 from shared.service.clock import new_id, stable_id
 from shared.service.logging import bind, configure_logging, get_logger, redact
 from shared.service.settings import ServiceSettings
@@ -202,3 +203,25 @@ def test_ids() -> None:
     assert new_id("ses", lambda n: bytes(n)) == "ses-" + "a" * 26
     assert stable_id("x", "ab", "c") == stable_id("x", "ab", "c") != stable_id("x", "a", "bc")
     assert len(stable_id("x", "a")) == 28
+
+
+_PIECES = st.sampled_from(
+    [
+        "-----BEGIN PRIVATE KEY-----",
+        "-----END PRIVATE KEY-----",
+        "://",
+        ":",
+        "@",
+        "Bearer ",
+        "basic ",
+        "abcdef0123",
+        " ",
+        "\n",
+        "/",
+    ]
+)
+
+
+@given(st.lists(st.one_of(_PIECES, st.text(max_size=4)), max_size=8).map("".join))
+def test_no_text_passes_unread_that_the_pattern_would_change(text: str) -> None:
+    assert redact(None, "info", {"event": text}) == {"event": logs._SECRET_TEXTS.sub(logs.REDACTED, text)}
