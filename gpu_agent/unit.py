@@ -58,7 +58,12 @@ class GpuUnit:
         return await asyncio.get_running_loop().run_in_executor(self._threads[kind], lambda: context.run(act))
 
     def look_ahead(self) -> None:
-        """Have the device do what it may between two frames, on a thread of its own; nobody waits for it."""
+        """Have the device do what it may between two frames, on a thread of its own; nobody waits for it.
+
+        After most frames there is nothing, and waking a thread to find that out would hold up the answer.
+        """
+        if not self.device.has_work_ahead:
+            return
         with suppress(RuntimeError):  # the unit is being powered off
             self._ahead.submit(self.device.look_ahead).add_done_callback(_reported)
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from gpu_agent.hardware.command_processor import CommandProcessor
 from gpu_agent.hardware.compute import Compute, News
 from gpu_agent.hardware.hbm import HBM
+from gpu_agent.hardware.model_memory import ModelMemory
 from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.hardware.spdm import SpdmResponder
 from gpu_agent.hardware.state import Doors, GpuState
@@ -90,8 +91,18 @@ class Device:
         Where a key to all of memory was alive since it was last swept, nothing is done ahead: somebody might still write.
         """
         with self._orders:
-            if not self._state.unswept and self._state.bound is not None and self._state.bound.model is not None:
-                self._state.bound.model.look_ahead()
+            if (model := self._to_look_at()) is not None:
+                model.look_ahead()
+
+    @property
+    def has_work_ahead(self) -> bool:
+        """Whether `look_ahead` would do anything, seen without waiting for a lock; if it errs, a commit hashes for itself."""
+        model = self._to_look_at()
+        return model is not None and model.has_work_ahead
+
+    def _to_look_at(self) -> ModelMemory | None:
+        bound = self._state.bound
+        return None if self._state.unswept or bound is None else bound.model
 
     def copy(self, port: str, record: bytes | memoryview) -> CopyAck:
         """One copy record from `port`.

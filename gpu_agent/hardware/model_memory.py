@@ -92,12 +92,17 @@ class ModelMemory:
             raise ProtocolViolation("the GPU holds no committed model", code="no-model")
         return self._committed.digests
 
+    @property
+    def has_work_ahead(self) -> bool:
+        """Whether `look_ahead` would do anything."""
+        return self.phase is ModelPhase.TRAINED and self._trained is None and self._memory.quick
+
     def look_ahead(self) -> None:
         """Hash what was just trained before its commit is asked for; the commit then reads its copy back by tag.
 
         Nothing else may write to the working copy meanwhile; what is written later the tags tell.
         """
-        if self.phase is ModelPhase.TRAINED and self._trained is None and self._memory.quick:
+        if self.has_work_ahead:
             self._trained = self._memory.seal(self._working, self._memory.digests(self._working, self.step))
 
     def commit(self) -> Digests:

@@ -52,8 +52,8 @@ class Book:
         self._written = state.seq
         self._facts: list[NewFact] = []
         self._rows: list[Row] = []
-        self._new_visits: dict[str, dict[str, Any]] = {}
-        self._changed_visits: dict[str, dict[str, Any]] = {}
+        self._new_visits: set[str] = set()
+        self._touched: dict[str, VisitState] = {}
         self._tail: asyncio.Future[None] | None = None
         self._due = False
         self.closed = False
@@ -123,21 +123,22 @@ class Book:
         }  # fmt: skip
 
     def _track(self, before: tuple[VisitState, ...]) -> None:
-        known = {visit.id for visit in before}
-        for visit in {v.id: v for v in (*before, *self.state.open_visits)}.values():
-            view = visit.view(self.state.id)
-            if visit.id not in known:
-                self._new_visits[visit.id] = {"number": visit.number, **view}
-            elif visit.id in self._new_visits:
-                self._new_visits[visit.id].update(view)
-            else:
-                self._changed_visits[visit.id] = view
+        """Remember whose rows the next commit writes; what stands in them is what the visits are by then."""
+        after = self.state.open_visits
+        self._new_visits |= {visit.id for visit in after} - {visit.id for visit in before}
+        self._touched |= {visit.id: visit for visit in (*before, *after)}
+
+    def _visit_rows(self) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+        """Views of the visits that are new in the database, and of those that changed; the next commit begins anew."""
+        new, touched = self._new_visits, self._touched
+        self._new_visits, self._touched = set(), {}
+        views = {visit.id: {"number": visit.number, **visit.view(self.state.id)} for visit in touched.values()}
+        return {name: views.pop(name) for name in list(views) if name in new}, views
 
     async def _write(self) -> None:
         self._due = False
-        facts, rows = self._facts, self._rows
-        new, changed = self._new_visits, self._changed_visits
-        self._facts, self._rows, self._new_visits, self._changed_visits = [], [], {}, {}
+        facts, rows, (new, changed) = self._facts, self._rows, self._visit_rows()
+        self._facts, self._rows = [], []
         expected, at = self._written, self.state.updated_at if facts else self._clock()
         self._written += len(facts)
         session, values = self.state.id, self._projection()
@@ -180,10 +181,16 @@ class Book:
         }  # fmt: skip
 
 
-def _write_visits(connection: Connection, session: str, new: dict[str, Any], changed: dict[str, Any]) -> None:
-    for visit, view in new.items():
+def _write_visits(
+    connection: Connection, session: str, new: dict[str, dict[str, Any]], changed: dict[str, dict[str, Any]]
+) -> None:
+    for visit, view in (new | changed).items():
         data = {key: value for key, value in view.items() if key != "number"}
-        row = {"number": view["number"], "holder": view["holder"], "phase": view["phase"], "data": data}
-        insert_row(connection, VISITS, {"id": visit, "session": session, **row})
-    for visit, view in changed.items():
-        update_row(connection, VISITS, {"id": visit}, {"phase": view["phase"], "data": view})
+        row = {"phase": view["phase"], "data": data}
+        if visit in new:
+            insert_row(
+                connection, VISITS,
+                {"id": visit, "session": session, "number": view["number"], "holder": view["holder"], **row},
+            )  # fmt: skip
+        else:
+            update_row(connection, VISITS, {"id": visit}, row)

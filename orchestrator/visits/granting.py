@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from orchestrator.holders.channels import Channel
@@ -25,7 +27,7 @@ from shared.protocol.membership import proof_limit
 from shared.protocol.visit import VisitFact
 from shared.wire.gpu import DrawShare, InstallGrant, OpenEpoch
 from shared.wire.gpu_answers import EpochOpened, GrantInstalled, Statement
-from shared.wire.visit import OfferDocument
+from shared.wire.visit import OfferDocument, VisitOffer
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,38 @@ def _grant(run: Run, visit: VisitState, one_time_key: VerifiedOneTimeKey, drawn:
 
 
 async def offer(run: Run, channel: Channel, granted: Granted) -> None:
-    """Seal the visit key to the holder, commit, put the offer into its inbox and have the MUX switched.
+    """Have the MUX switched, seal the visit key to the holder, commit, and put the offer into the holder's inbox.
+
+    The switch begins first, for it takes longest and depends on none of these facts: the GPU has just obeyed this life with the grant, so
+    no leader of the past comes as far as here. A holder hears of the visit once it is durable.
 
     Raises:
         Unavailable: the platform does not answer.
     """
+    visit = granted.visit
+    async with _switching(run, visit.holder):
+        sealed = _sealed(run, channel, granted)
+        run.arrivals.expect(visit.id, visit.holder, visit.epoch)
+        await run.commit()
+        run.inboxes.post(visit.holder, kind="offer", session=run.state.id, offer=sealed)
+
+
+@asynccontextmanager
+async def _switching(run: Run, holder: str) -> AsyncIterator[None]:
+    """The MUX's switch is under way inside, and over behind; it is given up where what is inside fails."""
+    switching = asyncio.ensure_future(run.send_away(holder))
+    try:
+        await asyncio.sleep(0)  # so that the request is on its way
+        yield
+    except BaseException:
+        switching.cancel()
+        await asyncio.wait([switching])
+        raise
+    await switching
+
+
+def _sealed(run: Run, channel: Channel, granted: Granted) -> VisitOffer:
+    """The offer; that it was made is staged."""
     state, visit = run.state, granted.visit
     head = run.signed_head()
     seen = state.offered_heads.get(visit.holder, 0)
@@ -110,25 +139,5 @@ async def offer(run: Run, channel: Channel, granted: Granted) -> None:
         log_consistency=[node.hex() for node in state.tree.consistency(seen, head.head.size)],
     )  # fmt: skip
     sealed = seal_offer(document, visit_key=granted.key, one_time_key=granted.one_time_key, signing_key=run.signing_key)
-    fact = new_fact(VisitFact.OFFERED, visit=visit.id, log_size=head.head.size, log_root=head.head.root.hex())
-    run.book.stage(fact)
-    run.arrivals.expect(visit.id, visit.holder, visit.epoch)
-    switching = await _committed_while_switching(run, visit.holder)
-    run.inboxes.post(visit.holder, kind="offer", session=state.id, offer=sealed)
-    await switching
-
-
-async def _committed_while_switching(run: Run, holder: str) -> asyncio.Future[None]:
-    """The commit, and the MUX's switch that began with it: it depends on none of these facts.
-
-    The GPU has just obeyed this life with the grant, so no leader of the past comes as far as here. A holder hears of the visit once it is
-    durable, and what it checks then takes as long as a switch.
-    """
-    switching = asyncio.ensure_future(run.send_away(holder))
-    try:
-        await run.commit()
-    except BaseException:
-        switching.cancel()
-        await asyncio.wait([switching])
-        raise
-    return switching
+    run.book.stage(new_fact(VisitFact.OFFERED, visit=visit.id, log_size=head.head.size, log_root=head.head.root.hex()))
+    return sealed

@@ -6,7 +6,7 @@ neither by its length nor by what it unpacks to (a decompression bomb).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 
 import httpx2
@@ -35,12 +35,9 @@ class BoundedAnswers(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """The answer, with a body that stops at the request's limit. Raises: BadAnswer, at once or while it is read."""
         response = await self._inner.handle_async_request(request)
-        encoding, stated = (
-            response.headers.get("content-encoding", "identity"),
-            response.headers.get("content-length", "0"),
-        )
+        encoding, stated = _encoding_and_length(response.headers.raw)
         limit = request.extensions.get(LIMIT)
-        if encoding.lower() != "identity":
+        if encoding != "identity":
             await response.aclose()
             raise BadAnswer(f"it is encoded as {encoding[:40]!r}, which was not asked for", request=request)
         if limit is not None:
@@ -53,6 +50,18 @@ class BoundedAnswers(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Closes the inner transport."""
         await self._inner.aclose()
+
+
+def _encoding_and_length(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, str]:
+    """What an answer's headers say of these two, in one look: of encodings the first that is one."""
+    encoding, length = "identity", "0"
+    for name, value in headers:
+        lowered = name.lower()
+        if lowered == b"content-length":
+            length = value.decode("latin-1")
+        elif lowered == b"content-encoding" and encoding == "identity":
+            encoding = value.decode("latin-1").lower()
+    return encoding, length
 
 
 class _Bounded(httpx2.AsyncByteStream):

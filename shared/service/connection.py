@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from shared.service.one_write import OneWrite
 from shared.service.problems import MEDIA_TYPE, bare_problem
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -131,6 +132,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.waiting.pop(self, None)
         self._phase, self._received, self._body_s = _Phase.BODY, 0, 0.0
         super().on_headers_complete()
+        self.cycle.transport = OneWrite(self.transport, self.loop)
 
     def on_message_complete(self) -> None:
         """The body is there."""

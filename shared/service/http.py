@@ -20,7 +20,7 @@ from shared.canonical import json_bytes
 from shared.errors import GputError, Unavailable
 from shared.service.answers import BadAnswer, answers_within
 from shared.service.clock import Entropy
-from shared.service.plain_client import Body, Call, PlainClient
+from shared.service.plain_client import Answer, Body, Call, PlainClient
 from shared.service.problem_reader import MAX_PROBLEM_BYTES, error_of
 from shared.service.tracing import outgoing
 from shared.service.transport import HttpTransport
@@ -116,7 +116,7 @@ class PeerClient:
         idempotency_key: str | None = None,
         timeout_s: float | None = None,
         attempts: int | None = None,
-    ) -> httpx2.Response:
+    ) -> Answer:
         """One call; the answer is 2xx or 3xx.
 
         Args:
@@ -201,7 +201,7 @@ class PeerClient:
         # Half fixed, half drawn: many holders that lost the same peer do not come back in one instant.
         return ceiling * (0.5 + self._entropy(1)[0] / 512)
 
-    def _refused(self, way: Way, response: httpx2.Response, body: bytes) -> GputError:
+    def _refused(self, way: Way, response: Answer | httpx2.Response, body: bytes) -> GputError:
         error = error_of(response.status_code, body[:MAX_PROBLEM_BYTES], self.name)
         after = response.headers.get("retry-after", "")
         error.retry_after_s = float(after) if after.isdigit() else None
@@ -209,7 +209,7 @@ class PeerClient:
             self._ways.failed(way)
         return error
 
-    def _json(self, response: httpx2.Response) -> Any:
+    def _json(self, response: Answer) -> Any:
         if not response.content:
             return None
         try:

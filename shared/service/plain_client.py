@@ -6,6 +6,7 @@ pays for its way through that code a dozen times (ADR 0020). Requests, answers, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -32,21 +33,36 @@ class Call:
     extensions: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Answer:
+    """An answer read to its end, uncompressed."""
+
+    status_code: int
+    headers: httpx2.Headers
+    content: bytes
+
+    def json(self) -> Any:
+        """The JSON value that it is. Raises: ValueError: it is none."""
+        return json.loads(self.content)
+
+
 class PlainClient:
     """For one event loop. `auth` signs each request; of its flow only the first request is sent."""
 
     def __init__(self, transport: httpx2.AsyncBaseTransport, *, auth: httpx2.Auth | None, timeout_s: float) -> None:
         self._transport, self._auth, self._timeout_s = BoundedAnswers(transport), auth, timeout_s
 
-    async def ask(self, call: Call) -> httpx2.Response:
+    async def ask(self, call: Call) -> Answer:
         """The answer, read to its end. Raises: httpx2.TransportError."""
         response = await self._send(call)
+        stream = response.stream
+        assert isinstance(stream, httpx2.AsyncByteStream)  # what every asynchronous transport gives
         try:
-            await response.aread()
-        except BaseException:
+            # Its pieces as they come: httpx2 would look for a compression, which no answer of ours may have (`BoundedAnswers`).
+            content = b"".join([piece async for piece in stream])
+        finally:
             await response.aclose()
-            raise
-        return response
+        return Answer(response.status_code, response.headers, content)
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[httpx2.Response]:

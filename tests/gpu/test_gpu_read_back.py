@@ -82,8 +82,11 @@ def test_an_older_commit_is_not_the_last_one(world: World) -> None:
 
 def test_a_commit_finds_its_digests_worked_out(world: World, hashed: list[int]) -> None:
     world.set_up()
+    assert not world.device.has_work_ahead
     holder = _trained(world)
+    assert world.device.has_work_ahead
     world.device.look_ahead()
+    assert not world.device.has_work_ahead
     assert len(hashed) == 2 + 2  # the initial model's, and these
     world.device.look_ahead()
     committed = world.run(gpu.Commit(work="w1"))[0]
@@ -132,6 +135,7 @@ def test_nothing_is_worked_out_while_a_key_to_all_of_memory_may_write(world: Wor
         True  # as an installed grant leaves it; with one buffer none is installed here before the next scrub
     )
     hashed.clear()
+    assert not world.device.has_work_ahead
     world.device.look_ahead()
     assert (hashed, state.model._trained) == ([], None)
     state.unswept = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from orchestrator.ledger.tree import MerkleTree
 from orchestrator.sessions.catalogue import KEPT_ENDED
 from orchestrator.sessions.facts import VOCABULARY, new_fact
 from orchestrator.sessions.folding import fold
+from orchestrator.sessions.visit_state import VisitState
 from orchestrator.tables import SESSIONS
 from shared.attestation.approvals import verify_approval
 from shared.errors import ConfigurationError, Conflict, Unavailable, VerificationFailed
@@ -111,7 +113,9 @@ async def test_a_visit_is_projected_with_its_facts_on_both_databases(tmp_path: P
     head = sign_head(tree, SESSION, key(98), 1.0)
     book.stage(new_fact(VisitFact.RECALLED, visit="v_1", reason="x", blame=True, again=True, leaf=leaf.fact), leaf.row)
     book.row(head_row(head))
-    await book.commit()
+    with patch.object(VisitState, "view", autospec=True, side_effect=VisitState.view) as viewed:
+        await book.commit()
+    assert viewed.call_count == 1  # a row is made once a commit, whatever the visit went through in between
     rows = await room.store.read(lambda c: c.execute(text("SELECT phase FROM visits")).all())
     stored = await room.store.read(lambda c: read_head(c, SESSION))
     assert [row.phase for row in rows] == ["RECALLED"]
@@ -120,6 +124,38 @@ async def test_a_visit_is_projected_with_its_facts_on_both_databases(tmp_path: P
     again = await (await room.catalogue()).open(SESSION)
     assert (again.state.tree.size, again.state.attempts, again.state.last_epoch) == (1, 1, 2)
     await room.store.close()
+
+
+async def test_a_visits_row_follows_it_from_commit_to_commit(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    book = await room.submitted(await room.catalogue())
+    for i in range(3):
+        said = approval(i, book.state.manifest)
+        verified = verify_approval(said, key(i + 1).public, session=SESSION, manifest=book.state.manifest)
+        book.stage(new_fact(SessionFact.APPROVED, Role.HOLDER, **verified.body()))
+    life = {"life": 1, "boot_counter": 5, "device": "d", "backend": "EMULATED", "signing_key": "k", "resumed": False}
+    book.stage(new_fact(SessionFact.AGREED))
+    book.stage(new_fact(SessionFact.STARTED))
+    book.stage(new_fact(SessionFact.LIFE_OPENED, **life))
+    book.stage(new_fact(SessionFact.PLACED, placement=PLACEMENT, model=MODEL))
+    found = []
+    for visit in ("v_1", "v_2"):
+        await book.record(planned(book.state, visit))
+        found.append(await _phases(room))
+        leaf = event_leaf(book.state.tree, SESSION, "recalled", {"visit": visit})
+        fact = new_fact(VisitFact.RECALLED, visit=visit, reason="x", blame=True, again=True, leaf=leaf.fact)
+        await book.record(fact, leaf.row)
+    found.append(await _phases(room))
+    assert found == [
+        {"v_1": "PLANNED"}, {"v_1": "RECALLED", "v_2": "PLANNED"}, {"v_1": "RECALLED", "v_2": "RECALLED"},
+    ]  # fmt: skip
+    await room.store.close()
+
+
+async def _phases(room: Room) -> dict[str, str]:
+    rows = await room.store.read(lambda c: c.execute(text("SELECT id, phase, data FROM visits")).all())
+    assert all(json.loads(row.data)["phase"] == row.phase for row in rows)
+    return {row.id: row.phase for row in rows}
 
 
 async def test_a_journal_cut_short_under_a_running_process_is_refused_and_stops_no_other_session(

@@ -1,4 +1,4 @@
-"""The MUX switches while an offer is committed; where that fails nothing is left under way."""
+"""The MUX switches while an offer is sealed and committed; where that fails nothing is left under way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.visits.granting import _committed_while_switching
+from orchestrator.visits.granting import _switching
 from shared.errors import Unavailable
 
 
@@ -28,46 +28,59 @@ class Life:
         self.heard.append("switched")
 
     async def commit(self) -> None:
-        await asyncio.sleep(0)  # the switch has begun by then
+        await asyncio.sleep(0)
         if self.failure is not None:
             raise self.failure
         self.heard.append("committed")
 
 
-def run(life: Life) -> Any:
-    return life
+async def offered(life: Any) -> None:
+    async with _switching(life, "north"):
+        life.heard.append("sealed")
+        await life.commit()
+        life.heard.append("posted")
 
 
-async def test_the_commit_does_not_wait_for_the_switch() -> None:
+async def test_the_switch_is_asked_for_first_and_waited_for_last() -> None:
     life = Life()
-    switching = await _committed_while_switching(run(life), "north")
-    assert life.heard == ["switch to north", "committed"]
-    assert not switching.done()
+    offering = asyncio.ensure_future(offered(life))
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert life.heard == ["switch to north", "sealed", "committed", "posted"]
+    assert not offering.done()
     life.bound.set()
-    await switching
+    await offering
     assert life.heard[-1] == "switched"
 
 
 async def test_a_commit_that_fails_leaves_no_switch_behind() -> None:
     life = Life(Unavailable("no space left", code="disk-full"))
     with pytest.raises(Unavailable, match="no space left"):
-        await _committed_while_switching(run(life), "north")
-    assert life.heard == ["switch to north", "switch given up"]
+        await offered(life)
+    assert life.heard == ["switch to north", "sealed", "switch given up"]
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_switch_that_fails_is_heard_of_once_the_offer_is_out() -> None:
+    life = Life()
+
+    async def refused(holder: str) -> None:
+        raise Unavailable("the platform is gone")
+
+    life.send_away = refused  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match="the platform is gone"):
+        await offered(life)
+    assert life.heard == ["sealed", "committed", "posted"]
 
 
 async def test_who_is_cancelled_meanwhile_takes_the_switch_along() -> None:
     life = Life()
-    committing = asyncio.ensure_future(_cut_off(life))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    committing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await committing
-    assert life.heard == ["switch to north", "switch given up"]
-
-
-async def _cut_off(life: Life) -> None:
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     life.commit = lambda: never  # type: ignore[assignment,method-assign,return-value]  # a commit that does not end
-    await _committed_while_switching(run(life), "north")
+    offering = asyncio.ensure_future(offered(life))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    offering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await offering
+    assert life.heard == ["switch to north", "sealed", "switch given up"]

@@ -16,8 +16,10 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.errors import ConfigurationError, Refused
+from shared.service import logging as logs
 from shared.service.clock import new_id, stable_id
 from shared.service.logging import bind, configure_logging, get_logger, redact
+from shared.service.printable import printable
 from shared.service.settings import ServiceSettings
 
 
@@ -210,3 +212,26 @@ def test_a_path_that_somebody_asked_for_does_not_steer_the_terminal() -> None:
     get_logger("request").info("request", path="/v1/\x1b[2J\u202e", seen=["\x9b31m"])
     assert "path=/v1/?[2J?" in stream.getvalue()
     assert all(letter.isprintable() or letter == "\n" for letter in stream.getvalue())
+
+
+_PIECES = st.sampled_from(
+    [
+        "-----BEGIN PRIVATE KEY-----",
+        "-----END PRIVATE KEY-----",
+        "://",
+        ":",
+        "@",
+        "Bearer ",
+        "basic ",
+        "abcdef0123",
+        " ",
+        "\n",
+        "/",
+    ]
+)
+
+
+@given(st.lists(st.one_of(_PIECES, st.text(max_size=4)), max_size=8).map("".join))
+def test_no_text_passes_unread_that_the_pattern_would_change(text: str) -> None:
+    expected = printable(logs._SECRET_TEXTS.sub(logs.REDACTED, text), but="\n\t")
+    assert redact(None, "info", {"event": text}) == {"event": expected}
