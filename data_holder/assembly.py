@@ -11,7 +11,7 @@ from data_holder.catalogue import Catalogue
 from data_holder.channel import Channels, Verifier
 from data_holder.commitments import Commitments
 from data_holder.heads import HeadStatements
-from data_holder.identity import Tokens, load_identity, load_tokens, operator_keys
+from data_holder.identity import Tokens, load_identity, operator_keys
 from data_holder.keyring import Keyring, RecoveryKey
 from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, LinkCounters, OrchestratorLink
@@ -87,7 +87,7 @@ def lay_foundation(
     return Foundation(
         settings,
         load_identity(settings.data_dir, settings.name),
-        load_tokens(settings.data_dir, entropy),
+        Tokens(settings.data_dir, entropy),
         operator_keys(settings.operator_keys),
         policy,
         verifier
