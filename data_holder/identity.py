@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from shared.crypto.former_keys import former_keys
 from shared.crypto.private_file import replace_private, write_private
 from shared.crypto.signing import PartyKey, fingerprint, load_public
 from shared.errors import BadRequest, ConfigurationError, Conflict
@@ -18,6 +21,19 @@ from shared.names import Role
 from shared.service.clock import Entropy
 from shared.service.data_dir import unwritable
 from shared.service.signatures import KnownKey
+
+
+@dataclass(frozen=True)
+class OwnKeys:
+    """The enrolled key, and the public halves (raw, by fingerprint) of those before it: what they signed is this holder's word still."""
+
+    current: PartyKey
+    former: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def publics(self) -> dict[str, bytes]:
+        """All of them by fingerprint."""
+        return {**self.former, self.current.fingerprint: self.current.public}
 
 
 class Tokens:
@@ -48,8 +64,8 @@ class Tokens:
         self._digests[role] = _digest(token)
 
 
-def load_identity(data_dir: Path, name: str) -> PartyKey:
-    """The enrolled key, made on first start; its public half is written beside it as `NAME.pub`.
+def load_identity(data_dir: Path, name: str) -> OwnKeys:
+    """The enrolled key, made on first start, with those before it; its public half is written beside it as `NAME.pub`.
 
     Raises:
         ConfigurationError: the file is no Ed25519 key or is open to others.
@@ -59,7 +75,7 @@ def load_identity(data_dir: Path, name: str) -> PartyKey:
     public = data_dir / f"{name}.pub"
     if not public.exists() or public.read_bytes() != key.public_pem:
         public.write_bytes(key.public_pem)
-    return key
+    return OwnKeys(key, former_keys(data_dir / "identity.pem"))
 
 
 def _token(path: Path, entropy: Entropy) -> bytes:

@@ -12,6 +12,7 @@ import typer
 from gput.commands.connection import KeyOption, NoInputOption, UrlOption, YesOption, confirm, connect
 from gput.commands.manners import DryRunOption, FormatOption
 from gput.output import Format, emit, say, show
+from shared.crypto.former_keys import keep_former
 from shared.crypto.private_file import replace_private
 from shared.crypto.signing import PartyKey, fingerprint, load_public
 from shared.errors import BadRequest, NotAuthenticated, Unavailable
@@ -56,7 +57,7 @@ def rotate_key(url: UrlOption, key: KeyOption, dry_run: DryRunOption = False, fm
             row = _tell(url, key, draft, old, new)
         else:
             say("an earlier rotation was interrupted; its key counts")
-        _put_in_place(key, draft, new)
+        _put_in_place(key, draft, old, new)
     say(f"{key} holds the new key; the old one is refused")
     show(row, fmt)
 
@@ -97,7 +98,8 @@ def _known(url: str, draft: Path) -> Any:
         return None
 
 
-def _put_in_place(key: Path, draft: Path, new: PartyKey) -> None:
+def _put_in_place(key: Path, draft: Path, old: PartyKey, new: PartyKey) -> None:
+    keep_former(key, old.public)  # by it a holder's service knows what it signed before
     replace_private(key, draft.read_bytes())
     key.with_suffix(".pub").write_bytes(new.public_pem)  # a holder's service writes its NAME.pub anew when it starts
     draft.unlink()
