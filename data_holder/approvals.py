@@ -178,7 +178,7 @@ class Approvals:
 
     def _may_decide(self, session: str, manifest: str, decision: str) -> None:
         state = self._ledger.state(session)
-        request = verify_manifest(state.manifest, self.name, OwnKeys(self.keys.current))
+        request = verify_manifest(state.manifest, self.name, self.keys)
         if manifest != request.digest:
             raise Conflict(
                 "the decision names another manifest than the one shown", code="manifest-changed",
@@ -186,6 +186,8 @@ class Approvals:
             )  # fmt: skip
         if state.ended is not None:
             raise Conflict(f"session {session} has ended ({state.ended})", code="session-ended")
+        # A word of now is signed by the key of now.
+        verify_manifest(state.manifest, self.name, OwnKeys(self.keys.current))
         last = verify_decision(state, self.keys)
         if decision == "veto":
             if last is None or last.decision != "approve":
