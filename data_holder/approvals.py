@@ -14,6 +14,7 @@ from typing import Any
 from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
 from data_holder.fitting import Chosen, fitting
+from data_holder.identity import OwnKeys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink, document
 from data_holder.policy import Policy, RuleFinding, allowed, evaluate
@@ -31,7 +32,6 @@ from data_holder.requests import (
 from data_holder.tables import rows
 from data_holder.tables.schema import REQUESTS
 from shared.claims.program import ProgramManifest
-from shared.crypto.signing import PartyKey
 from shared.errors import Conflict, GputError, InvalidData, NotAuthenticated, NotFound, Unavailable
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
@@ -50,10 +50,10 @@ class Approvals:
     """
 
     def __init__(
-        self, *, name: str, key: PartyKey, ledger: Ledger, store: Store, catalogue: Catalogue, commitments: Commitments,
+        self, *, name: str, keys: OwnKeys, ledger: Ledger, store: Store, catalogue: Catalogue, commitments: Commitments,
         link: OrchestratorLink, clock: Clock, policy: Policy | None, automatic: bool, default_dataset: str | None,
     ) -> None:  # fmt: skip
-        self.name, self.key, self.policy, self.automatic = name, key, policy, automatic
+        self.name, self.keys, self.policy, self.automatic = name, keys, policy, automatic
         self._ledger, self._store, self._catalogue, self._link, self._clock = ledger, store, catalogue, link, clock
         self._commitments, self._default_dataset = commitments, default_dataset
         self._deciding = asyncio.Lock()
@@ -66,8 +66,9 @@ class Approvals:
         Raises:
             InvalidManifest, NotPermitted: not addressed to this holder as it is. Conflict: `manifest-changed`.
         """
-        request = verify_manifest(manifest_bytes, self.name, self.key)
-        if self._ledger.knows(session):
+        known = self._ledger.knows(session)
+        request = verify_manifest(manifest_bytes, self.name, self.keys if known else OwnKeys(self.keys.current))
+        if known:
             state = self._ledger.state(session)
             if state.manifest != manifest_bytes:
                 raise Conflict(f"session {session} was offered with another manifest before", code="manifest-changed")
@@ -104,7 +105,7 @@ class Approvals:
 
     async def show(self, session: str) -> tuple[VerifiedManifest, ProgramManifest]:
         """The request as verified from its bytes: manifest and program. Fetches the program once. Raises: as `consider`."""
-        request = verify_manifest(self._ledger.state(session).manifest, self.name, self.key)
+        request = verify_manifest(self._ledger.state(session).manifest, self.name, self.keys)
         digest = request.manifest.program
         if digest not in self._programs:
             row = await self._store.read(lambda connection: rows.request(connection, session))
@@ -170,14 +171,14 @@ class Approvals:
     def _is_decided(self, session: str, manifest: str, decision: str, dataset: str | None, reason: str) -> bool:
         """Whether the newest stored decision is this one."""
         state = self._ledger.state(session)
-        last = verify_decision(state, self.key)
+        last = verify_decision(state, self.keys)
         if last is None or state.decision is None or (dataset or state.decision.dataset) != state.decision.dataset:
             return False
         return (last.manifest, last.decision, last.reason) == (manifest, decision, reason)
 
     def _may_decide(self, session: str, manifest: str, decision: str) -> None:
         state = self._ledger.state(session)
-        request = verify_manifest(state.manifest, self.name, self.key)
+        request = verify_manifest(state.manifest, self.name, self.keys)
         if manifest != request.digest:
             raise Conflict(
                 "the decision names another manifest than the one shown", code="manifest-changed",
@@ -185,7 +186,9 @@ class Approvals:
             )  # fmt: skip
         if state.ended is not None:
             raise Conflict(f"session {session} has ended ({state.ended})", code="session-ended")
-        last = verify_decision(state, self.key)
+        # A word of now is signed by the key of now.
+        verify_manifest(state.manifest, self.name, OwnKeys(self.keys.current))
+        last = verify_decision(state, self.keys)
         if decision == "veto":
             if last is None or last.decision != "approve":
                 raise Conflict("only an approved session can be vetoed", code="not-approved")
@@ -200,7 +203,7 @@ class Approvals:
         )  # fmt: skip
 
     async def _store_decision(self, session: str, approval: Approval, dataset: str | None, by: str) -> None:
-        signed = sign_decision(self.key, approval)
+        signed = sign_decision(self.keys.current, approval)
         kept = dataset
         if approval.decision == "veto" and (before := self._ledger.state(session).decision) is not None:
             kept = before.dataset
@@ -238,7 +241,7 @@ class Approvals:
 
     async def remind(self, session: str) -> None:
         """Say a refusal or a veto again, to an orchestrator that asks as if it had not been said. Raises: as `deliver`."""
-        said = verify_decision(self._ledger.state(session), self.key)
+        said = verify_decision(self._ledger.state(session), self.keys)
         if said is not None and said.decision != "approve":
             await self.deliver(session)
 
@@ -268,7 +271,7 @@ class Approvals:
 
     def approved(self, session: str) -> Approved:
         """What an offer may rely on. Raises: NotFound, NotPermitted, VerificationFailed (see `verify_approved`)."""
-        return verify_approved(self._ledger.state(session), self.name, self.key)
+        return verify_approved(self._ledger.state(session), self.name, self.keys)
 
     async def _update(self, session: str, values: dict[str, Any]) -> None:
         await self._store.write(lambda connection: update_row(connection, REQUESTS, {"session": session}, values))

@@ -11,7 +11,7 @@ from data_holder.catalogue import Catalogue
 from data_holder.channel import Channels, Verifier
 from data_holder.commitments import Commitments
 from data_holder.heads import HeadStatements
-from data_holder.identity import Tokens, load_identity, load_tokens, operator_keys
+from data_holder.identity import OwnKeys, Tokens, load_identity, operator_keys
 from data_holder.keyring import Keyring, RecoveryKey
 from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, LinkCounters, OrchestratorLink
@@ -47,13 +47,18 @@ class Foundation:
     """What exists before the application: identity, tokens, policy, trust. Reading it fails early, with a remedy."""
 
     settings: HolderSettings
-    key: PartyKey
+    keys: OwnKeys
     tokens: Tokens
     operators: dict[str, KnownKey]
     policy: Policy | None
     verifier: Verifier
     guest: Guest
     recovery: RecoveryKey | None
+
+    @property
+    def key(self) -> PartyKey:
+        """The enrolled key."""
+        return self.keys.current
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ def lay_foundation(
     return Foundation(
         settings,
         load_identity(settings.data_dir, settings.name),
-        load_tokens(settings.data_dir, entropy),
+        Tokens(settings.data_dir, entropy),
         operator_keys(settings.operator_keys),
         policy,
         verifier
@@ -130,7 +135,7 @@ def assemble(
     catalogue = Catalogue(store, settings.datasets, settings.data_dir / "converted", clock)
     commitments = Commitments(settings.name, catalogue, settings.data_dir / "trees", lambda: stopping.is_set)
     approvals = Approvals(
-        name=settings.name, key=key, ledger=ledger, store=store, catalogue=catalogue, commitments=commitments, link=link,
+        name=settings.name, keys=foundation.keys, ledger=ledger, store=store, catalogue=catalogue, commitments=commitments, link=link,
         clock=clock, policy=foundation.policy, automatic=settings.approve == "policy", default_dataset=settings.dataset,
     )  # fmt: skip
     heads = HeadStatements(key=key, ledger=ledger, approvals=approvals, link=link)

@@ -69,7 +69,7 @@ class Admission:
         seen = self.peek(session, offer)
         channel = self._channels.get(session)
         signed_key = channel.signed_key(seen.one_time_key)
-        manifest = verify_manifest(self._ledger.state(session).manifest, self._approvals.name, self._approvals.key)
+        manifest = verify_manifest(self._ledger.state(session).manifest, self._approvals.name, self._approvals.keys)
         verified = verify_offer(
             offer, signed_key=signed_key, signing_key=channel.orchestrator.signing_key, session=session,
             holder=self._approvals.name, channel=channel.orchestrator.channel, manifest=manifest.digest, at=self._clock(),

@@ -48,7 +48,7 @@ class ReceiptBook:
                     f"leaf {index} of session {session} was another receipt before", code="receipt-changed"
                 )
             return
-        request = verify_manifest(state.manifest, self._approvals.name, self._approvals.key)
+        request = verify_manifest(state.manifest, self._approvals.name, self._approvals.keys)
         visit = await self._own_visit(session, claimed_epoch(cose))
         checked = check_receipt(cose, index, state, holder=self._approvals.name, request=request, visit=visit)
         await self._facts.receipt(session, checked)

@@ -6,11 +6,13 @@ Everything here is verified again from bytes each time it is loaded (design 4.3,
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
 from pydantic import ValidationError
 
+from data_holder.identity import OwnKeys
 from data_holder.protocol.state import SessionState
 from shared.attestation.approvals import LABEL
 from shared.canonical import json_bytes, json_value, sha256, sha384
@@ -55,18 +57,18 @@ class Approved:
             raise TypeError("only verify_approved makes an Approved")
 
 
-def verify_manifest(data: bytes, holder: str, key: PartyKey) -> VerifiedManifest:
+def verify_manifest(data: bytes, holder: str, keys: OwnKeys) -> VerifiedManifest:
     """Check a manifest's exact bytes for this holder.
 
     Raises:
         InvalidManifest: schema, or not the canonical form (two byte strings must never mean one manifest).
         NotPermitted: the roster does not name this holder, or names it with another key.
     """
-    return _verified(data, holder, key.fingerprint)
+    return _verified(data, holder, frozenset(keys.publics), keys.current.fingerprint)
 
 
 @lru_cache(maxsize=16)
-def _verified(data: bytes, holder: str, fingerprint: str) -> VerifiedManifest:
+def _verified(data: bytes, holder: str, known: frozenset[str], current: str) -> VerifiedManifest:
     # Pure in its arguments, so the same bytes need not be parsed again at every offer; other bytes are another entry.
     try:
         manifest = parse_manifest(data)
@@ -78,10 +80,10 @@ def _verified(data: bytes, holder: str, fingerprint: str) -> VerifiedManifest:
     entry = next((entry for entry in manifest.roster if entry.holder == holder), None)
     if entry is None:
         raise NotPermitted(f"the roster does not name {holder!r}", code="not-in-roster")
-    if entry.key != fingerprint:
+    if entry.key not in known:
         raise NotPermitted(
             f"the roster names {holder!r} with another key", code="key-mismatch",
-            expected=fingerprint, got=entry.key, remedy="Enrol this holder's key again at the orchestrator",
+            expected=current, got=entry.key, remedy="Enrol this holder's key again at the orchestrator",
         )  # fmt: skip
     return VerifiedManifest(manifest, data, sha256(data).hex(), _MINT)
 
@@ -118,7 +120,7 @@ def sign_decision(key: PartyKey, approval: Approval) -> Signed:
     return Signed(document=base64.b64encode(document).decode(), signature=base64.b64encode(signature).decode())
 
 
-def verify_decision(state: SessionState, key: PartyKey) -> Approval | None:
+def verify_decision(state: SessionState, keys: OwnKeys) -> Approval | None:
     """This holder's newest decision on the session, verified from its signature; None while undecided.
 
     Raises:
@@ -126,25 +128,34 @@ def verify_decision(state: SessionState, key: PartyKey) -> Approval | None:
     """
     if state.decision is None:
         return None
-    verify(key.public, LABEL, state.decision.document, state.decision.signature)
+    _verify_own(keys, state.decision.document, state.decision.signature)
     approval = Approval.model_validate(json_value(state.decision.document))
     if approval.session != state.session:
         raise VerificationFailed("the stored decision is about another session", code="decision-mismatch")
     return approval
 
 
-def verify_approved(state: SessionState, holder: str, key: PartyKey) -> Approved:
+def _verify_own(keys: OwnKeys, document: bytes, signature: bytes) -> None:
+    """Signed by the key of now or one of before. Raises: VerificationFailed."""
+    for public in keys.former.values():
+        with suppress(VerificationFailed):
+            verify(public, LABEL, document, signature)
+            return
+    verify(keys.current.public, LABEL, document, signature)
+
+
+def verify_approved(state: SessionState, holder: str, keys: OwnKeys) -> Approved:
     """What an offer may rely on: an approval by this holder's key of exactly these manifest bytes, not vetoed since.
 
     Raises:
         NotPermitted: `not-approved` or `vetoed`. VerificationFailed: stored bytes were changed.
     """
-    approval = verify_decision(state, key)
+    approval = verify_decision(state, keys)
     if approval is None or approval.decision == "refuse":
         raise NotPermitted(f"this holder has not approved session {state.session}", code="not-approved")
     if approval.decision == "veto":
         raise NotPermitted(f"this holder has vetoed session {state.session}", code="vetoed")
-    request = verify_manifest(state.manifest, holder, key)
+    request = verify_manifest(state.manifest, holder, keys)
     if approval.manifest != request.digest or approval.holder != holder:
         raise VerificationFailed(
             "the approval names another manifest than the stored one", code="decision-mismatch",

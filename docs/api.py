@@ -13,12 +13,12 @@ from typing import Any
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from data_holder.api import access, datasets, proofs, records, requests
+from data_holder.api import access, datasets, proofs, records, requests, tokens
 from orchestrator.app import ROOMS
 from shared.names import Role
 from shared.service.callers import require, require_stream, signed_caller, signed_stream
 
-HOLDER_ROOMS = (datasets, requests, proofs, records)
+HOLDER_ROOMS = (datasets, requests, proofs, records, tokens)
 EVERYBODY = "everybody"
 KEY = "Idempotency-Key"
 SHOWN = 8

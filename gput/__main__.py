@@ -21,7 +21,8 @@ from typing import Any
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("gput.commands.demo", "Train one model on three private corpora on this machine, for real"),
     "session": ("gput.commands.session", "Draft, submit, watch, pause, resume, cancel sessions; export the model"),
-    "party": ("gput.commands.party", "Keys, enrolment; a holder's approvals and vetoes"),
+    "party": ("gput.commands.party", "Keys, enrolment, a key's change; a holder's approvals and vetoes"),
+    "token": ("gput.commands.token", "Bearer tokens of people: made, rotated, revoked"),
     "program": ("gput.commands.program", "Build and inspect training programs"),
     "data": ("gput.commands.data", "Check whether a dataset fits a program; make held-out records"),
     "receipts": ("gput.commands.receipts", "Verify and show the receipts of visits"),

@@ -99,6 +99,23 @@ class Api:
             idempotency_key=f"enrol-{secrets.token_hex(16)}",
         )
 
+    async def rotate_key(self, old: PartyKey, new: PartyKey) -> Any:
+        """Be known by `new` from now on. `old` is this client's own key, which the orchestrator refuses afterwards."""
+        from shared.attestation.key_rotations import sign_rotation
+
+        me = await self.whoami()
+        said = sign_rotation(me["name"], old, new, int(self._clock()))
+        return await (await self._to()).put_json(f"/v1/parties/{me['name']}/key", said.model_dump(mode="json"))
+
+    async def revoke_key(self, name: str, key: str) -> Any:
+        """Refuse a party's key (fingerprint) from now on (owner only)."""
+        return await (await self._to()).put_json(f"/v1/parties/{name}/revocation", {"key": key})
+
+    async def replace_key(self, name: str, public_key: bytes, replaces: str) -> Any:
+        """Confirm a party's new key (raw, 32 bytes) in the place of the one with fingerprint `replaces` (owner only)."""
+        body = {"public_key": public_key.hex(), "replaces": replaces}
+        return await (await self._to()).put_json(f"/v1/parties/{name}/replacement", body)
+
     async def upload_program(self, archive: bytes) -> Any:
         """Store a program archive; its digest names it. Raises InvalidProgram before anything is sent."""
         digest = open_archive(archive).digest.hex()

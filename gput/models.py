@@ -37,6 +37,23 @@ class Party(View):
     key: str
     enrolled_at: float | None = None
     last_seen: float | None = None
+    key_valid_from: float | None = None
+    key_valid_until: float | None = None
+
+
+class PartyKeyView(View):
+    """A key that a party has or had (`key`: its fingerprint). `valid_until`: none as long as it counts; `previous`: whose place it took;
+    `statement`: the rotation that both keys signed."""
+
+    key: str
+    public_key: str
+    valid_from: float
+    valid_until: float | None = None
+    came: Literal["enrolled", "rotated", "replaced"]
+    came_by: str
+    ended_by: str | None = None
+    previous: str | None = None
+    statement: dict[str, str] | None = None
 
 
 class Gpu(View):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from gput.models import Event, Fetch, Party, Session, VerifiedReceipts, View, Visit
+from gput.models import Event, Fetch, Me, Party, PartyKeyView, Session, VerifiedReceipts, View, Visit
 from shared.errors import BadRequest
 
 
@@ -54,6 +54,14 @@ class Request(View):
     session: str
     manifest: str
     state: str
+
+
+class TokenRow(View):
+    """Who has a read-only token. `sha256`: the token's digest, hex."""
+
+    name: str
+    role: Literal["auditor", "owner"]
+    sha256: str
 
 
 class Hop(View):
@@ -222,7 +230,9 @@ OUTPUTS: dict[str, Any] = {
     "session steps": list[Step], "session logs": list[Event], "session timeline": list[TimelineSpan],
     "session fetches": list[Fetch],
     "session submit --dry-run": Dry,
-    "party enrol": Party, "party list": list[Party], "party requests": list[Request], "party request": Request,
+    "party enrol": Party, "party list": list[Party], "party keys": list[PartyKeyView], "party rotate-key": Party,
+    "party rotate-key --dry-run": Me, "party revoke-key": Party, "party replace-key": Party, "token list": list[TokenRow],
+    "party requests": list[Request], "party request": Request,
     "party approve": Request, "party refuse": Request, "party veto": Request,
     "data inspect": Fit, "data pack": Drawn, "data evaluate": Evaluated, "receipts verify": Held, "receipts show": list[ReceiptRow],
     "attest verify": list[Judgement], "attest explain": list[Judgement], "attest inspect": list[Piece],

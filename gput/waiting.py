@@ -106,6 +106,15 @@ class _SyncApi:
     def enrol(self, name: str, public_key: bytes, role: str = "holder") -> Any:
         return self._work.done(self._client.enrol(name, public_key, role))
 
+    def rotate_key(self, old: PartyKey, new: PartyKey) -> Any:
+        return self._work.done(self._client.rotate_key(old, new))
+
+    def revoke_key(self, name: str, key: str) -> Any:
+        return self._work.done(self._client.revoke_key(name, key))
+
+    def replace_key(self, name: str, public_key: bytes, replaces: str) -> Any:
+        return self._work.done(self._client.replace_key(name, public_key, replaces))
+
     def upload_program(self, archive: bytes) -> Any:
         return self._work.done(self._client.upload_program(archive))
 

@@ -7,6 +7,7 @@ import sys
 from fastapi import FastAPI
 
 from orchestrator.app import create_app
+from orchestrator.identity import rotate_identity
 from orchestrator.lease.keeper import go_back
 from orchestrator.settings import OrchestratorSettings
 from orchestrator.site import holder
@@ -18,13 +19,15 @@ RECOVER = (
     "take over from an orchestrator that is lost for good, though it had another CVM or release; "
     "its sessions then wait for their holders' shares"
 )
+ROTATE = "put a new key in the identity's place, between sessions, and end; serves nothing"
 
 
 def main() -> int:
     """Run until told to stop; the exit code says how it ended."""
     return service_main(
-        OrchestratorSettings, create_app, go_back=_go_back, variants={"recover": (RECOVER, _recovering)}
-    )
+        OrchestratorSettings, create_app, go_back=_go_back, variants={"recover": (RECOVER, _recovering)},
+        acts={"rotate-identity": (ROTATE, rotate_identity)},
+    )  # fmt: skip
 
 
 def _recovering(settings: OrchestratorSettings, base_url: str) -> FastAPI:

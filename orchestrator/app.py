@@ -25,6 +25,7 @@ from orchestrator.api import (
 from orchestrator.api.deps import Orchestrator
 from orchestrator.gpu_session.life import GpuRoom
 from orchestrator.holders.channels import CpuRoom
+from orchestrator.identity import identity_of
 from orchestrator.keys import KnownKeys
 from orchestrator.lease.keeper import Lease, prepare_schema
 from orchestrator.lease.office import Office
@@ -40,7 +41,6 @@ from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.attestation.gpu_policy import GpuTrust
 from shared.attestation.snp_trust import SnpTrust
-from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError
 from shared.names import SessionPhase
 from shared.service.app import Lifespan, add_routes, create_service_app
@@ -85,7 +85,7 @@ def create_app(
     library = Library(store, settings.files_dir / "library", clock)
     keys, replay = KnownKeys(settings.owner_keys, library), ReplayWindow(store, clock)
     site = Site(
-        settings, store, library, PartyKey.load_or_generate(settings.files_dir / "identity.pem"), quoting, trust, replay, clock,
+        settings, store, library, identity_of(settings), quoting, trust, replay, clock,
         entropy, timer, recover,
     )  # fmt: skip
 

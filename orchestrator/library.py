@@ -6,7 +6,7 @@ Rows point to files by digest; what is read from disk is checked against its dig
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -15,14 +15,14 @@ from typing import Any
 from sqlalchemy import Connection, Table, insert, select, update
 
 from orchestrator.files import DigestStore
+from orchestrator.parties import Parties, holders, require
 from orchestrator.sessions.submission import Known, weights_digest
-from orchestrator.tables import FILES, PARTIES, PROGRAMS
+from orchestrator.tables import FILES, PROGRAMS
 from shared.canonical import sha256
 from shared.claims.archive import Archive, open_archive
 from shared.claims.layout import plan_memory
 from shared.claims.manifest import Manifest
 from shared.claims.privacy import mixes_samples
-from shared.crypto.signing import fingerprint
 from shared.errors import Conflict, NotFound, VerificationFailed
 from shared.service.clock import Clock
 from shared.service.store import Store
@@ -31,47 +31,16 @@ KINDS = ("weights", "validation")
 
 
 class Library:
-    """Programs, weights, validation datasets and parties."""
+    """Programs, weights and validation datasets; `parties` are beside them."""
 
     def __init__(self, store: Store, folder: Path, clock: Clock) -> None:
         self._store, self._clock = store, clock
+        self.parties = Parties(store, clock)
         self.archives = DigestStore(folder / "programs", "sha256")
         self.files = {kind: DigestStore(folder / kind, "sha256") for kind in KINDS}
         self._opened = lru_cache(maxsize=16)(open_archive)
         self.door = asyncio.Lock()
         """Held by whoever brings or removes a file with its row: there is never one without the other, but after a crash."""
-
-    # ------------------------------------------------------------ parties
-
-    async def enrol(self, name: str, role: str, public_key: bytes) -> tuple[dict[str, Any], bool]:
-        """Enrol a party; answers its row and whether it is new.
-
-        Raises:
-            Conflict: the name or the key belongs to another enrolment (code `party-exists`).
-        """
-        row = {
-            "name": name, "role": role, "public_key": public_key.hex(), "fingerprint": fingerprint(public_key),
-            "enrolled_at": self._clock(),
-        }  # fmt: skip
-
-        def act(connection: Connection) -> tuple[dict[str, Any], bool]:
-            where = (PARTIES.c.name == name) | (PARTIES.c.fingerprint == row["fingerprint"])
-            old = connection.execute(select(PARTIES).where(where)).mappings().first()
-            if old is None:
-                connection.execute(insert(PARTIES).values(row))
-                return row, True
-            if any(old[key] != row[key] for key in ("name", "role", "public_key")):
-                raise Conflict(f"{name} or this key is enrolled already, differently", code="party-exists",
-                               remedy="Use another name, or the enrolled key.")  # fmt: skip
-            return dict(old), False
-
-        return await self._store.write(act)
-
-    async def party_by_key(self, key: str) -> dict[str, Any] | None:
-        """The enrolled party with this key fingerprint (hex)."""
-        return await self._store.read(
-            lambda c: _first(c.execute(select(PARTIES).where(PARTIES.c.fingerprint == key)).mappings().first())
-        )
 
     # ------------------------------------------------------------ programs
 
@@ -150,7 +119,7 @@ class Library:
             programs=programs,
             weights={d: partial(self.files["weights"].find, d) for d in wanted if d is not None and d in weights},
             validation=validation,
-            parties=await self._store.read(_holders),
+            parties=await self._store.read(holders),
             gpus=gpus,
             allow_emulated=allow_emulated,
             mixed=mixed,
@@ -163,8 +132,9 @@ class Library:
         """In the transaction that creates a session: what its manifest was judged by is still here.
 
         Raises:
-            Conflict: code `upload-removed`: it was not, by chance, and the session was not created.
+            Conflict: codes `upload-removed`, `key-changed`: it was not, by chance, and the session was not created.
         """
+        require(connection, {entry.holder: entry.key for entry in manifest.roster if entry.holder in known.parties})
         files = [*known.weights, *([] if manifest.validation is None else [manifest.validation.dataset])]
         wanted = [*(FILES.c.digest == digest for digest in files), PROGRAMS.c.digest == manifest.program]
         if not all(connection.execute(select(where.left.table).where(where)).first() for where in wanted):
@@ -181,18 +151,9 @@ class Library:
         return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
 
 
-def _first(row: Mapping[Any, Any] | None) -> dict[str, Any] | None:
-    return None if row is None else dict(row)
-
-
 def _sizes(connection: Connection, kind: str) -> dict[str, int]:
     rows = connection.execute(select(FILES.c.digest, FILES.c.size_bytes).where(FILES.c.kind == kind))
     return {row.digest: row.size_bytes for row in rows}
-
-
-def _holders(connection: Connection) -> dict[str, str]:
-    rows = connection.execute(select(PARTIES.c.name, PARTIES.c.fingerprint).where(PARTIES.c.role == "holder"))
-    return {row.name: row.fingerprint for row in rows}
 
 
 def program_summary(archive: Archive, archive_bytes: int) -> dict[str, Any]:

@@ -1,48 +1,56 @@
-"""Read-only bearer tokens of people, from the operator's file. Knows no route.
+"""Whom a read-only bearer token was given to, as the operator's file says now. Knows no route.
 
-The file maps the SHA-256 of a token to whom it was given: a name, who then reads as an auditor, or `{"name": …, "role": "owner"}`, who also
-reads what is released to owners (losses). Neither reads the finished model: that takes the owner's own signature.
+The file is looked at with each use: a token that was taken out of it is refused from then on. Nobody's token reads the finished model: that
+takes the owner's own signature.
 """
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from shared.errors import ConfigurationError
 from shared.names import Role
+from shared.service.logging import get_logger
+from shared.service.reader_tokens import Reader, read_readers, token_digest
 from shared.service.signatures import Caller
 from shared.service.state import BearerResolver
 
-
-class _Reader(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    name: str
-    role: Literal["auditor", "owner"] = "auditor"
+_log = get_logger("readers")
 
 
 def reader_tokens(path: Path | None) -> BearerResolver | None:
     """Whom a token was given to; None where no file is named. Raises: ConfigurationError."""
-    if path is None:
-        return None
-    try:
-        found = TypeAdapter(dict[str, str | _Reader]).validate_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not a JSON object of names or readers"
-        remedy = (
-            'Write {SHA-256 of a token in hex: name, or {"name": …, "role": "owner"}} there, or unset reader_tokens.'
-        )
-        raise ConfigurationError(f"The reader tokens {path} cannot be used: {why}", remedy=remedy) from None
-    readers = {digest: _Reader(name=said) if isinstance(said, str) else said for digest, said in found.items()}
+    return None if path is None else _Readers(path).resolve
 
-    async def resolve(token: str) -> Caller | None:
-        reader = readers.get(hashlib.sha256(token.encode()).hexdigest())
+
+class _Readers:
+    def __init__(self, path: Path) -> None:
+        self._path, self._seen = path, file_state(path)
+        self._readers = read_readers(path)
+
+    async def resolve(self, token: str) -> Caller | None:
+        reader = self._now().get(token_digest(token))
         if reader is None:
             return None
         # No fingerprint: nobody signed. What wants a signature looks for it.
         return Caller("", reader.name, frozenset({Role.AUDITOR, Role(reader.role)}))
 
-    return resolve
+    def _now(self) -> dict[str, Reader]:
+        seen = file_state(self._path)
+        if seen != self._seen:
+            try:
+                self._readers = read_readers(self._path)
+            except ConfigurationError as error:
+                self._readers = {}  # whom it admitted before may be who was to be kept out
+                _log.error("nobody reads by a token now", detail=error.detail, remedy=error.remedy)
+            self._seen = seen
+        return self._readers
+
+
+def file_state(path: Path) -> tuple[int, int, int] | None:
+    """What changes with every change of a file; None: it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

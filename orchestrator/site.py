@@ -91,6 +91,7 @@ class Site:
             await self.guest.begin_again()
             await self.replay.open()
         self.terms += 1
+        self.library.parties.changes += 1  # what was remembered of keys is of another's term
         journal_key = await self._derived("gput/journal")
         await lease.sealed(hmac.digest(journal_key.reveal(), b"gput/lease/1", "sha256"))
         sweep(settings.files_dir)

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from data_holder import ui
-from data_holder.api import datasets, proofs, records, requests
+from data_holder.api import datasets, proofs, records, requests, tokens
 from data_holder.assembly import Holder, assemble, lay_foundation
 from data_holder.channel import Verifier
 from data_holder.metrics import LinkCollector, VisitMetrics
@@ -68,7 +68,7 @@ def create_app(
     )  # fmt: skip
     engine.holder = app.state.holder = holder
     state.registry.register(LinkCollector(holder))
-    for router in (datasets.router, requests.router, proofs.router, records.router, ui.router):
+    for router in (datasets.router, requests.router, proofs.router, records.router, tokens.router, ui.router):
         add_routes(app, router)
     return app
 

@@ -44,6 +44,12 @@ class Identity(Body):
     sessions: int
 
 
+class NewToken(Body):
+    """A bearer token that its user made: 32 random bytes, hex. No answer ever repeats it."""
+
+    token: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", examples=["5f" * 32])]
+
+
 class OptionsBody(Body):
     """How to read a dataset (`data_holder.datasets.DatasetOptions`); what is left out has that class's default."""
 

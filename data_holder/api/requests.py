@@ -118,7 +118,7 @@ def _view(row: dict[str, Any]) -> dict[str, Any]:
 async def _detail(holder: Holder, session: str) -> RequestDetail:
     """The request as verified again from its bytes, not as the row tells it."""
     row = await holder.store.read(lambda connection: rows.request(connection, session))
-    request = verify_manifest(row["manifest"], holder.approvals.name, holder.approvals.key)
+    request = verify_manifest(row["manifest"], holder.approvals.name, holder.approvals.keys)
     program = row["program"] and verify_program(row["program"], request.manifest.program)
     state = holder.ledger.state(session)
     manifest = request.manifest

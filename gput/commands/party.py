@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import httpx2
 import typer
 
+from gput.commands import party_keys
 from gput.commands.connection import KeyOption, NoInputOption, Session, UrlOption, YesOption, confirm, connect
 from gput.commands.manners import Commands, DryRunOption, FormatOption
+from gput.commands.operator import HOLDER_TIMEOUT_S, Bearer, HolderUrl, Token
 from gput.files import place_for
 from gput.ids import pick, whole
 from gput.output import Format, emit, say, show
@@ -26,11 +26,8 @@ if TYPE_CHECKING:
     from gput.client import AsyncClient
 
 app = Commands("Parties and approvals.\n\nExample:  gput party init keys/owner.pem")
-HolderUrl = Annotated[str, typer.Option("--holder-url", envvar="GPUT_HOLDER_URL", help="your own holder service")]
-Token = Annotated[Path, typer.Option("--token", envvar="GPUT_HOLDER_TOKEN", help="its operator.token file")]
 Read = Annotated[str, typer.Option(help="the manifest digest you read, hex")]
 DECISION = ("session", "manifest", "state", "dataset", "reason", "decided_at", "decided_by", "delivered", "waiting_for")
-HOLDER_TIMEOUT_S = 30.0
 NEWS_S = 10.0
 PUBLIC = ".pub"
 
@@ -114,6 +111,10 @@ def list_(url: UrlOption, key: KeyOption, fmt: FormatOption = Format.TABLE) -> N
     """
     rows = connect(url, key, lambda client: client.items("parties"))
     emit(rows, ("name", "role", "key", "last_seen"), fmt)
+
+
+for change in party_keys.COMMANDS:
+    app.command()(change)
 
 
 @app.command()
@@ -232,29 +233,10 @@ def _decided(view: Any, fmt: Format) -> None:
     show({name: view[name] for name in shown if name in view}, fmt)
 
 
-class _Bearer(httpx2.Auth):
-    """A token file's content on every request. It has no repr of the token."""
-
-    def __init__(self, token: Path) -> None:
-        try:
-            words = token.read_text().split()
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "not text"
-            raise BadRequest(f"cannot read {token}: {why}", code="no-token") from None
-        if len(words) != 1 or not words[0].isascii():
-            remedy = "It is the file operator.token in the holder's data folder."
-            raise BadRequest(f"{token} is no token file", code="no-token", remedy=remedy)
-        self._header = f"Bearer {words[0]}"
-
-    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
-        request.headers["authorization"] = self._header
-        yield request
-
-
 def _holder(method: str, path: str, url: str, token: Path, body: Any = None) -> Any:
     async def call() -> Any:
         async with Peers(timeout_s=HOLDER_TIMEOUT_S) as peers:
-            peer = peers.peer(url, "holder service", auth=_Bearer(token))
+            peer = peers.peer(url, "holder service", auth=Bearer(token))
             if method == "GET":
                 return await peer.get_json(f"/v1/{path}")
             # With a key the call may be repeated when its connection breaks: the holder decides once.

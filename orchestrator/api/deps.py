@@ -108,19 +108,25 @@ async def visible(parts: Orchestrator, caller: Caller, session: str) -> Book:
     """The session's book, if the caller may see it: owners, auditors, and the holders of its roster.
 
     Raises:
-        NotFound: no such session. NotPermitted: not this holder's.
+        NotFound: no such session. NotPermitted: not this holder's, or its key did not come from the roster's (`key-replaced`).
     """
     book = await parts.catalogue.open(session)
-    if not caller.roles & {Role.OWNER, Role.AUDITOR} and caller.name not in {
-        entry.holder for entry in book.durable.manifest.roster
-    }:
+    if caller.roles & {Role.OWNER, Role.AUDITOR}:
+        return book
+    entry = next((entry for entry in book.durable.manifest.roster if entry.holder == caller.name), None)
+    if entry is None:
         raise NotPermitted("This session does not concern you", code="not-in-roster")
+    if entry.key != caller.fingerprint and not await parts.library.parties.came_from(caller.fingerprint, entry.key):
+        raise NotPermitted(
+            "Your key took the place of the one in this session's roster without its signature", code="key-replaced",
+            remedy="Ask the session's owner for what you need of it.", expected=entry.key, got=caller.fingerprint,
+        )  # fmt: skip
     return book
 
 
 async def party_key(parts: Orchestrator, caller: Caller) -> bytes:
     """The caller's enrolled key, raw. Raises: NotPermitted: it is not enrolled any more."""
-    row = await parts.library.party_by_key(caller.fingerprint)
+    row = await parts.library.parties.by_key(caller.fingerprint)
     if row is None:
         raise NotPermitted("Your key is not enrolled any more", code="key-unknown")
     return bytes.fromhex(row["public_key"])

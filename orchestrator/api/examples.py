@@ -11,7 +11,13 @@ H64, H96, B64 = "5f" * 32, "a7" * 48, "eyJmb3JtYXQiOiJncHV0In0="
 
 PARTY: dict[str, Any] = {
     "name": "hospital-a", "role": "holder", "public_key": H64, "key": H64, "enrolled_at": 1795.0, "last_seen": None,
+    "key_valid_from": 1795.0, "key_valid_until": None,
 }  # fmt: skip
+PARTY_KEY: dict[str, Any] = {
+    "key": H64, "public_key": H64, "valid_from": 1795.0, "valid_until": 1796.0, "came": "enrolled", "came_by": "alice",
+    "ended_by": "hospital-a", "previous": None, "statement": None,
+}  # fmt: skip
+SIGNED_ROTATION: dict[str, Any] = {"document": B64, "old_signature": B64, "new_signature": B64}
 FILE: dict[str, Any] = {"digest": H64, "size_bytes": 4096, "stored_at": 1795.0}
 PROGRAM: dict[str, Any] = {
     "digest": H96, "name": "gpt2", "description": "", "loss_unit": "nats", "operators": ["aten.add.Tensor"],

@@ -52,11 +52,21 @@ def go_back(store: Store, files: Path, holder: Callable[[], str], revision: str)
     Raises:
         ConfigurationError: as `downgrade`; code `schema-in-use`: another orchestrator leads. Unavailable.
     """
+    read_alone(store, holder, _nothing)
+    downgrade(store.url, PACKAGE, revision, files)
+
+
+def read_alone(store: Store, holder: Callable[[], str], act: Callable[[Connection], T]) -> T:
+    """What `act` finds in the database, of which no other orchestrator is the leader.
+
+    Raises:
+        ConfigurationError: code `schema-in-use`: one is. Unavailable.
+    """
     if _led_by_another(store, holder):
         raise ConfigurationError(
             "another orchestrator leads over this database", code="schema-in-use", remedy="Stop it cleanly first."
         )
-    downgrade(store.url, PACKAGE, revision, files)
+    return _apart(store.url, act)
 
 
 def _led_by_another(store: Store, holder: Callable[[], str]) -> bool:

@@ -255,6 +255,13 @@ class Supervisor:
         runner = self._runners.get(session)
         return runner is not None and runner.channels is not None and runner.channels.is_open(holder)
 
+    def dismiss(self, holder: str, why: str) -> None:
+        """Call back what is away to a holder whose key counts no more, in every session; without it, it opens no channel again."""
+        for runner in self._runners.values():
+            runner.recall_current(why, holder)
+            if runner.channels is not None:
+                runner.channels.close(holder)
+
     def channels(self, session: str) -> Channels:
         """The session's channels. Raises: Unavailable: no life stands at the moment."""
         runner = self._runners.get(session)

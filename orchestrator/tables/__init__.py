@@ -34,6 +34,21 @@ PARTIES = Table(
     Column("enrolled_at", Float, nullable=False),
 )  # fmt: skip
 
+PARTY_KEYS = Table(
+    "party_keys", METADATA,  # every key that a party ever had; the newest one is also in its row of `parties`
+    Column("number", Integer, primary_key=True, autoincrement=True),  # order of coming; the listing's cursor
+    Column("fingerprint", String(64), nullable=False, unique=True),
+    Column("name", String(63), nullable=False, index=True),
+    Column("public_key", String(64), nullable=False),
+    Column("valid_from", Float, nullable=False),
+    Column("valid_until", Float),  # NULL: it counts
+    Column("came", String(8), nullable=False),  # enrolled | rotated | replaced
+    Column("came_by", String(63), nullable=False),
+    Column("ended_by", String(63)),
+    Column("previous", String(64)),  # fingerprint of the key whose place it took
+    Column("statement", JSON),  # SignedRotation, where the previous key said so itself
+)  # fmt: skip
+
 PROGRAMS = Table(
     "programs", METADATA,
     Column("digest", String(96), primary_key=True),

@@ -1,4 +1,4 @@
-"""Writing a file that holds a secret: new, whole or not at all, for nobody else's eyes. Knows no kind of secret."""
+"""Writing a file that holds a secret: whole or not at all, for nobody else's eyes. Knows no kind of secret."""
 
 from __future__ import annotations
 
@@ -11,8 +11,26 @@ def write_private(path: Path, content: bytes) -> None:
     """`content` in a new file of mode 0600, durable when this returns; a crash leaves no half of it under `path`.
 
     Raises:
-        FileExistsError: there is one, and a secret is never replaced. OSError.
+        FileExistsError: there is one, and a secret is never replaced unasked. OSError.
     """
+    draft = _draft(path, content)
+    try:
+        os.link(draft, path)  # fails where the file exists
+    finally:
+        draft.unlink()
+
+
+def replace_private(path: Path, content: bytes) -> None:
+    """As `write_private`, in the place of the file that is there, for what is rotated. Raises: OSError."""
+    os.replace(_draft(path, content), path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # what was replaced is not to come back after a power cut
+    finally:
+        os.close(folder)
+
+
+def _draft(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Not by process id: in a container every life has the same.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -22,6 +40,7 @@ def write_private(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.link(draft, path)  # fails where the file exists
-    finally:
+    except BaseException:
         draft.unlink()
+        raise
+    return draft

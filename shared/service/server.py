@@ -35,6 +35,7 @@ from shared.service.state import service_state
 S = TypeVar("S", bound=ServiceSettings)
 Factory = Callable[[S, str], FastAPI]
 Ready = Callable[[], Mapping[str, Any]]
+Act = Callable[[S], Mapping[str, Any]]
 
 BACKLOG = 1024
 KEEP_ALIVE_S = 75
@@ -47,17 +48,16 @@ _log = get_logger("server")
 def service_main(
     settings_type: type[S], factory: Factory[S], argv: Sequence[str] | None = None, *, ready: Ready | None = None,
     go_back: Callable[[S, str], None] | None = None, variants: Mapping[str, tuple[str, Factory[S]]] | None = None,
+    acts: Mapping[str, tuple[str, Act[S]]] | None = None,
 ) -> int:  # fmt: skip
     """The `main` of a service: `--config FILE`, settings, logging, `serve`. Returns the exit code (that of the error's family).
 
     Args:
         go_back: takes the database of this service, which does not run, to an older schema; offered as `--schema REVISION`.
         variants: what `--NAME` means, and the factory that it puts in place of the usual one.
+        acts: what `--NAME` means, and what it does instead of serving, while the service does not run; its answer is printed as JSON.
     """
-    parser = _parser(settings_type)
-    if go_back is not None:
-        older = "take the database back to this schema, for an older version of the program, and end; serves nothing"
-        parser.add_argument("--schema", metavar="REVISION", help=older)
+    parser = _parser(settings_type, go_back is not None, acts or {})
     for name, (meaning, variant) in (variants or {}).items():
         parser.add_argument(
             f"--{name}", action="store_const", const=variant, dest="factory", default=factory, help=meaning
@@ -66,11 +66,7 @@ def service_main(
     try:
         settings = settings_type.load(arguments.config)
         configure_logging(settings.log_level, settings.log_format, always=settings.log_context())
-        if arguments.backup is not None:
-            return _backed_up(settings, arguments.backup)
-        if go_back is not None and arguments.schema is not None:
-            with held(settings.data_dir):
-                go_back(settings, arguments.schema)
+        if _acted(arguments, settings, go_back):
             return 0
         return serve(getattr(arguments, "factory", factory), settings, ready=ready)
     except GputError as error:
@@ -92,16 +88,34 @@ def service_main(
         return GputError.exit_code
 
 
-def _backed_up(settings: ServiceSettings, target: Path) -> int:
-    print(json.dumps({"backup": str(target), "files": back_up(settings, target)}))
-    return 0
+def _acted(arguments: argparse.Namespace, settings: S, go_back: Callable[[S, str], None] | None) -> bool:
+    """Do what was asked for instead of serving; False: nothing was."""
+    if arguments.backup is not None:
+        print(json.dumps({"backup": str(arguments.backup), "files": back_up(settings, arguments.backup)}))
+    elif go_back is not None and arguments.schema is not None:
+        with held(settings.data_dir):
+            go_back(settings, arguments.schema)
+    elif arguments.act is not None:
+        with held(settings.data_dir):
+            print(json.dumps(arguments.act(settings)))
+    else:
+        return False
+    return True
 
 
-def _parser(settings_type: type[ServiceSettings]) -> argparse.ArgumentParser:
+def _parser(
+    settings_type: type[ServiceSettings], goes_back: bool, acts: Mapping[str, tuple[str, Act[Any]]]
+) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(settings_type.__doc__ or "").split("\n")[0])
     parser.add_argument("--config", type=Path, help="TOML file of settings; the environment overrides it")
     copied = "copy database and files to a new folder, also while it runs, and end"
     parser.add_argument("--backup", metavar="DIR", type=Path, help=copied)
+    if goes_back:
+        older = "take the database back to this schema, for an older version of the program, and end; serves nothing"
+        parser.add_argument("--schema", metavar="REVISION", help=older)
+    parser.set_defaults(act=None)
+    for name, (meaning, act) in acts.items():
+        parser.add_argument(f"--{name}", action="store_const", const=act, dest="act", help=meaning)
     return parser
 
 

@@ -85,4 +85,18 @@ REST = (
         service.visit_keys_hang_on_the_resume_secret,
         "[scoped]",
     ),
+    named(
+        "H18",
+        "nobody need sign that a party's key changes",
+        "tests/orchestrator/test_party_keys.py::test_nobody_takes_anothers_name",
+        service.anybody_rotates_a_key,
+        "[by3-h0-body3-403-bad-signature]",
+    ),
+    named(
+        "H18",
+        "a key that an owner put in place counts as the one before it",
+        "tests/orchestrator/test_party_keys.py::test_a_key_that_an_owner_put_in_place_sees_nothing_of_before",
+        service.replaced_keys_are_believed,
+        "",
+    ),
 )

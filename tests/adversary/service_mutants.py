@@ -19,13 +19,14 @@ import shared.claims.graph
 import shared.service.journal
 from gpu_agent.compute import process
 from gpu_agent.hardware import copy_engine, state
+from orchestrator import parties
 from orchestrator.gpu_session import opening
 from orchestrator.gpu_session.checkpoints import Checkpoints
 from orchestrator.runner import recovery, session_runner
 from orchestrator.sessions import facts
 from orchestrator.visits import granting
 from orchestrator.visits.run import Run
-from shared.attestation import channel, gpu_examination, offers, tdx_verifier
+from shared.attestation import channel, gpu_examination, key_rotations, offers, tdx_verifier
 from shared.attestation.gpu_policy import GpuPolicy
 from shared.claims.operators import ALLOWED
 from shared.crypto import schedule
@@ -55,6 +56,14 @@ def any_gpu_will_do(patch: Patch) -> None:
 
 def debuggable_machines_are_accepted(patch: Patch) -> None:
     patch.setattr(tdx_verifier, "check_attributes", lambda *_: None)
+
+
+def anybody_rotates_a_key(patch: Patch) -> None:
+    patch.setattr(key_rotations, "verify", lambda *_: None)
+
+
+def replaced_keys_are_believed(patch: Patch) -> None:
+    patch.setattr(parties, "_came_from", lambda *_: True)
 
 
 def any_code_is_accepted(patch: Patch) -> None:

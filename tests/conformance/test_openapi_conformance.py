@@ -41,6 +41,11 @@ def for_owners(operation: str) -> bool:
     return not for_holders(operation) and operation != "DELETE /v1/sessions/{session}"
 
 
+def for_operators(operation: str) -> bool:
+    """What an operator may call, but for one, which takes away the very token; tests/data_holder/test_holder_tokens.py calls that."""
+    return operation != "PUT /v1/tokens/{whose}"
+
+
 def anything(operation: str) -> bool:
     return True
 
@@ -60,13 +65,14 @@ CALLERS = {
     "owner": Caller("orchestrator", lambda s: signed(s.keys["owner"]), for_owners, 4),
     # A channel belongs to a session that runs; for the others 503 says to wait.
     "holder": Caller("orchestrator", lambda s: signed(s.keys[HOLDER]), for_holders, may_be_unavailable=True),
-    "operator": Caller(f"holder-{HOLDER}", lambda s: bearer(s.holder_tokens["operator"])),
+    "operator": Caller(f"holder-{HOLDER}", lambda s: bearer(s.holder_tokens["operator"]), for_operators),
     "platform": Caller("agent", lambda s: signed(s.keys["platform"])),
     "orchestrator": Caller("platform", lambda s: signed(s.keys["orchestrator"]), lambda name: not for_cvms(name)),
     "cvm": Caller("platform", lambda s: bearer(s.cvm_token), for_cvms),
 }
 # Their sensible answers need what no random input is: a signature over a document, a record sealed with a key, a digest of the body.
 NEVER_2XX = {
+    "PUT /v1/parties/{name}/key", "PUT /v1/parties/{name}/replacement", "PUT /v1/parties/{name}/revocation",
     "POST /v1/sessions", "POST /v1/sessions/{session}/approvals", "POST /v1/sessions/{session}/channels",
     "POST /v1/sessions/{session}/heads", "POST /v1/sessions/{session}/share-offers",
     "PUT /v1/sessions/{session}/share-offers/{offer}", "POST /v1/sessions/{session}/share-refusals",

@@ -17,7 +17,7 @@ HOLDERS_SERVICE = f"holder-{HOLDER}"
 PARTS = ("visits", "losses", "receipts", "approvals", "keys", "attestations", "log/leaves", "model/fetches")
 LISTS = {
     "orchestrator": {
-        "/v1/parties", "/v1/programs", "/v1/weights", "/v1/validation-datasets", "/v1/sessions",
+        "/v1/parties", "/v1/parties/{name}/keys", "/v1/programs", "/v1/weights", "/v1/validation-datasets", "/v1/sessions",
         *(f"/v1/sessions/{{session}}/{part}" for part in PARTS),
     },
     HOLDERS_SERVICE: {"/v1/datasets", "/v1/requests", "/v1/visits", "/v1/receipts"},

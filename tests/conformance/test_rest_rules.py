@@ -192,6 +192,8 @@ SESSION = "/v1/sessions/{session}"
 MAY = {
     "POST /v1/attestation": READERS - {"reader"},
     "GET /v1/whoami": READERS, "POST /v1/parties": OWNER, "GET /v1/parties": READERS, "GET /v1/parties/{name}": READERS,
+    "GET /v1/parties/{name}/keys": READERS, "PUT /v1/parties/{name}/key": {"holder", "auditor"},
+    "PUT /v1/parties/{name}/replacement": OWNER, "PUT /v1/parties/{name}/revocation": OWNER,
     "PUT /v1/programs/{digest}/archive": OWNER, "GET /v1/programs": READERS, "GET /v1/programs/{digest}": READERS,
     "GET /v1/programs/{digest}/archive": READERS,
     "PUT /v1/weights/{digest}": OWNER, "GET /v1/weights": READERS, "GET /v1/weights/{digest}": READERS,
@@ -274,7 +276,13 @@ def test_losses_are_for_the_owner_and_that_holder(stage: Stage) -> None:
 
 def test_the_holders_auditor_reads_and_changes_nothing(stage: Stage) -> None:
     service, auditor = f"holder-{HOLDER}", bearer(stage.holder_tokens["auditor"])
-    values = {"session": stage.sessions["waiting"], "visit": stage.visit, "name": "ehr", "index": 0}
+    values = {
+        "session": stage.sessions["waiting"],
+        "visit": stage.visit,
+        "name": "ehr",
+        "index": 0,
+        "whose": "operator",
+    }
     for name, _ in operations(stage.openapi(service)):
         method, template = name.split(" ")
         answer = stage.request(

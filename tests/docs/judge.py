@@ -23,7 +23,7 @@ PLACES = {
 }  # fmt: skip
 """What the commands may take from the environment, so that a page need not repeat it."""
 SERVICES = {"orchestrator", "data_holder", "gpu_agent", "gpu_agent.platform"}
-SERVICE_OPTIONS = {"--config", "--schema", "--recover", "--backup"}
+SERVICE_OPTIONS = {"--config", "--schema", "--rotate-identity", "--recover", "--backup"}
 PLAIN = {
     "awk", "bash",
     "cat", "cd", "cp", "curl", "echo", "exit", "export", "git", "grep", "head", "jq", "kill", "ls", "mkdir", "mktemp", "mv", "pwd",

@@ -46,7 +46,10 @@ def test_the_operator_goes_back_by_command(tmp_path: Path) -> None:
     assert "leases" not in sa.inspect(engine).get_table_names()
     engine.dispose()
     unknown = subprocess.run([*command, "9999"], check=False, capture_output=True, text=True)
-    assert (unknown.returncode, "Name one of: base, 0001, 0002, 0003, 0004, 0005, 0006, 0007." in unknown.stderr) == (
+    assert (
+        unknown.returncode,
+        "Name one of: base, 0001, 0002, 0003, 0004, 0005, 0006, 0007, 0008." in unknown.stderr,
+    ) == (
         2,
         True,
     )

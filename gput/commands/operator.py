@@ -1,0 +1,40 @@
+"""What commands for a holder's operator share: its address, its token. Knows no command and no route."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Annotated
+
+import httpx2
+import typer
+
+from shared.errors import BadRequest
+
+HolderUrl = Annotated[str, typer.Option("--holder-url", envvar="GPUT_HOLDER_URL", help="your own holder service")]
+Token = Annotated[Path, typer.Option("--token", envvar="GPUT_HOLDER_TOKEN", help="its operator.token file")]
+HOLDER_TIMEOUT_S = 30.0
+
+
+class Bearer(httpx2.Auth):
+    """A token file's content on every request. It has no repr of the token. Raises: BadRequest `no-token`."""
+
+    def __init__(self, token: Path) -> None:
+        self._header = f"Bearer {read_token(token)}"
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        request.headers["authorization"] = self._header
+        yield request
+
+
+def read_token(token: Path) -> str:
+    """The one word in a token file. Raises: BadRequest `no-token`."""
+    try:
+        words = token.read_text().split()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not text"
+        raise BadRequest(f"cannot read {token}: {why}", code="no-token") from None
+    if len(words) != 1 or not words[0].isascii():
+        remedy = "It is the file operator.token in the holder's data folder."
+        raise BadRequest(f"{token} is no token file", code="no-token", remedy=remedy)
+    return words[0]

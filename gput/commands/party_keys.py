@@ -1,0 +1,155 @@
+"""`gput party`: how an enrolled key changes, is revoked, replaced and looked up (docs/adr/0028). Knows the client, no other command."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gput.commands.connection import KeyOption, NoInputOption, UrlOption, YesOption, confirm, connect
+from gput.commands.manners import DryRunOption, FormatOption
+from gput.output import Format, emit, say, show
+from shared.crypto.former_keys import keep_former
+from shared.crypto.private_file import replace_private
+from shared.crypto.signing import PartyKey, fingerprint, load_public
+from shared.errors import BadRequest, NotAuthenticated, Unavailable
+from shared.service.data_dir import LOCK, held
+
+if TYPE_CHECKING:
+    from gput.client import AsyncClient
+
+Name = Annotated[str, typer.Argument(help="the party's name")]
+COLUMNS = ("key", "came", "came_by", "valid_from", "valid_until", "ended_by")
+
+
+def keys(name: Name, url: UrlOption, key: KeyOption, fmt: FormatOption = Format.TABLE) -> None:
+    """Every key that a party had: from when to when it counted, how it came, and who ended it.
+
+    Example:  gput party keys north
+    """
+    emit(connect(url, key, lambda client: client.items(f"parties/{name}/keys")), COLUMNS, fmt)
+
+
+def rotate_key(url: UrlOption, key: KeyOption, dry_run: DryRunOption = False, fmt: FormatOption = Format.TABLE) -> None:
+    """Change your enrolled key (a holder's or an auditor's) between sessions: a new one, signed by the old one, is put in its file's place.
+
+    A holder's is identity.pem of its data folder: stop its service, run this, start it again. Interrupted, or without an answer: the same
+    command again. Receipts of before verify as they did.
+
+    Example:  gput party rotate-key --key holder-north/identity.pem
+    """
+    draft = key.with_suffix(".next.pem")
+    if dry_run:
+        show(_tried(url, key), fmt)
+        return
+    with ExitStack() as stack:
+        if (key.parent / LOCK).exists():
+            stack.enter_context(held(key.parent))  # a service that runs would go on with the old one
+        old = PartyKey.load(key)
+        if not draft.exists():
+            PartyKey.generate().save(draft)  # on the disk before anybody hears of it
+        new = PartyKey.load(draft)
+        row = _known(url, draft)
+        if row is None:
+            row = _tell(url, key, draft, old, new)
+        else:
+            say("an earlier rotation was interrupted; its key counts")
+        _put_in_place(key, draft, old, new)
+    say(f"{key} holds the new key; the old one is refused")
+    show(row, fmt)
+
+
+def _tried(url: str, key: Path) -> dict[str, Any]:
+    me = connect(url, key, lambda client: client.whoami())
+    if me["role"] not in ("holder", "auditor"):
+        raise BadRequest(
+            f"{me['name']} is {me['role']}, whose key is a file in the orchestrator's folder owner_keys", code="not-enrolled",
+            remedy="Make a new one (`gput party init`) and put its NAME.pub in the old one's place.",
+        )  # fmt: skip
+    say(f"would make a new key for {me['name']}; nothing was done")
+    return dict(me)
+
+
+def _tell(url: str, key: Path, draft: Path, old: PartyKey, new: PartyKey) -> Any:
+    """The party as it is after its rotation, also where the answer to that was lost on its way."""
+    try:
+        return connect(url, key, lambda client: client.rotate_key(old, new))
+    except (NotAuthenticated, Unavailable):
+        if (row := _known(url, draft)) is None:
+            raise
+        return row
+
+
+def _known(url: str, draft: Path) -> Any:
+    """Who the orchestrator takes the new key for; None: it does not know it."""
+
+    async def ask(client: AsyncClient) -> Any:
+        me = await client.whoami()
+        return await client.get(f"parties/{me['name']}")
+
+    try:
+        return connect(url, draft, ask)
+    except NotAuthenticated as error:
+        if error.code != "signature-key-unknown":
+            raise
+        return None
+
+
+def _put_in_place(key: Path, draft: Path, old: PartyKey, new: PartyKey) -> None:
+    keep_former(key, old.public)  # by it a holder's service knows what it signed before
+    replace_private(key, draft.read_bytes())
+    key.with_suffix(".pub").write_bytes(new.public_pem)  # a holder's service writes its NAME.pub anew when it starts
+    draft.unlink()
+    draft.with_suffix(".pub").unlink(missing_ok=True)
+
+
+def revoke_key(
+    name: Name, url: UrlOption, key: KeyOption, yes: YesOption = False, no_input: NoInputOption = False,
+    fmt: FormatOption = Format.TABLE,
+) -> None:  # fmt: skip
+    """Refuse a party's key from now on, because it is lost or in wrong hands (owner only). Running sessions lose that holder.
+
+    Example:  gput party revoke-key north --yes
+    """
+
+    async def run(client: AsyncClient) -> Any:
+        was = await client.get(f"parties/{name}")
+        await asyncio.to_thread(
+            confirm, f"Refuse {name}'s key {was['key'][:16]}… from now on, for good?", yes, no_input
+        )
+        return await client.revoke_key(name, was["key"])
+
+    show(connect(url, key, run), fmt)
+
+
+def replace_key(
+    name: Name, public_key: Annotated[Path, typer.Argument(help="its new public key (PEM)")], url: UrlOption, key: KeyOption,
+    yes: YesOption = False, no_input: NoInputOption = False, dry_run: DryRunOption = False, fmt: FormatOption = Format.TABLE,
+) -> None:  # fmt: skip
+    """Confirm the new key of a party that lost its old one (owner only, between sessions).
+
+    You vouch for it: compare the fingerprint with the party's operator by a way that you trust. It sees nothing of sessions of before.
+
+    Example:  gput party replace-key north north.pub
+    """
+    try:
+        public = load_public(public_key.read_bytes())
+    except OSError as error:
+        raise BadRequest(f"cannot read {public_key}: {error.strerror}", code="no-key") from None
+
+    async def run(client: AsyncClient) -> Any:
+        was = await client.get(f"parties/{name}")
+        change = f"{name}'s key {was['key']} by {fingerprint(public)}"
+        if dry_run:
+            say(f"would replace {change}; nothing was done")
+            return was
+        await asyncio.to_thread(confirm, f"Replace {change}?", yes, no_input)
+        return await client.replace_key(name, public, was["key"])
+
+    show(connect(url, key, run), fmt)
+
+
+COMMANDS = (keys, rotate_key, revoke_key, replace_key)

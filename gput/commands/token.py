@@ -1,0 +1,139 @@
+"""`gput token`: bearer tokens, made, rotated and revoked. Knows the holder's API and the orchestrator's file of readers, no session."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from gput.commands.connection import NoInputOption, YesOption, confirm
+from gput.commands.manners import Commands, FormatOption
+from gput.commands.operator import HOLDER_TIMEOUT_S, Bearer, HolderUrl, Token, read_token
+from gput.files import place_for
+from gput.output import Format, emit, say
+from shared.crypto.private_file import replace_private, write_private
+from shared.errors import BadRequest, Conflict, NotAuthenticated, NotFound, Unavailable
+from shared.service.http import Peers
+from shared.service.reader_tokens import Reader, read_readers, token_digest, write_readers
+
+app = Commands("Bearer tokens.\n\nExample:  gput token rotate")
+TOKEN_BYTES = 32
+Readers = Annotated[Path, typer.Option("--file", help="the orchestrator's setting reader_tokens")]
+Person = Annotated[str, typer.Argument(help="whose token")]
+
+
+@app.command()
+def rotate(
+    holder_url: HolderUrl, token: Token,
+    whose: Annotated[Literal["operator", "auditor"], typer.Option("--of", help="which of the holder's tokens")] = "operator",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="where it goes; default: the old one's place")] = None,
+) -> None:  # fmt: skip
+    """Put a new token in the place of your holder service's operator.token or auditor.token. The old one is refused from then on.
+
+    Sessions go on: nothing of theirs hangs on a token. Interrupted, or without an answer: the same command again.
+
+    Example:  gput token rotate
+    Example:  gput token rotate --of auditor
+    """
+    target = output or (token if whose == "operator" else token.with_name("auditor.token"))
+    place_for(target)
+    draft = target.with_name(f"{target.name}.next")
+    if draft.exists() and asyncio.run(_counts(holder_url, draft)):
+        say(f"an earlier rotation was interrupted; its token, {draft}, counts")
+    else:
+        draft.unlink(missing_ok=True)
+        write_private(draft, f"{secrets.token_hex(TOKEN_BYTES)}\n".encode())
+        _put(holder_url, token, whose, draft)
+    os.replace(draft, target)
+    say(f"{target} holds the {whose}'s new token; the old one is refused")
+
+
+async def _counts(url: str, token: Path) -> bool:
+    async with Peers(timeout_s=HOLDER_TIMEOUT_S) as peers:
+        try:
+            await peers.peer(url, "holder service", auth=Bearer(token)).get_json("/v1/identity")
+        except NotAuthenticated:
+            return False
+    return True
+
+
+def _put(url: str, token: Path, whose: str, draft: Path) -> None:
+    async def call() -> None:
+        async with Peers(timeout_s=HOLDER_TIMEOUT_S) as peers:
+            peer = peers.peer(url, "holder service", auth=Bearer(token))
+            await peer.put_json(f"/v1/tokens/{whose}", {"token": read_token(draft)}, attempts=1)
+
+    try:
+        asyncio.run(call())
+    except Unavailable as error:
+        # It may have arrived: the new token must not be lost.
+        raise Unavailable(
+            f"{error.detail}; whether the new token counts is not known", code=error.code,
+            remedy=f"Run the same command again; the new token is in {draft}.",
+        ) from None  # fmt: skip
+    except BaseException:
+        draft.unlink()
+        raise
+
+
+@app.command()
+def issue(
+    name: Person, file: Readers,
+    role: Annotated[Literal["auditor", "owner"], typer.Option(help="an owner's reader sees losses, too")] = "auditor",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="where it goes; default: NAME.token")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="in the place of NAME's, which is refused from then on")] = False,
+) -> None:  # fmt: skip
+    """Make a person's read-only token for the orchestrator and its dashboard. It counts at once, without a restart.
+
+    Run it where the orchestrator's settings are. The file knows the token by its SHA-256 only; the token goes to the person.
+
+    Example:  gput token issue maria --file reader-tokens.json
+    Example:  gput token issue maria --file reader-tokens.json --replace
+    """
+    target = output or Path(f"{name}.token")
+    place_for(target)
+    readers = read_readers(file) if file.exists() else {}
+    others = {digest: reader for digest, reader in readers.items() if reader.name != name}
+    if len(others) < len(readers) and not replace:
+        raise Conflict(f"{name} has a token", code="token-exists", remedy="--replace puts a new one in its place.")
+    if target.exists() and not replace:
+        raise Conflict(f"{target} exists already and is kept", code="token-exists", remedy="Name another file with -o.")
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    replace_private(target, f"{token}\n".encode())  # first: a token that counts must not be lost
+    write_readers(file, {**others, token_digest(token): Reader(name=name, role=role)})
+    say(f"{target} holds {name}'s token (keep it secret)" + (", and the old one is refused" if replace else ""))
+
+
+@app.command()
+def revoke(name: Person, file: Readers, yes: YesOption = False, no_input: NoInputOption = False) -> None:
+    """Refuse a person's token from now on, without a restart.
+
+    Example:  gput token revoke maria --file reader-tokens.json --yes
+    """
+    readers = read_readers(file)
+    left = {digest: reader for digest, reader in readers.items() if reader.name != name}
+    if len(left) == len(readers):
+        raise NotFound(
+            f"{name} has no token in {file}", code="no-such-reader", remedy="`gput token list` shows who has."
+        )
+    confirm(f"Refuse {name}'s token from now on?", yes, no_input)
+    write_readers(file, left)
+    say(f"{name}'s token is refused from now on")
+
+
+@app.command("list")
+def list_(file: Readers, fmt: FormatOption = Format.TABLE) -> None:
+    """Who has a read-only token, as whom, and by which digest the file knows it.
+
+    Example:  gput token list --file reader-tokens.json
+    """
+    if not file.exists():
+        raise BadRequest(f"cannot read {file}: no such file", code="no-token")
+    rows: list[dict[str, Any]] = [
+        {"name": reader.name, "role": reader.role, "sha256": digest} for digest, reader in read_readers(file).items()
+    ]
+    emit(sorted(rows, key=lambda row: str(row["name"])), ("name", "role", "sha256"), fmt)

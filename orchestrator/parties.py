@@ -1,0 +1,256 @@
+"""Who is enrolled, and by which key from when to when (docs/adr/0028). Knows no HTTP and no session's state.
+
+A key that was once anybody's is never taken again; a key changes only while no session that names its party goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from orchestrator.tables import PARTIES, PARTY_KEYS, SESSIONS
+from shared.attestation.key_rotations import VerifiedRotation, verify_rotation
+from shared.crypto.signing import fingerprint
+from shared.errors import Conflict, GputError, NotFound, NotPermitted
+from shared.protocol.session import SESSION
+from shared.service.clock import Clock
+from shared.service.store import Store
+from shared.wire.party_keys import SignedRotation
+
+ENDED = tuple(phase.value for phase in SESSION.phases() if SESSION.final(phase))
+
+
+class Parties:
+    """Enrolled holders and auditors. `changes` counts what may make a remembered answer wrong."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self.changes = 0
+
+    async def enrol(self, name: str, role: str, public_key: bytes, by: str) -> tuple[dict[str, Any], bool]:
+        """Enrol a party; answers its row and whether it is new.
+
+        Raises:
+            Conflict: the name or the key belongs, or belonged, to another enrolment (code `party-exists`).
+        """
+        at = self._clock()
+        row = {
+            "name": name, "role": role, "public_key": public_key.hex(), "fingerprint": fingerprint(public_key), "enrolled_at": at,
+        }  # fmt: skip
+
+        def act(connection: Connection) -> tuple[dict[str, Any], bool]:
+            old = _row(connection, name)
+            if old is None and _known(connection, row["fingerprint"]) is None:
+                connection.execute(insert(PARTIES).values(row))
+                _add(connection, name, public_key, at, came="enrolled", by=by)
+                return row, True
+            same = old is not None and all(old[key] == row[key] for key in ("name", "role", "public_key"))
+            if old is None or not same or old["valid_until"] is not None:
+                raise Conflict(
+                    f"{name} or this key is enrolled already, differently", code="party-exists",
+                    remedy="Use another name, or the enrolled key. A lost key: `gput party replace-key`.",
+                )  # fmt: skip
+            return old, False
+
+        return await self._store.write(act)
+
+    async def by_key(self, key: str) -> dict[str, Any] | None:
+        """The party whose key with this fingerprint (hex) counts now."""
+        found = await self._store.read(lambda c: _joined(c, PARTIES.c.fingerprint == key))
+        return None if found is None or found["valid_until"] is not None else found
+
+    async def one(self, name: str) -> dict[str, Any]:
+        """A party's row, with its newest key's validity. Raises: NotFound."""
+        return await self._store.read(lambda c: _required(c, name))
+
+    async def page(self, after: str | None, limit: int) -> list[dict[str, Any]]:
+        """Rows in order of name."""
+        statement = _statement().order_by(PARTIES.c.name).limit(limit)
+        if after is not None:
+            statement = statement.where(PARTIES.c.name > after)
+        return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
+
+    async def keys(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
+        """Every key that the party had, oldest first. Raises: NotFound."""
+        await self.one(name)
+        statement = select(PARTY_KEYS).where(PARTY_KEYS.c.name == name, PARTY_KEYS.c.number > after)
+        ordered = statement.order_by(PARTY_KEYS.c.number).limit(limit)
+        return await self._store.read(lambda c: [dict(row) for row in c.execute(ordered).mappings()])
+
+    # ------------------------------------------------------------ changes of a key
+
+    async def rotate(self, name: str, caller: str, signed: SignedRotation) -> dict[str, Any]:
+        """Take the party's own word for its new key. `caller`: fingerprint of the key that signed the request; the new one repeats it.
+
+        Raises:
+            NotPermitted: another's key. Conflict: `key-in-use`, `key-was-used`. BadRequest, VerificationFailed: the statement.
+        """
+
+        def act(connection: Connection) -> None:
+            row = _required(connection, name)
+            if caller != row["fingerprint"]:
+                raise NotPermitted("A party changes its own key only", code="not-your-key", expected=name)
+            newest = _known(connection, caller)
+            if newest is not None and newest["statement"] == signed.model_dump(mode="json"):
+                return  # a repeat, whose first answer was lost
+            said = verify_rotation(signed, party=name, old=bytes.fromhex(row["public_key"]))
+            self._change(connection, row, said.new, came="rotated", by=name, statement=signed)
+
+        return await self._changed(name, act)
+
+    async def replace(self, name: str, public_key: bytes, replaces: str, by: str) -> dict[str, Any]:
+        """Take the owner's word for a party's new key; `replaces` is the fingerprint of its newest one, which is lost or revoked.
+
+        Raises:
+            NotFound. Conflict: `key-mismatch`, `key-in-use`, `key-was-used`.
+        """
+
+        def act(connection: Connection) -> None:
+            row = _required(connection, name)
+            newest = _known(connection, row["fingerprint"])
+            if newest is not None and (row["public_key"], newest["previous"]) == (public_key.hex(), replaces):
+                return
+            _same(row, replaces)
+            self._change(connection, row, public_key, came="replaced", by=by)
+
+        return await self._changed(name, act)
+
+    async def revoke(self, name: str, key: str, by: str) -> dict[str, Any]:
+        """The party's newest key authenticates nothing from now on. Raises: NotFound. Conflict: `key-mismatch`."""
+
+        def act(connection: Connection) -> None:
+            _same(_required(connection, name), key)
+            _end(connection, key, by, self._clock())
+
+        return await self._changed(name, act)
+
+    async def _changed(self, name: str, act: Callable[[Connection], None]) -> dict[str, Any]:
+        await self._store.write(act)
+        self.changes += 1  # after the commit: what was read before it is not remembered after it
+        return await self.one(name)
+
+    def _change(
+        self, connection: Connection, row: Mapping[str, Any], public: bytes, *, came: str, by: str,
+        statement: SignedRotation | None = None,
+    ) -> None:  # fmt: skip
+        name = row["name"]
+        if going_on := _sessions_with(connection, name):
+            raise Conflict(
+                f"{name}'s key stands in the manifest of {', '.join(going_on[:5])}, which has not ended", code="key-in-use",
+                remedy="Wait for their end, or have their owner cancel them. What must not wait: `gput party revoke-key`.",
+            )  # fmt: skip
+        if _known(connection, fingerprint(public)) is not None:
+            raise Conflict("This key was somebody's before", code="key-was-used", remedy="Make a new one.")
+        at = self._clock()
+        _end(connection, row["fingerprint"], by, at)
+        values = {"public_key": public.hex(), "fingerprint": fingerprint(public)}
+        connection.execute(update(PARTIES).where(PARTIES.c.name == name).values(values))
+        _add(connection, name, public, at, came=came, by=by, previous=row["fingerprint"], statement=statement)
+
+    # ------------------------------------------------------------ what a key came from
+
+    async def came_from(self, key: str, before: str) -> bool:
+        """Whether the key (fingerprint) came from the one `before` by rotations alone, each verified again from its signatures."""
+        return await self._store.read(lambda c: _came_from(c, key, before))
+
+
+def _came_from(connection: Connection, key: str, before: str) -> bool:
+    """The database is the platform's: what counts of it is what the older key signed."""
+    seen: set[str] = set()
+    while key != before and key not in seen:
+        seen.add(key)
+        row = _known(connection, key)
+        older = _known(connection, row["previous"]) if row is not None and row["previous"] else None
+        if row is None or older is None or row["statement"] is None:
+            return False
+        try:
+            said = _rotation(row, bytes.fromhex(older["public_key"]))
+        except (GputError, ValueError):
+            return False
+        if fingerprint(said.new) != key:
+            return False
+        key = fingerprint(said.old)
+    return key == before
+
+
+def _rotation(row: Mapping[str, Any], old: bytes) -> VerifiedRotation:
+    return verify_rotation(SignedRotation.model_validate(row["statement"]), party=row["name"], old=old)
+
+
+def holders(connection: Connection) -> dict[str, str]:
+    """Fingerprints of the keys of enrolled holders that count, by name."""
+    found = connection.execute(_statement().where(PARTIES.c.role == "holder", PARTY_KEYS.c.valid_until.is_(None)))
+    return {row["name"]: row["fingerprint"] for row in found.mappings()}
+
+
+def require(connection: Connection, judged_by: Mapping[str, str]) -> None:
+    """In the transaction that creates a session: these keys (fingerprints by name) still count.
+
+    Raises:
+        Conflict: code `key-changed`: a holder's key is another by now.
+    """
+    known = holders(connection)
+    changed = [name for name, key in judged_by.items() if known.get(name) != key]
+    if changed:
+        raise Conflict(
+            f"The key of {', '.join(changed)} was changed just now", code="key-changed",
+            remedy="Put the key of `gput party list` into the roster, and submit once more.",
+        )  # fmt: skip
+
+
+def _statement() -> Any:
+    validity = [PARTY_KEYS.c[name] for name in ("valid_from", "valid_until", "came")]
+    return select(PARTIES, *validity).join(PARTY_KEYS, PARTY_KEYS.c.fingerprint == PARTIES.c.fingerprint)
+
+
+def _joined(connection: Connection, where: Any) -> dict[str, Any] | None:
+    row = connection.execute(_statement().where(where)).mappings().first()
+    return None if row is None else dict(row)
+
+
+def _row(connection: Connection, name: str) -> dict[str, Any] | None:
+    return _joined(connection, PARTIES.c.name == name)
+
+
+def _required(connection: Connection, name: str) -> dict[str, Any]:
+    row = _row(connection, name)
+    if row is None:
+        raise NotFound(f"There is no party {name}", code="unknown-party")
+    return row
+
+
+def _known(connection: Connection, key: str) -> dict[str, Any] | None:
+    row = connection.execute(select(PARTY_KEYS).where(PARTY_KEYS.c.fingerprint == key)).mappings().first()
+    return None if row is None else dict(row)
+
+
+def _same(row: Mapping[str, Any], key: str) -> None:
+    if row["fingerprint"] != key:
+        raise Conflict(
+            f"{row['name']} has another key by now", code="key-mismatch", expected=key, got=row["fingerprint"],
+            remedy="`gput party keys` shows them.",
+        )  # fmt: skip
+
+
+def _sessions_with(connection: Connection, name: str) -> list[str]:
+    rows = connection.execute(select(SESSIONS.c.id, SESSIONS.c.summary).where(SESSIONS.c.phase.not_in(ENDED)))
+    return [row.id for row in rows if name in {entry["holder"] for entry in row.summary["holders"]}]
+
+
+def _end(connection: Connection, key: str, by: str, at: float) -> None:
+    counts = (PARTY_KEYS.c.fingerprint == key) & PARTY_KEYS.c.valid_until.is_(None)
+    connection.execute(update(PARTY_KEYS).where(counts).values(valid_until=at, ended_by=by))
+
+
+def _add(
+    connection: Connection, name: str, public: bytes, at: float, *, came: str, by: str, previous: str | None = None,
+    statement: SignedRotation | None = None,
+) -> None:  # fmt: skip
+    said = None if statement is None else statement.model_dump(mode="json")
+    row = {
+        "fingerprint": fingerprint(public), "name": name, "public_key": public.hex(), "valid_from": at, "came": came, "came_by": by,
+        "previous": previous, "statement": said,
+    }  # fmt: skip
+    connection.execute(insert(PARTY_KEYS).values(row))

@@ -1,0 +1,75 @@
+"""A party's statement that it is known by a new key from now on, under its old key and the new one. Knows no store and no HTTP.
+
+    old_signature = Ed25519(enrolled key, "gput/key-rotation" 00 ‖ canonical JSON of KeyRotation)
+    new_signature = Ed25519(new key,  "gput/key-rotation/new" 00 ‖ the same bytes)
+
+The old key gives the name away; the new one shows that it is in the same hands and nobody else's public key.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from shared.attestation.one_time_keys import decoded
+from shared.canonical import json_bytes, json_value
+from shared.crypto.signing import PartyKey, fingerprint, verify
+from shared.errors import BadRequest, VerificationFailed
+from shared.wire.party_keys import KeyRotation, SignedRotation
+
+OLD_LABEL, NEW_LABEL = "gput/key-rotation", "gput/key-rotation/new"
+_MINT = object()
+
+
+@dataclass(frozen=True)
+class VerifiedRotation:
+    """A change of a party's key that both keys signed. Only `verify_rotation` makes it. Keys are raw Ed25519, 32 bytes."""
+
+    party: str
+    old: bytes
+    new: bytes
+    signed: SignedRotation
+    _mint: object = None
+
+    def __post_init__(self) -> None:
+        if self._mint is not _MINT:
+            raise TypeError("VerifiedRotation is made by verify_rotation only")
+
+
+def sign_rotation(party: str, old: PartyKey, new: PartyKey, at: int) -> SignedRotation:
+    """The party's statement; `at` in seconds since 1970."""
+    said = KeyRotation(party=party, old=old.fingerprint, new=new.public.hex(), at=at)
+    document = json_bytes(said.model_dump(mode="json"))
+    signatures = {"old_signature": old.sign(OLD_LABEL, document), "new_signature": new.sign(NEW_LABEL, document)}
+    return SignedRotation(
+        document=base64.b64encode(document).decode(),
+        **{name: base64.b64encode(signature).decode() for name, signature in signatures.items()},
+    )
+
+
+def verify_rotation(signed: SignedRotation, *, party: str, old: bytes) -> VerifiedRotation:
+    """Check both signatures, then that the statement is `party`'s and about its key `old` (raw).
+
+    Raises:
+        BadRequest: `malformed-rotation`, `malformed-base64`, `not-canonical`. VerificationFailed: `bad-signature`, `rotation-mismatch`.
+    """
+    document = decoded(signed.document)
+    verify(old, OLD_LABEL, document, decoded(signed.old_signature))
+    try:
+        said = KeyRotation.model_validate(json_value(document))
+    except ValidationError:
+        raise BadRequest("the statement of a key's rotation is malformed", code="malformed-rotation") from None
+    if json_bytes(said.model_dump(mode="json")) != document:
+        raise BadRequest("the statement of a key's rotation is not in canonical form", code="not-canonical")
+    new = bytes.fromhex(said.new)
+    verify(new, NEW_LABEL, document, decoded(signed.new_signature))
+    if (said.party, said.old) != (party, fingerprint(old)):
+        raise VerificationFailed(
+            "the statement is about another party or another key", code="rotation-mismatch",
+            expected=f"{party} {fingerprint(old)}", got=f"{said.party} {said.old}",
+        )  # fmt: skip
+    if new == old:
+        raise BadRequest("the new key is the old one", code="malformed-rotation", remedy="Make a new key.")
+    return VerifiedRotation(party, old, new, signed, _MINT)

@@ -1,0 +1,64 @@
+"""The file of people's read-only bearer tokens: who has one, as whom. Knows no route; a token itself is never in it.
+
+It maps the SHA-256 of a token to whom it was given: a name, who then reads as an auditor, or `{"name": …, "role": "owner"}`, who also
+reads what is released to owners (losses).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from shared.errors import ConfigurationError
+
+
+class Reader(BaseModel):
+    """Whom a token was given to."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: str
+    role: Literal["auditor", "owner"] = "auditor"
+
+
+_FILE = TypeAdapter(dict[str, str | Reader])
+
+
+def token_digest(token: str) -> str:
+    """By what a token is known: its SHA-256, hex."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def read_readers(path: Path) -> dict[str, Reader]:
+    """Readers by their token's digest. Raises: ConfigurationError: the file cannot be used."""
+    try:
+        found = _FILE.validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not a JSON object of names or readers"
+        remedy = (
+            'Write {SHA-256 of a token in hex: name, or {"name": …, "role": "owner"}} there, or unset reader_tokens.'
+        )
+        raise ConfigurationError(f"The reader tokens {path} cannot be used: {why}", remedy=remedy) from None
+    return {digest: Reader(name=said) if isinstance(said, str) else said for digest, said in found.items()}
+
+
+def write_readers(path: Path, readers: Mapping[str, Reader]) -> None:
+    """Put the whole file in the place of the one that is there, whose rights it keeps. Raises: ConfigurationError."""
+    said = {
+        digest: reader.name if reader.role == "auditor" else reader.model_dump() for digest, reader in readers.items()
+    }
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        draft.write_text(json.dumps(said, indent=2) + "\n")
+        if path.exists():
+            draft.chmod(path.stat().st_mode & 0o777)
+        os.replace(draft, path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise ConfigurationError(f"The reader tokens {path} cannot be written: {error.strerror}",
+                                 remedy="Run this as who owns the file.") from None  # fmt: skip
