@@ -31,6 +31,8 @@ VOCABULARY = Vocabulary(
     added={
         # Sessions submitted before weights could be given started from the program's own.
         kind_of(SessionFact.SUBMITTED): {"start_model": None},
+        # Approvals by holders that did not say yet what their datasets are like.
+        kind_of(SessionFact.APPROVED): {"profile": None},
         # Checkpoints made before it was written down how long they took.
         kind_of(SessionFact.CHECKPOINTED): {"seconds": None},
         # Visits planned before the next holder could load while the GPU trains.
