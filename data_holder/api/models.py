@@ -155,6 +155,21 @@ class PrivacyView(Body):
     delta: float
 
 
+class EstimateView(Body):
+    """What the session would take of this holder if nothing is repeated. Null: not known yet; `unknown` says why, and what to do."""
+
+    visits: int
+    steps: int
+    records: int = Field(description="records sent; one that comes again counts again")
+    bytes: int | None = Field(description="bytes of this holder's records that are read and sent to the GPU")
+    passes: float | None = Field(description="how often each record comes; null before a dataset was approved")
+    seconds_per_visit: float | None = Field(description="how long the GPU stays")
+    seconds: float | None = Field(description="all visits to this holder")
+    session_seconds: float | None = Field(description="the GPU's time in the whole session")
+    basis: str = Field(description="where the figures come from")
+    unknown: list[str]
+
+
 class RequestDetail(RequestView):
     """The request in full: the manifest as approved by digest, the program (null until fetched), the root this holder signed for, the
     privacy that its records would spend (null where the manifest asks for none), the newest log head it saw (null before the first), and
@@ -162,6 +177,7 @@ class RequestDetail(RequestView):
 
     document: dict[str, Any]
     dataset_root: str | None
+    estimate: EstimateView
     profile: dict[str, Any] | None = Field(description="what the approval says of the dataset's fields, as signed")
     privacy: PrivacyView | None
     log_head: str | None = Field(

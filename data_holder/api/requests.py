@@ -22,6 +22,7 @@ from data_holder.api.models import (
     SessionPath,
 )
 from data_holder.assembly import Holder
+from data_holder.estimate import expected
 from data_holder.policy import allowed
 from data_holder.requests import verify_decision, verify_manifest, verify_program
 from data_holder.tables import rows
@@ -124,10 +125,15 @@ async def _detail(holder: Holder, session: str) -> RequestDetail:
     state = holder.ledger.state(session)
     manifest = request.manifest
     said = verify_decision(state, holder.approvals.key)
+    estimate = await expected(
+        holder.orchestrator, session, manifest, program or None, holder.approvals.name, records=state.records or None,
+        ask=row["state"] == "waiting",
+    )  # fmt: skip
     planned = spent(manifest, holder.approvals.name, manifest.rounds, state.records or None)
     view = {
         **_view(row), "manifest": request.digest, "document": json_value(request.data), "dataset_root": state.dataset_root or None,
         "privacy": planned and planned.model_dump(mode="json"),
+        "estimate": estimate,
         "profile": said and said.profile and said.profile.model_dump(mode="json"),
         "share_released_to": state.released,
         "log_head": state.head and f"{state.head.size}:{state.head.root.hex()}",

@@ -1,0 +1,54 @@
+"""How `gput party` speaks to an operator's own holder service: the token file's bearer, one call at a time. Knows no command."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Generator
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx2
+import typer
+
+from shared.errors import BadRequest
+from shared.service.http import Peers
+
+HolderUrl = Annotated[str, typer.Option("--holder-url", envvar="GPUT_HOLDER_URL", help="your own holder service")]
+Token = Annotated[Path, typer.Option("--token", envvar="GPUT_HOLDER_TOKEN", help="its operator.token file")]
+HOLDER_TIMEOUT_S = 30.0
+
+
+class _Bearer(httpx2.Auth):
+    """A token file's content on every request. It has no repr of the token."""
+
+    def __init__(self, token: Path) -> None:
+        try:
+            words = token.read_text().split()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "not text"
+            raise BadRequest(f"cannot read {token}: {why}", code="no-token") from None
+        if len(words) != 1 or not words[0].isascii():
+            remedy = "It is the file operator.token in the holder's data folder."
+            raise BadRequest(f"{token} is no token file", code="no-token", remedy=remedy)
+        self._header = f"Bearer {words[0]}"
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        request.headers["authorization"] = self._header
+        yield request
+
+
+def ask(method: str, path: str, url: str, token: Path, body: Any = None) -> Any:
+    """One call of the operator's API; the answer's JSON value. Raises: as the service answered; Unavailable; BadRequest `no-token`."""
+
+    async def call() -> Any:
+        async with Peers(timeout_s=HOLDER_TIMEOUT_S) as peers:
+            peer = peers.peer(url, "holder service", auth=_Bearer(token))
+            if method == "GET":
+                return await peer.get_json(f"/v1/{path}")
+            if method == "PUT":
+                return await peer.put_json(f"/v1/{path}", body)
+            # With a key the call may be repeated when its connection breaks: the holder decides once.
+            return await peer.post_json(f"/v1/{path}", body, idempotency_key=f"decide-{secrets.token_hex(16)}")
+
+    return asyncio.run(call())
