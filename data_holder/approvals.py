@@ -58,7 +58,7 @@ class Approvals:
         self._ledger, self._store, self._catalogue, self._link, self._clock = ledger, store, catalogue, link, clock
         self._commitments, self._default_dataset = commitments, default_dataset
         self._deciding = asyncio.Lock()
-        self._programs: dict[str, ProgramManifest] = {}
+        self._programs: dict[str, tuple[bytes, ProgramManifest]] = {}
         self.on_veto: Callable[[str], None] = lambda session: None
 
     async def receive(self, session: str, manifest_bytes: bytes) -> None:
@@ -104,20 +104,23 @@ class Approvals:
             await self._decide_by_policy(session, request, findings)
 
     async def show(self, session: str) -> tuple[VerifiedManifest, ProgramManifest]:
-        """The request as verified from its bytes: manifest and program. Fetches the program once. Raises: as `consider`."""
+        """The request as verified from its bytes: manifest and program. Fetches a program once. Raises: as `consider`."""
         request = verify_manifest(self._ledger.state(session).manifest, self.name, self.key)
         digest = request.manifest.program
+        row = await self._store.read(lambda connection: rows.request(connection, session))
+        data = row["program"]
+        if data is None:  # every request keeps its own: it outlives this process, and another session's removal
+            data = self._programs[digest][0] if digest in self._programs else await self._fetched(digest)
+            await self._update(session, {"program": data})
         if digest not in self._programs:
-            row = await self._store.read(lambda connection: rows.request(connection, session))
-            data = row["program"]
-            if data is None:
-                archive = await self._link.get(f"/v1/programs/{digest}/archive")
-                data = await asyncio.to_thread(program_from_archive, archive, digest)
-                await self._update(session, {"program": data})
             if len(self._programs) >= 16:  # a cache: a program manifest can be megabytes
                 self._programs.clear()
-            self._programs[digest] = verify_program(data, digest)
-        return request, self._programs[digest]
+            self._programs[digest] = data, verify_program(data, digest)
+        return request, self._programs[digest][1]
+
+    async def _fetched(self, digest: str) -> bytes:
+        archive = await self._link.get(f"/v1/programs/{digest}/archive")
+        return await asyncio.to_thread(program_from_archive, archive, digest)
 
     def findings(self, request: VerifiedManifest, program: ProgramManifest) -> list[RuleFinding]:
         """What the local policy says; empty without a policy."""

@@ -16,6 +16,8 @@ from shared.wire.estimate import Estimate, HolderEstimate, MeasuredCosts
 
 LEAST_VISITS = 6
 """Fewer do not say what one costs."""
+LEAST_CHECKS = 2
+"""Held-out checks are far between, and each does the same work."""
 LEFT_OUT = "left out: set-up, checkpoints, export, waiting for holders or for the GPU, and visits that are repeated"
 MEASURE = "measure first: `gput plan MANIFEST --program FILE` on a machine like this, or a session of few rounds here"
 
@@ -57,7 +59,7 @@ def costs_of(manifest: Manifest, gpu: str, earlier: Iterable[Earlier]) -> Measur
         control_s=_median([control_s(visit) for visit in visits]),
         byte_s=_median([_spent(visit, "provision") / visit["length"] for visit in visits if visit.get("length")]),
         step_s=_median([_spent(visit, "train") / visit["steps"] for visit in same if "train" in visit["durations"]]),
-        check_s=_median([_spent(visit, "validate") for visit in checked]),
+        check_s=_median([_spent(visit, "validate") for visit in checked], LEAST_CHECKS),
         visits=len(visits), sessions=len(known), trained_visits=len(same),
     )  # fmt: skip
 
@@ -66,8 +68,8 @@ def _spent(visit: Mapping[str, Any], step: str) -> float:
     return float(visit["durations"].get(step, 0.0))
 
 
-def _median(seconds: Sequence[float]) -> float | None:
-    return statistics.median(seconds) if len(seconds) >= LEAST_VISITS else None
+def _median(seconds: Sequence[float], least: int = LEAST_VISITS) -> float | None:
+    return statistics.median(seconds) if len(seconds) >= least else None
 
 
 def estimate(

@@ -34,13 +34,14 @@ _DECADES = MOST_DECADE - LEAST_DECADE + 1
 Counts = NDArray[np.int64]
 
 
-def decades(values: Array) -> NDArray[np.int64]:
+def decades(values: Array) -> Counts:
     """The decade of each value that is not zero: n for a magnitude in [10^n, 10^(n+1)), the least and greatest one for all beyond.
 
     By comparison with the powers themselves, so that every machine finds the same.
     """
     sizes = np.abs(values[values != 0].astype(np.float64))
-    return np.searchsorted(_EDGES, sizes, side="right") + LEAST_DECADE
+    found: Counts = np.searchsorted(_EDGES, sizes, side="right").astype(np.int64) + LEAST_DECADE
+    return found
 
 
 def scale_of(counts: Counts) -> Scale | None:
