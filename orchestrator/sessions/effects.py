@@ -24,7 +24,7 @@ def _said(state: SessionState, body: dict[str, Any], decision: str) -> None:
 
 def _approved(state: SessionState, body: dict[str, Any]) -> None:
     _said(state, body, "approve")
-    profile = None if body.get("profile") is None else DatasetProfile.model_validate(body["profile"])
+    profile = None if body["profile"] is None else DatasetProfile.model_validate(body["profile"])
     state.datasets[body["holder"]] = ApprovedDataset(body["dataset_root"], body["records"], body["public_key"], profile)
 
 

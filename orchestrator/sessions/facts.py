@@ -27,12 +27,13 @@ def kind_of(fact: TableFact) -> str:
 
 
 VOCABULARY = Vocabulary(
-    versions=dict.fromkeys([CLAIMED, *map(kind_of, (*SessionFact, *VisitFact, *TrainingFact))], 1),
+    versions=dict.fromkeys([CLAIMED, *map(kind_of, (*SessionFact, *VisitFact, *TrainingFact))], 1)
+    # 2: with the dataset's profile, in the signed document as well, which an older reader would take for a forged one.
+    | {kind_of(SessionFact.APPROVED): 2},
+    steps={(kind_of(SessionFact.APPROVED), 1): lambda body: {**body, "profile": None}},
     added={
         # Sessions submitted before weights could be given started from the program's own.
         kind_of(SessionFact.SUBMITTED): {"start_model": None},
-        # Approvals by holders that did not say yet what their datasets are like.
-        kind_of(SessionFact.APPROVED): {"profile": None},
         # Checkpoints made before it was written down how long they took.
         kind_of(SessionFact.CHECKPOINTED): {"seconds": None},
         # Visits planned before the next holder could load while the GPU trains.
