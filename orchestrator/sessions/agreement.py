@@ -6,7 +6,7 @@ mistakes of the honest, and who lies in one gains what a refusal would give it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
@@ -17,6 +17,8 @@ DECADES_APART = 2
 CORRECT = "Whoever declared wrongly corrects its dataset's declaration and says `gput party approve SESSION --manifest DIGEST --anew`; "
 ELSE = "where the records themselves differ, that holder vetoes, and the owner submits a session for data that were made alike."
 WATCH = "Ask the holders; what is right may stay so."
+MOST_NAMED = 4
+"""Of what goes into a sentence: profiles come from outside, and a page of thousands of columns would be nobody's."""
 Profiles = Mapping[str, DatasetProfile | None]
 T = TypeVar("T", bound=Hashable)
 
@@ -56,7 +58,7 @@ def compare(profiles: Profiles) -> list[Finding]:
         found += [*_declared(name, same), *_measured(name, same)]
     if silent and told:
         found.append(Finding("warning", "dataset-not-profiled", "", silent,
-                             f"{', '.join(silent)}: the approval states no profile, so nothing of it was compared",
+                             f"{some(silent)}: the approval states no profile, so nothing of it was compared",
                              "Approve with a data holder of this version."))  # fmt: skip
     return sorted(found, key=lambda finding: not finding.holds)
 
@@ -69,7 +71,7 @@ def mismatches(profiles: Profiles) -> list[Finding]:
 def _names(told: Mapping[str, DatasetProfile]) -> Iterator[Finding]:
     groups = _groups({holder: tuple(field.name for field in profile.fields) for holder, profile in told.items()})
     if len(groups) > 1:
-        yield _mismatch("dataset-fields-differ", "", groups, lambda names: f"the fields {', '.join(names)}")
+        yield _mismatch("dataset-fields-differ", "", groups, lambda names: f"the fields {some(names)}")
 
 
 def _declared(name: str, same: Mapping[str, FieldProfile]) -> Iterator[Finding]:
@@ -89,8 +91,8 @@ def _units(name: str, units: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]
     groups = _groups({holder: said for holder, said in units.items() if said})
     if len(groups) > 1:
         apart = _apart(list(groups))
-        yield _mismatch("dataset-units-differ", name, groups, lambda said: ", ".join(said[i] for i in apart),
-                        f" in {_columns(apart, len(next(iter(groups))))}")  # fmt: skip
+        yield _mismatch("dataset-units-differ", name, groups, lambda said: some(dict.fromkeys(said[i] for i in apart)),
+                        _columns(apart, len(next(iter(groups)))))  # fmt: skip
     yield from _half_declared(name, "unit", units)
 
 
@@ -108,7 +110,7 @@ def _half_declared(name: str, what: str, said: Mapping[str, tuple[str, ...]]) ->
     silent = tuple(holder for holder, value in said.items() if not value)
     if silent and len(silent) < len(said):
         yield Finding("warning", "dataset-undeclared", name, silent,
-                      f"field {name}: {', '.join(silent)} declares no {what}, others do, so it was not compared",
+                      f"field {name}: {some(silent)} declares no {what}, others do, so it was not compared",
                       "Declare it with the dataset, as the others did.")  # fmt: skip
 
 
@@ -118,9 +120,9 @@ def _measured(name: str, same: Mapping[str, FieldProfile]) -> Iterator[Finding]:
         return
     scales = {holder: field.scales for holder, field in same.items() if field.scales}
     yield from _scales(name, _decades(scales, lambda scale: scale.size), "dataset-size-differs",
-                       "the usual size of values", lambda n: f"about 10^{n}")  # fmt: skip
+                       "the usual size of values differs about 100-fold or more", lambda n: f"about 10^{n}")  # fmt: skip
     yield from _scales(name, _decades(scales, lambda scale: scale.spread), "dataset-spread-differs",
-                       "how widely the sizes of values spread", lambda n: f"{n} decades")  # fmt: skip
+                       "values spread over two powers of ten more or fewer", lambda n: f"{n} decades")  # fmt: skip
     yield from _absent(name, {h: f for h, f in same.items() if f.present is not None})
 
 
@@ -132,13 +134,16 @@ def _scales(
     name: str, decades: Mapping[str, Sequence[int | None]], code: str, what: str, word: Callable[[int], str]
 ) -> Iterator[Finding]:
     width = len(next(iter(decades.values()), ()))
+    apart: dict[int, dict[str, int]] = {}
     for column in range(width):
         said = {holder: decade for holder, each in decades.items() if (decade := each[column]) is not None}
-        if not said or max(said.values()) - min(said.values()) < DECADES_APART:
-            continue
-        at = f" (element {column})" if width > 1 else ""
-        yield Finding("warning", code, name, tuple(said),
-                      f"field {name}{at}: {what} differs about 100-fold or more: {_told(_groups(said), word)}",
+        if said and max(said.values()) - min(said.values()) >= DECADES_APART:
+            apart[column] = said
+    if apart:
+        column, said = max(apart.items(), key=lambda one: max(one[1].values()) - min(one[1].values()))
+        most = f", most in element {column}" if len(apart) > 1 else ""
+        yield Finding("warning", code, name, tuple(dict.fromkeys(holder for one in apart.values() for holder in one)),
+                      f"field {name}{_columns(list(apart), width)}: {what}{most}: {_told(_groups(said), word)}",
                       f"It smells of another unit, or of data prepared in another way. {WATCH}")  # fmt: skip
 
 
@@ -146,12 +151,23 @@ def _absent(name: str, marked: Mapping[str, FieldProfile]) -> Iterator[Finding]:
     """Classes that some have and others do not. Only of one and the same list: other lists are a mismatch."""
     if len({field.classes for field in marked.values()}) != 1:
         return
+    lacked: dict[int, tuple[str, ...]] = {}
     for code in range(len(next(iter(marked.values())).classes)):
         without = tuple(h for h, field in marked.items() if field.present is not None and not field.present[code])
         if without and len(without) < len(marked):
-            yield Finding("warning", "dataset-class-absent", name, without,
-                          f"field {name}: {', '.join(without)} has no class {code} or next to none, others have it",
-                          f"A model visited by classes in turn forgets; short visits or a tour help. {WATCH}")  # fmt: skip
+            lacked[code] = without
+    if lacked:
+        told = some((f"class {code} at {some(holders)}" for code, holders in lacked.items()), "; ")
+        yield Finding("warning", "dataset-class-absent", name, tuple(dict.fromkeys(h for one in lacked.values() for h in one)),
+                      f"field {name}: absent or next to absent, though others have it: {told}",
+                      f"A model visited by classes in turn forgets; short visits or a tour help. {WATCH}")  # fmt: skip
+
+
+def some(words: Iterable[str], between: str = ", ") -> str:
+    """The first few, and how many more."""
+    named = list(words)
+    rest = len(named) - MOST_NAMED
+    return between.join(named[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _each(units: tuple[str, ...], columns: int) -> tuple[str, ...]:
@@ -163,9 +179,10 @@ def _apart(said: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _columns(apart: Sequence[int], columns: int) -> str:
-    return (
-        "all of it" if len(apart) == columns else f"element{'s' if len(apart) > 1 else ''} {', '.join(map(str, apart))}"
-    )
+    """Which elements of a field are meant, where it is not all of them."""
+    if len(apart) == columns:
+        return ""
+    return f" (element{'s' if len(apart) > 1 else ''} {some(map(str, apart))})"
 
 
 def _groups(said: Mapping[str, T]) -> dict[T, tuple[str, ...]]:
@@ -177,7 +194,7 @@ def _groups(said: Mapping[str, T]) -> dict[T, tuple[str, ...]]:
 
 
 def _told(groups: Mapping[T, tuple[str, ...]], word: Callable[[T], str]) -> str:
-    return "; ".join(f"{', '.join(holders)}: {word(value)}" for value, holders in groups.items())
+    return some((f"{some(holders)}: {word(value)}" for value, holders in groups.items()), "; ")
 
 
 def _mismatch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.sessions.agreement import Finding
+from orchestrator.sessions.agreement import Finding, some
 from orchestrator.sessions.state import SessionState
 from shared.claims.accountant import spent_in
 from shared.claims.manifest import RosterEntry
@@ -37,7 +37,7 @@ def _undecided(holder: str, state: SessionState) -> str:
 
 
 def _unlike(finding: Finding) -> str:
-    return f"{', '.join(finding.holders)} ({finding.code})"
+    return f"{some(finding.holders)} ({finding.code})"
 
 
 def _agreement(state: SessionState) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from shared.canonical import cbor_bytes, sha256
 from shared.claims import Claim
@@ -23,7 +23,15 @@ MOST_COLUMNS = 256
 MOST_CLASSES = 1000
 LEAST_DECADE, MOST_DECADE = -12, 15
 
-Unit = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+def _visible(text: str) -> str:
+    """Nothing that writes over a line, or turns it round, in somebody else's terminal."""
+    if not text.isprintable():
+        raise ValueError("a unit is of printable characters")
+    return text
+
+
+Unit = Annotated[str, Field(min_length=1, max_length=32), AfterValidator(_visible)]
 ClassTag = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 Decade = Annotated[int, Field(ge=LEAST_DECADE, le=MOST_DECADE)]
 

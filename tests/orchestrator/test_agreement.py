@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from orchestrator.sessions.agreement import DECADES_APART, Finding, compare, mismatches
 from shared.claims.profile import DatasetProfile, FieldProfile, Scale, class_tag
@@ -56,7 +57,7 @@ def test_what_cannot_be_trained_on_together_is_named_with_who_says_what(
 
 def test_a_unit_that_differs_in_some_elements_names_only_those() -> None:
     [found] = mismatches({"a": profile(units=("mg", "m")), "b": profile(units=("mg", "km"))})
-    assert found.detail == "field x in element 1: a: m; b: km"
+    assert found.detail == "field x (element 1): a: m; b: km"
 
 
 def test_the_same_classes_under_other_numbers_are_said_to_be_that() -> None:
@@ -81,7 +82,7 @@ def test_a_size_a_hundred_times_another_is_a_warning_that_names_the_element() ->
     small, large = Scale(size=-1, spread=1), Scale(size=2, spread=1)
     [found] = compare({"a": profile(scales=(small, small)), "b": profile(scales=(small, large))})
     assert (found.code, found.severity, found.holders) == ("dataset-size-differs", "warning", ("a", "b"))
-    assert found.detail.startswith("field x (element 1): the usual size of values differs")
+    assert found.detail.startswith("field x (element 1): the usual size of values differs about 100-fold or more: ")
     assert "a: about 10^-1; b: about 10^2" in found.detail
 
 
@@ -101,7 +102,7 @@ def test_columns_that_one_says_nothing_of_are_left_out() -> None:
 def test_a_class_that_only_one_lacks_is_a_warning() -> None:
     [found] = compare({"a": label("cat", "dog", present=(True, True)), "b": label("cat", "dog", present=(True, False))})
     assert (found.code, found.holders) == ("dataset-class-absent", ("b",))
-    assert "class 1" in found.detail
+    assert found.detail.endswith("class 1 at b")
 
 
 def test_tags_of_one_session_say_nothing_in_another() -> None:
@@ -135,3 +136,24 @@ def test_a_dataset_never_differs_from_itself_and_order_decides_nothing(
     sizes = [s.size for p in profiles.values() if p for s in p.fields[0].scales if s]
     if not sizes or max(sizes) - min(sizes) < DECADES_APART:
         assert "dataset-size-differs" not in codes(compare(profiles))
+
+
+def test_a_page_of_findings_stays_a_page_however_many_holders_and_columns_there_are() -> None:
+    many = {
+        f"h{number}": FieldProfile(
+            name="x", dtype="float32", shape=(256,), units=[f"{unit}{number}" for unit in range(256)],
+            scales=[Scale(size=number % 20 - 5, spread=number % 20)] * 256,
+        )
+        for number in range(100)
+    }  # fmt: skip
+    found = compare({holder: DatasetProfile(fields=(field,)) for holder, field in many.items()})
+    assert codes(found) == ["dataset-units-differ", "dataset-size-differs", "dataset-spread-differs"]
+    assert all(len(finding.detail) < 500 for finding in found)
+    assert "h0: 00, 10, 20, 30 and 252 more" in found[0].detail
+    assert found[0].detail.endswith("and 96 more")
+
+
+@pytest.mark.parametrize("unit", ["m\ng", "m\u202eg", "\x9bm", "", "g" * 33])
+def test_a_unit_cannot_write_over_a_line_in_somebodys_terminal(unit: str) -> None:
+    with pytest.raises(ValidationError):
+        profile(units=(unit,))

@@ -59,7 +59,7 @@ def test_a_mismatch_holds_the_session_and_names_who_and_what() -> None:
     assert (view["phase"], view["agreement"]["held"]) == ("AWAITING_APPROVAL", True)
     assert view["waiting_for"] == ["h0, h1 (dataset-units-differ)"]
     [found] = view["agreement"]["findings"]
-    assert found["detail"] == "field x in all of it: h0: mg, mg; h1: g, g"
+    assert found["detail"] == "field x: h0: mg; h1: g"
     say(state, 1, profile=MG)
     assert (state.phase, summary(state)["agreement"]) == (
         SessionPhase.READY,
