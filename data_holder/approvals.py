@@ -13,6 +13,7 @@ from typing import Any
 
 from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
+from data_holder.deciding import check_may_decide, corrects, is_decided
 from data_holder.fitting import Chosen, fitting
 from data_holder.identity import OwnKeys
 from data_holder.ledger import Ledger
@@ -57,7 +58,7 @@ class Approvals:
         self._ledger, self._store, self._catalogue, self._link, self._clock = ledger, store, catalogue, link, clock
         self._commitments, self._default_dataset = commitments, default_dataset
         self._deciding = asyncio.Lock()
-        self._programs: dict[str, ProgramManifest] = {}
+        self._programs: dict[str, tuple[bytes, ProgramManifest]] = {}
         self.on_veto: Callable[[str], None] = lambda session: None
 
     async def receive(self, session: str, manifest_bytes: bytes) -> None:
@@ -104,20 +105,23 @@ class Approvals:
             await self._decide_by_policy(session, request, findings)
 
     async def show(self, session: str) -> tuple[VerifiedManifest, ProgramManifest]:
-        """The request as verified from its bytes: manifest and program. Fetches the program once. Raises: as `consider`."""
+        """The request as verified from its bytes: manifest and program. Fetches a program once. Raises: as `consider`."""
         request = verify_manifest(self._ledger.state(session).manifest, self.name, self.keys)
         digest = request.manifest.program
+        row = await self._store.read(lambda connection: rows.request(connection, session))
+        data = row["program"]
+        if data is None:  # every request keeps its own: it outlives this process, and another session's removal
+            data = self._programs[digest][0] if digest in self._programs else await self._fetched(digest)
+            await self._update(session, {"program": data})
         if digest not in self._programs:
-            row = await self._store.read(lambda connection: rows.request(connection, session))
-            data = row["program"]
-            if data is None:
-                archive = await self._link.get(f"/v1/programs/{digest}/archive")
-                data = await asyncio.to_thread(program_from_archive, archive, digest)
-                await self._update(session, {"program": data})
             if len(self._programs) >= 16:  # a cache: a program manifest can be megabytes
                 self._programs.clear()
-            self._programs[digest] = verify_program(data, digest)
-        return request, self._programs[digest]
+            self._programs[digest] = data, verify_program(data, digest)
+        return request, self._programs[digest][1]
+
+    async def _fetched(self, digest: str) -> bytes:
+        archive = await self._link.get(f"/v1/programs/{digest}/archive")
+        return await asyncio.to_thread(program_from_archive, archive, digest)
 
     def findings(self, request: VerifiedManifest, program: ProgramManifest) -> list[RuleFinding]:
         """What the local policy says; empty without a policy."""
@@ -136,30 +140,38 @@ class Approvals:
 
     async def decide(
         self, session: str, manifest: str, decision: str, *, dataset: str | None, reason: str, by: str,
-        keep_equal: bool = False,
+        keep_equal: bool = False, measure: bool = True, anew: bool = False,
     ) -> None:  # fmt: skip
         """Sign, store and try to deliver a decision.
 
         Args:
             keep_equal: whether this very decision, stored before, is taken for the one to be made; only its delivery is tried again.
+            measure: whether an approval's profile may say how large values are and which classes are there; a policy may forbid it.
+            anew: whether an approval takes the place of the one before, with what the dataset declares now.
 
         Raises:
-            Conflict: `manifest-changed`, `already-decided`, `not-approved` (a veto needs an approval), `session-ended`.
+            Conflict: as `deciding.check_may_decide` and `deciding.corrects`.
             InvalidData: the dataset does not fit the program or the session's privacy; the detail names the reason.
         """
-        known = keep_equal and self._is_decided(session, manifest, decision, dataset, reason)
-        if not known:
-            self._may_decide(session, manifest, decision)
+
+        def known() -> bool:
+            state = self._ledger.state(session)
+            if keep_equal and not anew and is_decided(state, self.keys, manifest, decision, dataset, reason):
+                return True
+            check_may_decide(state, self.name, self.keys, manifest, decision, anew=anew)
+            return False
+
         # Before the lock: hashing a large dataset takes minutes, and a veto elsewhere must not wait for it.
-        chosen = await self._fitting(session, dataset) if decision == "approve" and not known else None
+        wanted = decision == "approve" and not known()
+        chosen = await self._fitting(session, dataset, measure) if wanted else None
         async with self._deciding:
-            if not (keep_equal and self._is_decided(session, manifest, decision, dataset, reason)):
-                self._may_decide(session, manifest, decision)
+            if not known():
                 approval = Approval(
                     session=session, holder=self.name, manifest=manifest, decision=decision,  # type: ignore[arg-type]  # checked by pydantic
                     reason=reason, at=int(self._clock()), **({} if chosen is None else chosen.stated),
                 )  # fmt: skip
-                await self._store_decision(session, approval, None if chosen is None else chosen.name, by)
+                if not anew or corrects(self._ledger.state(session), self.keys, approval):
+                    await self._store_decision(session, approval, None if chosen is None else chosen.name, by)
         _log.info("decided", session=session, decision=decision, by=by)
         if decision == "veto":
             self.on_veto(session)
@@ -168,39 +180,19 @@ class Approvals:
         except (Unavailable, NotAuthenticated) as error:
             _log.warning("decision not delivered yet", session=session, code=error.code)
 
-    def _is_decided(self, session: str, manifest: str, decision: str, dataset: str | None, reason: str) -> bool:
-        """Whether the newest stored decision is this one."""
-        state = self._ledger.state(session)
-        last = verify_decision(state, self.keys)
-        if last is None or state.decision is None or (dataset or state.decision.dataset) != state.decision.dataset:
-            return False
-        return (last.manifest, last.decision, last.reason) == (manifest, decision, reason)
-
-    def _may_decide(self, session: str, manifest: str, decision: str) -> None:
-        state = self._ledger.state(session)
-        request = verify_manifest(state.manifest, self.name, self.keys)
-        if manifest != request.digest:
-            raise Conflict(
-                "the decision names another manifest than the one shown", code="manifest-changed",
-                expected=request.digest, got=manifest, remedy="Read the request again before deciding",
-            )  # fmt: skip
-        if state.ended is not None:
-            raise Conflict(f"session {session} has ended ({state.ended})", code="session-ended")
-        # A word of now is signed by the key of now.
-        verify_manifest(state.manifest, self.name, OwnKeys(self.keys.current))
-        last = verify_decision(state, self.keys)
-        if decision == "veto":
-            if last is None or last.decision != "approve":
-                raise Conflict("only an approved session can be vetoed", code="not-approved")
-        elif last is not None:
-            raise Conflict(f"session {session} was decided before: {last.decision}", code="already-decided")
-
-    async def _fitting(self, session: str, dataset: str | None) -> Chosen:
+    async def _fitting(self, session: str, dataset: str | None, measure: bool) -> Chosen:
         request, program = await self.show(session)
-        name = dataset or (self.policy.dataset if self.policy else None) or self._default_dataset
+        before = self._ledger.state(session).decision
+        name = dataset or (before and before.dataset) or (self.policy and self.policy.dataset) or self._default_dataset
         return await fitting(
-            self._catalogue, self._commitments, session, self.name, request.manifest, program, name
+            self._catalogue, self._commitments, session, self.name, request.manifest, program, name,
+            measure=measure and self.may_measure,
         )  # fmt: skip
+
+    @property
+    def may_measure(self) -> bool:
+        """Whether the policy lets a profile say how large values are and which classes are there."""
+        return self.policy is None or self.policy.profile.statistics
 
     async def _store_decision(self, session: str, approval: Approval, dataset: str | None, by: str) -> None:
         signed = sign_decision(self.keys.current, approval)

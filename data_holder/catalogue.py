@@ -15,13 +15,18 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
 from data_holder.datasets import Dataset, DatasetOptions, InspectionReport, inspect_dataset, open_dataset
+from data_holder.profile import profile_of
 from data_holder.tables import rows
 from data_holder.tables.schema import DATASETS
+from shared.claims.profile import DatasetProfile
 from shared.claims.program import ProgramManifest
 from shared.errors import BadRequest, NotFound
 from shared.service.clock import Clock
-from shared.service.statements import put_row
+from shared.service.statements import find_row, put_row, update_row
 from shared.service.store import Store
+
+DECLARED = ("units", "classes")
+"""Options that the operator declares and no reader looks at."""
 
 
 class Catalogue:
@@ -34,12 +39,14 @@ class Catalogue:
         self._clock = clock
 
     async def open(self) -> None:
-        """Write the settings' datasets into the table."""
+        """Write the settings' datasets into the table; what was declared of one of that name stays."""
         at = self._clock()
 
         def write(connection: Connection) -> None:
             for name, path in self._configured.items():
-                row = {"path": str(path), "options": "{}", "source": "settings", "added_at": at}
+                before = find_row(connection, DATASETS, {"name": name})
+                options = _kept(json.loads(before["options"])) if before is not None else {}
+                row = {"path": str(path), "options": json.dumps(options), "source": "settings", "added_at": at}
                 put_row(connection, DATASETS, {"name": name}, row)
 
         await self._store.write(write)
@@ -62,6 +69,39 @@ class Catalogue:
         }  # fmt: skip
         return await self._store.write(lambda connection: rows.add_dataset(connection, row, keep_equal))
 
+    async def declare(self, name: str, said: dict[str, Any]) -> dict[str, Any]:
+        """Put what is declared of a dataset (`units`, `classes`) in place of what was; its row.
+
+        Raises:
+            NotFound: no such dataset. BadRequest: it cannot be declared so.
+        """
+        _options(said, None)
+
+        def write(connection: Connection) -> dict[str, Any]:
+            row = rows.dataset(connection, name)
+            rest = {key: value for key, value in json.loads(row["options"]).items() if key not in DECLARED}
+            row["options"] = json.dumps(rest | _kept(said), sort_keys=True)
+            update_row(connection, DATASETS, {"name": name}, {"options": row["options"]})
+            return row
+
+        return await self._store.write(write)
+
+    async def profile(
+        self,
+        name: str,
+        program: ProgramManifest,
+        report: InspectionReport,
+        *,
+        session: str,
+        manifest: str,
+        measure: bool,
+    ) -> DatasetProfile:
+        """What an approval would say of a dataset that fits. Raises: as `profile_of`."""
+        with await self.open_dataset(name, program) as dataset:
+            return await asyncio.to_thread(
+                profile_of, dataset, report.statistics, session=session, manifest=manifest, measure=measure
+            )  # fmt: skip
+
     async def inspect(self, name: str, program: ProgramManifest) -> InspectionReport:
         """Whether the dataset fits the program's record schema; findings name file, row and reason, never a value."""
         path, options = await self._where(name)
@@ -75,6 +115,10 @@ class Catalogue:
     async def _where(self, name: str) -> tuple[Path, DatasetOptions]:
         row = await self._store.read(lambda connection: rows.dataset(connection, name))
         return Path(row["path"]), _options(json.loads(row["options"]), self._cache_dir)
+
+
+def _kept(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: said for name in DECLARED if (said := options.get(name))}
 
 
 def _exists(path: Path) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 from data_holder.catalogue import Catalogue, finding_text
 from data_holder.commitments import Commitments
+from data_holder.profile import profile_of
 from shared.claims.accountant import over_budget
 from shared.claims.manifest import Manifest
 from shared.claims.program import ProgramManifest
@@ -23,13 +25,16 @@ class Chosen:
 
 async def fitting(
     catalogue: Catalogue, commitments: Commitments, session: str, holder: str, manifest: Manifest,
-    program: ProgramManifest, name: str | None,
+    program: ProgramManifest, name: str | None, *, measure: bool,
 ) -> Chosen:  # fmt: skip
     """The dataset `name`, committed to.
 
+    Args:
+        measure: whether its profile may say how large values are and which classes are there.
+
     Raises:
         InvalidData: none was named (`dataset-not-named`), it does not fit the program, or it has too few records for the privacy that the
-            manifest states (`privacy-budget`); the detail names the reason.
+            manifest states (`privacy-budget`), or what is declared of it cannot be (`bad-declaration`); the detail names the reason.
     """
     if name is None:
         raise InvalidData(
@@ -41,12 +46,18 @@ async def fitting(
         code = report.findings[0].code if report.findings else "invalid-data"
         raise InvalidData(f"dataset {name!r} does not fit the program: {finding_text(report)}", code=code)
     committed = await commitments.open(session, name, program)
-    records, root = committed.dataset.records, committed.root
-    committed.close()
+    try:
+        records, root = committed.dataset.records, committed.root
+        profile = await asyncio.to_thread(
+            profile_of, committed.dataset, report.statistics, session=session, manifest=manifest.digest().hex(), measure=measure
+        )  # fmt: skip
+    finally:
+        committed.close()
     spends_more = over_budget(manifest, holder, records)
     if spends_more:
         raise InvalidData(
             f"dataset {name!r} is too small for the privacy of this session: {spends_more}", code="privacy-budget",
             remedy="Name a dataset with more records, or ask the owner for a session with more noise",
         )  # fmt: skip
-    return Chosen(name, {"records": records, "record_bytes": report.record_bytes, "dataset_root": root})
+    stated = {"records": records, "record_bytes": report.record_bytes, "dataset_root": root, "profile": profile}
+    return Chosen(name, stated)

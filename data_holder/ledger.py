@@ -25,7 +25,9 @@ from shared.service.vocabulary import Vocabulary
 
 Project = Callable[[Connection], object]
 VOCABULARY = Vocabulary(
-    versions=dict.fromkeys(KINDS, 1),
+    # 2: the signed document may have a profile, which an older reader would take for a changed one.
+    versions=dict.fromkeys(KINDS, 1) | {DECISION: 2},
+    steps={(DECISION, 1): lambda body: body},
     # Approvals signed before they said how many records they are over.
     added={DECISION: {"records": None}},
 )

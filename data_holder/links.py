@@ -38,9 +38,16 @@ class OrchestratorLink:
         self._peer = peer
         self.counters = LinkCounters()
 
-    async def get(self, path: str, *, params: dict[str, Any] | None = None, timeout_s: float | None = None) -> bytes:
+    async def get(
+        self,
+        path: str,
+        *,
+        params: dict[str, Any] | None = None,
+        timeout_s: float | None = None,
+        attempts: int | None = None,
+    ) -> bytes:
         """GET; the answer's body. Raises: the error family as the orchestrator answered, or Unavailable."""
-        return await self._call("GET", path, params=params, timeout_s=timeout_s)
+        return await self._call("GET", path, params=params, timeout_s=timeout_s, attempts=attempts)
 
     async def send(
         self, method: str, path: str, body: bytes, *, idempotency_key: str | None = None, attempts: int | None = None

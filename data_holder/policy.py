@@ -77,10 +77,17 @@ class EvidenceRules(Claim):
     gpu: GpuRules = GpuRules()
 
 
+class ProfileRules(Claim):
+    """What an approval may say of the dataset besides what was declared. `statistics`: how large values are, and which classes it has."""
+
+    statistics: bool = True
+
+
 class Policy(Claim):
-    """What this holder approves without asking a person."""
+    """What this holder approves without asking a person. `profile` holds for approvals by a person, too."""
 
     dataset: str | None = None
+    profile: ProfileRules = ProfileRules()
     programs: Programs = Programs()
     limits: Limits = Limits()
     output: Output = Output()

@@ -38,6 +38,7 @@ SETTINGS: dict[str, Setting] = {
     "trust": Setting(
         "GPUT_TRUST", str, "your trust folder: with it every command attests the orchestrator first", path=True
     ),
+    "gpu_hour_price": Setting("GPUT_GPU_HOUR_PRICE", float, "what an hour of the GPU costs you, in any currency"),
     "allow_emulated": Setting("GPUT_ALLOW_EMULATED", bool, "let EMULATED roots of the trust folder count"),
 }
 TRUE, FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
@@ -70,7 +71,9 @@ def from_file() -> dict[str, Any]:
     for name, value in found.items():
         if name not in SETTINGS:
             raise _unusable(path, f"sets {name}, which is no setting; they are {', '.join(SETTINGS)}")
-        if type(value) is not SETTINGS[name].kind:
+        if SETTINGS[name].kind is float and type(value) is int:
+            found[name] = float(value)
+        elif type(value) is not SETTINGS[name].kind:
             raise _unusable(path, f"sets {name} to something that is not a {SETTINGS[name].kind.__name__}")
         if SETTINGS[name].path:
             found[name] = str(path.parent / Path(str(value)).expanduser())

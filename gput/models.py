@@ -122,6 +122,25 @@ class Failure(View):
     detail: str | None = None
 
 
+class Unlike(View):
+    """One thing in which holders' datasets differ. A `mismatch` holds the session; a `warning` does not."""
+
+    severity: Literal["mismatch", "warning"]
+    code: str
+    field: str
+    holders: list[str]
+    detail: str
+    remedy: str
+
+
+class Agreement(View):
+    """What comparing the datasets of a session's approvals found. `compared`: holders whose approvals state a profile."""
+
+    compared: list[str]
+    held: bool
+    findings: list[Unlike]
+
+
 class Session(View):
     """A session. `version`: number of its last committed fact; `digest`s in hex; times in seconds since 1970."""
 
@@ -145,6 +164,7 @@ class Session(View):
     steps_total: int
     holders: list[Holder]
     current_visit: CurrentVisit | None
+    agreement: Agreement | None = None
     failure: Failure | None
     validation_loss: dict[str, Loss] | None
     model: dict[str, Any] | None

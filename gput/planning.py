@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from gput.steps import control_s
 from gput.tours import Tours
 from shared.errors import BadRequest
+from shared.protocol.work import control_s
 
 LEAST_VISITS = 6
 LEAST_OF_A_LENGTH = 2

@@ -19,6 +19,7 @@ from shared.claims.faults import judged
 from shared.claims.manifest import Manifest
 from shared.errors import BadRequest, TimedOut
 from shared.names import SessionPhase
+from shared.wire.estimate import Estimate
 
 Listed = list
 """The builtin, whose name a room's own `list` takes."""
@@ -48,6 +49,10 @@ class AsyncSessions(_Room):
     async def show(self, session: str) -> Session:
         """One session as it is now. Raises: NotFound, BadRequest `ambiguous-id`."""
         return Session.model_validate(await self._api.session(await self._api.find(session)))
+
+    async def estimate(self, session: str) -> Estimate:
+        """What the session is expected to take: visits, bytes, seconds, and where the figures come from. Raises: as `show`."""
+        return Estimate.model_validate(await self._api.get(f"sessions/{await self._api.find(session)}/estimate"))
 
     async def list(self, phase: SessionPhase | None = None) -> Listed[Session]:
         """All sessions that you take part in, oldest first."""

@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter
 
 from gput.models import Event, Fetch, Me, Party, PartyKeyView, Session, VerifiedReceipts, View, Visit
 from shared.errors import BadRequest
+from shared.wire.estimate import Estimate
 
 
 class Step(View):
@@ -62,6 +63,28 @@ class TokenRow(View):
     name: str
     role: Literal["auditor", "owner"]
     sha256: str
+
+
+class ShownEstimate(Estimate):
+    """With what it would cost. `gpu_hour_price`: as you gave it; `cost`: GPU hours times that, null while either is unknown."""
+
+    gpu_hour_price: float | None
+    cost: float | None
+
+
+class ShownSession(Session):
+    """A session with what it is expected to take; `estimate` is null where the orchestrator gives none."""
+
+    estimate: ShownEstimate | None
+
+
+class DatasetRow(View):
+    """A dataset of a holder's service. `units`, `classes`: FIELD=WORD,WORD,… as declared."""
+
+    name: str
+    path: str
+    units: list[str]
+    classes: list[str]
 
 
 class Hop(View):
@@ -225,7 +248,7 @@ BENCHES = (
     "lengths",
 )
 OUTPUTS: dict[str, Any] = {
-    "session submit": Session, "session list": list[Session], "session show": Session, "session wait": Session,
+    "session submit": Session, "session list": list[Session], "session show": ShownSession, "session wait": Session,
     "session pause": Session, "session resume": Session, "session cancel": Session, "session visits": list[Visit],
     "session steps": list[Step], "session logs": list[Event], "session timeline": list[TimelineSpan],
     "session fetches": list[Fetch],
@@ -234,6 +257,7 @@ OUTPUTS: dict[str, Any] = {
     "party rotate-key --dry-run": Me, "party revoke-key": Party, "party replace-key": Party, "token list": list[TokenRow],
     "party requests": list[Request], "party request": Request,
     "party approve": Request, "party refuse": Request, "party veto": Request,
+    "party datasets": list[DatasetRow], "party declare": DatasetRow,
     "data inspect": Fit, "data pack": Drawn, "data evaluate": Evaluated, "receipts verify": Held, "receipts show": list[ReceiptRow],
     "attest verify": list[Judgement], "attest explain": list[Judgement], "attest inspect": list[Piece],
     "attest session": list[AttestationRow], "program inspect": Program, "program operators": list[Operators], "plan": Plan,

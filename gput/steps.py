@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-DATA_OR_COMPUTE = ("provision", "train", "validate")
+from shared.protocol.work import control_s
+
 CONTROL = "control (all but data, training, validation)"
 COLUMNS = ("step", "median_ms", "p99_ms", "share")
 
@@ -14,11 +15,6 @@ COLUMNS = ("step", "median_ms", "p99_ms", "share")
 def closed(visits: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The visits that came to their end; of the others only some steps were taken."""
     return [visit for visit in visits if visit["outcome"] == "closed"]
-
-
-def control_s(visit: Mapping[str, Any]) -> float:
-    """What a visit cost besides data, training and held-out check, in seconds."""
-    return float(sum(s for name, s in visit["durations"].items() if name not in DATA_OR_COMPUTE))
 
 
 def percentiles(seconds: Iterable[float]) -> dict[str, float]:

@@ -23,6 +23,7 @@ from shared.names import SessionPhase
 from shared.service.clock import Clock, system_clock
 from shared.service.event_reader import Event as PlainEvent
 from shared.service.http import Peers
+from shared.wire.estimate import Estimate
 
 if TYPE_CHECKING:
     from shared.attestation.orchestrator_proof import AttestedOrchestrator
@@ -170,6 +171,9 @@ class Sessions(_Room[AsyncSessions]):
 
     def show(self, session: str) -> Session:
         return self._work.done(self._room.show(session))
+
+    def estimate(self, session: str) -> Estimate:
+        return self._work.done(self._room.estimate(session))
 
     def list(self, phase: SessionPhase | None = None) -> Listed[Session]:
         return self._work.done(self._room.list(phase))

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from orchestrator import ui
 from orchestrator.api import (
     attestation,
+    estimates,
     events,
     holders,
     library_routes,
@@ -58,7 +59,7 @@ from shared.service.state import Check, service_state
 from shared.service.store import Store
 
 VERSION = "0.1.0"
-ROOMS = (attestation, parties, library_routes, sessions, visits, log, events, model, holders, recovery, ui)
+ROOMS = (attestation, parties, library_routes, sessions, estimates, visits, log, events, model, holders, recovery, ui)
 
 
 def create_app(

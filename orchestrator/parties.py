@@ -42,7 +42,7 @@ class Parties:
 
         def act(connection: Connection) -> tuple[dict[str, Any], bool]:
             old = _row(connection, name)
-            if old is None and _known(connection, row["fingerprint"]) is None:
+            if old is None and _known(connection, fingerprint(public_key)) is None:
                 connection.execute(insert(PARTIES).values(row))
                 _add(connection, name, public_key, at, came="enrolled", by=by)
                 return row, True
@@ -109,7 +109,7 @@ class Parties:
 
         def act(connection: Connection) -> None:
             row = _required(connection, name)
-            newest = _known(connection, row["fingerprint"])
+            newest = _known(connection, fingerprint(public_key))
             if newest is not None and (row["public_key"], newest["previous"]) == (public_key.hex(), replaces):
                 return
             _same(row, replaces)

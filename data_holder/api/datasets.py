@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
 from data_holder.api.access import HolderDep, Once, Reader, Writer
-from data_holder.api.models import DatasetBody, DatasetPath, DatasetView, Page, SessionBody
+from data_holder.api.models import DatasetBody, DatasetPath, DatasetView, DeclarationBody, Page, SessionBody
 from data_holder.tables import rows
 from shared.service.idempotency import KEY_HONOURED
 from shared.service.pagination import Paging
@@ -50,11 +50,23 @@ async def remove_dataset(name: DatasetPath, _: Writer, holder: HolderDep) -> Res
     return Response(status_code=204)
 
 
-@router.post("/{name}/inspect", summary="Whether the dataset fits a session's program, and why not")
+@router.put("/{name}/declaration", summary="Declare units and classes of its fields, in place of what was declared")
+async def declare(name: DatasetPath, body: DeclarationBody, _: Writer, holder: HolderDep) -> DatasetView:
+    return _view(await holder.catalogue.declare(name, body.model_dump()))
+
+
+@router.post(
+    "/{name}/inspect", summary="Whether the dataset fits a session's program, and what an approval would say of it"
+)
 async def inspect(name: DatasetPath, body: SessionBody, _: Writer, holder: HolderDep) -> dict[str, Any]:
-    shown = await holder.approvals.show(body.session)
-    report = await holder.catalogue.inspect(name, shown[1])
-    return report.as_json()
+    request, program = await holder.approvals.show(body.session)
+    report = await holder.catalogue.inspect(name, program)
+    profile = None
+    if report.fits:
+        about = {"session": body.session, "manifest": request.digest}
+        measure = holder.approvals.may_measure
+        profile = await holder.catalogue.profile(name, program, report, **about, measure=measure)
+    return {**report.as_json(), "profile": profile and profile.model_dump(mode="json")}
 
 
 def _view(row: dict[str, Any]) -> DatasetView:

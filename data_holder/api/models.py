@@ -15,6 +15,8 @@ IndexPath = Annotated[int, Path(ge=0, lt=2**53)]
 Reason = Annotated[str, Field(max_length=500, pattern=r"^[^\x00]*$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", examples=["a3" * 32])]
 RequestState = Literal["waiting", "approved", "refused", "vetoed", "ended"]
+Units = dict[str, list[Annotated[str, Field(min_length=1, max_length=32)]]]
+Classes = dict[str, list[Annotated[str, Field(min_length=1, max_length=200)]]]
 T = TypeVar("T")
 
 
@@ -59,10 +61,21 @@ class OptionsBody(Body):
     label: str = Field(default="label", max_length=256)
     columns: dict[str, list[str]] = Field(default_factory=dict, max_length=64)
     delimiter: str = Field(default="", max_length=1)
+    units: Units = Field(default_factory=dict, max_length=16)
+    classes: Classes = Field(default_factory=dict, max_length=16)
+
+
+class DeclarationBody(Body):
+    """What the operator declares of a dataset's fields, in place of what was declared before: the unit of a field, or of each of its
+    elements; the names of a whole-number field's values 0, 1, …, in that order."""
+
+    units: Units = Field(default_factory=dict, max_length=16, examples=[{"dose": ["mg"]}])
+    classes: Classes = Field(default_factory=dict, max_length=16, examples=[{"label": ["benign", "malignant"]}])
 
 
 class DatasetBody(Body):
-    """A dataset to add. `options` as in `gput data inspect`: format, separator, suffixes, label, columns, delimiter."""
+    """A dataset to add. `options` as in `gput data inspect`: format, separator, suffixes, label, columns, delimiter; and what is declared
+    of its fields: units, classes."""
 
     name: DatasetName
     path: str = Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$", examples=["/data/ehr.csv"])
@@ -86,11 +99,14 @@ class SessionBody(Body):
 
 
 class ApproveBody(Body):
-    """`manifest` must be the digest that was shown; `dataset` may be left out where policy or settings name one."""
+    """`manifest` must be the digest that was shown; `dataset` may be left out where policy or settings name one. Without `statistics` the
+    approval says nothing of the records themselves. `anew`: it takes the place of an approval, with what the dataset declares now."""
 
     manifest: Digest
     dataset: DatasetName | None = None
     reason: Reason = ""
+    statistics: bool = True
+    anew: bool = False
 
 
 class RefuseBody(Body):
@@ -145,6 +161,21 @@ class PrivacyView(Body):
     delta: float
 
 
+class EstimateView(Body):
+    """What the session would take of this holder if nothing is repeated. Null: not known yet; `unknown` says why, and what to do."""
+
+    visits: int
+    steps: int
+    records: int = Field(description="records sent; one that comes again counts again")
+    bytes: int | None = Field(description="bytes of this holder's records that are read and sent to the GPU")
+    passes: float | None = Field(description="how often each record comes; null before a dataset was approved")
+    seconds_per_visit: float | None = Field(description="how long the GPU stays")
+    seconds: float | None = Field(description="all visits to this holder")
+    session_seconds: float | None = Field(description="the GPU's time in the whole session")
+    basis: str = Field(description="where the figures come from")
+    unknown: list[str]
+
+
 class RequestDetail(RequestView):
     """The request in full: the manifest as approved by digest, the program (null until fetched), the root this holder signed for, the
     privacy that its records would spend (null where the manifest asks for none), the newest log head it saw (null before the first), and
@@ -152,6 +183,8 @@ class RequestDetail(RequestView):
 
     document: dict[str, Any]
     dataset_root: str | None
+    estimate: EstimateView
+    profile: dict[str, Any] | None = Field(description="what the approval says of the dataset's fields, as signed")
     privacy: PrivacyView | None
     log_head: str | None = Field(
         description="SIZE:ROOT, as `gput receipts verify --head` takes it", examples=["41:" + "5f" * 32]

@@ -22,8 +22,9 @@ from data_holder.api.models import (
     SessionPath,
 )
 from data_holder.assembly import Holder
+from data_holder.estimate import expected
 from data_holder.policy import allowed
-from data_holder.requests import verify_manifest, verify_program
+from data_holder.requests import verify_decision, verify_manifest, verify_program
 from data_holder.tables import rows
 from shared.canonical import json_value
 from shared.claims.accountant import spent
@@ -51,12 +52,13 @@ async def show_request(session: SessionPath, _: Reader, holder: HolderDep) -> Re
 
 
 async def _decided(holder: Holder, once: Once, session: str, verb: str, body: ApproveBody | RefuseBody) -> Response:
-    dataset = body.dataset if isinstance(body, ApproveBody) else None
+    said = body if isinstance(body, ApproveBody) else ApproveBody(manifest=body.manifest)
 
     async def act(keyed: bool) -> Response:
         await holder.approvals.decide(
-            session, body.manifest, verb, dataset=dataset, reason=body.reason, by="operator", keep_equal=keyed
-        )
+            session, body.manifest, verb, dataset=said.dataset, reason=body.reason, by="operator", keep_equal=keyed,
+            measure=said.statistics, anew=said.anew,
+        )  # fmt: skip
         return JSONResponse((await _detail(holder, session)).model_dump(mode="json"))
 
     return await once(act)
@@ -122,10 +124,17 @@ async def _detail(holder: Holder, session: str) -> RequestDetail:
     program = row["program"] and verify_program(row["program"], request.manifest.program)
     state = holder.ledger.state(session)
     manifest = request.manifest
+    said = verify_decision(state, holder.approvals.keys)
+    estimate = await expected(
+        holder.orchestrator, session, manifest, program or None, holder.approvals.name, records=state.records or None,
+        ask=row["state"] == "waiting",
+    )  # fmt: skip
     planned = spent(manifest, holder.approvals.name, manifest.rounds, state.records or None)
     view = {
         **_view(row), "manifest": request.digest, "document": json_value(request.data), "dataset_root": state.dataset_root or None,
         "privacy": planned and planned.model_dump(mode="json"),
+        "estimate": estimate,
+        "profile": said and said.profile and said.profile.model_dump(mode="json"),
         "share_released_to": state.released,
         "log_head": state.head and f"{state.head.size}:{state.head.root.hex()}",
     }  # fmt: skip

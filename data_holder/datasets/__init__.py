@@ -6,8 +6,9 @@ from data_holder.datasets.inspection import InspectionReport, inspect_dataset
 from data_holder.datasets.options import DatasetOptions, Format, Tokenizer
 from data_holder.datasets.readers import open_dataset
 from data_holder.datasets.record_tree import RecordTree, forget_tree, tree_is_kept
+from data_holder.datasets.scales import Look
 
 __all__ = [
-    "Dataset", "DatasetOptions", "Finding", "Format", "InspectionReport", "RecordTree", "Statistics", "Tokenizer",
+    "Dataset", "DatasetOptions", "Finding", "Format", "InspectionReport", "Look", "RecordTree", "Statistics", "Tokenizer",
     "UnfitData", "forget_tree", "inspect_dataset", "open_dataset", "tree_is_kept",
 ]  # fmt: skip

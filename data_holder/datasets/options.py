@@ -24,6 +24,8 @@ class DatasetOptions:
         label: CSV column of the only scalar field, when no column bears that field's own name.
         columns: CSV columns of a field, in order, for every field the default rule does not fit.
         delimiter: CSV cell separator, one character; empty: by suffix (comma; tab for `.tsv`).
+        units, classes: what the operator declares of fields, and no reader looks at: the unit of a field, or one for each of its
+            elements; the names of a whole-number field's values 0, 1, … in that order. They go into the dataset's profile.
         cache_dir: where CSV and compressed .npz are converted to, once, readable by the owner only; None: an anonymous
             temporary file that is gone with the dataset.
     """
@@ -35,6 +37,9 @@ class DatasetOptions:
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     delimiter: str = ""
     cache_dir: Path | None = None
+    # Not in the repr, by which a dataset is known again: declaring something leaves the records as they are.
+    units: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.separator <= 255:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gput.commands.manners import Commands, FormatOption
+from gput.expected import PriceOption
 from gput.output import Format, emit
 
 app = Commands("Settings.\n\nExample:  gput config show --origin")
@@ -42,6 +43,7 @@ def show(
     holder_url: Annotated[str | None, typer.Option("--holder-url", envvar="GPUT_HOLDER_URL", help="as for `gput party`")] = None,
     holder_token: Annotated[str | None, typer.Option("--token", envvar="GPUT_HOLDER_TOKEN", help="as for `gput party`")] = None,
     trust: Annotated[str | None, typer.Option("--trust", envvar="GPUT_TRUST", help="as for `gput session receipts`")] = None,
+    gpu_hour_price: PriceOption = None,
     fmt: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
     """Every setting and its value; with --origin whether a flag, the environment, a file or the default says so. Secrets are left out.
@@ -49,7 +51,10 @@ def show(
     Example:  gput config show orchestrator --config orchestrator.toml --origin
     """
     if service is None:
-        given = {"url": url, "key": key, "holder_url": holder_url, "holder_token": holder_token, "trust": trust}
+        given = {
+            "url": url, "key": key, "holder_url": holder_url, "holder_token": holder_token, "trust": trust,
+            "gpu_hour_price": gpu_hour_price,
+        }  # fmt: skip
         rows = _own(given, lambda name: str(getattr(context.get_parameter_source(name), "name", "DEFAULT")))
     else:
         from gput.service_settings import rows_of
@@ -59,7 +64,7 @@ def show(
          ("setting", "value", *(("origin",) if origin else ())), fmt)  # fmt: skip
 
 
-def _own(given: dict[str, str | None], source: Any) -> list[dict[str, Any]]:
+def _own(given: dict[str, Any], source: Any) -> list[dict[str, Any]]:
     """The client's settings as every other command would have them."""
     import os
 

@@ -13,6 +13,7 @@ from gput.files import content, place_for
 from gput.held_out import SEED
 from gput.held_out import pack as draw
 from gput.output import Format, emit, say, show
+from gput.words import field_lists
 from shared.canonical import sha256
 
 if TYPE_CHECKING:
@@ -142,10 +143,7 @@ def _options(
     known = {name: name for name in get_args(Reader)}
     if reader not in known:
         raise typer.BadParameter(f"{reader!r} is none of {', '.join(known)}", param_hint="--reader")
-    parts = [entry.partition("=") for entry in columns]
-    if not all(field and sign and names for field, sign, names in parts):
-        raise typer.BadParameter("write FIELD=COLUMN,COLUMN,…", param_hint="--column")
-    fields = {field: names.split(",") for field, _, names in parts}
+    fields = field_lists(columns, "--column")
     return DatasetOptions(known[reader], separator, suffixes, label, fields, delimiter.replace("\\t", "\t"))
 
 

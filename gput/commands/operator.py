@@ -1,15 +1,18 @@
-"""What commands for a holder's operator share: its address, its token. Knows no command and no route."""
+"""What commands for a holder's operator share: its address, its token, one call at a time. Knows no command and no route."""
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from collections.abc import Generator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx2
 import typer
 
 from shared.errors import BadRequest
+from shared.service.http import Peers
 
 HolderUrl = Annotated[str, typer.Option("--holder-url", envvar="GPUT_HOLDER_URL", help="your own holder service")]
 Token = Annotated[Path, typer.Option("--token", envvar="GPUT_HOLDER_TOKEN", help="its operator.token file")]
@@ -38,3 +41,19 @@ def read_token(token: Path) -> str:
         remedy = "It is the file operator.token in the holder's data folder."
         raise BadRequest(f"{token} is no token file", code="no-token", remedy=remedy)
     return words[0]
+
+
+def ask(method: str, path: str, url: str, token: Path, body: Any = None) -> Any:
+    """One call of the operator's API; the answer's JSON value. Raises: as the service answered; Unavailable; BadRequest `no-token`."""
+
+    async def call() -> Any:
+        async with Peers(timeout_s=HOLDER_TIMEOUT_S) as peers:
+            peer = peers.peer(url, "holder service", auth=Bearer(token))
+            if method == "GET":
+                return await peer.get_json(f"/v1/{path}")
+            if method == "PUT":
+                return await peer.put_json(f"/v1/{path}", body)
+            # With a key the call may be repeated when its connection breaks: the holder decides once.
+            return await peer.post_json(f"/v1/{path}", body, idempotency_key=f"decide-{secrets.token_hex(16)}")
+
+    return asyncio.run(call())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,13 +11,13 @@ import typer
 from gput.commands import party_keys
 from gput.commands.connection import KeyOption, NoInputOption, Session, UrlOption, YesOption, confirm, connect
 from gput.commands.manners import Commands, DryRunOption, FormatOption
-from gput.commands.operator import HOLDER_TIMEOUT_S, Bearer, HolderUrl, Token
+from gput.commands.operator import HolderUrl, Token, ask
+from gput.commands.party_data import datasets, declare
 from gput.files import place_for
 from gput.ids import pick, whole
 from gput.output import Format, emit, say, show
 from shared.crypto.signing import PartyKey, fingerprint, load_public
 from shared.errors import BadRequest, Conflict, NotFound
-from shared.service.http import Peers
 from shared.service.key_file import key_id, make_key_file
 
 if TYPE_CHECKING:
@@ -129,7 +127,7 @@ def requests(holder_url: HolderUrl, token: Token, fmt: FormatOption = Format.TAB
 def _requests(holder_url: str, token: Path) -> list[Any]:
     rows, cursor = [], None
     while True:
-        page = _holder("GET", f"requests?after={cursor}" if cursor else "requests", holder_url, token)
+        page = ask("GET", f"requests?after={cursor}" if cursor else "requests", holder_url, token)
         rows += page["items"]
         cursor = page["next"]
         if cursor is None:
@@ -151,7 +149,7 @@ def _heard(session: str, holder_url: str, token: Path) -> None:
     deadline, said = time.monotonic() + NEWS_S, False
     while True:
         try:
-            _holder("GET", f"requests/{session}", holder_url, token)
+            ask("GET", f"requests/{session}", holder_url, token)
         except NotFound:
             if time.monotonic() > deadline:
                 raise
@@ -163,26 +161,33 @@ def _heard(session: str, holder_url: str, token: Path) -> None:
         time.sleep(NEWS_S / 20)
 
 
+for look in (datasets, declare):
+    app.command()(look)
+
+
 @app.command()
 def request(session: Session, holder_url: HolderUrl, token: Token, fmt: FormatOption = Format.JSON) -> None:
     """What one session would run on your data: program, operators, hyper-parameters, roster, output policy.
 
     Example:  gput party request s_7f
     """
-    show(_holder("GET", _path(session, holder_url, token), holder_url, token), fmt)
+    show(ask("GET", _path(session, holder_url, token), holder_url, token), fmt)
 
 
 @app.command()
 def approve(
     session: Session, holder_url: HolderUrl, token: Token, manifest: Read,
     dataset: Annotated[str | None, typer.Option(help="which of your datasets; default by your policy")] = None,
+    statistics: Annotated[bool, typer.Option(help="state how large values are (in decades) and which classes are there")] = True,
+    anew: Annotated[bool, typer.Option("--anew", help="in place of your approval, with what the dataset declares now")] = False,
     reason: str = "", dry_run: DryRunOption = False, fmt: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
     """Approve a manifest by your holder's signature, after `gput party request` showed you what it would run.
 
     Example:  gput party approve s_7f --manifest DIGEST --dataset ehr
     """
-    more = {"dataset": dataset} if dataset is not None else {}
+    more = ({"dataset": dataset} if dataset is not None else {}) | ({} if statistics else {"statistics": False})
+    more |= {"anew": True} if anew else {}
     _decide("approve", session, holder_url, token, {"manifest": manifest, "reason": reason, **more}, dry_run, fmt)
 
 
@@ -215,9 +220,9 @@ def veto(
 def _decide(verb: str, session: str, url: str, token: Path, body: dict[str, Any], dry_run: bool, fmt: Format) -> None:
     path = _path(session, url, token)
     if not dry_run:
-        _decided(_holder("POST", f"{path}/{verb}", url, token, body), fmt)
+        _decided(ask("POST", f"{path}/{verb}", url, token, body), fmt)
         return
-    view = _holder("GET", path, url, token)
+    view = ask("GET", path, url, token)
     if view["manifest"] != body["manifest"]:
         raise Conflict(
             f"{view['session']} asks for another manifest than the one you read", code="manifest-mismatch",
@@ -231,15 +236,3 @@ def _decided(view: Any, fmt: Format) -> None:
     """A table shows the decision; what was decided about is `gput party request`'s."""
     shown = DECISION if fmt is Format.TABLE else tuple(view)
     show({name: view[name] for name in shown if name in view}, fmt)
-
-
-def _holder(method: str, path: str, url: str, token: Path, body: Any = None) -> Any:
-    async def call() -> Any:
-        async with Peers(timeout_s=HOLDER_TIMEOUT_S) as peers:
-            peer = peers.peer(url, "holder service", auth=Bearer(token))
-            if method == "GET":
-                return await peer.get_json(f"/v1/{path}")
-            # With a key the call may be repeated when its connection breaks: the holder decides once.
-            return await peer.post_json(f"/v1/{path}", body, idempotency_key=f"decide-{secrets.token_hex(16)}")
-
-    return asyncio.run(call())

@@ -25,6 +25,7 @@ from gput.commands.connection import (
 from gput.commands.manners import Commands, DryRunOption, FormatOption
 from gput.commands.session_metrics import export_metrics
 from gput.draft import draft as manifest_for
+from gput.expected import PriceOption, in_full
 from gput.files import content as content_of
 from gput.files import place_for, writable
 from gput.output import Format, emit, say, show
@@ -163,12 +164,18 @@ def list_(url: UrlOption, key: KeyOption, phase: str | None = None, fmt: FormatO
 
 
 @app.command("show")
-def show_(session: Session, url: UrlOption, key: KeyOption, fmt: FormatOption = Format.TABLE) -> None:
-    """One session in full.
+def show_(
+    session: Session,
+    url: UrlOption,
+    key: KeyOption,
+    gpu_hour_price: PriceOption = None,
+    fmt: FormatOption = Format.TABLE,
+) -> None:
+    """One session in full: in what its datasets differ (`agreement`), and what it is expected to take (`estimate`).
 
-    Example:  gput session show s_7f --format json
+    Example:  gput session show s_7f --gpu-hour-price 2.5
     """
-    show(with_session(session, url, key, lambda client, name: client.session(name)), fmt)
+    show(with_session(session, url, key, lambda client, name: in_full(client, name, gpu_hour_price)), fmt)
 
 
 for look in (looks.visits, looks.steps, looks.logs, looks.watch, looks.timeline, looks.fetches):

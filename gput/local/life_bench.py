@@ -12,8 +12,9 @@ from gput.client import AsyncClient
 from gput.local.crowd import Crowd
 from gput.local.growth import Sample, sample
 from gput.local.job import Say
-from gput.steps import control_s, percentiles
+from gput.steps import percentiles
 from shared.errors import JobFailed, Unavailable
+from shared.protocol.work import control_s
 
 PAGE = 20
 PATIENCE_S = 300.0

@@ -33,12 +33,22 @@ SESSION: dict[str, Any] = {
     "holders": [{"holder": "hospital-a", "decision": "approve", "channel": True, "last_seen": 1796.0, "records_done": 160,
                  "rejected": 0, "quarantined": False, "privacy": {"spent": 1.2711, "planned": 1.9931, "delta": 1e-05}}],
     "current_visit": {"id": V, "holder": "hospital-a", "phase": "AWAY", "round": 1, "index": 3, "attempt": 1},
+    "agreement": {"compared": ["hospital-a"], "held": False, "findings": []},
     "failure": None, "validation_loss": {"first": 5.5, "last": 4.2}, "stopped_early": None, "model": None, "log": {"size": 2, "root": H64},
     "bytes": {"holder_to_gpu_records": 81920, "holder_to_gpu_proofs": 9600, "holder_to_gpu_sent": 92400, "orchestrator_to_gpu": 90000,
               "gpu_to_orchestrator": 20000, "model_to_holders": 0},
 }  # fmt: skip
+ESTIMATE: dict[str, Any] = {
+    "visits": 4, "steps": 40, "bytes": 20800, "seconds": 0.52, "gpu_hours": 0.000144,
+    "holders": [{"holder": "hospital-a", "visits": 4, "steps": 40, "records": 320, "bytes": 20800, "passes": 0.32,
+                 "seconds_per_visit": 0.13, "seconds": 0.52}],
+    "costs": {"control_s": 0.012, "byte_s": 1e-07, "step_s": 0.0117, "check_s": None, "visits": 48, "sessions": 3, "trained_visits": 24},
+    "basis": "seconds are medians of 48 visits of 3 earlier sessions here, of 24 for a training step", "unknown": [],
+}  # fmt: skip
 APPROVAL: dict[str, Any] = {
     "holder": "hospital-a", "decision": "approve", "reason": "", "records": 1000, "record_bytes": 65, "dataset_root": H64, "at": 1795.0,
+    "profile": {"fields": [{"name": "x", "dtype": "float32", "shape": [], "units": ["mg"], "classes": [], "present": None,
+                            "scales": [{"size": 1, "spread": 2}]}]},
     "document": B64, "signature": B64, "public_key": H64,
 }  # fmt: skip
 VISIT: dict[str, Any] = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from orchestrator.sessions.agreement import mismatches
 from orchestrator.sessions.state import SessionState
 from shared.claims.accountant import over_budget
 from shared.errors import Conflict, VerificationFailed
+from shared.names import SessionPhase
 from shared.protocol.session import SessionFact
 from shared.wire.visit import Approval
 
@@ -16,8 +18,8 @@ def judge(state: SessionState, approval: Approval) -> SessionFact:
     """The fact that this decision is in the session as it stands.
 
     Raises:
-        Conflict: the session has ended, the holder has vetoed (which is final), it approved another dataset before, or has too few
-            records for the privacy that the manifest states.
+        Conflict: the session has ended, the holder has vetoed (which is final), it approved another dataset before, has too few
+            records for the privacy that the manifest states, or joins a session that others agreed on with a dataset unlike theirs.
     """
     if state.ended:
         raise Conflict(f"The session has ended ({state.phase.value})", code="session-ended")
@@ -36,17 +38,32 @@ def judge(state: SessionState, approval: Approval) -> SessionFact:
     if spends_more:
         raise Conflict(f"This approval cannot stand: {spends_more}", code="privacy-budget",
                        remedy="Bring more records, or ask the owner for a session with more noise.")  # fmt: skip
+    if approval.decision == "approve" and state.phase is not SessionPhase.AWAITING_APPROVAL:
+        _check_joining(state, approval)
     return FACTS[approval.decision]
 
 
-def agreed(state: SessionState) -> bool:
-    """Whether enough holders approve for the session to become ready."""
+def _check_joining(state: SessionState, approval: Approval) -> None:
+    """While holders are waited for a mismatch holds the session; afterwards it would train on, so whoever brings it stays out."""
+    found = mismatches({**state.profiles, approval.holder: approval.profile})
+    if found:
+        raise Conflict(f"This approval comes late and cannot join: {found[0].detail}", code="dataset-mismatch",
+                       remedy="Correct what the dataset declares, or bring data that were made like the others'.")  # fmt: skip
+
+
+def enough(state: SessionState) -> bool:
+    """Whether as many holders take part as the manifest asks for."""
     return len(state.active) >= state.quorum
+
+
+def agreed(state: SessionState) -> bool:
+    """Whether the session may become ready: enough holders approve, and none of their datasets contradicts another."""
+    return enough(state) and not any(finding.holds for finding in state.unlike)
 
 
 def check_quorum(state: SessionState) -> None:
     """Whether enough holders still take part. Raises: VerificationFailed: `quorum-lost`."""
-    if not agreed(state):
+    if not enough(state):
         raise VerificationFailed(
             "Too few holders still take part", code="quorum-lost", remedy="Submit a new session with those who agree.",
             expected=f"at least {state.quorum}", got=str(len(state.active)),

@@ -171,6 +171,7 @@ class Book:
             state.position,
             state.visits_closed,
             tuple(state.decisions.items()),
+            tuple(state.datasets.values()),  # an approval may come again, with a corrected profile
             state.exported is None,
         )
         if shown == self._shown:

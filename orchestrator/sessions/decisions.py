@@ -78,6 +78,7 @@ def view(row: dict[str, Any], state: SessionState) -> dict[str, Any]:
     return {
         "holder": row["holder"], "decision": row["decision"], "reason": document["reason"], "records": document["records"],
         "record_bytes": document["record_bytes"], "dataset_root": document["dataset_root"], "at": row["at"],
+        "profile": document.get("profile"),
         "document": b64encode(row["document"]).decode(), "signature": b64encode(row["signature"]).decode(),
         "public_key": None if dataset is None else dataset.public_key,
     }  # fmt: skip

@@ -11,15 +11,21 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.sessions.acceptance import REMEMBERED
 from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, JudgedTour, ModelState, Placement
 from orchestrator.sessions.stopping import added, gone_back, needed, newly_best
+from shared.claims.profile import DatasetProfile
 
 if TYPE_CHECKING:
     from orchestrator.sessions.state import SessionState
     from orchestrator.sessions.visit_state import VisitState
 
 
+def _said(state: SessionState, body: dict[str, Any], decision: str) -> None:
+    state.decisions[body["holder"]], state.compared = decision, None
+
+
 def _approved(state: SessionState, body: dict[str, Any]) -> None:
-    state.decisions[body["holder"]] = "approve"
-    state.datasets[body["holder"]] = ApprovedDataset(body["dataset_root"], body["records"], body["public_key"])
+    _said(state, body, "approve")
+    profile = None if body["profile"] is None else DatasetProfile.model_validate(body["profile"])
+    state.datasets[body["holder"]] = ApprovedDataset(body["dataset_root"], body["records"], body["public_key"], profile)
 
 
 def _life_opened(state: SessionState, body: dict[str, Any]) -> None:
@@ -162,6 +168,7 @@ def _link_bytes(state: SessionState, body: dict[str, Any]) -> None:
 def _quarantine(state: SessionState, body: dict[str, Any]) -> None:
     if body.get("quarantine"):
         state.quarantined.append(state.open_visit(body["visit"]).holder)
+        state.compared = None
 
 
 def _rejected(state: SessionState, body: dict[str, Any]) -> None:
@@ -229,8 +236,8 @@ HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "gpu.claimed": lambda s, b: s.claims.append((b["life"], b["boot_counter"])),
     "session.submitted": lambda s, b: setattr(s, "start_model", b["start_model"]),
     "session.approved": _approved,
-    "session.refused": lambda s, b: s.decisions.update({b["holder"]: "refuse"}),
-    "session.vetoed": lambda s, b: s.decisions.update({b["holder"]: "veto"}),
+    "session.refused": lambda s, b: _said(s, b, "refuse"),
+    "session.vetoed": lambda s, b: _said(s, b, "veto"),
     "session.life_opened": _life_opened,
     "session.placed": _placed,
     "session.restored": _restored,

@@ -27,7 +27,10 @@ def kind_of(fact: TableFact) -> str:
 
 
 VOCABULARY = Vocabulary(
-    versions=dict.fromkeys([CLAIMED, *map(kind_of, (*SessionFact, *VisitFact, *TrainingFact))], 1),
+    versions=dict.fromkeys([CLAIMED, *map(kind_of, (*SessionFact, *VisitFact, *TrainingFact))], 1)
+    # 2: with the dataset's profile, in the signed document as well, which an older reader would take for a forged one.
+    | {kind_of(SessionFact.APPROVED): 2},
+    steps={(kind_of(SessionFact.APPROVED), 1): lambda body: {**body, "profile": None}},
     added={
         # Sessions submitted before weights could be given started from the program's own.
         kind_of(SessionFact.SUBMITTED): {"start_model": None},

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Self
+
+from shared.claims.profile import DatasetProfile
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,16 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class ApprovedDataset:
-    """What a holder committed to when it approved: `root` (hex) over `records` records; `public_key` (hex) is what it signed with."""
+    """What a holder committed to when it approved: `root` (hex) over `records` records; `public_key` (hex) is what it signed with.
+    `profile`: what it says of its fields; None: nothing."""
 
     root: str
     records: int
     public_key: str
+    profile: DatasetProfile | None = None
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # a profile can have thousands of parts, and none of them ever changes
 
 
 @dataclass(frozen=True)

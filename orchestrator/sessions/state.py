@@ -11,11 +11,13 @@ from typing import Any
 
 from orchestrator.itinerary import Itinerary, PlannedVisit
 from orchestrator.ledger.tree import MerkleTree
+from orchestrator.sessions.agreement import Finding, compare
 from orchestrator.sessions.effects import HANDLERS
 from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, JudgedTour, ModelState, Placement
 from orchestrator.sessions.stopping import Check, enough, newly_best
 from orchestrator.sessions.visit_state import VisitState
 from shared.claims.manifest import Manifest
+from shared.claims.profile import DatasetProfile
 from shared.errors import VerificationFailed
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SESSION, SessionFact
@@ -35,6 +37,9 @@ class SessionState:
     decisions: dict[str, str] = field(default_factory=dict)
     # By holder; a later refusal or veto takes none away.
     datasets: dict[str, ApprovedDataset] = field(default_factory=dict)
+    compared: list[Finding] | None = (
+        None  # `unlike`, once it was asked for; None again with every change of who takes part
+    )
     # (life, boot counter) asked for since the last opened life.
     claims: list[tuple[int, int]] = field(default_factory=list)
     life: int = 0
@@ -113,6 +118,19 @@ class SessionState:
         """Holders that approved, did not veto and are not quarantined, in roster order."""
         said_yes = (e.holder for e in self.manifest.roster if self.decisions.get(e.holder) == "approve")
         return tuple(holder for holder in said_yes if holder not in self.quarantined)
+
+    @property
+    def profiles(self) -> dict[str, DatasetProfile | None]:
+        """What each holder that takes part says of its dataset; None: nothing."""
+        known = ((holder, self.datasets.get(holder)) for holder in self.active)
+        return {holder: None if dataset is None else dataset.profile for holder, dataset in known}
+
+    @property
+    def unlike(self) -> list[Finding]:
+        """In what the datasets of those that take part differ; asked for with every commit, so compared once."""
+        if self.compared is None:
+            self.compared = compare(self.profiles)
+        return self.compared
 
     def may_skip(self, holder: str) -> bool:
         """Whether enough others remain for the manifest's quorum when this holder's visit is left out."""

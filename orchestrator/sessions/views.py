@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.sessions.agreement import Finding, some
 from orchestrator.sessions.state import SessionState
 from shared.claims.accountant import spent_in
 from shared.claims.manifest import RosterEntry
@@ -21,7 +22,8 @@ TRAFFIC = (
 def waiting_for(state: SessionState) -> list[str]:
     """For whom the session waits, as far as the journal knows; the runner adds what it waits for at this moment."""
     if state.phase is SessionPhase.AWAITING_APPROVAL:
-        return [_undecided(entry.holder, state) for entry in state.manifest.roster if entry.holder not in state.active]
+        undecided = [_undecided(e.holder, state) for e in state.manifest.roster if e.holder not in state.active]
+        return undecided + [_unlike(finding) for finding in state.unlike if finding.holds]
     if state.phase is SessionPhase.PAUSED:
         return [f"{state.owner} (paused)"]
     if state.phase is SessionPhase.READY:
@@ -32,6 +34,20 @@ def waiting_for(state: SessionState) -> list[str]:
 def _undecided(holder: str, state: SessionState) -> str:
     decision = state.decisions.get(holder)
     return f"{holder} ({'approval' if decision is None else 'said ' + decision})"
+
+
+def _unlike(finding: Finding) -> str:
+    return f"{some(finding.holders)} ({finding.code})"
+
+
+def _agreement(state: SessionState) -> dict[str, Any]:
+    """What comparing the approved datasets found. `held`: a mismatch keeps the session from beginning."""
+    waits = state.phase is SessionPhase.AWAITING_APPROVAL
+    return {
+        "compared": [holder for holder, profile in state.profiles.items() if profile is not None],
+        "held": waits and any(finding.holds for finding in state.unlike),
+        "findings": [finding.as_json() for finding in state.unlike],
+    }  # fmt: skip
 
 
 def summary(state: SessionState) -> dict[str, Any]:
@@ -60,6 +76,7 @@ def summary(state: SessionState) -> dict[str, Any]:
             "id": visit.id, "holder": visit.holder, "phase": visit.shown_phase, "round": visit.round,
             "index": visit.index, "attempt": visit.attempt,
         },
+        "agreement": _agreement(state),
         "failure": state.failure,
         "validation_loss": _validation(state),
         "stopped_early": state.stopped or None,

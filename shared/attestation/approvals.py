@@ -5,6 +5,7 @@ Pure: the orchestrator, the holder itself and whoever reads receipts offline hol
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from pydantic import ValidationError
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_bytes, json_value
 from shared.claims.manifest import Manifest
+from shared.claims.profile import LEAST_RECORDS, DatasetProfile
+from shared.claims.records import ITEM_BYTES
 from shared.crypto.signing import fingerprint, verify
 from shared.errors import BadRequest, NotPermitted, VerificationFailed
 from shared.wire.visit import Approval, Signed
@@ -35,6 +38,7 @@ class VerifiedApproval:
             "holder": self.approval.holder, "document": self.signed.document, "signature": self.signed.signature,
             "public_key": self.public_key.hex(), "reason": self.approval.reason,
             **{name: getattr(self.approval, name) for name in _STATED},
+            "profile": self.approval.profile and self.approval.profile.model_dump(mode="json"),
         }  # fmt: skip
 
 
@@ -45,6 +49,7 @@ def verify_approval(signed: Signed, public_key: bytes, *, session: str, manifest
     2. The signature covers the document's exact bytes.
     3. The document speaks of this session and this manifest.
     4. An approval states its dataset (number and bytes of records, root); another decision states none.
+    5. Its profile, if it has one, is of records of that length, and says nothing of records that are too few to be spoken of.
 
     Raises:
         BadRequest: not an approval, or it commits to nothing. VerificationFailed: any of the above fails.
@@ -93,4 +98,26 @@ def _parse(document: bytes) -> Approval:
             "An approval states records, record_bytes and dataset_root, and no other decision does",
             code="malformed-approval", remedy="Approve with a data holder of this version.",
         )  # fmt: skip
+    _check_profile(approval)
     return approval
+
+
+def _check_profile(approval: Approval) -> None:
+    """What an honest holder never states. Raises: BadRequest: `malformed-profile`."""
+    profile = approval.profile
+    if profile is None:
+        return
+    if approval.decision != "approve" or approval.records is None:
+        why = "only an approval states a dataset's profile"
+    elif profile.measured and approval.records < LEAST_RECORDS:
+        why = f"a dataset of fewer than {LEAST_RECORDS} records states no sizes and no classes that are there"
+    elif _record_bytes(profile) != approval.record_bytes:
+        why = "the profile's fields do not add up to the record that the approval states"
+    else:
+        return
+    raise BadRequest(f"The approval cannot stand: {why}", code="malformed-profile",
+                     remedy="Approve with a data holder of this version.")  # fmt: skip
+
+
+def _record_bytes(profile: DatasetProfile) -> int:
+    return sum(math.prod(field.shape) * ITEM_BYTES[field.dtype] for field in profile.fields)

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from shared.claims import Claim, Grown
 from shared.claims.manifest import PartyName
+from shared.claims.profile import DatasetProfile
 from shared.claims.program import HexSha256
 from shared.claims.visit import Grant, SessionId, VisitId, VisitTimers
 
@@ -198,12 +199,14 @@ class VisitRefusal(Claim):
     detail: str = Field(max_length=500)
 
 
-class Approval(Claim):
+class Approval(Grown):
     """Canonical JSON of this is signed by the holder's enrolled key (label "gput/approval").
 
-    Only an approval states the dataset, by number, size and root; every visit's records are proven within it.
+    Only an approval states the dataset, by number, size and root; every visit's records are proven within it. `profile` is what the
+    holder says of its fields, for all profiles of a session to be compared; a holder of before there was one states none.
     """
 
+    later = ("profile",)
     session: SessionId
     holder: PartyName
     manifest: HexSha256
@@ -213,6 +216,9 @@ class Approval(Claim):
     record_bytes: int | None = Field(default=None, ge=1)
     dataset_root: HexSha256 | None = Field(
         default=None, description="commitment to those records, see the protocol page"
+    )
+    profile: DatasetProfile | None = Field(
+        default=None, description="fields, units, classes and coarse sizes of the dataset"
     )
     at: int = Field(ge=0)
 

@@ -185,6 +185,8 @@ def test_an_auditor_is_told_why_there_are_no_losses(tab: NewTab, stage: UiStage)
 
 def test_two_manifests_are_compared(tab: NewTab, stage: UiStage) -> None:
     page = tab().open(f"#/sessions/{stage.sessions['done']}/contract")
+    page.get_by_text("3 approvals with a profile of the dataset.").wait_for()
+    page.get_by_text("GPU time in all").wait_for()
     page.locator(f'#other option[value="{stage.sessions["waiting"]}"]').wait_for(state="attached")
     page.get_by_label("Compare with the manifest of").select_option(stage.sessions["waiting"])
     row = page.get_by_role("row", name=re.compile(r"^rounds "))

@@ -40,13 +40,16 @@ def test_the_operator_approves_and_then_vetoes(tab: NewTab, stage: UiStage) -> N
     session = stage.submit_waiting(HOSTILE)
     page = opened(tab, stage, f"#/requests/{session}").page
     page.get_by_role("heading", name=HOSTILE).wait_for()
+    page.get_by_text("visits, steps, records and bytes are the manifest's, as this holder read it").wait_for()
+    page.get_by_role("checkbox", name="Say how large values are").uncheck()
     approve = page.get_by_role("button", name="Approve")
     approve.click()
     page.get_by_text("Tick the box first").wait_for()
-    page.get_by_role("checkbox").check()
+    page.get_by_role("checkbox", name="I decide on manifest").check()
     approve.click()
     page.locator("h1 .badge", has_text="approved").wait_for()
-    page.get_by_role("checkbox").check()
+    page.get_by_text("What the approval says of the dataset's fields").wait_for()
+    page.get_by_role("checkbox", name="I decide on manifest").check()
     page.get_by_label("Reason").fill(HOSTILE)
     page.get_by_role("button", name="Veto").click()
     page.locator("h1 .badge", has_text="vetoed").wait_for()
@@ -59,7 +62,7 @@ def test_the_operator_approves_and_then_vetoes(tab: NewTab, stage: UiStage) -> N
 def test_an_auditor_may_only_read(tab: NewTab, stage: UiStage) -> None:
     session = stage.submit_waiting("read only")
     one = opened(tab, stage, f"#/requests/{session}", role="auditor")
-    one.page.get_by_role("checkbox").check()
+    one.page.get_by_role("checkbox", name="I decide on manifest").check()
     one.page.get_by_role("button", name="Refuse").click()
     one.page.get_by_text("role-missing").wait_for()
     assert one.complaints.pop().startswith("error: Failed to load resource")  # the browser's own word on a 403

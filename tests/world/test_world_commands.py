@@ -131,7 +131,7 @@ async def test_an_operator_decides_by_a_beginning_and_tries_first(
     async with new_world(approve="manual") as world:
         hand = at_hand(world, tmp_path, capsys, monkeypatch)
         link, loop = Link(world.wire, "operator", "holder-city"), asyncio.get_running_loop()
-        monkeypatch.setattr("gput.commands.party.Peers", lambda **more: _peers(Across(link, loop)))
+        monkeypatch.setattr("gput.commands.operator.Peers", lambda **more: _peers(Across(link, loop)))
         monkeypatch.setenv("GPUT_HOLDER_URL", "http://holder-city.test")
         monkeypatch.setenv("GPUT_HOLDER_TOKEN", str(world.folder / "holder-city" / "operator.token"))
         session = await world.submit()

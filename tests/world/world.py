@@ -275,9 +275,9 @@ class AsyncOperator:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    async def say(self, path: str, body: Any) -> httpx2.Response:
-        """POST; whatever is answered."""
-        return await self._http.post(f"/v1/{path}", json=body)
+    async def say(self, path: str, body: Any, method: str = "POST") -> httpx2.Response:
+        """Whatever is answered."""
+        return await self._http.request(method, f"/v1/{path}", json=body)
 
     async def post(self, path: str, body: Any, expect: int = 200) -> Any:
         answer = await self.say(path, body)

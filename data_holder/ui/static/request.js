@@ -2,7 +2,7 @@
 
 import { all, curl, get, post } from "./common/api.js";
 import { announce, badge, command, digest, facts, fold, h, show, table } from "./common/dom.js";
-import { count, moment, number } from "./common/format.js";
+import { bytes, count, duration, moment, number } from "./common/format.js";
 import { filled, panel, problemBox } from "./common/panel.js";
 import { STATES, receiptsTable, verdict, visitsTable } from "./home.js";
 import { verification } from "./verify.js";
@@ -43,6 +43,7 @@ function decisionForm(request, datasets, redo) {
   if (verbs.length === 0) return h("p", { class: "quiet" }, `Nothing is left to decide: ${request.state}.`);
   const dataset = h("select", { id: "dataset" }, datasets.map((one) => h("option", { value: one.name }, one.name)));
   if (request.dataset) dataset.value = request.dataset;
+  const sizes = h("input", { id: "statistics", type: "checkbox", checked: true });
   const reason = h("input", { id: "reason", type: "text", maxlength: 500, autocomplete: "off" });
   const sure = h("input", { id: "sure", type: "checkbox" });
   const said = h("div");
@@ -53,7 +54,7 @@ function decisionForm(request, datasets, redo) {
       sure.focus();
       return;
     }
-    const body = { manifest: request.manifest, reason: reason.value, ...(verb === "approve" ? { dataset: dataset.value } : {}) };
+    const body = { manifest: request.manifest, reason: reason.value, ...(verb === "approve" ? { dataset: dataset.value, statistics: sizes.checked } : {}) };
     for (const button of buttons) button.disabled = true;
     try {
       redo(await post(`/v1/requests/${request.session}/${verb}`, body));
@@ -64,7 +65,7 @@ function decisionForm(request, datasets, redo) {
     }
   }
   return h("div", { class: "decide" }, verbs.map((verb) => h("p", { id: `means-${verb}` }, h("strong", null, `${verb[0].toUpperCase()}${verb.slice(1)}: `), WORDS[verb])),
-    h("div", { class: "row" }, verbs.includes("approve") ? h("label", null, "Dataset ", dataset) : null, h("label", null, "Reason, which everybody in the session reads ", reason)),
+    h("div", { class: "row" }, verbs.includes("approve") ? h("label", null, "Dataset ", dataset) : null, verbs.includes("approve") ? h("label", null, sizes, "Say how large values are, in powers of ten, and which classes are there") : null, h("label", null, "Reason, which everybody in the session reads ", reason)),
     h("label", null, sure, "I decide on manifest ", digest(request.manifest, 16)), h("div", { class: "row" }, buttons), said, commands(request, verbs, datasets));
 }
 
@@ -75,6 +76,16 @@ function commands(request, verbs, datasets) {
     return [command(`gput party ${verb} ${request.session} --manifest ${request.manifest}${name}`), command(curl(`/v1/requests/${request.session}/${verb}`, "POST", body))];
   });
   return fold("The same as commands", lines);
+}
+
+/** What the session would take of this holder, and what its approval says of the dataset. */
+function expected({ estimate, profile }) {
+  return h("div", null, facts([
+    ["Visits of the GPU", estimate.visits], ["Training steps", estimate.steps], ["Bytes of records sent to the GPU", bytes(estimate.bytes)],
+    ["Each record", estimate.passes === null ? "known with the dataset" : `${estimate.passes.toFixed(2)} times`],
+    ["A visit", estimate.seconds_per_visit === null ? "not known yet" : duration(estimate.seconds_per_visit)], ["All visits here", duration(estimate.seconds)],
+  ]), estimate.unknown.map((why) => h("p", { class: "quiet" }, `Not known yet: ${why}.`)), h("p", { class: "note" }, estimate.basis),
+  profile ? fold("What the approval says of the dataset's fields", h("pre", { class: "scroller", tabindex: 0 }, JSON.stringify(profile, null, 2))) : null);
 }
 
 async function privacy(request, receipts, signal) {
@@ -97,7 +108,7 @@ export function requestPage(session, identity, signal) {
   const path = `/v1/requests/${encodeURIComponent(session)}`;
   const options = { signal };
   const place = h("div", null, h("h1", null, session));
-  const titles = { decide: "Decide", program: "The program", terms: "Terms", policy: "Policy", privacy: "Privacy", visits: "Visits", receipts: "Receipts" };
+  const titles = { takes: "What it takes", decide: "Decide", program: "The program", terms: "Terms", policy: "Policy", privacy: "Privacy", visits: "Visits", receipts: "Receipts" };
   const read = { decide: [path], receipts: [`/v1/receipts?session=${session}`], visits: [`/v1/visits?session=${session}`] };
   const verified = verification(session, path, signal);
   const parts = Object.fromEntries(Object.entries(titles).map(([name, title]) => [name, panel(title, { paths: read[name] ?? [path] })]));
@@ -106,6 +117,7 @@ export function requestPage(session, identity, signal) {
       const request = given ?? await get(path, options);
       const [datasets, visits, receipts] = await Promise.all([all("/v1/datasets", options), all(`/v1/visits?session=${session}`, options), all(`/v1/receipts?session=${session}`, options)]);
       show(place, heading(request), Object.values(parts).map((one) => one.element), verified.element);
+      show(parts.takes.body, expected(request));
       show(parts.decide.body, decisionForm(request, datasets, paint));
       show(parts.program.body, programView(request.program));
       show(parts.terms.body, terms(request));

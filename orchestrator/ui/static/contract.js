@@ -1,9 +1,10 @@
 /* The contract's tab: the manifest, who agreed to it, how it differs from another, how to veto. Signs nothing: it has no party's key. */
 
-import { all } from "./common/api.js";
+import { all, get } from "./common/api.js";
 import { badge, command, digest, facts, fold, h, show, table } from "./common/dom.js";
 import { count, moment } from "./common/format.js";
 import { filled, panel, problemBox } from "./common/panel.js";
+import { agreementView, estimateView } from "./agreed.js";
 import { differences, flat } from "./diff.js";
 import { manifestOf } from "./manifest.js";
 
@@ -73,9 +74,12 @@ function vetoing(live) {
 export function contractTab({ path, live, signal, emulated }) {
   const contract = panel("Manifest", { paths: [`${path}/manifest`], note: "What every holder approves, by digest. A changed manifest is another manifest." });
   const said = panel("Approvals", { paths: [`${path}/approvals`] });
+  const expected = panel("What it takes", { paths: [`${path}/estimate`], note: "Before anybody approves: from the manifest, and from visits of earlier sessions here." });
+  const datasets = panel("Datasets", { paths: [path], note: "What approvals say of their datasets, compared: declared units and classes, and sizes in decades. No record and no class's name is in it." });
   const differs = panel("Differences", { paths: ["/v1/sessions"] });
   const veto = panel("Approve, refuse, veto");
   veto.body.append(vetoing(live));
+  filled(expected.body, async () => estimateView(await get(`${path}/estimate`, { signal })));
   filled(contract.body, async () => {
     const manifest = await manifestOf(path, signal);
     if (manifest.says.gpu_evidence.roots.includes("EMULATED")) emulated(true);
@@ -83,5 +87,6 @@ export function contractTab({ path, live, signal, emulated }) {
     show(differs.body, comparison(manifest, live, signal));
     return summary(manifest, live);
   });
-  return { element: h("div", null, contract.element, said.element, veto.element, differs.element) };
+  const update = () => show(datasets.body, agreementView(live.view.agreement));
+  return { element: h("div", null, contract.element, expected.element, said.element, datasets.element, veto.element, differs.element), update };
 }

@@ -1,0 +1,65 @@
+"""Whether a decision may be made now, was made before, or says anything new. Reads the folded session; signs and stores nothing."""
+
+from __future__ import annotations
+
+from data_holder.identity import OwnKeys
+from data_holder.protocol.state import SessionState
+from data_holder.requests import verify_decision, verify_manifest
+from shared.errors import Conflict
+from shared.wire.visit import Approval
+
+
+def is_decided(
+    state: SessionState, keys: OwnKeys, manifest: str, decision: str, dataset: str | None, reason: str
+) -> bool:
+    """Whether the newest stored decision is this one."""
+    last = verify_decision(state, keys)
+    if last is None or state.decision is None or (dataset or state.decision.dataset) != state.decision.dataset:
+        return False
+    return (last.manifest, last.decision, last.reason) == (manifest, decision, reason)
+
+
+def check_may_decide(
+    state: SessionState, holder: str, keys: OwnKeys, manifest: str, decision: str, *, anew: bool
+) -> None:
+    """Whether this decision may be made.
+
+    Args:
+        anew: whether it is an approval that takes the place of one, with what its dataset declares now.
+
+    Raises:
+        Conflict: `manifest-changed`, `session-ended`, `not-approved` (a veto and a new approval need an approval), `already-decided`.
+    """
+    request = verify_manifest(state.manifest, holder, keys)
+    if manifest != request.digest:
+        raise Conflict(
+            "the decision names another manifest than the one shown", code="manifest-changed",
+            expected=request.digest, got=manifest, remedy="Read the request again before deciding",
+        )  # fmt: skip
+    if state.ended is not None:
+        raise Conflict(f"session {state.session} has ended ({state.ended})", code="session-ended")
+    # A word of now is signed by the key of now.
+    verify_manifest(state.manifest, holder, OwnKeys(keys.current))
+    last = verify_decision(state, keys)
+    if decision == "veto" or anew:
+        if last is None or last.decision != "approve":
+            what = "vetoed" if decision == "veto" else "approved anew"
+            raise Conflict(f"only an approved session can be {what}", code="not-approved")
+    elif last is not None:
+        raise Conflict(f"session {state.session} was decided before: {last.decision}", code="already-decided")
+
+
+def corrects(state: SessionState, keys: OwnKeys, approval: Approval) -> bool:
+    """Whether an approval that is said anew says something else of its dataset than the one before.
+
+    Raises:
+        Conflict: `dataset-changed`: it is about other records.
+    """
+    last = verify_decision(state, keys)
+    if last is None or last.dataset_root != approval.dataset_root:
+        raise Conflict(
+            f"session {state.session} was approved with other records", code="dataset-changed",
+            remedy="Put the approved data back, or veto and ask the owner for a new session",
+            expected=str(last and last.dataset_root), got=str(approval.dataset_root),
+        )  # fmt: skip
+    return last.profile != approval.profile

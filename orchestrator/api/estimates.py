@@ -1,0 +1,57 @@
+"""Route of the estimate: what a session will take, for those who are asked to approve it. Knows no GPU."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from sqlalchemy import Connection, select
+
+from orchestrator.api import examples as ex
+from orchestrator.api.deps import Anybody, Parts, visible
+from orchestrator.estimate import Earlier, alike, costs_of, estimate
+from orchestrator.sessions.state import SessionState
+from orchestrator.tables import SESSIONS, VISITS
+from shared.claims.manifest import Manifest, parse_manifest
+from shared.errors import NotFound
+from shared.wire.estimate import Estimate
+
+router = APIRouter(tags=["sessions"])
+SESSIONS_READ, VISITS_READ = 32, 64
+"""Newest sessions that costs are told from, and closed visits of each: enough for a median, and bounded however much there is."""
+
+
+@router.get(
+    "/v1/sessions/{session}/estimate", summary="What the session will take: visits, bytes, time, and where the figures come from",
+    response_model=Estimate, responses=ex.shows(ex.ESTIMATE),
+)  # fmt: skip
+async def expected(session: str, caller: Anybody, parts: Parts) -> Estimate:
+    state = (await visible(parts, caller, session)).durable
+    try:
+        record_bytes = (await parts.library.program(state.manifest.program)).manifest.records.record_bytes
+    except NotFound:
+        record_bytes = None
+    earlier = await parts.store.read(lambda connection: _earlier(connection, state))
+    records = {holder: dataset.records for holder, dataset in state.datasets.items()}
+    costs = costs_of(state.manifest, state.gpu, earlier)
+    return estimate(state.manifest, state.gpu, record_bytes, records, costs)
+
+
+def _earlier(connection: Connection, state: SessionState) -> list[Earlier]:
+    """Rows are shown values, not verified ones: nothing but this estimate rests on them."""
+    rows = connection.execute(
+        select(SESSIONS.c.id, SESSIONS.c.manifest, SESSIONS.c.gpu)
+        .where(SESSIONS.c.id != state.id)
+        .order_by(SESSIONS.c.number.desc())
+        .limit(SESSIONS_READ)
+    ).all()
+    found = []
+    for row in rows:
+        manifest: Manifest = parse_manifest(bytes(row.manifest))
+        if alike(state.manifest, manifest):
+            found.append(Earlier(manifest, row.gpu, _closed(connection, row.id)))
+    return found
+
+
+def _closed(connection: Connection, session: str) -> list[dict[str, object]]:
+    closed = (VISITS.c.session == session) & (VISITS.c.phase == "CLOSED")
+    newest = select(VISITS.c.data).where(closed).order_by(VISITS.c.number.desc()).limit(VISITS_READ)
+    return [row.data for row in connection.execute(newest) if row.data.get("durations")]
