@@ -36,7 +36,7 @@ async def agreement(session: SessionPath, _: Reader, holder: HolderDep) -> Agree
     said = state.decision
     return AgreementView(
         holder=own.name, public_key=own.key.public.hex(), manifest=_b64(request.data), digest=request.digest,
-        decision=said and SignedView(document=_b64(said.document), signature=_b64(said.signature)),
+        decision=None if said is None else SignedView(document=_b64(said.document), signature=_b64(said.signature)),
         dataset_root=state.dataset_root or None,
     )  # fmt: skip
 
@@ -68,7 +68,7 @@ async def log(session: SessionPath, _: Reader, holder: HolderDep) -> LogView:
     return LogView(
         size=found.head.size, root=found.head.root.hex(), time=found.head.time, key=found.key.hex(),
         signature=_b64(found.signature), consistency=[node.hex() for node in found.consistency],
-        remembered=remembered and HeadView(size=remembered.size, root=remembered.root.hex()),
+        remembered=None if remembered is None else HeadView(size=remembered.size, root=remembered.root.hex()),
     )  # fmt: skip
 
 
