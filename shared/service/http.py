@@ -146,7 +146,8 @@ class PeerClient:
                 if response.status_code < 400:
                     return response
                 refusal = self._refused(way, response, response.content)
-                if attempt == tries or not self._ways.elsewhere(refusal):
+                elsewhere = self._ways.elsewhere(refusal) or (repeatable and self._ways.deserted(response))
+                if attempt == tries or not elsewhere:
                     raise refusal
             await self._sleep(self._pause_s(attempt))
         raise AssertionError("the last try returns or raises")
@@ -205,7 +206,7 @@ class PeerClient:
         error = error_of(response.status_code, body[:MAX_PROBLEM_BYTES], self.name)
         after = response.headers.get("retry-after", "")
         error.retry_after_s = float(after) if after.isdigit() else None
-        if self._ways.elsewhere(error):
+        if self._ways.elsewhere(error) or self._ways.deserted(response):
             self._ways.failed(way)
         return error
 

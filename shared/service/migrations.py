@@ -27,6 +27,8 @@ from shared.service.engine import create_engine, parse_url, place, translate
 
 THINKS_S = 60
 """How long a revision may compute between two statements: on a busy machine, longer than a transaction that bars visits may stand still."""
+ONE_AT_A_TIME = 0x67707574_5C4E3A
+"""PostgreSQL's advisory lock of whoever changes the schema: an orchestrator and its standby may start together over an empty database."""
 _ENVIRONMENT = Path(__file__).parent / "alembic_env"
 
 
@@ -84,6 +86,7 @@ def upgrade(url: str, package: str, files: Path | None = None) -> None:
         Unavailable: the database is unreachable or its disk full.
     """
     with _connection(url) as connection:
+        _alone(connection)
         for schema in (_SHARED, _schema(package)):
             _known(url, connection, schema)
             command.upgrade(schema.config(connection, files), "head")
@@ -99,6 +102,7 @@ def downgrade(url: str, package: str, revision: str = "base", files: Path | None
     """
     schema = _schema(package)
     with _connection(url) as connection:
+        _alone(connection)
         _known(url, connection, schema)
         if revision not in {"base", *schema.revisions(connection)}:
             raise ConfigurationError(
@@ -140,6 +144,12 @@ def check_schema(url: str, package: str) -> None:
                     code="schema-outdated",
                     remedy="Start the service once with rights to change tables; it upgrades its database by itself.",
                 )
+
+
+def _alone(connection: Connection) -> None:
+    """Waits until nobody else changes the schema, and keeps others waiting until the transaction ends. SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({ONE_AT_A_TIME})")
 
 
 def _known(url: str, connection: Connection, schema: _Schema) -> None:

@@ -17,6 +17,10 @@ NOT_LEADER = "not-leader"
 """The code of who does nothing because another leads: asking that one instead is safe whatever was asked."""
 
 
+GATEWAY = frozenset({502, 503, 504})
+"""What a proxy answers by itself when the service behind it does not."""
+
+
 @dataclass(frozen=True)
 class Way:
     """One address, without a slash at its end, and the client of it."""
@@ -60,3 +64,11 @@ class Ways:
     def elsewhere(self, error: GputError) -> bool:
         """Whether this refusal only says that another address is the right one."""
         return len(self._ways) > 1 and error.code == NOT_LEADER
+
+    def deserted(self, answer: httpx2.Response) -> bool:
+        """Whether a proxy answered in place of a service that is not there: another address may lead to one.
+
+        The service itself would have sent a problem document. What was asked may have been done all the same.
+        """
+        own = answer.headers.get("content-type", "").startswith("application/problem+json")
+        return len(self._ways) > 1 and answer.status_code in GATEWAY and not own

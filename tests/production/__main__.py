@@ -83,6 +83,8 @@ def _session(deployment: Deployment) -> None:
     _until(f"{other} to lead", lambda: _leader(site) == other)
     client.gput("session", "wait", session, "--timeout", str(PATIENCE_S))
     _verified(client, holders, session)
+    if not _alive(site, "tls"):
+        raise RuntimeError("the TLS front is unhealthy because one of the two behind it is away")
     run("docker", "start", site.container(leader))
     _until(f"{leader} to stand by", lambda: _alive(site, leader))
     if (leads := _leader(site)) != other:

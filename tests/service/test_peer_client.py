@@ -184,3 +184,33 @@ async def test_who_says_nothing_is_passed_over_where_repeating_is_safe() -> None
     with pytest.raises(Unavailable) as caught:
         await two(failing(9, httpx2.ReadTimeout, []), answering(seen)).post_json("/x", {"a": 1})
     assert (caught.value.code, len(seen)) == ("peer-timeout", 1)
+
+
+def a_proxy(status: int, seen: list[str]) -> Handler:
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        seen.append(f"proxy {status}")
+        return httpx2.Response(status, text="<html>Bad Gateway</html>", headers={"content-type": "text/html"})
+
+    return handle
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+async def test_a_proxy_without_a_service_behind_it_is_passed_over_where_repeating_is_safe(status: int) -> None:
+    seen: list[str] = []
+    assert await two(a_proxy(status, seen), answering(seen)).get_json("/x") == {"ok": True}
+    client = two(a_proxy(status, seen), answering(seen))
+    with pytest.raises(Unavailable, match=str(status)):
+        await client.post_json("/x", {"a": 1})  # it may have been done
+    assert await client.post_json("/x", {"a": 2}) == {"ok": True}, "but the next call goes elsewhere"
+    assert seen == [f"proxy {status}", "two.test ", f"proxy {status}", 'two.test {"a":2}']
+
+
+async def test_a_services_own_refusal_is_not_asked_for_elsewhere() -> None:
+    def full(request: httpx2.Request) -> httpx2.Response:
+        document = {"code": "disk-full", "title": "Unavailable"}
+        return httpx2.Response(503, json=document, headers={"content-type": "application/problem+json"})
+
+    seen: list[str] = []
+    with pytest.raises(Unavailable) as caught:
+        await two(full, answering(seen)).get_json("/x")
+    assert (caught.value.code, seen) == ("disk-full", [])
