@@ -36,7 +36,7 @@ class Parties:
             Conflict: the name or the key belongs, or belonged, to another enrolment (code `party-exists`).
         """
         at = self._clock()
-        row = {
+        row: dict[str, Any] = {
             "name": name, "role": role, "public_key": public_key.hex(), "fingerprint": fingerprint(public_key), "enrolled_at": at,
         }  # fmt: skip
 

@@ -20,7 +20,7 @@ def place(installation: Path, tmp_path: Path) -> Path:
         (tmp_path / name).symlink_to(installation / name)
     settings = {
         "data_dir": tmp_path / "data", "owner_keys": tmp_path / "owners", "evidence": "emulated:unused",
-        "agent_url": "http://127.0.0.1:9", "platform_url": "http://127.0.0.1:9", "log_level": "critical",
+        "agent_url": "http://127.0.0.1:9", "platform_url": "http://127.0.0.1:9", "log_level": "error",
     }  # fmt: skip
     (tmp_path / "o.toml").write_text(to_toml(settings))
     return tmp_path
