@@ -45,7 +45,9 @@ async def test_a_holders_key_is_rotated_between_sessions(hand: Hand, tmp_path: P
     assert held("party rotate-key", out)["key"] == new.fingerprint != old.fingerprint
     assert not list((world.folder / "holder-city").glob("*.next.*"))
     await world["holder-city"].start()
-    old_request = await world.operator("city").request(first)  # what it approved under the old key is its word still
+    old_request = await world.operator("city").request(
+        first, phase="COMPLETED"
+    )  # what it approved under the old key is its word still
     assert (old_request["state"], old_request["decided_by"]) == ("ended", "policy")
     second = await world.owner.submit(named(world.material.manifest(), "city", new))
     await world.completed(second["id"])
