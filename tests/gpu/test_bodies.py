@@ -31,7 +31,7 @@ def request(pieces: Iterator[bytes]) -> Request:
 
 
 async def records_of(pieces: Iterator[bytes]) -> list[bytes]:
-    found = []
+    found: list[bytes] = []
 
     async def take(one: bytes) -> None:
         found.append(one)

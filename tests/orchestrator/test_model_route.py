@@ -31,7 +31,8 @@ def house(path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> Any:
 
 async def test_it_is_hashed_on_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model may be gigabytes: on the event loop's own thread its hash held up every visit."""
-    path, threads = tmp_path / "model", []
+    path = tmp_path / "model"
+    threads: list[threading.Thread] = []
     path.write_bytes(b"weights")
 
     def hashed(file: Path, algorithm: str) -> str:
