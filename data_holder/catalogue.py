@@ -99,7 +99,7 @@ class Catalogue:
         """What an approval would say of a dataset that fits. Raises: as `profile_of`."""
         with await self.open_dataset(name, program) as dataset:
             return await asyncio.to_thread(
-                profile_of, dataset, report.statistics, session=session, manifest=manifest, measure=measure
+                profile_of, dataset, report.statistics, program, session=session, manifest=manifest, measure=measure
             )  # fmt: skip
 
     async def inspect(self, name: str, program: ProgramManifest) -> InspectionReport:

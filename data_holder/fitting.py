@@ -49,7 +49,7 @@ async def fitting(
     try:
         records, root = committed.dataset.records, committed.root
         profile = await asyncio.to_thread(
-            profile_of, committed.dataset, report.statistics, session=session, manifest=manifest.digest().hex(), measure=measure
+            profile_of, committed.dataset, report.statistics, program, session=session, manifest=manifest.digest().hex(), measure=measure
         )  # fmt: skip
     finally:
         committed.close()

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from data_holder.datasets import Dataset, DatasetOptions, Look, Statistics
 from shared.claims.profile import LEAST_RECORDS, DatasetProfile, FieldProfile, class_tag
+from shared.claims.program import ProgramManifest
 from shared.claims.records import RecordField
 from shared.errors import InvalidData
 
@@ -17,12 +18,19 @@ Declared = Mapping[str, Sequence[str]]
 
 
 def profile_of(
-    dataset: Dataset, statistics: Statistics | None, *, session: str, manifest: str, measure: bool
+    dataset: Dataset,
+    statistics: Statistics | None,
+    program: ProgramManifest,
+    *,
+    session: str,
+    manifest: str,
+    measure: bool,
 ) -> DatasetProfile:
     """The profile of an open dataset. Blocking: where it measures, it reads up to 65 536 records.
 
     Args:
         statistics: least and greatest value of each field, from the scan that judged the dataset.
+        program: whose records they are; of tokens nothing is measured, for a token's size means nothing.
         session, manifest: what the tags of classes are for.
         measure: whether the operator allows sizes and the classes that are there.
 
@@ -36,7 +44,7 @@ def profile_of(
             _refuse(name, f"the program's records have no such field; they have {', '.join(fields)}")
     for name, names in classes.items():
         _check_classes(fields[name], names, statistics)
-    speaks = measure and dataset.measured and dataset.records >= LEAST_RECORDS
+    speaks = measure and program.tokenizer == "none" and dataset.records >= LEAST_RECORDS
     look = Look(dataset, {name: len(names) for name, names in classes.items()}) if speaks else None
     found = []
     for name, field in fields.items():

@@ -10,11 +10,13 @@ import pytest
 
 from data_holder.datasets import DatasetOptions, open_dataset
 from data_holder.profile import profile_of
+from shared.claims.archive import open_archive
 from shared.claims.profile import DatasetProfile, class_tag
+from shared.claims.program import ProgramManifest
 from shared.claims.records import RecordField, RecordSchema
 from shared.errors import InvalidData
 from tests.data_holder.conftest import POLICY, Running, Start
-from tests.data_holder.holder_world import FEATURES, SESSION, write_dataset
+from tests.data_holder.holder_world import ARCHIVE, FEATURES, SESSION, write_dataset
 from tests.data_holder.test_holder_approvals import asked
 
 DIGEST = "ab" * 32
@@ -22,12 +24,20 @@ MANY = 400
 FIELDS = (RecordField(name="x", dtype="float32", shape=(2,)), RecordField(name="y", dtype="int64", min=0, max=9))
 
 
-def profiled(folder: Path, measure: bool = True, records: int = MANY, **declared: Any) -> DatasetProfile:
+def program(tokenizer: str) -> ProgramManifest:
+    return open_archive(ARCHIVE).manifest.model_copy(update={"tokenizer": tokenizer})
+
+
+def profiled(
+    folder: Path, measure: bool = True, records: int = MANY, tokenizer: str = "none", **declared: Any
+) -> DatasetProfile:
     x = np.full((records, 2), 5.0, "<f4") * np.array([1.0, 1000.0], "<f4")
     np.savez(folder / "d.npz", x=x, y=np.arange(records, dtype="<i8") % 3)
     options = DatasetOptions(**declared)
     with open_dataset(folder / "d.npz", RecordSchema(fields=FIELDS), options=options) as dataset:
-        return profile_of(dataset, dataset.statistics(), session=SESSION, manifest=DIGEST, measure=measure)
+        return profile_of(
+            dataset, dataset.statistics(), program(tokenizer), session=SESSION, manifest=DIGEST, measure=measure
+        )
 
 
 def test_units_classes_and_sizes_are_stated_and_names_are_not(tmp_path: Path) -> None:
@@ -50,6 +60,11 @@ def test_an_operator_that_forbids_it_states_what_it_declared_and_nothing_more(tm
 def test_of_few_records_nothing_is_measured(tmp_path: Path) -> None:
     assert profiled(tmp_path, records=99).measured is False
     assert profiled(tmp_path, records=100).measured is True
+
+
+def test_of_tokens_nothing_is_measured(tmp_path: Path) -> None:
+    assert profiled(tmp_path, tokenizer="external").measured is False
+    assert profiled(tmp_path, tokenizer="bytes").measured is False
 
 
 def test_equal_texts_are_equal_however_they_are_typed(tmp_path: Path) -> None:
