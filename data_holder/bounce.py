@@ -28,7 +28,12 @@ class BounceBuffer:
 
     def __init__(self, connection: socket.socket, name: bytes, memory: mmap.mmap) -> None:
         self._connection, self.name, self.memory = connection, name.hex(), memory
-        self._turn = 0
+        self._turn = self._numbered = 0
+
+    def number(self) -> int:
+        """Of the next request that names places here."""
+        self._numbered += 1
+        return self._numbered
 
     @classmethod
     def ask(cls, path: Path, length: int) -> BounceBuffer:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from data_holder.bounce import BounceBuffer
 from data_holder.doorbell import Answer, Doorbell
@@ -40,13 +40,12 @@ class Lying:
 
 
 class Carrier(Protocol):
-    """One way to the GPU's port for one visit. `most`: records it takes at once, `first`: as long as nobody knows whether the GPU is there;
-    `depth`: how many times so many may be under way."""
+    """One way to the GPU's port for one visit. `most`: records it takes at once; `first`: the same, until somebody knows that the GPU is
+    there."""
 
     name: LinkName
     first: int
     most: int
-    depth: int
 
     def slots(self, count: int, length: int) -> list[Slot]:
         """Room for at most `count` records of at most `length` bytes each."""
@@ -58,9 +57,16 @@ class Carrier(Protocol):
             ProtocolViolation, Conflict: as the GPU answered. Unavailable: nobody knows whether they arrived.
         """
 
+
+@runtime_checkable
+class FollowingCarrier(Carrier, Protocol):
+    """A way that keeps order, so that batches may follow others that are under way. `depth`: how many at once."""
+
+    depth: int
+
     @property
     def open(self) -> bool:
-        """Whether a batch may follow others that are under way."""
+        """Whether a batch may follow now."""
 
     def follow(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> Answer:
         """Send a batch behind those under way; at once, so that order is that of the calls. The answer's result, for `followed`, is None
@@ -108,10 +114,11 @@ DOORS: Final = {TravelMode.PAPER: _COPY, TravelMode.SCOPED: _COPY, TravelMode.DI
 
 
 class HttpCarrier:
-    """Records end to end in a request's body: half of the slots at once, so that the others fill meanwhile."""
+    """Records end to end in a request's body: half of the slots at once, so that the others fill meanwhile. Each request waits for the one
+    before it: two connections keep no order."""
 
     name: LinkName = "http"
-    first = depth = 1
+    first = 1
 
     def __init__(self, link: GpuLink) -> None:
         self._link, self.most = link, 1
@@ -127,21 +134,6 @@ class HttpCarrier:
         records = (lying.record.data for lying in batch)
         answer = await self._link.leave(door.name, gpu, grant.port, *records, timeout_s=timeout_s)
         door.check(answer, batch[-1].record)
-
-    @property
-    def open(self) -> bool:
-        """Each request waits for the one before it: two connections keep no order."""
-        return False
-
-    def follow(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> Answer:
-        """Never sent."""
-        raise NotImplementedError("nothing follows over HTTP")
-
-    def followed(self, answer: bytes, batch: Sequence[Lying]) -> None:
-        """Never answered."""
-
-    def resume(self) -> None:
-        """Nothing to do."""
 
 
 class BounceCarrier:
@@ -166,7 +158,7 @@ class BounceCarrier:
 
     async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> None:
         """As `Carrier`. Raises: NotFound `unknown-bounce-buffer`, as well: the agent began anew."""
-        named = Bounced(buffer=self._buffer.name, places=_places(batch))
+        named = Bounced(buffer=self._buffer.name, number=self._buffer.number(), places=_places(batch))
         _copied(await self._link.bounced(gpu, grant.port, named, timeout_s=timeout_s), batch[-1].record)
 
     @property
@@ -179,7 +171,7 @@ class BounceCarrier:
         return self._link.ring(self._bell, gpu, grant.port, _places(batch), timeout_s=timeout_s)
 
     def followed(self, answer: bytes, batch: Sequence[Lying]) -> None:
-        """As `Carrier`."""
+        """As `FollowingCarrier`."""
         _copied(answer, batch[-1].record)
 
     def resume(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from data_holder.bounce import BounceLink
-from data_holder.carriers import Carrier, HttpCarrier, LinkName, Lying, carrier_for
+from data_holder.carriers import Carrier, FollowingCarrier, HttpCarrier, LinkName, Lying, carrier_for
 from data_holder.doorbell import Answer
 from data_holder.links import GpuLink
 from data_holder.sealed_ahead import SealedAhead
@@ -25,6 +25,8 @@ from shared.service.clock import Clock
 FIRST_RETRY_S, LAST_RETRY_S = 0.002, 0.25
 CALL_TIMEOUT_S = 30.0
 Sleep = Callable[[float], Awaitable[None]]
+Sent = tuple[FollowingCarrier, Answer]
+"""A batch that follows others: by which way, and the answer to come."""
 
 
 @dataclass(frozen=True)
@@ -89,42 +91,48 @@ class Provisioner:
                 raise failed.exceptions[0] from None  # the others ended because of it
         return self._carrier.name
 
+    @property
+    def _ordered(self) -> FollowingCarrier | None:
+        """The way, where it is one that keeps order."""
+        return self._carrier if isinstance(self._carrier, FollowingCarrier) else None
+
     async def _all(self) -> None:
-        room, before = asyncio.Semaphore(self._carrier.depth), asyncio.Event()
+        room, before = asyncio.Semaphore(self._ordered.depth if self._ordered else 1), asyncio.Event()
         before.set()
         async with asyncio.TaskGroup() as under_way:
             while True:
                 await room.acquire()
-                if self._first_ack is None or not self._carrier.open:
+                if self._first_ack is None or not (self._ordered and self._ordered.open):
                     await before.wait()  # then nothing is under way
-                    self._carrier.resume()
+                    if self._ordered:
+                        self._ordered.resume()
                 batch = await self._ahead.batch(self._carrier.first if self._first_ack is None else self._carrier.most)
                 if not batch:
                     break
                 arrived = asyncio.Event()
-                under_way.create_task(self._bring(batch, self._carrier, self._follow(batch), before, arrived, room))
+                under_way.create_task(self._bring(batch, self._follow(batch), before, arrived, room))
                 before = arrived
 
-    def _follow(self, batch: Sequence[Lying]) -> Answer | None:
+    def _follow(self, batch: Sequence[Lying]) -> Sent | None:
         """Send a batch behind others where that can be. The first one goes alone: nobody knows yet whether the GPU is there."""
-        left = self._grant.expires_at - self._clock()
-        if self._first_ack is None or left <= 0 or not self._carrier.open:
+        left, ordered = self._grant.expires_at - self._clock(), self._ordered
+        if self._first_ack is None or left <= 0 or ordered is None or not ordered.open:
             return None
         self._sent += _bytes(batch)
-        return self._carrier.follow(self._grant, self._gpu, batch, timeout_s=min(left, CALL_TIMEOUT_S))
+        return ordered, ordered.follow(self._grant, self._gpu, batch, timeout_s=min(left, CALL_TIMEOUT_S))
 
     async def _bring(
-        self, batch: Sequence[Lying], carrier: Carrier, answer: Answer | None, before: asyncio.Event, arrived: asyncio.Event,
-        room: asyncio.Semaphore,
+        self, batch: Sequence[Lying], sent: Sent | None, before: asyncio.Event,
+        arrived: asyncio.Event, room: asyncio.Semaphore,
     ) -> None:  # fmt: skip
         """One batch, counted when it and all before it are acknowledged. `carrier`: whose `answer` it is; there may be another by then."""
         started = time.perf_counter()
-        said = None if answer is None else await answer
+        said = None if sent is None else await sent[1]
         await before.wait()
-        if said is None:
+        if sent is None or said is None:
             await self._carried(batch)
         else:
-            carrier.followed(said, batch)
+            sent[0].followed(said, batch)
             self._acknowledged(batch, started)
         self._ahead.give_back(batch)
         arrived.set()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from gpu_agent.doorbell import Doorbell, Take, exactly
-from shared.errors import BadRequest, ConfigurationError, NotFound
+from shared.errors import BadRequest, ConfigurationError, Conflict, NotFound
 from shared.service.clock import Entropy
 from shared.service.logging import get_logger
 from shared.service.unix_socket import bound
@@ -32,10 +32,11 @@ _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _log = get_logger("bounce")
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Buffer:
     memory: mmap.mmap
     length: int
+    newest: int = 0
 
 
 class BounceBuffers:
@@ -45,20 +46,36 @@ class BounceBuffers:
         self._limit, self._entropy = limit_bytes, entropy
         self._buffers: dict[str, _Buffer] = {}
 
+    def named(self, name: str, number: int) -> None:
+        """The places of a request are about to be read; whatever was asked before it is late from now on.
+
+        Raises:
+            Conflict `late-bounce-request`: a later one was here first. What it named was brought by that one, and its places may hold
+                other records by now. NotFound, as `record`.
+        """
+        buffer = self._buffer(name)
+        if number < buffer.newest:
+            raise Conflict("a later request named places in this bounce buffer", code="late-bounce-request")
+        buffer.newest = number
+
     def record(self, name: str, offset: int, length: int) -> memoryview:
         """The bytes at a place, where they lie.
 
         Raises:
             NotFound `unknown-bounce-buffer`: its connection has ended, or this agent began anew. BadRequest: it is shorter.
         """
+        buffer = self._buffer(name)
+        if offset + length > buffer.length:
+            raise BadRequest(f"the bounce buffer has {buffer.length} bytes", code="outside-bounce-buffer")
+        return memoryview(buffer.memory)[offset : offset + length]
+
+    def _buffer(self, name: str) -> _Buffer:
         buffer = self._buffers.get(name)
         if buffer is None:
             raise NotFound(
                 "there is no such bounce buffer", code="unknown-bounce-buffer", remedy="Send the records over HTTP."
             )
-        if offset + length > buffer.length:
-            raise BadRequest(f"the bounce buffer has {buffer.length} bytes", code="outside-bounce-buffer")
-        return memoryview(buffer.memory)[offset : offset + length]
+        return buffer
 
     @asynccontextmanager
     async def served(self, path: Path, take: Take) -> AsyncIterator[None]:

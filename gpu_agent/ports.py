@@ -73,7 +73,7 @@ def _bounced(router: APIRouter, units: Mapping[str, GpuUnit], buffers: BounceBuf
     async def bounced(gpu: str, port: str, request: Request) -> Response:
         """Copy records that lie in a bounce buffer, by their places (CBOR); the last one's acknowledgement."""
         named = decode(Bounced, await _body(request, BOUNCED_LIMIT))
-        ack = await _copied(_holders(units, gpu, port), port, buffers, named.buffer, named.places)
+        ack = await _copied(_holders(units, gpu, port), port, buffers, named.buffer, named.places, named.number)
         return _bytes(encode(ack), "application/cbor")
 
 
@@ -87,12 +87,19 @@ def doorbell(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> Take:
 
 
 async def _copied(
-    unit: GpuUnit, port: str, buffers: BounceBuffers, name: str, places: Sequence[tuple[int, int]]
-) -> CopyAck:
-    """Copy records at these places of a buffer, one after another; the last one's acknowledgement. Raises: GputError: the first refusal."""
+    unit: GpuUnit, port: str, buffers: BounceBuffers, name: str, places: Sequence[tuple[int, int]],
+    number: int | None = None,
+) -> CopyAck:  # fmt: skip
+    """Copy records at these places of a buffer, one after another; the last one's acknowledgement. Raises: GputError: the first refusal.
+
+    Args:
+        number: of the request; None for a doorbell, which keeps order by itself.
+    """
 
     def copies() -> CopyAck:
         ack = None
+        if number is not None:
+            buffers.named(name, number)
         for offset, length in places:
             unit.mux.require(port)
             ack = unit.device.copy(port, _record(buffers.record(name, offset, length)))

@@ -212,6 +212,26 @@ class Operators(View):
     operators: list[str]
 
 
+class Mocked(View):
+    """Made-up records. `path`: what a reader is given; `kind`: which one; `schema`: the file that says what they follow."""
+
+    path: str
+    kind: str
+    records: int
+    followed: str = Field(alias="schema")
+
+
+class Rehearsed(View):
+    """How a rehearsal went. `memory`: bytes of GPU memory by kind of region; `remarks`: what to know or change, faults first."""
+
+    fits: bool
+    phase: str
+    differs: list[str]
+    memory: dict[str, int]
+    holders: list[dict[str, Any]]
+    remarks: list[dict[str, str]]
+
+
 class Plan(View):
     """Steps per visit that are recommended, and what other lengths would cost."""
 
@@ -252,13 +272,14 @@ OUTPUTS: dict[str, Any] = {
     "session pause": Session, "session resume": Session, "session cancel": Session, "session visits": list[Visit],
     "session steps": list[Step], "session logs": list[Event], "session timeline": list[TimelineSpan],
     "session fetches": list[Fetch],
-    "session submit --dry-run": Dry,
+    "session submit --dry-run": Dry, "session rehearse": Rehearsed,
     "party enrol": Party, "party list": list[Party], "party keys": list[PartyKeyView], "party rotate-key": Party,
     "party rotate-key --dry-run": Me, "party revoke-key": Party, "party replace-key": Party, "token list": list[TokenRow],
     "party requests": list[Request], "party request": Request,
     "party approve": Request, "party refuse": Request, "party veto": Request,
     "party datasets": list[DatasetRow], "party declare": DatasetRow,
-    "data inspect": Fit, "data pack": Drawn, "data evaluate": Evaluated, "receipts verify": Held, "receipts show": list[ReceiptRow],
+    "data inspect": Fit, "data pack": Drawn, "data mock": Mocked, "data evaluate": Evaluated,
+    "receipts verify": Held, "receipts show": list[ReceiptRow],
     "attest verify": list[Judgement], "attest explain": list[Judgement], "attest inspect": list[Piece],
     "attest session": list[AttestationRow], "program inspect": Program, "program operators": list[Operators], "plan": Plan,
     **{f"bench {name}": list[Figures] for name in BENCHES}, "bench compare": list[Change],

@@ -12,6 +12,7 @@ import typer
 
 from gput.client import AsyncClient
 from gput.commands import session_looks as looks
+from gput.commands.agreed import agreed_manifest
 from gput.commands.connection import (
     KeyOption,
     NoInputOption,
@@ -23,6 +24,7 @@ from gput.commands.connection import (
     with_session,
 )
 from gput.commands.manners import Commands, DryRunOption, FormatOption
+from gput.commands.rehearse import rehearse
 from gput.commands.session_metrics import export_metrics
 from gput.draft import draft as manifest_for
 from gput.expected import PriceOption, in_full
@@ -31,11 +33,8 @@ from gput.files import place_for, writable
 from gput.output import Format, emit, say, show
 from gput.uploads import program_in
 from gput.uploads import upload as send
-from shared.claims.accountant import privacy_findings
 from shared.claims.archive import open_archive
-from shared.claims.faults import ManifestRefused, judged
 from shared.claims.manifest import Manifest
-from shared.claims.policy_lint import lint_manifest
 from shared.errors import BadRequest, JobFailed, TimedOut
 
 app = Commands("Training sessions.\n\nExample:  gput session submit manifest.json --upload mymodel.gput --wait")
@@ -63,7 +62,7 @@ def submit(
 
     Example:  gput session submit manifest.json --upload mymodel.gput --wait
     """
-    agreed = _manifest(manifest)
+    agreed = agreed_manifest(manifest)
     if dry_run:
         show(connect(url, key, lambda client: _would(client, agreed, upload or ())), fmt)
         return
@@ -129,18 +128,6 @@ async def _end(client: AsyncClient, session: str, seconds: float | None) -> Any:
     except TimeoutError:
         remedy = f"It goes on: wait again with `gput session wait {session}`."
         raise TimedOut(f"session {session} has not ended within {seconds:g} s", remedy=remedy) from None
-
-
-def _manifest(path: Path) -> Manifest:
-    """The manifest in a file; policies in vain and privacy that cannot hold are refused before anything is sent; doubts are said."""
-    manifest = judged(content_of(path, "no-manifest"), f"{path}: ")
-    lint = lint_manifest(manifest)
-    errors = [*privacy_findings(manifest), *lint.errors]
-    if errors:
-        raise ManifestRefused(errors, f"{path}: ")
-    for finding in lint.warnings:
-        say(f"warning: {finding.field}: {finding.reason}. {finding.remedy} [{finding.code}]")
-    return manifest
 
 
 def _finish(view: Any, fmt: Format, must_complete: bool) -> None:
@@ -219,6 +206,7 @@ def _act(action: str, session: str, url: str, key: Path, dry_run: bool, fmt: For
     show(with_session(session, url, key, run), fmt)
 
 
+app.command()(rehearse)
 app.command()(export_metrics)
 _action("pause", "Pause after the visit under way, with a sealed checkpoint.")
 _action("resume", "Continue a paused session.")

@@ -13,15 +13,14 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from gput.client import UNATTESTED, AsyncClient
+from gput.client import AsyncClient
 from gput.files import content
-from gput.local.demos.texts import Texts
 from gput.local.installation import HolderSpec, Installation
-from gput.local.job import EMULATED, Say, policy_text, run_module
+from gput.local.job import EMULATED, Say, policy_file, run_module
 from gput.local.made_up import arrays
+from gput.local.opening import opened, weights_beside
 from shared.claims.archive import Archive, open_archive
 from shared.claims.manifest import Manifest, RosterEntry
-from shared.claims.program import WeightsFile
 from shared.claims.records import RecordSchema
 from shared.claims.training import AdamW, TrainingOptions
 from shared.names import TravelMode
@@ -80,20 +79,15 @@ class Crowd:
         await asyncio.to_thread(self._write_data, archive.manifest.records, training.batch_size)
         await asyncio.to_thread(self.installation.prepare)
         (self.folder / "policy.toml").write_text(
-            policy_text(Texts(rounds=self.rounds, batch=training.batch_size), f'digests = ["{archive.digest.hex()}"]')
+            policy_file(
+                "corpus", f'digests = ["{archive.digest.hex()}"]', rounds=self.rounds, floor=training.batch_size
+            )
         )
         self.say(f"starting {len(self.names)} holders …")
-        await self.installation.start()
-        client = self.client = AsyncClient(
-            self.installation.services["orchestrator"].url, self.installation.owner_key, trust=UNATTESTED
-        )
-        for name in self.names:
-            await client.enrol(name, self.installation.holder_key(name).public)
-        await client.upload_program((self.folder / "program.gput").read_bytes())
-        if weights is not None:
-            await client.upload_weights(weights)
+        program = (self.folder / "program.gput").read_bytes()
+        self.client = await opened(self.installation, program, [] if weights is None else [weights])
         self._program_of = archive, training
-        return client
+        return self.client
 
     async def submit(self, steps: tuple[int, ...]) -> str:
         """Submit a session whose visits train so many steps, by turns of the holders; at most as many as the load's. After `open`."""
@@ -141,10 +135,7 @@ class Crowd:
         else:
             path.write_bytes(await asyncio.to_thread(content, given, "no-program"))
         archive = open_archive(path.read_bytes())
-        if not isinstance(archive.manifest.initial_weights, WeightsFile):
-            return archive, None
-        weights = (given or path).with_suffix(".safetensors")
-        return archive, await asyncio.to_thread(content, weights, "no-weights")
+        return archive, await asyncio.to_thread(weights_beside, archive, given or path)
 
     def _manifest(self, archive: Archive, training: TrainingOptions, lengths: tuple[int, ...]) -> Manifest:
         keys = {name: self.installation.holder_key(name).fingerprint for name in self.names}

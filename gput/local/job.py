@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,17 +150,30 @@ def _write(path: Path, content: bytes) -> None:
 
 def policy_text(plan: Plan, programs: str) -> str:
     """A holder's local policy file for a demo's job; `programs` is the line of its [programs] table."""
+    return policy_file(plan.dataset, programs, rounds=plan.rounds, floor=plan.batch)
+
+
+def policy_file(
+    dataset: str, programs: str, *, rounds: int, floor: int, parties: int = 3, release_to: Sequence[str] = ("owner",)
+) -> str:
+    """A holder's local policy file for a job on emulated hardware.
+
+    Args:
+        programs: the line of its [programs] table.
+        rounds, floor: the job's rounds and privacy floor; of rounds a thousand are always allowed.
+        parties: holders of a session at least.
+    """
     return f"""# What this holder approves without asking its operator; everything else is refused.
-dataset = {json.dumps(plan.dataset)}
+dataset = {json.dumps(dataset)}
 [programs]
 {programs}
 [limits]
-max_rounds = {max(1000, plan.rounds)}
-min_privacy_floor = {plan.batch}
+max_rounds = {max(1000, rounds)}
+min_privacy_floor = {floor}
 [output]
-release_to = ["owner"]
+release_to = {json.dumps(list(release_to))}
 [session]
-min_parties = 3
+min_parties = {parties}
 [evidence]
 allow_emulated = true
 """

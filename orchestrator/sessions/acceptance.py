@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from statistics import median
 
 from shared.claims.manifest import Acceptance
 
 REMEMBERED = 64
-"""Accepted updates that the comparison looks back on."""
+"""Accepted updates that the comparison looks back on; more where the manifest's rule begins with more."""
 
 
 def update_size(norm: float, learning: float) -> float:
     """Norm of a visit's parameter changes per unit of learning rate: comparable between visits of other lengths and schedules."""
     return norm / learning if learning > 0 else norm
+
+
+def newest(updates: Mapping[int, float], rule: Acceptance) -> dict[int, float]:
+    """Of the sizes of accepted updates, by index, those that the comparison needs."""
+    return dict(sorted(updates.items())[-max(REMEMBERED, rule.history) :])
 
 
 def unusual(size: float, earlier: Collection[float], rule: Acceptance) -> str:

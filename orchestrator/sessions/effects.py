@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.sessions.acceptance import REMEMBERED
+from orchestrator.sessions.acceptance import newest
 from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, JudgedTour, ModelState, Placement
 from orchestrator.sessions.stopping import added, gone_back, needed, newly_best
 from shared.claims.profile import DatasetProfile
@@ -150,8 +150,8 @@ def _closed(state: SessionState, body: dict[str, Any]) -> None:
         return  # the update is the whole tour's, and counts once; so does its check
     _checked(state, visit.index, visit.details.get("validation_after"))
     if visit.details.get("update_size") is not None:
-        state.updates[visit.index] = visit.details["update_size"]
-        state.updates = dict(sorted(state.updates.items())[-REMEMBERED:])
+        updates = {**state.updates, visit.index: visit.details["update_size"]}
+        state.updates = newest(updates, state.manifest.acceptance)
     if state.current is None:  # the last of a tour
         return
     state.current = None

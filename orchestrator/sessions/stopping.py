@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class Check:
-    """One held-out check of a model that was kept. `position`: stops of the itinerary behind it; 0: the initial model."""
+    """One held-out check of a model that was kept. `position`: stops of the itinerary behind it; 0: the initial model; `followed`: how many
+    right behind it found no less loss and were let go of, but for their number."""
 
     position: int
     loss: float
+    followed: int = 0
 
 
 def without_progress(checks: Sequence[Check]) -> int:
     """How many checks have followed the one with the least loss; of equal ones the first counts."""
-    return len(checks) - 1 - _least(checks) if checks else 0
+    return _after_least(checks) if checks else 0
 
 
 def newly_best(checks: Sequence[Check], position: int) -> bool:
@@ -45,9 +47,18 @@ def gone_back(checks: Sequence[Check], position: int) -> list[Check]:
 
 
 def needed(checks: Sequence[Check], oldest: int) -> list[Check]:
-    """Without those that can decide nothing any more, where no restore goes back further than to position `oldest`: nothing grows."""
+    """Without those that can decide nothing any more, where no restore goes back further than to position `oldest`: of these the least is
+    kept, with the number of those that followed it, so that nothing grows however long no less loss is found."""
     behind = gone_back(checks, oldest)
-    return list(checks[_least(behind) :]) if behind else list(checks)
+    if not behind:
+        return list(checks)
+    least = replace(behind[_least(behind)], followed=_after_least(behind))
+    return [least, *checks[len(behind) :]]
+
+
+def _after_least(checks: Sequence[Check]) -> int:
+    at = _least(checks)
+    return checks[at].followed + sum(1 + check.followed for check in checks[at + 1 :])
 
 
 def _least(checks: Sequence[Check]) -> int:

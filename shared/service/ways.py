@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import httpx2
 
 from shared.errors import BadRequest, GputError
-from shared.service.plain_client import PlainClient
+from shared.service.plain_client import Answer, PlainClient
 
 NOT_LEADER = "not-leader"
 """The code of who does nothing because another leads: asking that one instead is safe whatever was asked."""
@@ -65,7 +65,7 @@ class Ways:
         """Whether this refusal only says that another address is the right one."""
         return len(self._ways) > 1 and error.code == NOT_LEADER
 
-    def deserted(self, answer: httpx2.Response) -> bool:
+    def deserted(self, answer: Answer | httpx2.Response) -> bool:
         """Whether a proxy answered in place of a service that is not there: another address may lead to one.
 
         The service itself would have sent a problem document. What was asked may have been done all the same.

@@ -35,9 +35,11 @@ Places = Annotated[
 
 
 class Bounced(Wire):
-    """Copy records that lie in a bounce buffer."""
+    """Copy records that lie in a bounce buffer. `number`: grows with every request over the buffer; one that a later one overtook may name
+    places that hold other records by now, and is refused."""
 
     buffer: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    number: Annotated[int, Field(ge=0, lt=2**53)]
     places: Places
 
 

@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar
 
 from data_holder.carriers import DOORS, Lying
-from data_holder.doorbell import Answer
-from data_holder.gpu_channel import Provisioned, Provisioner
+from data_holder.gpu_channel import Provisioned, Provisioner, Sent
 from data_holder.sealing import RecordSealer
 from gput.local.attacks.hostile_holder import Hostile, forged
 from gput.local.attacks.stock_tools import Gpu
@@ -73,7 +72,7 @@ class Turned(Hostile):
             await after(gpu)
         return done
 
-    def _follow(self, batch: Sequence[Lying]) -> Answer | None:
+    def _follow(self, batch: Sequence[Lying]) -> Sent | None:
         return (super()._follow if self.concerned(self._grant) else super(Hostile, self)._follow)(batch)
 
     def _part(self, when: str) -> Callable[..., Any] | None:

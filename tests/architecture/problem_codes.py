@@ -23,7 +23,7 @@ OTHER_CODES = frozenset(
 """What takes a `code` that is a program's text, a place in memory, or passed on."""
 TAKE_CODES = (
     "not_checked", "_NotChecked", "problem", "bare_problem", "failed_message", "refusal", "Finding", "Failed", "_refuse", "_report",
-    "Expired",
+    "Expired", "Remark",
 )  # fmt: skip
 """What makes a failure out of a `code` without an error."""
 

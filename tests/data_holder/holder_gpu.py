@@ -82,6 +82,7 @@ class Gpu(httpx2.AsyncBaseTransport):
         self.batches.append(len(named.places))
         for offset, length in named.places:
             try:
+                buffers.named(named.buffer, named.number)
                 body = bytes(buffers.record(named.buffer, offset, length))
             except NotFound as error:
                 return problem(404, "Not found", error.code)

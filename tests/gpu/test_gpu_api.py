@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,18 +155,24 @@ async def test_nothing_behind_a_refused_record_is_taken(agent: Agent) -> None:
     assert (await agent.client.post(path, content=sealed[1])).json()["code"] == "copy-refused"
 
 
-async def test_a_whole_visit_lies_in_a_bounce_buffer(agent: Agent) -> None:
-    """In whichever pieces its places are named, and named again."""
-    agent.world.set_up()
-    holder = agent.world.install(32)
+async def lying(agent: Agent, sealed: Sequence[bytes]) -> tuple[BounceBuffer, list[tuple[int, int]]]:
+    """A bounce buffer with these records end to end, and their places."""
     buffer, at, places = await asyncio.to_thread(BounceBuffer.ask, agent.bounce, 1 << 20), 0, []
-    for record in holder.seal(records(32)):
+    for record in sealed:
         buffer.memory[at : at + len(record)] = record
         places.append((at, len(record)))
         at += len(record)
+    return buffer, places
 
-    async def post(*named: tuple[int, int], name: str = buffer.name) -> tuple[int, str]:
-        body = encode(Bounced(buffer=name, places=list(named)))
+
+async def test_a_whole_visit_lies_in_a_bounce_buffer(agent: Agent) -> None:
+    """In whichever pieces its places are named, and named again."""
+    agent.world.set_up()
+    sealed = agent.world.install(32).seal(records(32))
+    buffer, places = await lying(agent, sealed)
+
+    async def post(*named: tuple[int, int], name: str = buffer.name, number: int = 7) -> tuple[int, str]:
+        body = encode(Bounced(buffer=name, number=number, places=list(named)))
         answer = await agent.client.post("/v1/gpus/gpu-0/ports/holder-north/bounce", content=body)
         if answer.status_code >= 400:
             return answer.status_code, answer.json()["code"]
@@ -178,20 +184,19 @@ async def test_a_whole_visit_lies_in_a_bounce_buffer(agent: Agent) -> None:
     assert await post(*places, name="00" * 16) == (404, "unknown-bounce-buffer")
     assert await post((1 << 20, 10)) == (400, "outside-bounce-buffer")
     assert (await post(*places[:2]))[0] == 1
-    for _ in range(2):  # an answer that was lost: the same places again change nothing
-        assert await post(*places) == (len(places) - 1, f"{32 * RECORD_BYTES} True")
+    buffer.memory[:10] = bytes(10)  # the first record's place has another use by now
+    late = await post(places[0], number=6)
+    assert late == (409, "late-bounce-request"), "it is refused before a byte is read, and the grant lives"
+    buffer.memory[: places[0][1]] = sealed[0]
+    for number in (8, 9):  # an answer that was lost: the same places again change nothing
+        assert await post(*places, number=number) == (len(places) - 1, f"{32 * RECORD_BYTES} True")
     buffer.close()
 
 
 async def test_a_whole_visit_comes_by_doorbell(agent: Agent) -> None:
     """Everything rung at once; where the port is not bound nothing is taken, and the GPU refuses nothing that came in vain."""
     agent.world.set_up()
-    holder = agent.world.install(32)
-    buffer, at, places = await asyncio.to_thread(BounceBuffer.ask, agent.bounce, 1 << 20), 0, []
-    for record in holder.seal(records(32)):
-        buffer.memory[at : at + len(record)] = record
-        places.append((at, len(record)))
-        at += len(record)
+    buffer, places = await lying(agent, agent.world.install(32).seal(records(32)))
     with buffer.bell() as bell:
 
         async def ring(port: str = "holder-north", gpu: str = "gpu-0") -> list[CopyAck | None]:

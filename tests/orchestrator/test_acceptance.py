@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from orchestrator.sessions.acceptance import unusual, update_size
+from orchestrator.sessions.acceptance import newest, unusual, update_size
 from shared.claims.manifest import Acceptance
 from shared.claims.training import AdamW, Schedule, TrainingOptions, learning
 
@@ -37,3 +37,14 @@ def test_the_schedule_does_not_make_an_update_strange() -> None:
     assert spent == pytest.approx([0.1 * (0.25 + 0.5), 0.1 * (1.0 + 0.9), 0.1 * (0.2 + 0.1)])
     assert [update_size(3.0 * part, part) for part in spent] == pytest.approx([3.0] * 3)
     assert update_size(3.0, 0.0) == 3.0
+
+
+@pytest.mark.parametrize("history", [1, 64, 100, 1000])
+def test_a_comparison_that_begins_late_begins(history: int) -> None:
+    """However much history the manifest asks for, that much is remembered, and no more than is needed."""
+    rule, kept = Acceptance(max_update_ratio=4.0, history=history), {}
+    for index in range(2_000):
+        assert bool(unusual(9.0, kept.values(), rule)) is (index >= history)
+        kept = newest({**kept, index: 1.0}, rule)
+    assert len(kept) == max(64, history)
+    assert max(kept) == 1_999

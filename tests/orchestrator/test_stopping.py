@@ -64,11 +64,13 @@ def test_what_is_forgotten_decides_nothing(
         assert newly_best(whole, position) == newly_best(short, position)
 
 
-def test_what_is_kept_does_not_grow_with_a_session() -> None:
+@pytest.mark.parametrize("change", [-1.0, 0.0, 1.0])
+def test_what_is_kept_does_not_grow_with_a_session(change: float) -> None:
     kept: list[Check] = []
     for position in range(10_000):
-        kept = needed(added(kept, position, 10_000.0 - position), position - 5)
-    assert len(kept) <= 6
+        kept = needed(added(kept, position, 10_000.0 + change * position), position - 5)
+    assert len(kept) <= 7
+    assert without_progress(kept) == (0 if change < 0 else 9_999)
 
 
 def test_a_manifest_that_asks_for_none_of_it_keeps_its_bytes() -> None:

@@ -11,9 +11,7 @@ import torch
 
 from gpu_agent.workload.programs.classifier import Classifier, label_losses
 from orchestrator.gpu_session.life import GpuLife
-from shared.canonical import sha256
-from shared.claims.manifest import Acceptance, Validation
-from shared.claims.training import AdamW, Schedule, TrainingOptions
+from shared.claims.training import Schedule, TrainingOptions
 from shared.names import TravelMode
 from shared.protocol.mixture import mixture_order, mixture_seed
 from tests.sessions.session_world import SessionWorld, Work
@@ -26,14 +24,15 @@ from tests.sessions.tour_world import (
     Batch,
     exported,
     first_model,
-    held_out,
     options,
+    overshot,
     require_same,
     submitted,
+    survived,
     visits,
 )
 from tests.workload.plain_pytorch import train_plain
-from tests.world.world_faults import Point, Trap, crash
+from tests.world.world_faults import Point, Trap
 from tests.world.world_material import HOLDERS
 from tests.world.world_recorder import recording
 
@@ -110,22 +109,15 @@ async def test_collected_tours_equal_pooled_training_on_the_same_order(
 )
 async def test_the_orchestrator_dies_inside_a_tour(session_world: Any, work: Work, point: Point) -> None:
     with recording() as recorder:
-        async with session_world(work) as world:
-            trap = Trap(world, point, crash(world, "orchestrator"), recorder)
-            session = await _submitted(world)
-            await trap.done()
-            await _checked(world, session, work)
+        await survived(session_world, work, point, "orchestrator", _submitted, _checked, recorder)
     assert recorder.reused == []
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
 async def test_a_holder_dies_with_a_visit_inside_a_tour(session_world: Any, work: Work) -> None:
-    async with session_world(work) as world:
-        trap = Trap(world, Point("holder-harbour", "agent", "/copy", "before"), crash(world, "holder-harbour"))
-        session = await _submitted(world)
-        await trap.done()
-        await _checked(world, session, work)
+    point = Point("holder-harbour", "agent", "/copy", "before")
+    await survived(session_world, work, point, "holder-harbour", _submitted, _checked)
 
 
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
@@ -200,14 +192,8 @@ async def test_a_recalled_visit_is_followed_by_a_read_back_before_the_others_are
 
 async def test_a_tour_that_makes_the_model_worse_is_rolled_back_as_one(session_world: Any, work: Work) -> None:
     """A learning rate at which each step can only overshoot: no tour is kept, nobody is blamed, the model is the first one."""
-    overshooting = TrainingOptions(batch_size=B, seed=23, optimizer=AdamW(lr=5.0))
     async with session_world(work) as world:
-        await world.enrol()
-        await world.owner.upload_validation(held_out())
-        session = await _submitted(
-            world, training=overshooting, rounds=2, acceptance=Acceptance(quarantine_after=1), quorum=1,
-            validation=Validation(dataset=sha256(held_out()).hex(), records=32, max_loss_increase=1e-6),
-        )  # fmt: skip
+        session = await overshot(world, _submitted, quorum=1)
         view = await world.completed(session)
         statements, found = await world.statements(session), await exported(world, session)
         made = await world.visits(session)

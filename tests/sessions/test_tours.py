@@ -7,26 +7,24 @@ from typing import Any
 import pytest
 
 from gpu_agent.workload.programs.classifier import label_losses
-from shared.canonical import sha256
-from shared.claims.manifest import Acceptance, Validation
-from shared.claims.training import AdamW, Schedule, TrainingOptions
+from shared.claims.training import Schedule
 from shared.names import TravelMode
 from tests.sessions.session_world import SessionWorld, Work
 from tests.sessions.tour_world import (
     COMMANDS,
     PER_ROUND,
     ROUNDS,
-    B,
     exported,
     first_model,
-    held_out,
     options,
+    overshot,
     require_same,
     submitted,
+    survived,
     visits,
 )
 from tests.workload.plain_pytorch import accumulate_plain
-from tests.world.world_faults import Point, Trap, crash
+from tests.world.world_faults import Point, Trap
 from tests.world.world_material import HOLDERS
 from tests.world.world_recorder import recording
 
@@ -72,32 +70,19 @@ async def test_a_session_of_tours_equals_plain_accumulation(session_world: Any, 
 )
 async def test_the_orchestrator_dies_inside_a_tour(session_world: Any, work: Work, point: Point) -> None:
     with recording() as recorder:
-        async with session_world(work) as world:
-            trap = Trap(world, point, crash(world, "orchestrator"), recorder)
-            session = await _submitted(world)
-            await trap.done()
-            await _checked(world, session, work)
+        await survived(session_world, work, point, "orchestrator", _submitted, _checked, recorder)
     assert recorder.reused == []
 
 
 async def test_a_holder_dies_with_a_visit_inside_a_tour(session_world: Any, work: Work) -> None:
-    async with session_world(work) as world:
-        trap = Trap(world, Point("holder-harbour", "agent", "/copy", "before"), crash(world, "holder-harbour"))
-        session = await _submitted(world)
-        await trap.done()
-        await _checked(world, session, work)
+    point = Point("holder-harbour", "agent", "/copy", "before")
+    await survived(session_world, work, point, "holder-harbour", _submitted, _checked)
 
 
 async def test_a_tour_that_makes_the_model_worse_is_dropped_as_one(session_world: Any, work: Work) -> None:
     """A learning rate at which each step can only overshoot: no tour is kept, nobody is blamed, the model is the first one."""
-    overshooting = TrainingOptions(batch_size=B, seed=23, optimizer=AdamW(lr=5.0))
     async with session_world(work) as world:
-        await world.enrol()
-        await world.owner.upload_validation(held_out())
-        session = await _submitted(
-            world, training=overshooting, rounds=2, acceptance=Acceptance(quarantine_after=1),
-            validation=Validation(dataset=sha256(held_out()).hex(), records=32, max_loss_increase=1e-6),
-        )  # fmt: skip
+        session = await overshot(world, _submitted)
         view = await world.completed(session)
         statements = await world.statements(session)
         found = await exported(world, session)

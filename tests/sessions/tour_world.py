@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,13 @@ from torch import Tensor
 
 from gpu_agent.workload.builder import build
 from gpu_agent.workload.programs.classifier import Classifier
-from shared.claims.manifest import RosterEntry
+from shared.canonical import sha256
+from shared.claims.manifest import Acceptance, RosterEntry, Validation
 from shared.claims.training import AdamW, Schedule, TrainingOptions
 from tests.sessions.session_world import SessionWorld, Work
+from tests.world.world_faults import Point, Trap, crash
 from tests.world.world_material import EMULATED, HOLDERS
+from tests.world.world_recorder import Recorder
 
 FEATURES, CLASSES, HIDDEN, DROPOUT, B, ROUNDS, ROWS = 5, 3, (12, 8), 0.25, 8, 3, 60
 STEPS = {"city": 1, "harbour": 3, "north": 2}
@@ -25,6 +28,8 @@ COMMANDS = "/ports/orchestrator/commands"
 USUAL = dict.fromkeys(HOLDERS, ROWS)
 Rows = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 Batch = dict[str, Tensor]
+Submit = Callable[..., Awaitable[str]]
+Check = Callable[[SessionWorld, str, Work], Awaitable[None]]
 
 
 def options(schedule: Schedule) -> TrainingOptions:
@@ -98,6 +103,29 @@ def require_same(found: Mapping[str, Tensor], model: torch.nn.Module) -> None:
     assert set(found) == set(expected)
     for name, value in expected.items():
         assert torch.equal(found[name], value), name
+
+
+async def survived(
+    session_world: Any, work: Work, point: Point, who: str, submit: Submit, check: Check, recorder: Recorder | None = None
+) -> None:  # fmt: skip
+    """A session during which `who` dies at `point`, and which is checked as if nothing had happened."""
+    async with session_world(work) as world:
+        trap = Trap(world, point, crash(world, who), *([] if recorder is None else [recorder]))
+        session = await submit(world)
+        await trap.done()
+        await check(world, session, work)
+
+
+async def overshot(world: SessionWorld, submit: Submit, **changes: Any) -> str:
+    """A session that trains at a rate at which each step can only overshoot, with held-out records that say so."""
+    await world.enrol()
+    await world.owner.upload_validation(held_out())
+    fields: dict[str, Any] = {
+        "training": TrainingOptions(batch_size=B, seed=23, optimizer=AdamW(lr=5.0)), "rounds": 2,
+        "acceptance": Acceptance(quarantine_after=1),
+        "validation": Validation(dataset=sha256(held_out()).hex(), records=32, max_loss_increase=1e-6),
+    }  # fmt: skip
+    return await submit(world, **(fields | changes))
 
 
 def held_out(count: int = 32) -> bytes:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from shared.errors import EmulationWarning
 from tests.ui.browser import Tab, started
 from tests.ui.stage import OWNER_READER, UiStage
-from tests.world.world_material import make_material
+from tests.world.world_stage import on_stage
 
 NewTab = Callable[..., Tab]
 
@@ -19,12 +17,8 @@ NewTab = Callable[..., Tab]
 @pytest.fixture(scope="session")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiStage]:
     """All services, the orchestrator and a holder on loopback ports. Tests leave its sessions as they are."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", EmulationWarning)
-        material = make_material(tmp_path_factory.mktemp("material") / "installation")
-        stage = UiStage(tmp_path_factory.mktemp("stage"), material)
-    yield stage
-    stage.close()
+    with on_stage(UiStage, tmp_path_factory) as stage:
+        yield stage
 
 
 @pytest.fixture(

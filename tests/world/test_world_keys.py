@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from gput.client import AsyncClient
+from gput.client import UNATTESTED, AsyncClient
 from gput.receipts import save, verify
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import PartyKey
@@ -18,7 +18,7 @@ from tests.world.world_wire import Link
 
 def client_of(world: World, key: PartyKey) -> AsyncClient:
     peers = Peers(transports={url(ORCH): Link(world.wire, "somebody", ORCH)})
-    return AsyncClient(url(ORCH), key, peers=peers, clock=world.clock_of("owner"))
+    return AsyncClient(url(ORCH), key, trust=UNATTESTED, peers=peers, clock=world.clock_of("owner"))
 
 
 def named(manifest: Manifest, holder: str, key: PartyKey) -> Manifest:

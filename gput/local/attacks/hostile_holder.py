@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 import data_holder.visits
 from data_holder.__main__ import main
 from data_holder.carriers import DOORS, Lying
-from data_holder.doorbell import Answer
-from data_holder.gpu_channel import CALL_TIMEOUT_S, FIRST_RETRY_S, Provisioned, Provisioner
+from data_holder.gpu_channel import CALL_TIMEOUT_S, FIRST_RETRY_S, Provisioned, Provisioner, Sent
 from data_holder.sealing import RecordSealer
 from gput.local.attacks.stock_tools import Gpu, overwrite_model, plant_trojan
 from shared.claims.visit import Grant
@@ -57,7 +56,7 @@ class Hostile(Provisioner):
             await getattr(self, "_" + deed.replace("-", "_"))(gpu)
         return after
 
-    def _follow(self, batch: Sequence[Lying]) -> Answer | None:
+    def _follow(self, batch: Sequence[Lying]) -> Sent | None:
         self.visits[-1][2].extend(bytes(lying.record.data) for lying in batch)  # every batch comes by here once
         return super()._follow(batch)
 

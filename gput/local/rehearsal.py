@@ -1,0 +1,145 @@
+"""A rehearsal of a manifest: its session over made-up records, in separate processes on this machine. Knows the launcher and the client;
+judges nothing (`gput.rehearsing`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gput.client import AsyncClient
+from gput.local.installation import HolderSpec, Installation
+from gput.local.job import Say, policy_file
+from gput.local.made_up import with_edges
+from gput.local.opening import opened, weights_beside
+from gput.rehearsing import held_out_records, records_for, rehearsed
+from shared.canonical import sha256
+from shared.claims.archive import Archive, open_archive
+from shared.claims.manifest import Manifest
+from shared.claims.records import RecordSchema
+from shared.errors import GputError, TimedOut
+
+DATASET = "made-up"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a rehearsal is of. `program`: the archive's path, its weights beside it where it names any; `weights`: what the manifest starts
+    from, where that is something else; `data`: other records than made-up ones, by holder; `steps`: of a visit at most."""
+
+    manifest: Manifest
+    program: Path
+    weights: bytes | None = None
+    data: Mapping[str, Path] = field(default_factory=dict)
+    visits: int = 3
+    steps: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of it: the manifest that ran, in what it differs, the session and its visits as the API shows them."""
+
+    manifest: Manifest
+    changes: Sequence[str]
+    session: Mapping[str, Any]
+    visits: Sequence[Mapping[str, Any]]
+
+
+async def rehearse(folder: Path, part: Part, seconds: float, say: Say) -> Played:
+    """Run it to its end in `folder` (absolute); every process of it is gone afterwards.
+
+    Raises:
+        ManifestRefused: the orchestrator finds it wrong. BadRequest: the weights do not lie there. TimedOut: it did not end in `seconds`.
+    """
+    rehearsal = _Rehearsal(folder, part, say)
+    try:
+        async with asyncio.timeout(seconds):
+            return await rehearsal.play()
+    except TimeoutError:
+        raise TimedOut(
+            f"the rehearsal did not end within {seconds:g} s{await rehearsal.waited_for()}", code="rehearsal-timed-out",
+            remedy="Say a longer --timeout, or fewer --visits and --steps.",
+        ) from None  # fmt: skip
+    finally:
+        await rehearsal.stop()
+
+
+class _Rehearsal:
+    def __init__(self, folder: Path, part: Part, say: Say) -> None:
+        self._folder, self._part, self._say = folder, part, say
+        self._archive = part.program.read_bytes()
+        self._opened: Archive = open_archive(self._archive)
+        names = [entry.holder for entry in part.manifest.roster]
+        self._made = {name: folder / "data" / f"{name}.npz" for name in names if name not in part.data}
+        policy = folder / "policy.toml"
+        specs = [HolderSpec(name, {DATASET: self._place(name).absolute()}, policy) for name in names]
+        self._installation = Installation(folder / "services", specs)
+        self._client: AsyncClient | None = None
+        self._session = ""
+
+    def _place(self, name: str) -> Path:
+        return self._part.data.get(name) or self._made[name]
+
+    async def play(self) -> Played:
+        part, program = self._part, self._opened.manifest
+        await asyncio.to_thread(self._installation.prepare)
+        held_out = await asyncio.to_thread(self._held_out, program.records, held_out_records(part.manifest, program))
+        manifest, changes = rehearsed(
+            part.manifest, {spec.name: self._installation.holder_key(spec.name).fingerprint for spec in self._installation.holders},
+            visits=part.visits, steps=part.steps, held_out=(sha256(held_out).hex(), len(held_out) // program.records.record_bytes),
+        )  # fmt: skip
+        await asyncio.to_thread(self._write, manifest)
+        self._say(f"starting services of its own here, {len(manifest.roster)} holders among them …")
+        beside = weights_beside(self._opened, part.program) if manifest.initial_weights is None else part.weights
+        client = self._client = await opened(self._installation, self._archive, [] if beside is None else [beside])
+        if held_out:
+            await client.upload_validation(held_out)
+        session = self._session = str((await client.submit(manifest))["id"])
+        self._say(f"{manifest.rounds} visits to each of {len(manifest.roster)} holders …")
+        view = await client.wait(session)
+        return Played(manifest, changes, view, await client.items(f"sessions/{session}/visits"))
+
+    async def waited_for(self) -> str:
+        """What it was doing when its time was up, for a message; empty before there was a session."""
+        if self._client is None or not self._session:
+            return ""
+        with suppress(GputError):
+            view = await self._client.session(self._session)
+            return f"; it waited for {', '.join(view['waiting_for']) or 'phase ' + view['phase']}"
+        return ""
+
+    async def stop(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+        await self._installation.stop()
+
+    def _held_out(self, schema: RecordSchema, count: int) -> bytes:
+        """Held-out records as a file: each one's fields one after another."""
+        import numpy as np
+
+        if not count:
+            return b""
+        columns = with_edges(schema, count, self._part.seed).values()
+        return np.concatenate([column.reshape(count, -1).view(np.uint8) for column in columns], axis=1).tobytes()
+
+    def _write(self, manifest: Manifest) -> None:
+        """The made-up records, and the policy that approves this manifest's session."""
+        import numpy as np  # here: every command would pay for it
+
+        program = self._opened.manifest
+        (self._folder / "data").mkdir(parents=True, exist_ok=True)
+        for number, (name, file) in enumerate(self._made.items()):
+            made: dict[str, Any] = with_edges(
+                program.records, records_for(manifest, program, name), self._part.seed + number
+            )
+            np.savez(file, **made)
+        policy = policy_file(
+            DATASET, f'digests = ["{manifest.program}"]', rounds=manifest.rounds, floor=manifest.privacy_floor,
+            parties=len(manifest.roster), release_to=manifest.output.release_to,
+        )  # fmt: skip
+        (self._folder / "policy.toml").write_text(policy)

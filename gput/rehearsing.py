@@ -1,0 +1,223 @@
+"""What a rehearsal runs, and what its visits say of program, manifest and records. Knows no clock, file, process or service.
+
+A rehearsal is the session of a manifest with holders of made-up records: the same program, training, visits, travel mode and privacy, with
+keys and evidence of this machine and fewer rounds. Each way of not fitting is a remark that says of what, why, and what to do.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from shared.claims.accountant import over_budget, spent
+from shared.claims.layout import plan_memory, region_lengths
+from shared.claims.manifest import EvidencePolicy, Manifest
+from shared.claims.program import ProgramManifest
+from shared.protocol.travel import buffers
+
+MOST_BYTES = 64 << 20
+"""Of made-up records of one holder, and of held-out ones: more would say no more."""
+EMULATED = EvidencePolicy(roots=("EMULATED",))
+Level = Literal["fault", "note"]
+Views = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One thing to know before holders are asked. `about`: a holder, a field of the manifest or of the records; a `fault` would end a
+    visit or the session, a `note` is for the reader to judge."""
+
+    about: str
+    level: Level
+    reason: str
+    remedy: str
+    code: str
+
+
+# ------------------------------------------------------------------ what is run
+
+
+def rehearsed(
+    manifest: Manifest, keys: Mapping[str, str], *, visits: int, steps: int | None = None, held_out: Sequence[Any] = ()
+) -> tuple[Manifest, list[str]]:
+    """The manifest of the rehearsal, and in words what differs from the one that will be signed.
+
+    Args:
+        keys: fingerprint of each holder's key on this machine.
+        visits: to each holder at most; steps: of a visit at most, None: as the manifest says.
+        held_out: SHA-256 (hex) and number of made-up held-out records, where the manifest has any.
+    """
+    whole = manifest.model_dump(mode="json")
+    changes = ["keys and evidence are of this machine, whose hardware is emulated"]
+    for entry in whole["roster"]:
+        entry |= {"key": keys[entry["holder"]], "evidence": EMULATED.model_dump(mode="json")}
+        if steps is not None and entry["steps_per_visit"] is not None:
+            entry["steps_per_visit"] = min(steps, entry["steps_per_visit"])
+    whole |= {
+        "gpu_evidence": EMULATED.model_dump(mode="json"), "orchestrator_evidence": EMULATED.model_dump(mode="json"),
+        "name": f"rehearsal: {manifest.name}"[:80], "rounds": min(manifest.rounds, visits),
+    }  # fmt: skip
+    if whole["rounds"] < manifest.rounds:
+        changes.append(f"{whole['rounds']} of {manifest.rounds} rounds")
+    if steps is not None and steps < max(manifest.steps_for(entry.holder) for entry in manifest.roster):
+        changes.append(f"{steps} steps per visit at most")
+        whole["steps_per_visit"] = min(steps, manifest.steps_per_visit)
+    schedule = whole["training"]["schedule"]
+    if schedule["kind"] != "constant" and schedule["total_steps"] is None:
+        schedule["total_steps"] = (
+            manifest.optimiser_steps
+        )  # the beginning of the whole session's schedule, not a short one of its own
+    if manifest.privacy is not None and manifest.privacy.max_epsilon is not None:
+        whole["privacy"]["max_epsilon"] = None
+        changes.append("no limit on epsilon, which is not spent of anybody here")
+    if manifest.validation is not None:
+        digest, count = held_out
+        whole["validation"] = {"dataset": digest, "records": count, "every_visits": manifest.validation.every_visits}
+        changes.append("held-out records are made up, so nothing is decided by the loss over them")
+    return Manifest.model_validate(whole), changes
+
+
+def held_out_records(manifest: Manifest, program: ProgramManifest) -> int:
+    """How many held-out records are made up: as many as the manifest names, within `MOST_BYTES`."""
+    named = manifest.validation.records if manifest.validation is not None else 0
+    return min(named, max(1, MOST_BYTES // program.records.record_bytes))
+
+
+def records_for(manifest: Manifest, program: ProgramManifest, holder: str) -> int:
+    """How many records are made up for a holder: those of one visit, so that each visit sees them all; within `MOST_BYTES`.
+
+    Args:
+        manifest: the rehearsal's.
+    """
+    visit = manifest.steps_for(holder) * manifest.training.batch_size
+    return max(2, min(visit, MOST_BYTES // program.records.record_bytes))
+
+
+# ------------------------------------------------------------------ before it runs
+
+
+def foreseen(manifest: Manifest, program: ProgramManifest, records: int | None) -> Iterator[Remark]:
+    """What needs no visit to be known.
+
+    Args:
+        records: of each holder's dataset; None: nobody knows.
+    """
+    for field in program.records.fields:
+        if field.min is None or field.max is None:
+            yield Remark(
+                f"records.{field.name}", "note", "its range is not declared on both sides, so made-up values say nothing of its real ones",
+                "Declare min and max in the program's record schema.", "range-not-declared",
+            )  # fmt: skip
+    for entry in manifest.roster:
+        yield from _too_little_room(manifest, program, entry.holder)
+        yield from _too_few(manifest, entry.holder, records)
+
+
+def _too_little_room(manifest: Manifest, program: ProgramManifest, holder: str) -> Iterator[Remark]:
+    need = buffer_needed(manifest, program, holder)
+    if need > manifest.buffer_bytes:
+        yield Remark(
+            holder, "fault", f"a visit needs {need} bytes of records, and buffer_bytes is {manifest.buffer_bytes}",
+            f"Raise buffer_bytes to at least {need}, or lower steps or batch size.", "buffer-too-small",
+        )  # fmt: skip
+
+
+def _too_few(manifest: Manifest, holder: str, records: int | None) -> Iterator[Remark]:
+    batch, visit = manifest.training.batch_size, manifest.steps_for(holder) * manifest.training.batch_size
+    over = over_budget(manifest, holder, records)
+    if over:
+        yield Remark(holder, "fault", over, "Plan fewer rounds, more noise, or more epsilon.", "privacy-budget")
+    if visit < manifest.privacy_floor:
+        yield Remark(
+            holder, "note", f"a visit has {visit} records, fewer than the privacy_floor of {manifest.privacy_floor}: no loss is released",
+            "Lengthen the visits if you want to see losses.", "losses-not-released",
+        )  # fmt: skip
+    if records is not None and records < batch:
+        yield Remark(
+            holder, "note", f"a batch of {batch} is larger than its {records} records: one step has a record several times",
+            "Lower batch_size, or ask for more records.", "batch-over-records",
+        )  # fmt: skip
+
+
+def buffer_needed(manifest: Manifest, program: ProgramManifest, holder: str) -> int:
+    """Bytes of the records of one visit."""
+    return manifest.steps_for(holder) * manifest.training.batch_size * program.records.record_bytes
+
+
+def memory(manifest: Manifest, program: ProgramManifest) -> dict[str, int]:
+    """Bytes of GPU memory that the session asks for, by kind of region; what a step's activations take is not among them."""
+    held_out = manifest.validation.records * program.records.record_bytes if manifest.validation is not None else 0
+    plan = plan_memory(program, manifest.training, manifest.accumulate is not None)
+    found: dict[str, int] = {}
+    for kind, length in region_lengths(
+        plan, buffer_bytes=manifest.buffer_bytes, buffers=buffers(manifest), validation_bytes=held_out
+    ):
+        found[kind.value] = found.get(kind.value, 0) + length
+    return {**found, "total": sum(found.values())}
+
+
+# ------------------------------------------------------------------ after it ran
+
+
+def happened(manifest: Manifest, holder: str, visits: Views) -> Iterator[Remark]:
+    """What the visits to a holder say; all of their attempts, in the order of their planning."""
+    for visit in visits:
+        if visit["outcome"] not in ("closed", None):
+            yield Remark(
+                holder, "fault", f"visit {visit['index']} was {visit['outcome']}: {visit['reason'] or 'no reason was given'}",
+                _remedy(str(visit["reason"] or "")), "visit-failed",
+            )  # fmt: skip
+    losses = _losses(visits)
+    if len(losses) > 1 and not losses[-1] < losses[0]:
+        yield Remark(
+            holder, "note", f"the loss did not fall from its first visit ({losses[0]:g}) to its last ({losses[-1]:g})",
+            "The same made-up records came each time: try another learning rate or more steps, and see that the loss depends on them.",
+            "loss-not-falling",
+        )  # fmt: skip
+
+
+_REMEDIES = {
+    "not finite": "Lower the learning rate, clip gradients (grad_clip_norm), or narrow the records' declared range, whose least and "
+    "greatest values were among them.",
+    "out of memory": "Lower batch_size, or make the model smaller.",
+    "failed": "The graph cannot work on every record that its schema allows: see that labels and token ids stay below the number of "
+    "classes or embeddings, at both ends of the declared range.",
+}  # fmt: skip
+
+
+def _remedy(reason: str) -> str:
+    return next((remedy for words, remedy in _REMEDIES.items() if words in reason), "The reason says what to change.")
+
+
+def _losses(visits: Views) -> list[float]:
+    return [float(v["mean_loss"]) for v in visits if v["outcome"] == "closed" and v["mean_loss"] is not None]
+
+
+def holder_row(
+    manifest: Manifest, run: Manifest, program: ProgramManifest, holder: str, visits: Views, records: int | None
+) -> dict[str, Any]:
+    """How it went at one holder.
+
+    Args:
+        manifest: the one that will be signed; run: the rehearsal's; records: of the holder's dataset, None: unknown.
+    """
+    closed = [visit for visit in visits if visit["outcome"] == "closed"]
+    losses, batch = _losses(visits), manifest.training.batch_size
+    planned = spent(manifest, holder, manifest.rounds, records)
+    each = [sum(visit["durations"].values()) for visit in closed]
+    return {
+        "holder": holder, "visits": f"{len(closed)} of {run.rounds}", "records": sum(visit["records"] for visit in closed),
+        "first_loss": losses[0] if losses else None, "last_loss": losses[-1] if losses else None,
+        "falling": losses[-1] < losses[0] if len(losses) > 1 else None,
+        "visit_ms": round(statistics.median(each) * 1e3, 1) if each else None,
+        "buffer_needed": buffer_needed(manifest, program, holder), "buffer_asked": manifest.buffer_bytes, "batch": batch,
+        "passes": round(manifest.rounds * manifest.steps_for(holder) * batch / records, 2) if records else None,
+        "epsilon": planned.epsilon if planned is not None else None,
+    }  # fmt: skip
+
+
+def rows_of(remarks: Sequence[Remark]) -> list[dict[str, Any]]:
+    """Remarks as they are printed: faults first."""
+    return [asdict(one) for one in sorted(remarks, key=lambda one: one.level)]
