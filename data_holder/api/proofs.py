@@ -33,7 +33,9 @@ OF_SIZE = "Only receipts in the log's tree of this size, each with its `path`: t
 async def agreement(session: SessionPath, _: Reader, holder: HolderDep) -> AgreementView:
     state, own = holder.ledger.state(session), holder.approvals
     request = verify_manifest(state.manifest, own.name, own.keys)
-    key = next(entry.key for entry in request.manifest.roster if entry.holder == own.name)  # the one of then signed both
+    key = next(
+        entry.key for entry in request.manifest.roster if entry.holder == own.name
+    )  # the one of then signed both
     said = state.decision
     return AgreementView(
         holder=own.name, public_key=own.keys.publics[key].hex(), manifest=_b64(request.data), digest=request.digest,
