@@ -1,0 +1,116 @@
+"""Both pages by keyboard, by the accessibility tree and by the wire: every control reached, seen, named; nothing from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from shared.service.ui import COMMON, POLICY
+from tests.ui.access import beyond_keyboard, disorder, nameless
+from tests.ui.browser import PHONE, Tab
+from tests.ui.conftest import NewTab
+from tests.ui.looks import faint, overflow
+from tests.ui.stage import OWNER_READER, UiStage
+from tests.ui.test_ui_files import FOLDERS
+
+MOST_FILES_BYTES = 160 * 1024
+"""Of one page's own files, uncompressed: what a visit to it moves beside the API's answers."""
+PLACES: dict[str, tuple[str, str, str]] = {
+    "dashboard": ("orchestrator", "#/", "The pool of GPUs"),
+    "tour": ("orchestrator", "#/sessions/{session}/tour", "One lane per party"),
+    "contract": ("orchestrator", "#/sessions/{session}/contract", "digest holds"),
+    "trust": ("orchestrator", "#/sessions/{session}/trust", "The machine of"),
+    "receipts": ("orchestrator", "#/sessions/{session}/receipts", "VERIFIED HERE"),
+    "training": ("orchestrator", "#/sessions/{session}/training", "recency bias"),
+    "artifacts": ("orchestrator", "#/sessions/{session}/artifacts", "gput session export"),
+    "holder": ("holder", "#/", "25 checks"),
+    "request": ("holder", "#/requests/{session}", "VERIFIED HERE"),
+}
+Opened = Callable[..., tuple[Tab, Any]]
+
+
+@pytest.fixture
+def opened(tab: NewTab, stage: UiStage) -> Opened:
+    """A place of one of the pages, once it shows what it is for."""
+
+    def new(place: str, **options: Any) -> tuple[Tab, Any]:
+        service, where, shown = PLACES[place]
+        server, token = {
+            "orchestrator": (stage.orchestrator, OWNER_READER), "holder": (stage.holder, stage.tokens["auditor"]),
+        }[service]  # fmt: skip
+        one = tab(server.url, token, **options)
+        page = one.open(where.format(session=stage.sessions["done"]))
+        page.get_by_text(shown).first.wait_for()
+        return one, page
+
+    return new
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_control_is_reached_seen_and_named(opened: Opened, place: str) -> None:
+    _, page = opened(place)
+    page.locator("[aria-busy]").first.wait_for(state="detached")
+    assert beyond_keyboard(page) == []
+    assert nameless(page) == []
+    assert disorder(page) == []
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_where_the_token_is_asked_for(tab: NewTab, stage: UiStage, colours: str) -> None:
+    for server in (stage.orchestrator, stage.holder):
+        one = tab(server.url, "", color_scheme=colours, viewport=PHONE)
+        page = one.open()
+        page.get_by_label("Bearer token").wait_for()
+        assert faint(page) == []
+        assert overflow(page) <= 0
+        assert beyond_keyboard(page) == []
+        assert nameless(page) == []
+        assert disorder(page) == []
+
+
+@pytest.mark.parametrize("place", ["receipts", "request"])
+def test_nothing_comes_from_elsewhere_and_the_page_is_light(tab: NewTab, stage: UiStage, place: str) -> None:
+    service, where, shown = PLACES[place]
+    server = {"orchestrator": stage.orchestrator, "holder": stage.holder}[service]
+    one = tab(server.url, OWNER_READER if service == "orchestrator" else stage.tokens["auditor"])
+    answers = list[Any]()
+    one.page.on("response", lambda answer: answers.append(answer))  # a builtin takes no mark of Playwright's
+    page = one.open(where.format(session=stage.sessions["done"]))
+    page.get_by_text(shown).first.wait_for()
+    assert {urlsplit(answer.url).netloc for answer in answers} == {urlsplit(server.url).netloc}
+    files = [answer for answer in answers if "/ui/" in answer.url]
+    assert len(files) > 10
+    assert {answer.headers["content-security-policy"] for answer in files} == {POLICY}
+    assert sum(len(answer.body()) for answer in files) <= MOST_FILES_BYTES
+
+
+@pytest.mark.parametrize("service", FOLDERS)
+def test_all_files_of_a_page_are_light(service: str) -> None:
+    files = [*COMMON.iterdir(), *FOLDERS[service].iterdir()]
+    assert sum(path.stat().st_size for path in files) <= MOST_FILES_BYTES
+
+
+def test_a_problems_code_leads_to_its_page(tab: NewTab, stage: UiStage) -> None:
+    for server in (stage.orchestrator, stage.holder):
+        one = tab(server.url, "a-token-of-nobody")
+        page = one.open()
+        page.get_by_role("link", name="token-unknown").click()
+        page.get_by_role("heading", name="token-unknown").wait_for()
+        assert page.url == f"{server.url}/problems/token-unknown"
+        assert page.get_by_text("What to do").count() == 1
+        page.go_back()
+        page.get_by_label("Bearer token").wait_for()
+        while one.complaints and one.complaints[-1].startswith("error: Failed to load resource"):
+            one.complaints.pop()  # the browser's own word on each 401
+
+
+def test_a_service_that_does_not_answer_has_a_code_without_a_page(tab: NewTab, stage: UiStage) -> None:
+    one = tab()
+    one.page.route("**/v1/whoami", lambda route: route.abort())
+    page = one.open()
+    page.get_by_text("no-answer").wait_for()
+    assert page.get_by_role("link", name="no-answer").count() == 0
+    assert one.complaints.pop().startswith("error: Failed to load resource")
