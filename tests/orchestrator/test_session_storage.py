@@ -25,7 +25,7 @@ from shared.errors import ConfigurationError, Conflict, Unavailable, Verificatio
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
 from shared.protocol.visit import VisitFact
-from shared.service.journal import NewFact
+from shared.service.journal import Journal, NewFact
 from shared.service.tables import JOURNAL
 from tests.adversary.rows import attack
 from tests.orchestrator.orchestrator_samples import MODEL, PLACEMENT, SESSION, Room, approval, key, manifest, planned
@@ -69,7 +69,8 @@ async def test_a_forged_approval_in_the_journal_is_noticed_by_its_signature(tmp_
         approval(0, book.state.manifest), key(1).public, session=SESSION, manifest=book.state.manifest
     ).body()
     await book.record(new_fact(SessionFact.APPROVED, Role.HOLDER, **honest))
-    facts = await room.store.read(lambda c: room.journal().load(c, SESSION))
+    journal = Journal(room.keyring.journal_key, VOCABULARY)
+    facts = await room.store.read(lambda c: journal.load(c, SESSION))
     assert fold(row, facts).decisions == {"h0": "approve"}
     for forged in ({"signature": "AAAA"}, {"dataset_root": "d1" * 32}, {"records": 41}, {"holder": "h1"}):
         changed = replace(facts[-1], body={**facts[-1].body, **forged})
