@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from data_holder.assembly import Holder
 from shared.service.clock import Clock, system_clock
-from shared.service.metrics import STEP_BUCKETS_S, Family, bounded
+from shared.service.metrics import STEP_BUCKETS_S, Family
 from shared.service.tracing import Place, Tracing
 from shared.wire.visit import VisitReport
 
@@ -67,9 +67,8 @@ class LinkCollector(Collector):
             body.add_metric([name, "received"], link.received)
             data.add_metric([name], link.dataset)
             proofs.add_metric([name], link.proofs)
-        refusals = dict(self._holder.visits.refusals)
-        for code in {bounded(code) for code in refusals}:
-            refused.add_metric([code], sum(count for each, count in refusals.items() if bounded(each) == code))
+        for code, count in dict(self._holder.visits.refusals).items():
+            refused.add_metric([code], count)
         for code, count in self._holder.runner.distrust.read().items():
             distrust.add_metric([code], count)
         connected.add_metric([], float(self._holder.runner.connected))

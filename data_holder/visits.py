@@ -30,6 +30,7 @@ from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavai
 from shared.protocol.membership import NOT_APPROVED
 from shared.service.clock import Clock, Entropy
 from shared.service.logging import bind, get_logger
+from shared.service.metrics import bounded
 from shared.wire.visit import OfferDocument, VisitOffer, VisitRefusal, VisitReport
 
 _log = get_logger("data_holder.visits")
@@ -253,7 +254,8 @@ class Visits:
     async def _turn_away(self, session: str, seen: OfferDocument, error: GputError, *, answer: bool) -> None:
         """An offer that is refused: nothing is sealed. Only an authentic one is answered and shown to the operator."""
         _log.error("offer refused", session=session, visit=seen.grant.visit, code=error.code, detail=error.detail)
-        self.refusals[error.code] = self.refusals.get(error.code, 0) + 1
+        code = bounded(error.code)  # it may be a peer's, who could make up any number
+        self.refusals[code] = self.refusals.get(code, 0) + 1
         if answer:
             await self._note(session, self._facts.refused(session, seen, error))
             await self._refuse(seen.grant.visit, seen.grant.epoch, error)

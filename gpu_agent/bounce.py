@@ -27,6 +27,7 @@ from shared.wire.bounce import MAX_BUFFER_BYTES, NAME_BYTES, REQUEST
 
 PATIENCE_S: Final = 5.0
 """Who connects says within so long how much it wants."""
+AGAIN_S: Final = 1.0
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 _log = get_logger("bounce")
@@ -104,7 +105,12 @@ class BounceBuffers:
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as connections:
             while True:
-                connection, _ = await loop.sock_accept(listener)
+                try:
+                    connection, _ = await loop.sock_accept(listener)
+                except OSError as error:  # as a rule no descriptor is left; those who have buffers keep them
+                    _log.warning("a bounce buffer cannot be asked for now", why=error.strerror)
+                    await asyncio.sleep(AGAIN_S)
+                    continue
                 connection.setblocking(False)
                 connections.create_task(self._serve(connection, take))
 

@@ -81,7 +81,7 @@ class Retention:
         return await self._house.store.read(lambda c: list(c.execute(statement).scalars()))
 
     async def _begin(self, session: str) -> bool:
-        """From here on nobody finds it. False: it has not ended."""
+        """From here on nobody finds it, and its keys are gone: what is left of it anywhere opens no more. False: it has not ended."""
         if not self._house.catalogue.may_forget(session):
             return False  # its row says that it has ended, and its journal says that it has not
         at = self._house.clock()
@@ -90,6 +90,8 @@ class Retention:
             ended = (SESSIONS.c.id == session) & SESSIONS.c.phase.in_(FINAL)
             if not connection.execute(sa.delete(SESSIONS).where(ended)).rowcount:
                 return False
+            for keys in (SESSION_KEYS, SECRETS):
+                connection.execute(sa.delete(keys).where(keys.c.session == session))
             self._purges.note(connection, session, at)
             return True
 

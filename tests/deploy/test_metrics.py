@@ -7,15 +7,18 @@ import re
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily
 
 from data_holder.metrics import VisitMetrics
+from data_holder.visits import Visits
 from docs.generate import METRICS
 from orchestrator.metrics import HouseCollector, SessionMetrics
 from orchestrator.sessions.watching import Noted, Watchers
+from shared.errors import Refused
 from shared.names import SessionPhase
 from shared.service.metrics import OTHER, Failures, Family, bounded
 
@@ -132,3 +135,12 @@ def test_what_is_counted_while_somebody_scrapes_disturbs_nobody(monkeypatch: pyt
     registry.register(HouseCollector(list, lambda: (True, 0), failures))
     monkeypatch.setattr(CounterMetricFamily, "add_metric", meanwhile)
     assert 'gput_attestation_failures_total{code="vetoed"} 1.0' in generate_latest(registry).decode()
+
+
+async def test_codes_that_a_peer_makes_up_fill_no_memory() -> None:
+    visits = Visits.__new__(Visits)
+    visits.refusals = {}
+    for number in range(3):
+        await visits._turn_away("s_a", Mock(), Refused("no", code=f"made-up-{number}"), answer=False)
+    await visits._turn_away("s_a", Mock(), Refused("no", code="lease-expired"), answer=False)
+    assert visits.refusals == {OTHER: 3, "lease-expired": 1}

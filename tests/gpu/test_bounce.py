@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import mmap
 import os
@@ -10,6 +11,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,6 +128,28 @@ async def test_all_buffers_together_are_bounded(buffers: BounceBuffers, path: Pa
     await gone(buffers, held[0].name)
     held[0] = await ask(path)
     for buffer in held:
+        buffer.close()
+
+
+async def test_an_agent_that_had_no_descriptor_left_gives_buffers_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gave none any more, to nobody, until it was started again; and said so nowhere."""
+    loop, failures = asyncio.get_running_loop(), [OSError(errno.EMFILE, "Too many open files")] * 2
+    accept = loop.sock_accept
+
+    async def short(listener: socket.socket) -> Any:
+        if failures:
+            raise failures.pop()
+        return await accept(listener)
+
+    monkeypatch.setattr(loop, "sock_accept", short)
+    monkeypatch.setattr("gpu_agent.bounce.AGAIN_S", 0.0)
+    path.parent.mkdir()
+    async with BounceBuffers(3 * SIZE, os.urandom).served(path, Gpu().take):
+        async with asyncio.timeout(100):
+            buffer = await ask(path)
+        assert (buffer.alive, failures) == (True, [])
         buffer.close()
 
 

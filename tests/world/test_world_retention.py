@@ -146,6 +146,8 @@ async def test_an_owner_removes_a_finished_session_before_its_time(new_world: Ne
             assert caught.value.code == "session-not-ended"
             await world.owner.delete(session)
             assert not model.exists(), "at once, and not with the next sweep"
+            with_keys = {"session_keys", "session_secrets"}
+            assert with_keys.isdisjoint(named(world.folder / ORCH, session)), "what is left anywhere opens no more"
             for ask in (world.owner.session, world.owner.delete):
                 with pytest.raises(NotFound):
                     await ask(session)
