@@ -37,8 +37,9 @@ class SignedRotation(Claim):
 class KeyReplacement(Claim):
     """Owner -> orchestrator, PUT /v1/parties/{name}/replacement: the raw public key (hex) that takes the place of one that was lost."""
 
-    public_key: HexSha256
+    public_key: HexSha256 = Field(examples=["a3" * 32])
     replaces: KeyFingerprint = Field(
+        examples=["b4" * 32],
         description="fingerprint of the party's newest key, so that nothing is replaced unseen"
     )
 
@@ -46,4 +47,4 @@ class KeyReplacement(Claim):
 class KeyRevocation(Claim):
     """Owner -> orchestrator, PUT /v1/parties/{name}/revocation: the key with this fingerprint authenticates nothing from now on."""
 
-    key: KeyFingerprint
+    key: KeyFingerprint = Field(examples=["b4" * 32])

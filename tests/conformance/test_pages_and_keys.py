@@ -20,7 +20,10 @@ LISTS = {
         "/v1/parties", "/v1/parties/{name}/keys", "/v1/programs", "/v1/weights", "/v1/validation-datasets", "/v1/sessions",
         *(f"/v1/sessions/{{session}}/{part}" for part in PARTS),
     },
-    HOLDERS_SERVICE: {"/v1/datasets", "/v1/requests", "/v1/visits", "/v1/receipts"},
+    HOLDERS_SERVICE: {
+        "/v1/datasets", "/v1/requests", "/v1/visits", "/v1/receipts",
+        "/v1/requests/{session}/keys", "/v1/requests/{session}/log/receipts",
+    },
     # The GPUs of one machine: never a second page.
     "agent": set(), "platform": set(),
 }  # fmt: skip

@@ -200,7 +200,7 @@ MAY = {
     "PUT /v1/validation-datasets/{digest}": OWNER, "GET /v1/validation-datasets": READERS,
     "GET /v1/validation-datasets/{digest}": READERS,
     "POST /v1/sessions": OWNER, "GET /v1/sessions": READERS, f"GET {SESSION}": READERS, f"DELETE {SESSION}": OWNER,
-    f"GET {SESSION}/manifest": READERS,
+    f"GET {SESSION}/manifest": READERS, f"GET {SESSION}/estimate": READERS,
     f"POST {SESSION}/pause": OWNER, f"POST {SESSION}/resume": OWNER, f"POST {SESSION}/cancel": OWNER,
     f"POST {SESSION}/approvals": HOLDERS_ONLY, f"GET {SESSION}/approvals": READERS,
     f"GET {SESSION}/visits": READERS, "GET /v1/visits/{visit}": READERS, f"GET {SESSION}/losses": READERS,
