@@ -173,4 +173,4 @@ async def test_an_answer_is_held_to_the_records_by_the_carrier_that_rang_for_it(
     answer.set_result(b"acknowledged")
     before.set()
     with pytest.raises(ProtocolViolation):
-        await sending._bring([], ringing, answer, before, asyncio.Event(), asyncio.Semaphore(0))
+        await sending._bring([], (ringing, answer), before, asyncio.Event(), asyncio.Semaphore(0))

@@ -25,7 +25,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, unknown: float, news_s: float = 2.0) 
             raise NotFound("no such session here")
         return {"session": SESSION, "state": "waiting"}
 
-    monkeypatch.setattr(party, "_holder", holder)
+    monkeypatch.setattr(party, "ask", holder)
     monkeypatch.setattr(party, "NEWS_S", news_s)
     return paths
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gput.commands.session import _manifest as read_by_command
+from gput.commands.agreed import agreed_manifest as read_by_command
 from orchestrator.sessions.submission import check_manifest, read_manifest
 from shared.canonical import json_bytes
 from shared.claims.faults import ManifestRefused, judged_policy

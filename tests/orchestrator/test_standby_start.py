@@ -143,7 +143,7 @@ async def test_a_standby_changes_no_schema_under_a_leader(house: House) -> None:
     with pytest.raises(Unavailable) as caught:
         house.app("b")
     assert caught.value.code == "schema-outdated"
-    house.execute("UPDATE orchestrator_schema SET version_num = '0007'")
+    house.execute("UPDATE orchestrator_schema SET version_num = '0008'")
     house.execute("UPDATE leases SET expires_at = NULL")
     downgrade(house.url, "orchestrator")
     async with house.running("b") as second:  # a database that knows no lease yet

@@ -12,22 +12,20 @@ NAMED = {
 """Roles that mean nothing without a name."""
 MOST_TABS = 400
 
-# A control that is drawn anew while it has the focus is known by what it stands for.
-_KEY = "const key = one => one.dataset.visit === undefined ? one.dataset.control : `visit ${one.dataset.visit}`;"
+# By its place among all: a control that is drawn anew meanwhile stands for the same.
+_WANTED = """const wanted = [...document.querySelectorAll("a[href], button, select, input, textarea, summary, [tabindex='0']")]
+    .filter(one => one.checkVisibility() && !one.disabled && one.tabIndex >= 0);"""
 _CONTROLS = """() => {
-  KEY
-  const all = [...document.querySelectorAll("a[href], button, select, input, textarea, summary, [tabindex='0']")];
-  const wanted = all.filter(one => one.checkVisibility() && !one.disabled && one.tabIndex >= 0);
-  wanted.forEach((one, at) => { one.dataset.control = at; });
+  WANTED
   document.activeElement?.blur();
   document.body.focus();
-  return Object.fromEntries(wanted.map(one => [key(one), one.outerHTML.slice(0, 90)]));
-}""".replace("KEY", _KEY)
+  return Object.fromEntries(wanted.map((one, at) => [at, one.outerHTML.slice(0, 90)]));
+}""".replace("WANTED", _WANTED)
 # A ring of two pixels and more; what is drawn (SVG) shows its focus by the stroke of a frame instead.
 _FOCUSED = """() => {
-  KEY
+  WANTED
   const one = document.activeElement;
-  if (!one || one === document.body || key(one) === undefined) return null;
+  if (!wanted.includes(one)) return null;
   const style = getComputedStyle(one);
   const frame = one.querySelector(":scope > .frame");
   const ring = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
@@ -35,8 +33,8 @@ _FOCUSED = """() => {
   const drawn = !["none", "rgba(0, 0, 0, 0)"].includes(stroke) && parseFloat(strokeWidth) >= 2;
   const place = one.getBoundingClientRect();
   const seen = place.bottom > 0 && place.top < innerHeight && place.right > 0 && place.left < innerWidth;
-  return { key: key(one), shown: ring || drawn, seen };
-}""".replace("KEY", _KEY)
+  return { key: String(wanted.indexOf(one)), shown: ring || drawn, seen };
+}""".replace("WANTED", _WANTED)
 _HEADINGS = """() => [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")]
   .filter(one => one.checkVisibility()).map(one => Number(one.tagName[1]))"""
 
@@ -45,7 +43,9 @@ def beyond_keyboard(page: Any) -> list[str]:
     """Controls that Tab does not reach, or whose focus nobody would see."""
     controls: dict[str, str] = page.evaluate(_CONTROLS)
     found = dict.fromkeys(controls, "not reached")
-    for _ in range(min(MOST_TABS, len(controls) + 5)):
+    for _ in range(MOST_TABS):  # the browser has stops of its own: whatever scrolls
+        if "not reached" not in found.values():
+            break
         page.keyboard.press("Tab")
         if focused := page.evaluate(_FOCUSED):
             found[focused["key"]] = "" if focused["shown"] and focused["seen"] else "focus not visible"

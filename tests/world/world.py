@@ -100,9 +100,8 @@ class World:
         for name, build in builders.items():
             self.wire.services[name] = Service(name, build)
         peers = Peers(transports={url("orchestrator"): Link(self.wire, "owner", "orchestrator")})
-        self.owner = AsyncClient(
-            url("orchestrator"), material.keys["owner"], trust=UNATTESTED, peers=peers, clock=self.clock_of("owner")
-        )
+        key, clock = material.keys["owner"], self.clock_of("owner")
+        self.owner = AsyncClient(url("orchestrator"), key, trust=UNATTESTED, peers=peers, clock=clock)
 
     # ------------------------------------------------------------------ doors
 
@@ -276,7 +275,6 @@ class AsyncOperator:
         return answer.json()
 
     async def say(self, path: str, body: Any, method: str = "POST") -> httpx2.Response:
-        """Whatever is answered."""
         return await self._http.request(method, f"/v1/{path}", json=body)
 
     async def post(self, path: str, body: Any, expect: int = 200) -> Any:
