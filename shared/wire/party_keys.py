@@ -39,8 +39,7 @@ class KeyReplacement(Claim):
 
     public_key: HexSha256 = Field(examples=["a3" * 32])
     replaces: KeyFingerprint = Field(
-        examples=["b4" * 32],
-        description="fingerprint of the party's newest key, so that nothing is replaced unseen"
+        examples=["b4" * 32], description="fingerprint of the party's newest key, so that nothing is replaced unseen"
     )
 
 
