@@ -16,7 +16,7 @@ from gput.commands.operator import HOLDER_TIMEOUT_S, Bearer, HolderUrl, Token, r
 from gput.files import place_for
 from gput.output import Format, emit, say
 from shared.crypto.private_file import replace_private, write_private
-from shared.errors import BadRequest, Conflict, NotAuthenticated, NotFound, Unavailable
+from shared.errors import BadRequest, Conflict, NotAuthenticated, NotFound, NotPermitted, Unavailable
 from shared.service.http import Peers
 from shared.service.reader_tokens import Reader, read_readers, token_digest, write_readers
 
@@ -75,8 +75,8 @@ def _put(url: str, token: Path, whose: str, draft: Path) -> None:
             f"{error.detail}; whether the new token counts is not known", code=error.code,
             remedy=f"Run the same command again; the new token is in {draft}.",
         ) from None  # fmt: skip
-    except BaseException:
-        draft.unlink()
+    except (BadRequest, Conflict, NotAuthenticated, NotPermitted, NotFound):
+        draft.unlink()  # refused for certain; whatever else ends this, Ctrl-C too, leaves a token that may count
         raise
 
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from shared.canonical import cbor_bytes, sha256
 from shared.claims import Claim
-from shared.claims.records import Dim, Name, RecordDType
+from shared.claims.records import Dim, Name, RecordDType, require_names_once
 
 LEAST_RECORDS = 100
 """A dataset of fewer records states no sizes; a column with fewer values that are not zero states none of its own."""
@@ -93,9 +93,7 @@ class DatasetProfile(Claim):
 
     @model_validator(mode="after")
     def _unique_names(self) -> Self:
-        names = [field.name for field in self.fields]
-        if len(set(names)) != len(names):
-            raise ValueError("field names repeat")
+        require_names_once(field.name for field in self.fields)
         return self
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -38,6 +39,13 @@ class RecordField(Claim):
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
+def require_names_once(names: Iterable[str]) -> None:
+    """Raises: ValueError: two fields have one name."""
+    found = list(names)
+    if len(set(found)) != len(found):
+        raise ValueError("field names repeat")
+
+
 class RecordSchema(Claim):
     """A record is its fields' bytes one after another, little-endian, without padding; a buffer is records end to end."""
 
@@ -45,9 +53,7 @@ class RecordSchema(Claim):
 
     @model_validator(mode="after")
     def _unique_names(self) -> Self:
-        names = [field.name for field in self.fields]
-        if len(set(names)) != len(names):
-            raise ValueError("field names repeat")
+        require_names_once(field.name for field in self.fields)
         return self
 
     @property

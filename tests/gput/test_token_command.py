@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from gput.__main__ import main
 from orchestrator.readers import reader_tokens
-from shared.errors import ConfigurationError
+from shared.errors import ConfigurationError, Conflict, TimedOut
 from shared.names import Role
 from shared.service.reader_tokens import token_digest
 
@@ -51,6 +52,23 @@ async def test_a_token_counts_from_its_issue_to_its_revocation(
     assert run("list", "--file", "readers.json", "--format", "json") == 0
     listed = capsys.readouterr().out
     assert json.loads(listed) == [{"name": "paul", "role": "auditor", "sha256": token_digest("of long ago")}]
+
+
+@pytest.mark.parametrize(
+    ("ends", "kept"), [(KeyboardInterrupt(), True), (TimedOut("late"), True), (Conflict("the auditor's"), False)]
+)
+def test_a_token_that_may_count_outlives_its_rotation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: BaseException, kept: bool
+) -> None:
+    token, draft = tmp_path / "operator.token", tmp_path / "operator.token.next"
+    token.write_text("a" * 64)
+    peers = AsyncMock()
+    peers.__aenter__.return_value = peers
+    peers.__aexit__.return_value = None
+    peers.peer = Mock(return_value=Mock(put_json=AsyncMock(side_effect=ends)))
+    monkeypatch.setattr("gput.commands.token.Peers", lambda **options: peers)
+    assert run("rotate", "--holder-url", "http://127.0.0.1:9", "--token", str(token)) != 0
+    assert (draft.exists(), token.read_text()) == (kept, "a" * 64)
 
 
 async def test_a_file_that_cannot_be_read_any_more_admits_nobody(tmp_path: Path) -> None:
