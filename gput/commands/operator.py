@@ -17,6 +17,7 @@ from shared.service.http import Peers
 HolderUrl = Annotated[str, typer.Option("--holder-url", envvar="GPUT_HOLDER_URL", help="your own holder service")]
 Token = Annotated[Path, typer.Option("--token", envvar="GPUT_HOLDER_TOKEN", help="its operator.token file")]
 HOLDER_TIMEOUT_S = 30.0
+REMEDY = "It is the file operator.token in the holder's data folder."
 
 
 class Bearer(httpx2.Auth):
@@ -36,10 +37,9 @@ def read_token(token: Path) -> str:
         words = token.read_text().split()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not text"
-        raise BadRequest(f"cannot read {token}: {why}", code="no-token") from None
+        raise BadRequest(f"cannot read {token}: {why}", code="no-token", remedy=REMEDY) from None
     if len(words) != 1 or not words[0].isascii():
-        remedy = "It is the file operator.token in the holder's data folder."
-        raise BadRequest(f"{token} is no token file", code="no-token", remedy=remedy)
+        raise BadRequest(f"{token} is no token file", code="no-token", remedy=REMEDY)
     return words[0]
 
 
