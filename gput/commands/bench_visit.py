@@ -30,7 +30,8 @@ def visit(
     save: SaveOption = None,
     fmt: FormatOption = Format.TABLE,
 ) -> None:
-    """Cost of a visit by step (ms: median, p99), over short visits of a 1.2 M-parameter model; memory of each service.
+    """Cost of a visit by step (ms: median, p99), over short visits of a 1.2 M-parameter model; memory of each service; what this machine
+    takes for a durable write and for a call, which is what steps are made of.
 
     With `--holders` the same model travels among so many holders of made-up records, whose first round is not counted; `flatness` is the
     control cost with the most holders ÷ that with the fewest. A holder is a process of some 100 MB.
@@ -65,9 +66,13 @@ def _demo(keeping: Keeping, visits: int, runs: int, fmt: Format) -> None:
 
     def once() -> tuple[list[Table], dict[str, float]]:
         with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-            steps, memory = asyncio.run(visit_bench.visits(Path(folder), visits, say))
-        tables = [Table(steps, visit_bench.STEP_COLUMNS), Table(memory, visit_bench.MEMORY_COLUMNS)]
-        return tables, visit_bench.named(steps, memory)
+            steps, memory, limits = asyncio.run(visit_bench.visits(Path(folder), visits, say))
+        tables = [
+            Table(steps, visit_bench.STEP_COLUMNS),
+            Table(memory, visit_bench.MEMORY_COLUMNS),
+            Table(limits.rows(), visit_bench.LIMIT_COLUMNS),
+        ]
+        return tables, visit_bench.named(steps, memory) | limits.named()
 
     keeping.measure(once, runs, fmt)
 

@@ -30,6 +30,6 @@ async def measure(folder: Path, device: str, work: tuple[int, int, int], count: 
             code="no-cuda-device",
             remedy="Run it on a machine with an NVIDIA GPU and a PyTorch for CUDA.",
         )
-    steps, _ = await visit_bench.visits(folder, count, say, {"compute": device})
+    steps, _, _ = await visit_bench.visits(folder, count, say, {"compute": device})
     control = steps[-1]
     return found | {f"control.{name}": float(control[name]) for name in ("median_ms", "p99_ms")}

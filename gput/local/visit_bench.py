@@ -17,18 +17,23 @@ from gput.local.demos.texts import Texts
 from gput.local.growth import rss_anon_mb
 from gput.local.installation import Installation
 from gput.local.job import Say, run_module
+from gput.local.machine_limits import Limits, limits
 from gput.steps import by_step, closed
 from shared.claims.training import AdamW, TrainingOptions
 from shared.errors import JobFailed
 
 STEP_COLUMNS = ("step", "median_ms", "p99_ms", "share")
 MEMORY_COLUMNS = ("service", "rss_anon_mb")
+LIMIT_COLUMNS = ("limit", "median_ms")
 BATCH = 4
 Rows = list[dict[str, Any]]
 
 
-async def visits(folder: Path, count: int, say: Say, agent: Mapping[str, Any] | None = None) -> tuple[Rows, Rows]:
-    """A row per step of at least `count` visits, the control cost as the last; and a row per service with its memory.
+async def visits(
+    folder: Path, count: int, say: Say, agent: Mapping[str, Any] | None = None
+) -> tuple[Rows, Rows, Limits]:
+    """A row per step of at least `count` visits, the control cost as the last; a row per service with its memory; and what the machine
+    takes for a durable write and for a call, found when the visits were over.
 
     `agent`: settings of the GPU agent that differ from its defaults.
 
@@ -40,13 +45,14 @@ async def visits(folder: Path, count: int, say: Say, agent: Mapping[str, Any] | 
     try:
         await demo.start()
         found = await _visits(demo.client, demo.session)
-        return by_step(closed(found)), _memory(demo.installation)
+        memory, orchestrator = _memory(demo.installation), demo.installation.services["orchestrator"]
+        return by_step(closed(found)), memory, await limits(folder, orchestrator.url)
     finally:
         await demo.stop()
 
 
 async def crowded(folder: Path, count: int, holders: int, say: Say) -> tuple[Rows, Rows]:
-    """As `visits`, with so many holders of made-up records; the holders' memory is one row, their mean.
+    """Steps and memory as of `visits`, with so many holders of made-up records; the holders' memory is one row, their mean.
 
     The first round is one more and does not count: in it every holder reads its records for the first time.
 
