@@ -247,15 +247,21 @@ class Approvals:
         found = await self._store.read(lambda connection: rows.requests(connection, "waiting", None, 10_000))
         return [row["session"] for row in found if self.automatic or row["program"] is None]
 
-    async def ended(self, session: str, phase: str) -> None:
-        """The session is over; nothing of it is served any more."""
-        if not self._ledger.knows(session) or self._ledger.state(session).ended is not None:
+    async def ended(self, session: str, phase: str, waiting_for: str | None) -> None:
+        """The session is over; nothing of it is served any more. `waiting_for`: who still owes something."""
+        if self._ledger.state(session).ended is not None:
+            await self._update(session, {"waiting_for": waiting_for})
             return
-        row = {"state": "ended", "phase": phase, "waiting_for": None, "delivered": True}
+        row = {"state": "ended", "phase": phase, "waiting_for": waiting_for, "delivered": True}
         await self._ledger.record(
             session, [(ENDED, {"phase": phase})],
             lambda connection: update_row(connection, REQUESTS, {"session": session}, row),
         )  # fmt: skip
+
+    async def awaited(self, session: str) -> str | None:
+        """For whom the session waits, as shown. Raises: NotFound."""
+        row = await self._store.read(lambda connection: rows.request(connection, session))
+        return None if row["waiting_for"] is None else str(row["waiting_for"])
 
     async def waiting_for(self, session: str, whom: str) -> None:
         """Show for whom the session waits."""

@@ -163,9 +163,14 @@ class Api:
         key = f"{action}-{secrets.token_hex(16)}"
         return await (await self._to()).post_json(f"/v1/sessions/{session}/{action}", None, idempotency_key=key)
 
-    async def delete(self, session: str) -> None:
-        """Remove a finished session of one's own, its model included, for good. Raises: Conflict: it has not ended."""
-        await (await self._to()).request("DELETE", f"/v1/sessions/{session}")
+    async def delete(self, session: str) -> Any:
+        """Remove a finished session of one's own, its model included, for good; None, or for whom the rest of it waits.
+
+        Raises:
+            Conflict: it has not ended. NotFound: it is gone already.
+        """
+        answer = await (await self._to()).request("DELETE", f"/v1/sessions/{session}")
+        return answer.json() if answer.status_code == 202 else None
 
     async def wait(self, session: str) -> Any:
         """The session once it has ended, or is paused; sits out a restart of the orchestrator."""

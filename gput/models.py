@@ -141,6 +141,15 @@ class Agreement(View):
     findings: list[Unlike]
 
 
+class Removal(View):
+    """What is left of a session that its owner removed. `waits_for`: holders that have not fetched their last receipts; `until`: then at
+    the latest it goes (None: the orchestrator waits for ever). Times in seconds since 1970."""
+
+    asked_at: float
+    waits_for: list[str]
+    until: float | None
+
+
 class Session(View):
     """A session. `version`: number of its last committed fact; `digest`s in hex; times in seconds since 1970."""
 
@@ -168,6 +177,7 @@ class Session(View):
     failure: Failure | None
     validation_loss: dict[str, Loss] | None
     model: dict[str, Any] | None
+    removal: Removal | None = None
 
     @property
     def ended(self) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gput.api import Api
-from gput.models import Event, Fetch, Gpu, Me, Party, Session, StoredProgram, VerifiedReceipts, Visit
+from gput.models import Event, Fetch, Gpu, Me, Party, Removal, Session, StoredProgram, VerifiedReceipts, Visit
 from gput.trust import Trust
 from gput.uploads import upload
 from shared.claims.faults import judged
@@ -86,9 +86,11 @@ class AsyncSessions(_Room):
         """End a session for good; the visit under way is recalled and the GPU wiped."""
         return await self._act(session, "cancel")
 
-    async def delete(self, session: str) -> None:
-        """Remove a finished session of yours and its model for good; holders keep their receipts. Raises: Conflict `session-not-ended`."""
-        await self._api.delete(await self._api.find(session))
+    async def delete(self, session: str) -> Removal | None:
+        """Remove a finished session of yours for good. Its model is gone at once; if some holder has not fetched its last receipts yet, the
+        rest waits for it, and is returned. Raises: Conflict `session-not-ended`."""
+        rest = await self._api.delete(await self._api.find(session))
+        return None if rest is None else Removal.model_validate(rest)
 
     async def fetches(self, session: str) -> Listed[Fetch]:
         """Who fetched the finished model, and when."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from gput.api import Api
 from gput.client import AsyncClient
-from gput.models import Event, Fetch, Gpu, Me, Party, Session, StoredProgram, VerifiedReceipts, Visit
+from gput.models import Event, Fetch, Gpu, Me, Party, Removal, Session, StoredProgram, VerifiedReceipts, Visit
 from gput.rooms import AsyncGpus, AsyncParties, AsyncPrograms, AsyncReceipts, AsyncSessions, Listed
 from gput.trust import Trust, Unattested
 from shared.claims.manifest import Manifest
@@ -139,7 +139,7 @@ class _SyncApi:
     def act(self, session: str, action: str) -> Any:
         return self._work.done(self._client.act(session, action))
 
-    def delete(self, session: str) -> None:
+    def delete(self, session: str) -> Any:
         return self._work.done(self._client.delete(session))
 
     def wait(self, session: str) -> Any:
@@ -193,7 +193,7 @@ class Sessions(_Room[AsyncSessions]):
     def cancel(self, session: str) -> Session:
         return self._work.done(self._room.cancel(session))
 
-    def delete(self, session: str) -> None:
+    def delete(self, session: str) -> Removal | None:
         return self._work.done(self._room.delete(session))
 
     def fetches(self, session: str) -> Listed[Fetch]:

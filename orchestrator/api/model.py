@@ -44,6 +44,8 @@ async def model(session: str, caller: Anybody, parts: Parts) -> Response:
                        remedy="Wait until the session is COMPLETED.")  # fmt: skip
     path = parts.house.model_path(session)
     if not path.is_file():
+        if await parts.house.removals.of(session, ()) is not None:
+            raise NotFound("The session's owner removed its model", code="model-removed")
         raise NotFound("The model's file is gone from the data folder", code="model-file-gone")
     # On another thread: it may be gigabytes, and every visit waits for this one.
     if await asyncio.to_thread(file_digest, path, "sha256") != state.exported["sha256"]:

@@ -12,8 +12,9 @@ import pytest
 
 from orchestrator.api import model as routes
 from orchestrator.files import file_digest
+from orchestrator.sessions.removals import Removal
 from shared.canonical import sha256
-from shared.errors import VerificationFailed
+from shared.errors import NotFound, VerificationFailed
 from shared.names import Role
 from shared.service.signatures import Caller
 
@@ -26,7 +27,10 @@ def house(path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> Any:
         owner="alice", exported={"sha256": sha256(content).hex()}, manifest=SimpleNamespace(output=output)
     )
     monkeypatch.setattr(routes, "visible", AsyncMock(return_value=SimpleNamespace(durable=state)))
-    return SimpleNamespace(house=SimpleNamespace(model_path=lambda session: path, fetches=AsyncMock()))
+    removals = SimpleNamespace(of=AsyncMock(return_value=None))
+    return SimpleNamespace(
+        house=SimpleNamespace(model_path=lambda session: path, fetches=AsyncMock(), removals=removals)
+    )
 
 
 async def test_it_is_hashed_on_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,3 +60,14 @@ async def test_one_that_was_changed_is_neither_handed_out_nor_written_down(
     with pytest.raises(VerificationFailed):
         await routes.model("s_a", ALICE, parts)
     parts.house.fetches.record.assert_not_awaited()
+
+
+@pytest.mark.parametrize(("removal", "code"), [(None, "model-file-gone"), (Removal(1.0, ()), "model-removed")])
+async def test_of_one_that_is_gone_it_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removal: Removal | None, code: str
+) -> None:
+    parts = house(tmp_path / "model", monkeypatch, b"weights")
+    parts.house.removals.of.return_value = removal
+    with pytest.raises(NotFound) as refusal:
+        await routes.model("s_a", ALICE, parts)
+    assert refusal.value.code == code
