@@ -10,16 +10,17 @@ import hashlib
 import secrets
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+from gput.download import Download
 from gput.ids import pick, whole
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import PartyKey
-from shared.errors import Unavailable, VerificationFailed
+from shared.errors import Unavailable
 from shared.service.clock import Clock, system_clock, system_entropy
 from shared.service.event_reader import Event, iter_sse
 from shared.service.http import PeerClient, Peers
@@ -210,26 +211,24 @@ class Api:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    async def model(self, session: str, target: Path) -> Path:
-        """Fetch the finished model into `target` (written whole or not at all).
+    async def model(self, session: str, target: Path, check: Callable[[Path], object] | None = None) -> Path:
+        """Fetch the finished model into `target`: written whole or not at all. A stream that broke off is taken up where it did.
+
+        Args:
+            check: is shown the whole file, under another name, and raises if it is not to be.
 
         Raises:
-            Conflict `model-not-ready`. VerificationFailed `model-altered`: what came is not what the session exported.
+            Conflict `model-not-ready`. VerificationFailed `model-altered`: what came is not what the session exported. Unavailable: nothing
+                came for `PATIENCE_S`. What `check` raises.
         """
-        partial, digest = target.with_name(target.name + ".part"), hashlib.sha256()
-        async with (await self._to()).stream("GET", f"/v1/sessions/{session}/model") as response:
-            with partial.open("wb") as out:
-                async for chunk in response.aiter_bytes():
-                    digest.update(chunk)
-                    out.write(chunk)
-        expected = response.headers.get("etag", "").strip('"')
-        if digest.hexdigest() != expected:
-            partial.unlink()
-            raise VerificationFailed(
-                "the model that came is not the one that was exported", code="model-altered", expected=expected,
-                got=digest.hexdigest(), remedy="Fetch it again.",
-            )  # fmt: skip
-        partial.replace(target)
+        partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
+        try:
+            await Download(f"/v1/sessions/{session}/model", partial).run(await self._to(), PATIENCE_S)
+            if check is not None:
+                await asyncio.to_thread(check, partial)
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
         return target
 
     async def raw(self, path: str) -> bytes:

@@ -226,7 +226,8 @@ class Event(View):
 
 
 class VerifiedReceipts(View):
-    """A session's receipts after every check held. `datasets`: root that each holder approved; `privacy_spent`: epsilon by holder."""
+    """A session's receipts after every check held. `datasets`: root that each holder approved; `privacy_spent`: epsilon by holder;
+    `models`: digests of the models that the session may have ended with: one, but for a restore that no visit followed."""
 
     session: str
     leaves: int
@@ -238,3 +239,4 @@ class VerifiedReceipts(View):
     records: int
     privacy_spent: dict[str, float]
     root: str
+    models: list[str]

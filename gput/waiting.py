@@ -148,8 +148,8 @@ class _SyncApi:
     def events(self, session: str, after: int = 0) -> Iterator[PlainEvent]:
         return self._work.each(self._client.events(session, after))
 
-    def model(self, session: str, target: Path) -> Path:
-        return self._work.done(self._client.model(session, target))
+    def model(self, session: str, target: Path, check: Callable[[Path], object] | None = None) -> Path:
+        return self._work.done(self._client.model(session, target, check))
 
     def raw(self, path: str) -> bytes:
         return self._work.done(self._client.raw(path))
@@ -202,8 +202,8 @@ class Sessions(_Room[AsyncSessions]):
     def events(self, session: str, after: int = 0) -> Iterator[Event]:
         return self._work.each(self._room.events(session, after))
 
-    def model(self, session: str, target: Path | str) -> Path:
-        return self._work.done(self._room.model(session, target))
+    def model(self, session: str, target: Path | str, *, receipts: VerifiedReceipts | None = None) -> Path:
+        return self._work.done(self._room.model(session, target, receipts=receipts))
 
 
 @words_of(AsyncReceipts)

@@ -254,13 +254,20 @@ def export(
     url: UrlOption,
     key: KeyOption,
     output: Annotated[Path, typer.Option("-o", "--output")] = Path("model.safetensors"),
+    receipts: Annotated[
+        Path | None, typer.Option(help="folder of the session's receipts: verified, and the model must be theirs")
+    ] = None,
 ) -> None:
     """Fetch the finished model, as its output policy allows.
 
-    Example:  gput session export s_7f -o model.safetensors
+    Without --receipts the file is compared with the orchestrator's own word for it; `gput receipts verify --model` can say more later.
+
+    Example:  gput session export s_7f -o model.safetensors --receipts receipts
     """
+    from gput.model_file import model_check
+
     place_for(output)
-    with_session(session, url, key, lambda client, name: client.model(name, output))
+    with_session(session, url, key, lambda client, name: client.model(name, output, model_check(name, receipts)))
     say(f"wrote {output}")
 
 
