@@ -36,6 +36,7 @@ from shared.claims.program import ProgramManifest
 from shared.errors import Conflict, GputError, InvalidData, NotAuthenticated, NotFound, Unavailable
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
+from shared.service.printable import printable
 from shared.service.statements import put_row, update_row
 from shared.service.store import Store
 from shared.wire.visit import Approval, Signed
@@ -130,12 +131,12 @@ class Approvals:
     async def _decide_by_policy(self, session: str, request: VerifiedManifest, findings: list[RuleFinding]) -> None:
         broken = [f"{f.rule}: expected {f.expected}, got {f.got}" for f in findings if not f.ok]
         decision = "approve" if allowed(findings) else "refuse"
-        reason = "; ".join(broken)[:500]
+        reason = printable("; ".join(broken))[:500]
         try:
             await self.decide(session, request.digest, decision, dataset=None, reason=reason, by="policy")
         except (InvalidData, NotFound) as error:
             await self.decide(
-                session, request.digest, "refuse", dataset=None, reason=error.detail[:500], by="policy"
+                session, request.digest, "refuse", dataset=None, reason=printable(error.detail)[:500], by="policy"
             )  # fmt: skip
 
     async def decide(
