@@ -66,7 +66,8 @@ class Gpu(View):
 
 
 class Fetch(View):
-    """One request for a finished model that was answered. `fingerprint`: of the key that signed it; `size_bytes`: of the whole file."""
+    """What one key asked for of a finished model within an hour. `fingerprint`: of the key that signed; `size_bytes`: of the whole file;
+    `requests`, `bytes`: how many there were, and what they asked for together."""
 
     at: float
     party: str
@@ -74,6 +75,8 @@ class Fetch(View):
     fingerprint: str
     sha256: str
     size_bytes: int
+    requests: int = 1
+    bytes: int | None = None
 
 
 class StoredProgram(View):

@@ -86,6 +86,7 @@ ATTESTATION: dict[str, Any] = {
 }  # fmt: skip
 FETCH: dict[str, Any] = {
     "at": 1796.0, "party": "alice", "role": "owner", "fingerprint": H64, "sha256": H64, "size_bytes": 4816896,
+    "bytes": 4816896, "requests": 1,
 }  # fmt: skip
 GPU: dict[str, Any] = {"id": "gpu-0", "backend": "EMULATED", "agent_url": "http://127.0.0.1:7001", "leased_to": S}
 EVENT = (

@@ -92,7 +92,8 @@ async def a_broken_stream_is_taken_up(world: World, session: str, model: Path) -
     async with AsyncClient(
         url(ORCH), world.key("owner"), trust=UNATTESTED, peers=Peers(transports={url(ORCH): link})
     ) as client:
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(Unavailable):
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr("gput.api.PATIENCE_S", 0.0)
-            await client.sessions.model(session, target)
+            with pytest.raises(Unavailable):
+                await client.sessions.model(session, target)
     assert not await _named(model.parent, "again*"), "nothing is left of what did not come"
