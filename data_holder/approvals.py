@@ -36,6 +36,7 @@ from shared.claims.program import ProgramManifest
 from shared.errors import Conflict, GputError, InvalidData, NotAuthenticated, NotFound, Unavailable
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
+from shared.service.printable import printable
 from shared.service.statements import put_row, update_row
 from shared.service.store import Store
 from shared.wire.visit import Approval, Signed
@@ -130,12 +131,12 @@ class Approvals:
     async def _decide_by_policy(self, session: str, request: VerifiedManifest, findings: list[RuleFinding]) -> None:
         broken = [f"{f.rule}: expected {f.expected}, got {f.got}" for f in findings if not f.ok]
         decision = "approve" if allowed(findings) else "refuse"
-        reason = "; ".join(broken)[:500]
+        reason = printable("; ".join(broken))[:500]
         try:
             await self.decide(session, request.digest, decision, dataset=None, reason=reason, by="policy")
         except (InvalidData, NotFound) as error:
             await self.decide(
-                session, request.digest, "refuse", dataset=None, reason=error.detail[:500], by="policy"
+                session, request.digest, "refuse", dataset=None, reason=printable(error.detail)[:500], by="policy"
             )  # fmt: skip
 
     async def decide(
@@ -247,15 +248,21 @@ class Approvals:
         found = await self._store.read(lambda connection: rows.requests(connection, "waiting", None, 10_000))
         return [row["session"] for row in found if self.automatic or row["program"] is None]
 
-    async def ended(self, session: str, phase: str) -> None:
-        """The session is over; nothing of it is served any more."""
-        if not self._ledger.knows(session) or self._ledger.state(session).ended is not None:
+    async def ended(self, session: str, phase: str, waiting_for: str | None) -> None:
+        """The session is over; nothing of it is served any more. `waiting_for`: who still owes something."""
+        if self._ledger.state(session).ended is not None:
+            await self._update(session, {"waiting_for": waiting_for})
             return
-        row = {"state": "ended", "phase": phase, "waiting_for": None, "delivered": True}
+        row = {"state": "ended", "phase": phase, "waiting_for": waiting_for, "delivered": True}
         await self._ledger.record(
             session, [(ENDED, {"phase": phase})],
             lambda connection: update_row(connection, REQUESTS, {"session": session}, row),
         )  # fmt: skip
+
+    async def awaited(self, session: str) -> str | None:
+        """For whom the session waits, as shown. Raises: NotFound."""
+        row = await self._store.read(lambda connection: rows.request(connection, session))
+        return None if row["waiting_for"] is None else str(row["waiting_for"])
 
     async def waiting_for(self, session: str, whom: str) -> None:
         """Show for whom the session waits."""

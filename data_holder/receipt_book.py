@@ -17,7 +17,7 @@ from data_holder.tables import rows
 from data_holder.visit_facts import VisitFacts
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
-from shared.errors import NotFound, Unavailable, VerificationFailed
+from shared.errors import NotFound, VerificationFailed
 from shared.service.logging import get_logger
 from shared.service.store import Store
 
@@ -57,24 +57,25 @@ class ReceiptBook:
             _log.error("receipt does not verify", session=session, index=index, failed=failed)
 
     async def fetch_missed(self, session: str) -> None:
-        """Ask for this holder's receipts that never came. A lost connection is no fault: they can be fetched later."""
+        """Ask for this holder's receipts that never came.
+
+        Raises:
+            Unavailable: the connection was lost; they can be fetched later. Else as `receive`.
+        """
         if not self._ledger.knows(session) or not self._ledger.state(session).channels:
             return
         after: str | None = None
         # Of a long session each holder's share only: at its end all of them ask at once.
         own = {"limit": PAGE, "holder": self._approvals.name}
-        try:
-            while True:
-                params: dict[str, Any] = own | ({"after": after} if after else {})
-                page = json_value(await self._link.get(f"/v1/sessions/{session}/receipts", params=params))
-                for item in page["items"]:
-                    if item["holder"] == self._approvals.name:
-                        await self.receive(session, decoded(item["cose"]), int(item["index"]))
-                after = page["next"]
-                if not after or not page["items"]:
-                    return
-        except Unavailable as error:
-            _log.warning("missed receipts not fetched", session=session, code=error.code)
+        while True:
+            params: dict[str, Any] = own | ({"after": after} if after else {})
+            page = json_value(await self._link.get(f"/v1/sessions/{session}/receipts", params=params))
+            for item in page["items"]:
+                if item["holder"] == self._approvals.name:
+                    await self.receive(session, decoded(item["cose"]), int(item["index"]))
+            after = page["next"]
+            if not after or not page["items"]:
+                return
 
     async def prove_inclusion(self, session: str) -> None:
         """Hold the log's final head to the remembered one, and show that every receipt of this holder lies in that log.

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from data_holder.approvals import Approvals
 from data_holder.channel import Channels
 from data_holder.commitments import Commitments
+from data_holder.ending import Ending
 from data_holder.heads import HeadStatements
 from data_holder.keyring import Keyring, Keys
 from data_holder.ledger import Ledger
@@ -51,6 +52,7 @@ class Runner:
         self._channels, self._visits = channels, visits
         self._receipts, self._link, self._keyring, self._wait_s = receipts, link, keyring, wait_s
         self._commitments, self._shares, self._stopping, self.retention = commitments, shares, stopping, retention
+        self._ending = Ending(ledger, approvals, receipts, link)
         self._release, self.connected, self.distrust = release, False, Failures()
         self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
@@ -200,15 +202,9 @@ class Runner:
             await self._end(session, item.phase or "ENDED")
 
     async def _end(self, session: str, phase: str) -> None:
-        """The session is over: collect what is still owed, prove it, and serve nothing more. Said again at every start."""
+        """The session is over; said again at every start."""
         await self._visits.close(session)
-        if not self._ledger.knows(session) or self._ledger.state(session).ended is not None:
-            return
-        try:
-            await self._receipts.fetch_missed(session)
-            await self._receipts.prove_inclusion(session)
-        finally:
-            await self._approvals.ended(session, phase)
+        await self._ending.hear(session, phase)
 
     async def _consider(self, session: str) -> None:
         try:

@@ -19,9 +19,11 @@ from shared.errors import GputError
 from shared.names import Role
 from shared.protocol.merkle import leaf_hash
 from shared.service.clock import Clock
+from shared.service.logging import get_logger
 from shared.service.statements import put_row, update_row
 from shared.wire.visit import OfferDocument, VisitReport
 
+_log = get_logger("data_holder.visit_facts")
 _F, _P = HolderFact, HolderPhase
 _ACTORS = {fact: move.actor for (_, fact), move in HOLDER_VISIT.moves.items()}
 
@@ -63,7 +65,11 @@ class VisitFacts:
             "timers": report.timers.model_dump_json(),
         }  # fmt: skip
         await self._change(session, epoch, facts, values)
-        self._watch(report)
+        try:
+            self._watch(report)
+        except Exception as error:
+            # What is durable is sent all the same: a visit must not fail because it could not be counted.
+            _log.error("a watcher broke", session=session, visit=report.visit, exc_info=error)
 
     async def advance(self, session: str, epoch: int, facts: Sequence[HolderFact]) -> None:
         """Plain facts in order, as far as the attempt is still open."""

@@ -99,7 +99,7 @@ def create_app(
     if units is None:
         unit = build_gpu(settings, clock, entropy)
         units = {unit.device.gpu_id: unit}
-    store, buffers = Store(store_url), BounceBuffers(settings.bounce_bytes, entropy)
+    store, buffers = Store(store_url), BounceBuffers(settings.bounce_bytes, entropy, settings.bounce_connections)
     app = create_service_app(
         TITLE, VERSION, settings=settings, store=store, lifespan=_power(units, buffers, settings.bounce_socket), keys=_only(platform),
         # Not durable before the act: a switch that is replayed right after a crash only misroutes ciphertext, and a visit must not

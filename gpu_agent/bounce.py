@@ -41,10 +41,11 @@ class _Buffer:
 
 
 class BounceBuffers:
-    """`limit_bytes`: of all buffers together."""
+    """`limit_bytes`: of all buffers together; `connections`: of those that have a buffer and those that may still ask for one."""
 
-    def __init__(self, limit_bytes: int, entropy: Entropy) -> None:
-        self._limit, self._entropy = limit_bytes, entropy
+    def __init__(self, limit_bytes: int, entropy: Entropy, connections: int = 64) -> None:
+        self._limit, self._entropy, self._connections = limit_bytes, entropy, connections
+        self._open, self._full = 0, False
         self._buffers: dict[str, _Buffer] = {}
 
     def named(self, name: str, number: int) -> None:
@@ -111,8 +112,24 @@ class BounceBuffers:
                     _log.warning("a bounce buffer cannot be asked for now", why=error.strerror)
                     await asyncio.sleep(AGAIN_S)
                     continue
+                if self._too_many():
+                    connection.close()
+                    continue
                 connection.setblocking(False)
-                connections.create_task(self._serve(connection, take))
+                self._open += 1
+                served = connections.create_task(self._serve(connection, take))
+                served.add_done_callback(self._closed)
+
+    def _too_many(self) -> bool:
+        """Whether no more are served now; who is hung up on sends its records over HTTP."""
+        full = self._open >= self._connections
+        if full and not self._full:  # said once: whoever keeps asking would fill the log
+            _log.warning("no more bounce buffers: too many connections", connections=self._open)
+        self._full = full
+        return full
+
+    def _closed(self, _task: asyncio.Task[None]) -> None:
+        self._open -= 1
 
     async def _serve(self, connection: socket.socket, take: Take) -> None:
         name = ""

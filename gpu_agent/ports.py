@@ -19,6 +19,7 @@ from gpu_agent.doorbell import Take
 from gpu_agent.unit import GpuUnit, unit_of
 from shared.errors import BadRequest, NotPermitted
 from shared.names import ORCHESTRATOR_PORT
+from shared.service.middleware import BELIEVED
 from shared.wire.bounce import Bounced, Rung
 from shared.wire.codec import decode, encode
 from shared.wire.copy import HEADER_BYTES, MAX_CLOSING_BYTES, MAX_TAGS_BYTES, CopyAck
@@ -48,6 +49,7 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
             unit.look_ahead()
         else:
             answer = await unit.act("copy", port, lambda: unit.device.stock(port, body))
+        request.scope[BELIEVED] = True
         return _bytes(answer, "application/cbor")
 
     @router.post("/copy", response_class=Response)
@@ -55,6 +57,7 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
         """Copy records end to end; the last one's acknowledgement."""
         unit = _holders(units, gpu, port)
         ack = await taken(request, lambda record: unit.act("copy", port, lambda: unit.device.copy(port, record)))
+        request.scope[BELIEVED] = True
         return _bytes(encode(ack), "application/cbor")
 
     @router.post("/staging", response_class=Response)
@@ -74,6 +77,7 @@ def _bounced(router: APIRouter, units: Mapping[str, GpuUnit], buffers: BounceBuf
         """Copy records that lie in a bounce buffer, by their places (CBOR); the last one's acknowledgement."""
         named = decode(Bounced, await _body(request, BOUNCED_LIMIT))
         ack = await _copied(_holders(units, gpu, port), port, buffers, named.buffer, named.places, named.number)
+        request.scope[BELIEVED] = True
         return _bytes(encode(ack), "application/cbor")
 
 

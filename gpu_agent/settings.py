@@ -15,6 +15,7 @@ HOST = "cpu:"
 _HEADROOM = 0.8
 _EMULATED_ONLY = {
     "device_dir", "platform_key", "compute", "hbm_bytes", "backing_bytes", "ports", "bounce_socket", "bounce_bytes",
+    "bounce_connections",
 }  # fmt: skip
 
 
@@ -57,6 +58,10 @@ class AgentSettings(ServiceSettings):
     bounce_bytes: int = Field(
         1024**3, ge=0, description="emulated: only: host memory that all bounce buffers may use, in bytes."
     )
+    bounce_connections: int = Field(
+        64, ge=1, le=4096,
+        description="emulated: only: connections to bounce_socket at once; who comes beyond them is hung up on, and sends over HTTP.",
+    )  # fmt: skip
     ports: list[str] = Field(
         default_factory=list, description="MUX ports that exist; empty: `orchestrator` and any `holder-…`."
     )

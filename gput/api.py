@@ -10,16 +10,17 @@ import hashlib
 import secrets
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+from gput.download import Download
 from gput.ids import pick, whole
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import PartyKey
-from shared.errors import Unavailable, VerificationFailed
+from shared.errors import Unavailable
 from shared.service.clock import Clock, system_clock, system_entropy
 from shared.service.event_reader import Event, iter_sse
 from shared.service.http import PeerClient, Peers
@@ -163,9 +164,14 @@ class Api:
         key = f"{action}-{secrets.token_hex(16)}"
         return await (await self._to()).post_json(f"/v1/sessions/{session}/{action}", None, idempotency_key=key)
 
-    async def delete(self, session: str) -> None:
-        """Remove a finished session of one's own, its model included, for good. Raises: Conflict: it has not ended."""
-        await (await self._to()).request("DELETE", f"/v1/sessions/{session}")
+    async def delete(self, session: str) -> Any:
+        """Remove a finished session of one's own, its model included, for good; None, or for whom the rest of it waits.
+
+        Raises:
+            Conflict: it has not ended. NotFound: it is gone already.
+        """
+        answer = await (await self._to()).request("DELETE", f"/v1/sessions/{session}")
+        return answer.json() if answer.status_code == 202 else None
 
     async def wait(self, session: str) -> Any:
         """The session once it has ended, or is paused; sits out a restart of the orchestrator."""
@@ -205,26 +211,24 @@ class Api:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    async def model(self, session: str, target: Path) -> Path:
-        """Fetch the finished model into `target` (written whole or not at all).
+    async def model(self, session: str, target: Path, check: Callable[[Path], object] | None = None) -> Path:
+        """Fetch the finished model into `target`: written whole or not at all. A stream that broke off is taken up where it did.
+
+        Args:
+            check: is shown the whole file, under another name, and raises if it is not to be.
 
         Raises:
-            Conflict `model-not-ready`. VerificationFailed `model-altered`: what came is not what the session exported.
+            Conflict `model-not-ready`. VerificationFailed `model-altered`: what came is not what the session exported. Unavailable: nothing
+                came for `PATIENCE_S`. What `check` raises.
         """
-        partial, digest = target.with_name(target.name + ".part"), hashlib.sha256()
-        async with (await self._to()).stream("GET", f"/v1/sessions/{session}/model") as response:
-            with partial.open("wb") as out:
-                async for chunk in response.aiter_bytes():
-                    digest.update(chunk)
-                    out.write(chunk)
-        expected = response.headers.get("etag", "").strip('"')
-        if digest.hexdigest() != expected:
-            partial.unlink()
-            raise VerificationFailed(
-                "the model that came is not the one that was exported", code="model-altered", expected=expected,
-                got=digest.hexdigest(), remedy="Fetch it again.",
-            )  # fmt: skip
-        partial.replace(target)
+        partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
+        try:
+            await Download(f"/v1/sessions/{session}/model", partial).run(await self._to(), PATIENCE_S)
+            if check is not None:
+                await asyncio.to_thread(check, partial)
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
         return target
 
     async def raw(self, path: str) -> bytes:

@@ -66,7 +66,8 @@ class Gpu(View):
 
 
 class Fetch(View):
-    """One request for a finished model that was answered. `fingerprint`: of the key that signed it; `size_bytes`: of the whole file."""
+    """What one key asked for of a finished model within an hour. `fingerprint`: of the key that signed; `size_bytes`: of the whole file;
+    `requests`, `bytes`: how many there were, and what they asked for together."""
 
     at: float
     party: str
@@ -74,6 +75,8 @@ class Fetch(View):
     fingerprint: str
     sha256: str
     size_bytes: int
+    requests: int = 1
+    bytes: int | None = None
 
 
 class StoredProgram(View):
@@ -141,6 +144,15 @@ class Agreement(View):
     findings: list[Unlike]
 
 
+class Removal(View):
+    """What is left of a session that its owner removed. `waits_for`: holders that have not fetched their last receipts; `until`: then at
+    the latest it goes (None: the orchestrator waits for ever). Times in seconds since 1970."""
+
+    asked_at: float
+    waits_for: list[str]
+    until: float | None
+
+
 class Session(View):
     """A session. `version`: number of its last committed fact; `digest`s in hex; times in seconds since 1970."""
 
@@ -168,6 +180,7 @@ class Session(View):
     failure: Failure | None
     validation_loss: dict[str, Loss] | None
     model: dict[str, Any] | None
+    removal: Removal | None = None
 
     @property
     def ended(self) -> bool:
@@ -216,7 +229,8 @@ class Event(View):
 
 
 class VerifiedReceipts(View):
-    """A session's receipts after every check held. `datasets`: root that each holder approved; `privacy_spent`: epsilon by holder."""
+    """A session's receipts after every check held. `datasets`: root that each holder approved; `privacy_spent`: epsilon by holder;
+    `models`: digests of the models that the session may have ended with: one, but for a restore that no visit followed."""
 
     session: str
     leaves: int
@@ -228,3 +242,4 @@ class VerifiedReceipts(View):
     records: int
     privacy_spent: dict[str, float]
     root: str
+    models: list[str]

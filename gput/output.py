@@ -117,13 +117,14 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     for row in rows:
         # In a table of fields and values the value's name stands in the row.
         # And what a holder or a peer says must not steer the terminal.
-        cells = (_cell(row.get(column), str(row.get("field", column))) for column in columns)
+        cells = (cell(row.get(column), str(row.get("field", column))) for column in columns)
         table.add_row(*(printable(cell, but="\n\t") for cell in cells))
     terminal = sys.stdout is not None and sys.stdout.isatty()
     Console(width=None if terminal else 200, highlight=False, markup=False).print(table)
 
 
-def _cell(value: Any, name: str) -> str:
+def cell(value: Any, name: str) -> str:
+    """A field's value as a table shows it."""
     if value is None or value in ([], {}):
         return "-"
     if isinstance(value, bool):

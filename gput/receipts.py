@@ -57,7 +57,7 @@ async def save(client: Api, session: str, folder: Path, trust: Path) -> None:
 @dataclass(frozen=True)
 class Verified:
     """The outcome: how many leaves and receipts hold, and what they add up to. `datasets`: root that each holder approved.
-    `privacy_spent`: epsilon by holder, empty without privacy."""
+    `privacy_spent`: epsilon by holder, empty without privacy. `models`: what it may have ended with (`check_models`)."""
 
     session: str
     leaves: int
@@ -69,6 +69,7 @@ class Verified:
     records: int
     privacy_spent: dict[str, float]
     root: str
+    models: tuple[str, ...]
 
 
 Progress = Callable[[int, int], None]
@@ -114,13 +115,13 @@ def verify(folder: Path, seen: Iterable[Seen] = (), jobs: int = 1, progress: Pro
     for one in seen:
         check_seen(found.hashes, one, "you were shown")
     ends = tour_ends(found.events, known.keys, book, LEAVES)
-    check_models(found.receipts, ends, LEAVES)
+    models = check_models(found.receipts, ends, found.events, LEAVES)
     if book.manifest.accumulate is not None:
         check_accumulated(found.receipts, ends, found.events, LEAVES)
     if book.manifest.collect == "tour":
         check_mixtures(found.receipts, LEAVES)
     check_spent_once(found.receipts, book.manifest, LEAVES)
-    return _summed_up(found, known)
+    return _summed_up(found, known, models)
 
 
 def _check_head(session: dict[str, Any], keys: Keyring) -> TreeHead:
@@ -152,7 +153,7 @@ def _check_leaves(folder: Path, known: Known, jobs: int, progress: Progress) -> 
     return found
 
 
-def _summed_up(found: _Leaves, known: Known) -> Verified:
+def _summed_up(found: _Leaves, known: Known, models: tuple[str, ...]) -> Verified:
     receipts, book = found.receipts, known.book
     holders: dict[str, int] = {}
     for receipt in receipts.values():
@@ -168,4 +169,5 @@ def _summed_up(found: _Leaves, known: Known) -> Verified:
         records=sum(receipt.records for receipt in receipts.values()),
         privacy_spent=spent_by_holder(receipts),
         root=known.head.root.hex(),
+        models=models,
     )

@@ -12,7 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gput.api import Api
-from gput.models import Event, Fetch, Gpu, Me, Party, Session, StoredProgram, VerifiedReceipts, Visit
+from gput.model_file import theirs
+from gput.models import Event, Fetch, Gpu, Me, Party, Removal, Session, StoredProgram, VerifiedReceipts, Visit
 from gput.trust import Trust
 from gput.uploads import upload
 from shared.claims.faults import judged
@@ -86,9 +87,11 @@ class AsyncSessions(_Room):
         """End a session for good; the visit under way is recalled and the GPU wiped."""
         return await self._act(session, "cancel")
 
-    async def delete(self, session: str) -> None:
-        """Remove a finished session of yours and its model for good; holders keep their receipts. Raises: Conflict `session-not-ended`."""
-        await self._api.delete(await self._api.find(session))
+    async def delete(self, session: str) -> Removal | None:
+        """Remove a finished session of yours for good. Its model is gone at once; if some holder has not fetched its last receipts yet, the
+        rest waits for it, and is returned. Raises: Conflict `session-not-ended`."""
+        rest = await self._api.delete(await self._api.find(session))
+        return None if rest is None else Removal.model_validate(rest)
 
     async def fetches(self, session: str) -> Listed[Fetch]:
         """Who fetched the finished model, and when."""
@@ -104,10 +107,22 @@ class AsyncSessions(_Room):
         async for event in self._api.events(await self._api.find(session), after):
             yield Event.model_validate({"kind": event.event, **event.data, "id": event.id})
 
-    async def model(self, session: str, target: Path | str) -> Path:
-        """Fetch the finished model into `target`, whole or not at all, after its digest held. Raises: Conflict `model-not-ready`."""
+    async def model(self, session: str, target: Path | str, *, receipts: VerifiedReceipts | None = None) -> Path:
+        """Fetch the finished model into `target`, whole or not at all, if it is the one that the session's verified receipts end with.
+
+        Args:
+            receipts: what verifying this session's receipts gave. Without them a client with a trust folder fetches and verifies them
+                first; an UNATTESTED one compares the file with the orchestrator's own word for it, and no more.
+
+        Raises:
+            Conflict `model-not-ready`. VerificationFailed: `model-not-of-receipts`, `model-altered`, or a receipt that does not hold.
+            BadRequest `other-session`: the receipts are of another.
+        """
         name = await self._api.find(session)
-        return await self._api.model(name, Path(target))
+        if receipts is None and self._trust is not None:
+            receipts = await AsyncReceipts(self._api, self._trust).verify(name)
+        check = None if receipts is None else theirs(name, receipts.session, receipts.models)
+        return await self._api.model(name, Path(target), check)
 
     async def _act(self, session: str, action: str) -> Session:
         return Session.model_validate(await self._api.act(await self._api.find(session), action))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from gput.api import Api
 from gput.client import AsyncClient
-from gput.models import Event, Fetch, Gpu, Me, Party, Session, StoredProgram, VerifiedReceipts, Visit
+from gput.models import Event, Fetch, Gpu, Me, Party, Removal, Session, StoredProgram, VerifiedReceipts, Visit
 from gput.rooms import AsyncGpus, AsyncParties, AsyncPrograms, AsyncReceipts, AsyncSessions, Listed
 from gput.trust import Trust, Unattested
 from shared.claims.manifest import Manifest
@@ -139,7 +139,7 @@ class _SyncApi:
     def act(self, session: str, action: str) -> Any:
         return self._work.done(self._client.act(session, action))
 
-    def delete(self, session: str) -> None:
+    def delete(self, session: str) -> Any:
         return self._work.done(self._client.delete(session))
 
     def wait(self, session: str) -> Any:
@@ -148,8 +148,8 @@ class _SyncApi:
     def events(self, session: str, after: int = 0) -> Iterator[PlainEvent]:
         return self._work.each(self._client.events(session, after))
 
-    def model(self, session: str, target: Path) -> Path:
-        return self._work.done(self._client.model(session, target))
+    def model(self, session: str, target: Path, check: Callable[[Path], object] | None = None) -> Path:
+        return self._work.done(self._client.model(session, target, check))
 
     def raw(self, path: str) -> bytes:
         return self._work.done(self._client.raw(path))
@@ -193,7 +193,7 @@ class Sessions(_Room[AsyncSessions]):
     def cancel(self, session: str) -> Session:
         return self._work.done(self._room.cancel(session))
 
-    def delete(self, session: str) -> None:
+    def delete(self, session: str) -> Removal | None:
         return self._work.done(self._room.delete(session))
 
     def fetches(self, session: str) -> Listed[Fetch]:
@@ -202,8 +202,8 @@ class Sessions(_Room[AsyncSessions]):
     def events(self, session: str, after: int = 0) -> Iterator[Event]:
         return self._work.each(self._room.events(session, after))
 
-    def model(self, session: str, target: Path | str) -> Path:
-        return self._work.done(self._room.model(session, target))
+    def model(self, session: str, target: Path | str, *, receipts: VerifiedReceipts | None = None) -> Path:
+        return self._work.done(self._room.model(session, target, receipts=receipts))
 
 
 @words_of(AsyncReceipts)

@@ -20,10 +20,11 @@ from orchestrator.sessions.submission import Known, weights_digest
 from orchestrator.tables import FILES, PROGRAMS
 from shared.canonical import sha256
 from shared.claims.archive import Archive, open_archive
+from shared.claims.free_text import unseen
 from shared.claims.layout import plan_memory
 from shared.claims.manifest import Manifest
 from shared.claims.privacy import mixes_samples
-from shared.errors import Conflict, NotFound, VerificationFailed
+from shared.errors import Conflict, InvalidProgram, NotFound, VerificationFailed
 from shared.service.clock import Clock
 from shared.service.store import Store
 
@@ -55,6 +56,10 @@ class Library:
             raise VerificationFailed("The archive is not the program in the path", code="digest-mismatch",
                                      remedy="Upload under its own digest.", expected=digest, got=archive.digest.hex())  # fmt: skip
         name = sha256(data).hex()
+        for text in (archive.manifest.description, archive.manifest.loss_unit):
+            if found := unseen(text, but="\n\t"):
+                raise InvalidProgram(f"A text of the program holds what cannot be seen: {found}", code="unseen-text",
+                                     remedy="Build it again with a description in characters that can be printed.")  # fmt: skip
         summary = program_summary(archive, len(data))
         row = {
             "digest": digest, "archive_sha256": name, "archive_bytes": len(data),

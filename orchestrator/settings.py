@@ -67,6 +67,10 @@ class OrchestratorSettings(ServiceSettings):
         default=90 * DAY_S, gt=0,
         description="seconds for which a finished session is kept whole; then all but its newest signed log head is removed; inf: never",
     )  # fmt: skip
+    keep_removed_s: float = Field(
+        default=14 * DAY_S, ge=0,
+        description="seconds that a session removed by its owner waits, without its model, for holders that miss its last receipts",
+    )  # fmt: skip
     keep_unused_s: float = Field(
         default=30 * DAY_S, gt=0,
         description="seconds after its last upload until a program or file that no kept session names is removed; inf: never",

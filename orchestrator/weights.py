@@ -16,13 +16,10 @@ from typing import Any, BinaryIO
 from orchestrator.files import PIECE, CheckedFile
 from shared.canonical import json_value
 from shared.claims.layout import Placed, RegionPlan, region_digest
-from shared.claims.records import ITEM_BYTES
+from shared.claims.records import ITEM_BYTES, SAFETENSORS
 from shared.errors import BadRequest, InvalidData
 
 MAX_HEADER_BYTES = 4 * 1024 * 1024
-DTYPES = {
-    "float32": "F32", "float64": "F64", "int32": "I32", "int64": "I64", "uint8": "U8", "uint16": "U16", "bool": "BOOL",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -155,10 +152,10 @@ def _place(placed: Placed, header: dict[str, Any], data_start: int, size: int) -
         dtype, shape = entry["dtype"], tuple(entry["shape"])
     except (TypeError, KeyError, ValueError) as error:
         raise InvalidData(f"Tensor {spec.name!r} has a malformed header entry", code="weights-malformed") from error
-    if dtype != DTYPES[spec.dtype] or shape != spec.shape:
+    if dtype != SAFETENSORS[spec.dtype] or shape != spec.shape:
         raise InvalidData(
             f"Tensor {spec.name!r} has another dtype or shape than the program declares", code="weights-mismatch",
-            expected=f"{DTYPES[spec.dtype]} {list(spec.shape)}", got=f"{dtype} {list(shape)}",
+            expected=f"{SAFETENSORS[spec.dtype]} {list(spec.shape)}", got=f"{dtype} {list(shape)}",
         )  # fmt: skip
     if not (isinstance(begin, int) and begin >= 0 and end == begin + placed.size_bytes and data_start + end <= size):
         raise InvalidData(f"Tensor {spec.name!r} does not lie inside the weights file", code="weights-malformed")
@@ -172,7 +169,7 @@ def write_header(file: BinaryIO, plan: RegionPlan) -> None:
     for placed in plan.tensors:
         spec = placed.spec
         entries[spec.name] = {
-            "dtype": DTYPES[spec.dtype], "shape": list(spec.shape), "data_offsets": [at, at + placed.size_bytes],
+            "dtype": SAFETENSORS[spec.dtype], "shape": list(spec.shape), "data_offsets": [at, at + placed.size_bytes],
         }  # fmt: skip
         at += placed.size_bytes
     raw = json.dumps(entries, separators=(",", ":")).encode()

@@ -28,8 +28,9 @@ from data_holder.requests import verify_decision, verify_manifest, verify_progra
 from data_holder.tables import rows
 from shared.canonical import json_value
 from shared.claims.accountant import spent
+from shared.claims.free_text import unseen
 from shared.claims.program import ProgramManifest
-from shared.errors import Conflict
+from shared.errors import BadRequest, Conflict
 from shared.service.idempotency import KEY_HONOURED
 from shared.service.pagination import Paging
 
@@ -53,6 +54,8 @@ async def show_request(session: SessionPath, _: Reader, holder: HolderDep) -> Re
 
 async def _decided(holder: Holder, once: Once, session: str, verb: str, body: ApproveBody | RefuseBody) -> Response:
     said = body if isinstance(body, ApproveBody) else ApproveBody(manifest=body.manifest)
+    if found := unseen(body.reason, but="\n\t"):  # the orchestrator would not take it, and it would be signed by then
+        raise BadRequest(f"the reason holds what cannot be seen: {found}", code="unseen-text")
 
     async def act(keyed: bool) -> Response:
         await holder.approvals.decide(

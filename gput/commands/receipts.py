@@ -22,18 +22,29 @@ JobsOption = Annotated[
 ]
 
 
+ModelOption = Annotated[
+    Path | None, typer.Option("--model", help="a model's file, which must be the one that the receipts end with")
+]
+
+
 @app.command()
-def verify(folder: Folder, head: HeadOption = None, jobs: JobsOption = None, fmt: FormatOption = Format.TABLE) -> None:
+def verify(
+    folder: Folder, head: HeadOption = None, jobs: JobsOption = None, model: ModelOption = None,
+    fmt: FormatOption = Format.TABLE,
+) -> None:  # fmt: skip
     """Verify keys, log and every receipt; exit code 4 and one line that names file, number and check where something does not hold.
 
-    Example:  gput receipts verify runs/latest/receipts
+    Example:  gput receipts verify runs/latest/receipts --model model.safetensors
     """
+    from gput.model_file import check_model
     from gput.receipt_crew import cores
     from gput.receipt_heads import Seen
     from gput.receipts import verify as check
 
     with Ticker("leaves hold") as ticker:
         found = check(folder, [Seen.parse(text) for text in head or ()], jobs or cores(), ticker.at)
+    if model is not None:
+        check_model(model, found.models)
     show({"result": "all hold", **found.__dict__}, fmt)
 
 

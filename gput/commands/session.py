@@ -30,7 +30,7 @@ from gput.draft import draft as manifest_for
 from gput.expected import PriceOption, in_full
 from gput.files import content as content_of
 from gput.files import place_for, writable
-from gput.output import Format, emit, say, show
+from gput.output import Format, cell, emit, say, show
 from gput.uploads import program_in
 from gput.uploads import upload as send
 from shared.claims.archive import open_archive
@@ -232,13 +232,20 @@ def delete(
 ) -> None:
     """Remove a finished session of yours from the orchestrator for good, its model included. Holders keep their receipts.
 
+    The model and the checkpoints are gone at once. What holders may still have to fetch, receipts and log, goes when each of them has
+    it, or after the orchestrator's keep_removed_s.
+
     Save first what you want to keep: `gput session export`, `gput session receipts`.
 
     Example:  gput session delete s_7f --yes
     """
     confirm(f"Remove {session} and its model for good?", yes, no_input)
-    with_session(session, url, key, lambda client, name: client.delete(name))
-    say("removed; its signed log head stays")
+    rest = with_session(session, url, key, lambda client, name: client.delete(name))
+    if rest is not None:
+        at_most = "" if rest["until"] is None else f", until {cell(rest['until'], 'until_at')} at most"
+        say(f"its model is gone; receipts and log wait for {', '.join(rest['waits_for'])}{at_most}")
+    else:
+        say("removed; its signed log head stays")
 
 
 @app.command()
@@ -247,13 +254,20 @@ def export(
     url: UrlOption,
     key: KeyOption,
     output: Annotated[Path, typer.Option("-o", "--output")] = Path("model.safetensors"),
+    receipts: Annotated[
+        Path | None, typer.Option(help="folder of the session's receipts: verified, and the model must be theirs")
+    ] = None,
 ) -> None:
     """Fetch the finished model, as its output policy allows.
 
-    Example:  gput session export s_7f -o model.safetensors
+    Without --receipts the file is compared with the orchestrator's own word for it; `gput receipts verify --model` can say more later.
+
+    Example:  gput session export s_7f -o model.safetensors --receipts receipts
     """
+    from gput.model_file import model_check
+
     place_for(output)
-    with_session(session, url, key, lambda client, name: client.model(name, output))
+    with_session(session, url, key, lambda client, name: client.model(name, output, model_check(name, receipts)))
     say(f"wrote {output}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,6 +16,7 @@ from orchestrator.runner.retention import Retention
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import Catalogue
+from shared.claims.manifest import RosterEntry
 from shared.errors import NotPermitted
 from shared.names import Role
 from shared.service.callers import require, signed_caller
@@ -113,7 +114,13 @@ async def visible(parts: Orchestrator, caller: Caller, session: str) -> Book:
     book = await parts.catalogue.open(session)
     if caller.roles & {Role.OWNER, Role.AUDITOR}:
         return book
-    entry = next((entry for entry in book.durable.manifest.roster if entry.holder == caller.name), None)
+    await takes_part(parts, caller, book.durable.manifest.roster)
+    return book
+
+
+async def takes_part(parts: Orchestrator, caller: Caller, roster: Sequence[RosterEntry]) -> None:
+    """That the caller is a holder of this roster. Raises: NotPermitted: it is not, or its key did not come from the roster's."""
+    entry = next((entry for entry in roster if entry.holder == caller.name), None)
     if entry is None:
         raise NotPermitted("This session does not concern you", code="not-in-roster")
     if entry.key != caller.fingerprint and not await parts.library.parties.came_from(caller.fingerprint, entry.key):
@@ -121,7 +128,6 @@ async def visible(parts: Orchestrator, caller: Caller, session: str) -> Book:
             "Your key took the place of the one in this session's roster without its signature", code="key-replaced",
             remedy="Ask the session's owner for what you need of it.", expected=entry.key, got=caller.fingerprint,
         )  # fmt: skip
-    return book
 
 
 async def party_key(parts: Orchestrator, caller: Caller) -> bytes:

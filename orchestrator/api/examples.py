@@ -34,10 +34,12 @@ SESSION: dict[str, Any] = {
                  "rejected": 0, "quarantined": False, "privacy": {"spent": 1.2711, "planned": 1.9931, "delta": 1e-05}}],
     "current_visit": {"id": V, "holder": "hospital-a", "phase": "AWAY", "round": 1, "index": 3, "attempt": 1},
     "agreement": {"compared": ["hospital-a"], "held": False, "findings": []},
+    "removal": None,
     "failure": None, "validation_loss": {"first": 5.5, "last": 4.2}, "stopped_early": None, "model": None, "log": {"size": 2, "root": H64},
     "bytes": {"holder_to_gpu_records": 81920, "holder_to_gpu_proofs": 9600, "holder_to_gpu_sent": 92400, "orchestrator_to_gpu": 90000,
               "gpu_to_orchestrator": 20000, "model_to_holders": 0},
 }  # fmt: skip
+REMOVAL: dict[str, Any] = {"asked_at": 1796.0, "waits_for": ["hospital-a"], "until": 1211396.0}
 ESTIMATE: dict[str, Any] = {
     "visits": 4, "steps": 40, "bytes": 20800, "seconds": 0.52, "gpu_hours": 0.000144,
     "holders": [{"holder": "hospital-a", "visits": 4, "steps": 40, "records": 320, "bytes": 20800, "passes": 0.32,
@@ -84,6 +86,7 @@ ATTESTATION: dict[str, Any] = {
 }  # fmt: skip
 FETCH: dict[str, Any] = {
     "at": 1796.0, "party": "alice", "role": "owner", "fingerprint": H64, "sha256": H64, "size_bytes": 4816896,
+    "bytes": 4816896, "requests": 1,
 }  # fmt: skip
 GPU: dict[str, Any] = {"id": "gpu-0", "backend": "EMULATED", "agent_url": "http://127.0.0.1:7001", "leased_to": S}
 EVENT = (

@@ -9,12 +9,24 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from orchestrator.api import examples as ex
-from orchestrator.api.deps import Holder, Once, Orchestrator, Parts, SignedBody, parts_of, party_key, visible
+from orchestrator.api.deps import (
+    Holder,
+    Once,
+    Orchestrator,
+    Parts,
+    SignedBody,
+    parts_of,
+    party_key,
+    takes_part,
+    visible,
+)
 from orchestrator.api.visits import visit_row
 from orchestrator.holders.arrivals import Word
+from orchestrator.runner.retention import roster_of
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import signed_manifest
 from orchestrator.sessions.state import SessionState
+from orchestrator.sessions.submission import read_manifest
 from shared.errors import BadRequest, Conflict, NotPermitted
 from shared.names import Role, SessionPhase, VisitPhase
 from shared.service.callers import caller_with
@@ -64,8 +76,9 @@ async def _standing(parts: Orchestrator, holder: str) -> list[dict[str, Any]]:
         if holder in {entry.holder for entry in book.durable.manifest.roster}:
             items.extend(await _wanted(parts, book, holder))
     items.extend(recovery.wanted() for recovery in parts.supervisor.recoveries.asks(holder))
-    for row in await parts.catalogue.recently_ended(limit=50):
-        if holder in {entry["holder"] for entry in row["summary"]["holders"]}:
+    ended = [*await parts.catalogue.recently_ended(limit=50), *await parts.house.removals.asked()]
+    for row in {row["id"]: row for row in ended}.values():
+        if holder in roster_of(row):
             items.append({"kind": "ended", "session": row["id"], "phase": row["phase"]})
     return items
 
@@ -100,6 +113,19 @@ async def state_head(session: str, body: SignedBody, caller: Holder, parts: Part
                        remedy="Wait for head_wanted in the inbox.")  # fmt: skip
     runner.hear_head(caller.name, body, await party_key(parts, caller))
     return {"session": session, "holder": caller.name}
+
+
+@router.put(
+    "/v1/sessions/{session}/end", summary="Say that you have heard of the end and have what is yours", status_code=204,
+    response_class=Response,
+)  # fmt: skip
+async def hear_end(session: str, caller: Holder, parts: Parts) -> Response:
+    row = await parts.catalogue.row(session)
+    await takes_part(
+        parts, caller, read_manifest(bytes(row["manifest"])).roster
+    )  # its key may be away: the journal is not needed for this
+    await parts.retention.heard(session, caller.name)
+    return Response(status_code=204)
 
 
 @router.post(

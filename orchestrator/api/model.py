@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fastapi import APIRouter, Response
-from fastapi.responses import FileResponse
+from fastapi import APIRouter, Request, Response
 
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts, visible
+from orchestrator.api.held_file import HeldFile, asked_bytes
 from orchestrator.files import file_digest
 from orchestrator.sessions.fetches import fetch_view
 from orchestrator.sessions.state import SessionState
@@ -34,7 +34,7 @@ def _may_fetch(caller: Caller, state: SessionState) -> bool:
     "/v1/sessions/{session}/model", summary="The finished model (safetensors)", response_class=Response,
     responses=ex.binary("application/octet-stream", "A safetensors file; ETag is its SHA-256."),
 )  # fmt: skip
-async def model(session: str, caller: Anybody, parts: Parts) -> Response:
+async def model(session: str, request: Request, caller: Anybody, parts: Parts) -> Response:
     state = (await visible(parts, caller, session)).durable
     if not _may_fetch(caller, state):
         raise NotPermitted("The manifest's output policy does not release the model to you", code="output-policy",
@@ -43,17 +43,31 @@ async def model(session: str, caller: Anybody, parts: Parts) -> Response:
         raise Conflict(f"The session is {state.phase.value}; its model is not finished", code="model-not-ready",
                        remedy="Wait until the session is COMPLETED.")  # fmt: skip
     path = parts.house.model_path(session)
-    if not path.is_file():
-        raise NotFound("The model's file is gone from the data folder", code="model-file-gone")
     # On another thread: it may be gigabytes, and every visit waits for this one.
-    if await asyncio.to_thread(file_digest, path, "sha256") != state.exported["sha256"]:
+    try:
+        digest = await asyncio.to_thread(file_digest, path, "sha256")
+        answer = await asyncio.to_thread(HeldFile, path, state.exported["sha256"])
+    except FileNotFoundError:
+        raise await _gone(parts, session) from None
+    if digest != state.exported["sha256"]:
+        answer.close()
         raise VerificationFailed("The model's file was changed on disk", code="stored-file-changed")
-    await parts.house.fetches.record(
-        session, party=caller.name, role=Role.OWNER if Role.OWNER in caller.roles else Role.HOLDER,
-        fingerprint=caller.fingerprint, sha256=state.exported["sha256"], size=path.stat().st_size,
-    )  # fmt: skip
-    headers = {"etag": f'"{state.exported["sha256"]}"'}
-    return FileResponse(path, media_type="application/octet-stream", filename="model.safetensors", headers=headers)
+    try:
+        await parts.house.fetches.record(
+            session, party=caller.name, role=Role.OWNER if Role.OWNER in caller.roles else Role.HOLDER,
+            fingerprint=caller.fingerprint, sha256=state.exported["sha256"], size=answer.size,
+            asked=asked_bytes(request.headers.get("range"), answer.size),
+        )  # fmt: skip
+    except BaseException:
+        answer.close()
+        raise
+    return answer
+
+
+async def _gone(parts: Orchestrator, session: str) -> NotFound:
+    if await parts.house.removals.of(session, ()) is not None:
+        return NotFound("The session's owner removed its model", code="model-removed")
+    return NotFound("The model's file is gone from the data folder", code="model-file-gone")
 
 
 @router.get(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from math import isfinite
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -17,6 +18,7 @@ from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import signed_manifest
 from orchestrator.sessions.decisions import decide, view
 from orchestrator.sessions.keyring import KeyAway
+from orchestrator.sessions.removals import Removal
 from orchestrator.sessions.views import summary
 from orchestrator.tables import APPROVALS
 from shared.errors import NotPermitted
@@ -31,13 +33,31 @@ Wait = Annotated[float, Query(ge=0, le=30, description="Seconds to wait for news
 
 async def session_view(parts: Orchestrator, book: Book, created_at: float) -> dict[str, Any]:
     """The stored summary with what only this process knows at this moment."""
-    body = {"created_at": created_at, **summary(book.durable), "waiting_for": parts.supervisor.waits(book)}
+    body = {
+        "created_at": created_at,
+        **summary(book.durable),
+        "waiting_for": parts.supervisor.waits(book),
+        "removal": None,
+    }
     for holder in body["holders"]:
         holder["channel"] = parts.supervisor.has_channel(book.durable.id, holder["holder"])
         holder["last_seen"] = parts.house.inboxes.last_seen.get(holder["holder"])
+    if book.durable.ended:
+        roster = [entry.holder for entry in book.durable.manifest.roster]
+        removal = await parts.house.removals.of(book.durable.id, roster)
+        if removal is not None:
+            body["removal"] = removal_view(parts, removal)
+            body["waiting_for"] = [f"{holder} (last receipts)" for holder in removal.waits_for]
     fetched = 0 if book.durable.exported is None else await parts.house.fetches.bytes_to_holders(book.durable.id)
     body["bytes"] = {**body["bytes"], "model_to_holders": fetched}
     return body
+
+
+def removal_view(parts: Orchestrator, removal: Removal) -> dict[str, Any]:
+    """What keeps a session that its owner removed, and until when at most."""
+    until = removal.asked_at + parts.house.settings.keep_removed_s
+    at_most = until if isfinite(until) else None
+    return {"asked_at": removal.asked_at, "waits_for": list(removal.waits_for), "until": at_most}
 
 
 async def _answer(parts: Orchestrator, book: Book, status: int = 200) -> JSONResponse:
@@ -145,7 +165,8 @@ async def _left(book: Book, phase: SessionPhase, wait_s: float) -> None:
 
 @router.delete(
     "/v1/sessions/{session}", status_code=204, response_class=Response,
-    summary="Remove a finished session, its model and its rows for good; holders keep theirs",
+    summary="Remove a finished session for good: its model at once, the rest when its holders have their last receipts",
+    responses=ex.shows(ex.REMOVAL, 202, description="Its model is gone; the rest waits for holders."),
 )  # fmt: skip
 async def remove(session: str, caller: Owner, parts: Parts) -> Response:
     row = await parts.catalogue.row(session)
@@ -153,8 +174,10 @@ async def remove(session: str, caller: Owner, parts: Parts) -> Response:
         raise NotPermitted(
             "Only its owner removes a session", code="not-the-owner", expected=row["owner"], got=caller.name
         )
-    await parts.retention.remove(session)
-    return Response(status_code=204)
+    removal = await parts.retention.remove(session)
+    if removal is None:
+        return Response(status_code=204)
+    return JSONResponse(removal_view(parts, removal), 202, headers={"location": f"/v1/sessions/{session}"})
 
 
 @router.get(

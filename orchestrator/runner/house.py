@@ -17,6 +17,7 @@ from orchestrator.platform_link import Mux
 from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.sessions.fetches import Fetches
 from orchestrator.sessions.keyring import Keyring
+from orchestrator.sessions.removals import Removals
 from orchestrator.settings import OrchestratorSettings
 from shared.crypto.signing import PartyKey
 from shared.service.clock import Clock, Entropy
@@ -64,6 +65,11 @@ class House:
     def mux(self, gpu: str) -> Mux:
         """A GPU's multiplexer."""
         return Mux(self.platform, gpu)
+
+    @property
+    def removals(self) -> Removals:
+        """Ended sessions that their owners want gone."""
+        return Removals(self.store)
 
     def sealed(self, session: str) -> SealedSecrets:
         """A session's secrets at rest."""

@@ -1,6 +1,7 @@
 """Finished sessions are kept whole for so long, then removed whole: rows, journal, files; their newest signed head stays. Knows no GPU.
 
-A session that has not ended is never touched.
+A session that has not ended is never touched. One that its owner removes before its time loses its model and checkpoints at once; the rest
+goes when every holder has heard of the end and has its receipts, or after `keep_removed_s`: else an owner could cut a holder off from them.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -16,20 +19,23 @@ from sqlalchemy import Connection
 from orchestrator.runner.house import House
 from orchestrator.runner.unused import Unused
 from orchestrator.sessions.catalogue import FINAL
+from orchestrator.sessions.removals import Removal
 from orchestrator.tables import (
     APPROVALS,
     ATTESTATIONS,
     CHANNELS,
+    ENDS_HEARD,
     LEAVES,
     LOSSES,
     MODEL_FETCHES,
     PURGES,
+    REMOVALS,
     SECRETS,
     SESSION_KEYS,
     SESSIONS,
     VISITS,
 )
-from shared.errors import Conflict
+from shared.errors import Conflict, NotFound
 from shared.service.data_dir import unwritable
 from shared.service.logging import get_logger
 from shared.service.retention import Purges
@@ -37,8 +43,8 @@ from shared.service.retention import Purges
 AT_ONCE = 100
 OWNED = (
     *(table.c.session for table in (SECRETS, SESSION_KEYS, APPROVALS, ATTESTATIONS, CHANNELS, LOSSES, VISITS, LEAVES)),
-    MODEL_FETCHES.c.stream,
-)
+    REMOVALS.c.session, ENDS_HEARD.c.session, MODEL_FETCHES.c.stream,
+)  # fmt: skip
 """All tables with rows of a session but `sessions`, where it is known, and `tree_heads`, which stays."""
 _ID = re.compile(r"s_[a-z0-9]+")
 _log = get_logger("retention")
@@ -57,22 +63,69 @@ class Retention:
         await self._purges.finish(SESSIONS.c.id)
         for session in await self._due():
             await self._begin(session)
+        for row in await self._house.removals.asked():
+            await self._consider(row)
         for session in await self._purges.finish(SESSIONS.c.id):
             _log.info("removed a finished session; its signed log head stays", session=session)
         await self._unused.sweep(self._house.clock() - self._house.settings.keep_unused_s)
 
-    async def remove(self, session: str) -> None:
-        """A finished session, before its time: from now on nobody finds it, its files are gone, its rows go with the next sweeps.
+    async def remove(self, session: str) -> Removal | None:
+        """A finished session, before its time, as its owner wishes: its model and checkpoints are gone when this returns.
+
+        Returns:
+            None: from now on nobody finds it; its rows go with the next sweeps. Else for whom the rest of it waits.
 
         Raises:
-            Conflict: it has not ended.
+            Conflict: it has not ended. NotFound: there is none, or another was quicker.
         """
+        row = await self._house.catalogue.row(session)
+        asked = self._house.catalogue.may_forget(session) and await self._house.removals.ask(
+            session, self._house.clock()
+        )
+        if not asked:
+            raise await self._not_ended(session)
+        await self._remove_files(session)
+        removal = await self._house.removals.of(session, roster_of(row))
+        if removal is not None and not await self._fulfil(row, removal):
+            return removal
+        return None
+
+    async def heard(self, session: str, holder: str) -> None:
+        """The holder has heard of the session's end and has what is its own; if it was the last one, the owner's wish comes true.
+
+        Raises:
+            NotFound: it is gone. Conflict: it has not ended.
+        """
+        row = await self._house.catalogue.row(session)
+        if row["phase"] not in FINAL:
+            raise await self._not_ended(session)
+        await self._house.removals.hear(session, holder, self._house.clock())
+        await self._consider(row)
+
+    async def _consider(self, row: dict[str, Any]) -> None:
+        removal = await self._house.removals.of(row["id"], roster_of(row))
+        if removal is not None:
+            with suppress(NotFound):  # whoever was quicker
+                await self._fulfil(row, removal)
+
+    async def _fulfil(self, row: dict[str, Any], removal: Removal) -> bool:
+        """Whether nothing kept a session that its owner wants gone. Raises: NotFound: it is gone already."""
+        session = row["id"]
+        late = removal.asked_at + self._house.settings.keep_removed_s <= self._house.clock()
+        if removal.waits_for and not late:
+            return False
         if not await self._begin(session):
-            raise Conflict(
-                "The session has not ended", code="session-not-ended", remedy="Cancel it first, or wait for its end."
-            )
+            raise await self._not_ended(session)
         await self._remove_files(session)
         _log.info("its owner removed a finished session; its signed log head stays", session=session)
+        return True
+
+    async def _not_ended(self, session: str) -> Conflict:
+        """What to say of one that cannot be removed. Raises: NotFound: it is not there any more."""
+        await self._house.catalogue.row(session)
+        return Conflict(
+            "The session has not ended", code="session-not-ended", remedy="Cancel it first, or wait for its end."
+        )
 
     async def _due(self) -> list[str]:
         last = self._house.clock() - self._house.settings.keep_finished_s
@@ -106,7 +159,13 @@ class Retention:
             return
         folder = self._house.folder(session)
         try:
-            with suppress(FileNotFoundError):
-                await asyncio.to_thread(shutil.rmtree, folder)
+            while await asyncio.to_thread(folder.exists):
+                with suppress(FileNotFoundError):  # another removes it, too
+                    await asyncio.to_thread(shutil.rmtree, folder)
         except OSError as error:
             raise unwritable(folder, error) from error
+
+
+def roster_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The holders of a stored session."""
+    return tuple(holder["holder"] for holder in row["summary"]["holders"])

@@ -15,7 +15,8 @@ from orchestrator.tables import APPROVALS
 from shared.attestation.approvals import VerifiedApproval, verify_approval
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
-from shared.errors import NotPermitted
+from shared.claims.free_text import unseen
+from shared.errors import BadRequest, NotPermitted
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
 from shared.service.store import Store
@@ -38,6 +39,10 @@ async def decide(
         known = await store.read(lambda c: _same(c, state.id, decoded(signed.document)))
         if known is not None:
             return view(known, state), False
+        if found := unseen(
+            verified.approval.reason, but="\n\t"
+        ):  # not where it is verified: one that was taken before stands
+            raise BadRequest(f"The reason holds what cannot be seen: {found}", code="unseen-text")
         fact = judge(state, verified.approval)
         row = _row(state.id, verified)
         book.stage(new_fact(fact, Role.HOLDER, **verified.body()), _insert(row))

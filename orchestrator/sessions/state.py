@@ -234,6 +234,7 @@ class SessionState:
     def _planned(self, body: dict[str, Any], at: float) -> None:
         self.visits_planned += 1
         self.judged = None  # what was judged before was done before, or never will be
+        self.chosen = False  # a late approval brought a stop: what is released is chosen anew behind it
         self.last_epoch = max(self.last_epoch, body["fence_epoch"])
         visit = VisitState.planned(body, self.visits_planned, at)
         if body["ahead"]:

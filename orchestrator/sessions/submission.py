@@ -12,6 +12,7 @@ from pathlib import Path
 from orchestrator.weights import WeightsMap, map_weights
 from shared.claims.accountant import privacy_findings
 from shared.claims.faults import Finding, ManifestRefused, judged
+from shared.claims.free_text import unseen
 from shared.claims.layout import plan_memory, region_lengths
 from shared.claims.manifest import EvidencePolicy, Manifest
 from shared.claims.policy_lint import lint_manifest
@@ -68,11 +69,19 @@ def check_manifest(manifest: Manifest, gpu: str, known: Known) -> None:
         ManifestRefused: with every finding.
     """
     findings = [
-        *_check_program(manifest, known), *_check_roster(manifest, known), *_check_place(manifest, gpu, known),
+        *_check_name(manifest), *_check_program(manifest, known), *_check_roster(manifest, known), *_check_place(manifest, gpu, known),
         *_check_privacy(manifest, known), *lint_manifest(manifest).errors,
     ]  # fmt: skip
     if findings:
         raise ManifestRefused(findings)
+
+
+def _check_name(manifest: Manifest) -> Iterator[Finding]:
+    """Here and not in the manifest's type: a session that was accepted with such a name goes on."""
+    if found := unseen(manifest.name):
+        yield Finding(
+            "name", f"holds what cannot be seen: {found}", "Write it in characters that can be printed.", "unseen-text"
+        )
 
 
 def _check_program(manifest: Manifest, known: Known) -> Iterator[Finding]:

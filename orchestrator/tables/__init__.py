@@ -177,6 +177,19 @@ PURGES = Table(
     Column("at", Float, nullable=False),
 )  # fmt: skip
 
+REMOVALS = Table(
+    "removals", METADATA,  # ended sessions that their owners want gone, and that wait for holders
+    Column("session", String(18), primary_key=True),
+    Column("asked_at", Float, nullable=False),
+)  # fmt: skip
+
+ENDS_HEARD = Table(
+    "ends_heard", METADATA,  # who has heard of a session's end and has its last receipts
+    Column("session", String(18), primary_key=True),
+    Column("holder", String(63), primary_key=True),
+    Column("at", Float, nullable=False),
+)  # fmt: skip
+
 SESSION_KEYS = Table(
     "session_keys", METADATA,
     Column("session", String(18), primary_key=True),

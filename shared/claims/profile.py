@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from shared.canonical import cbor_bytes, sha256
 from shared.claims import Claim
+from shared.claims.free_text import unseen
 from shared.claims.records import Dim, Name, RecordDType, require_names_once
 
 LEAST_RECORDS = 100
@@ -25,8 +26,7 @@ LEAST_DECADE, MOST_DECADE = -12, 15
 
 
 def _visible(text: str) -> str:
-    """Nothing that writes over a line, or turns it round, in somebody else's terminal."""
-    if not text.isprintable():
+    if unseen(text):
         raise ValueError("a unit is of printable characters")
     return text
 

@@ -15,6 +15,10 @@ RecordDType = Literal["uint8", "uint16", "int32", "int64", "float32"]
 ITEM_BYTES: dict[str, int] = {
     "uint8": 1, "bool": 1, "uint16": 2, "int32": 4, "float32": 4, "int64": 8, "float64": 8,
 }  # fmt: skip
+SAFETENSORS: dict[str, str] = {
+    "float32": "F32", "float64": "F64", "int32": "I32", "int64": "I64", "uint8": "U8", "uint16": "U16", "bool": "BOOL",
+}  # fmt: skip
+"""What a safetensors file calls them."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,127}$")]
 TensorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.]{0,127}$")]
 """As `Name`, but PyTorch also names tensors by position ("0.weight")."""

@@ -77,7 +77,7 @@ def create_service_app(
         replay=replay,
         bearer=bearer,
         base_urls=_base_urls(keys, replay, base_url, settings),
-        tracing=Tracing.to(settings.otlp_endpoint, title),
+        tracing=Tracing.to(settings.otlp_endpoint, title, settings.otlp_headers_file),
     )
     return _furnished(_bare_app(title, version, _lifespan(state, lifespan)), state, gate)
 

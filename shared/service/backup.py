@@ -20,17 +20,24 @@ from shared.service.settings import ServiceSettings
 LEFT_OUT = ("state.db", "state.db-wal", "state.db-shm", LOCK)
 """The database, which is copied in its own way, and what belongs to the running process."""
 PAGES = 256
+NAMED = 5
 
 
 def back_up(settings: ServiceSettings, target: Path) -> int:
     """Write a copy of the service's data_dir to the new folder `target` (mode 0700: it holds keys); how many files it has.
 
     Raises:
-        ConfigurationError: code `backup`: the folder exists, cannot be written, or the database is PostgreSQL, which has tools of its own.
+        ConfigurationError: code `backup`: the folder exists, cannot be written, or there are symbolic links in data_dir, whose targets the
+            copy would lack. (Of a PostgreSQL database there is no copy in it: that has tools of its own.)
     """
     source = settings.data_dir.resolve()
     if target.resolve().is_relative_to(source):
         raise _refused(f"{target} lies inside of data_dir", "Name a folder elsewhere, on another disk.")
+    links = [str(path.relative_to(source)) for path in sorted(source.rglob("*")) if path.is_symlink()]
+    if links:
+        shown = ", ".join(links[:NAMED]) + (f" and {len(links) - NAMED} more" if len(links) > NAMED else "")
+        remedy = "Put what they lead to in their place, or copy data_dir by a tool of your own while the service does not run."
+        raise _refused(f"data_dir has symbolic links, and a copy would lack what they lead to: {shown}", remedy)
     try:
         target.mkdir(mode=0o700, parents=True)
         _copy_files(source, target)

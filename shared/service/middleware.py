@@ -33,6 +33,9 @@ _NAMES = {"sessions": "session", "requests": "session", "visits": "visit", "port
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
+BELIEVED = "gput.believed"
+"""In a request's scope: what it brought was authentic, though no caller signed it (frames and records of the GPU's ports)."""
+
 Gate = Callable[[str], None]
 """Asked for each request's path, but for probes'. Raises `GputError` while the service answers nobody; nothing is read or done then."""
 
@@ -158,7 +161,8 @@ class RequestMiddleware:
         method = scope["method"] if scope["method"] in METHODS else OTHER
         self._total.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
-        if self._tracing is not None:
+        # From anybody else it could fill the collector, and add to whatever trace it likes.
+        if self._tracing is not None and scope.get("gput.caller", scope.get(BELIEVED)) is not None:
             header = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
             self._tracing.request(header.decode("latin-1"), method, route, status, seconds)
         log = _log.debug if path in QUIET_PATHS else _log.info

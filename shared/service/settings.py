@@ -60,6 +60,10 @@ class ServiceSettings(BaseSettings):
         None, pattern=r"^https?://[^/@]+(/|$)",
         description="Base URL of an OTLP-HTTP collector, for one trace per visit (extra `tracing`); nothing is traced unless it is set.",
     )  # fmt: skip
+    otlp_headers_file: Path | None = Field(
+        None,
+        description="File of headers for the collector (NAME: VALUE a line), such as its API key; `OTEL_*` variables count for nothing.",
+    )
     refusals_per_s: float = Field(
         10.0, ge=0, le=1e6,
         description="Refused requests (unsigned, not permitted, malformed) that one address may send a second in the long run; then it is "

@@ -1,16 +1,20 @@
 """One OpenTelemetry trace per visit, its spans by step, sent by OTLP over HTTP where an operator asks for it. Knows no step and no service.
 
 Off unless `otlp_endpoint` is set. A trace's id follows from the visit's, so all services of a visit add to one trace though nobody passes
-it on; W3C `traceparent` says the same to others. Attributes are those of `ALLOWED` and no more: no holder, no detail, no text of anybody's.
+it on; W3C `traceparent` says the same to others, and counts only from callers that were believed. Attributes are those
+of `ALLOWED` and no more: no holder, no detail, no text of anybody's.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from structlog.contextvars import get_contextvars
@@ -25,6 +29,7 @@ ALLOWED: Final = frozenset({
     "http.response.status_code",
 })  # fmt: skip
 TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+HEADER: Final = re.compile(r"([A-Za-z0-9-]{1,64}):[ \t]*([!-~](?:[ -~]*[!-~])?)[ \t]*")
 QUEUE, BATCH, EXPORT_S = 2048, 256, 5.0
 _SAMPLED: Final = 1
 
@@ -75,22 +80,23 @@ class Tracing:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-        # Said here, since what is left out the SDK would take from an environment that the platform controls.
         self._resource, self._scope = Resource({"service.name": service}), InstrumentationScope("gpu-travelling")
-        self._sender: Any = BatchSpanProcessor(
-            exporter, max_queue_size=QUEUE, schedule_delay_millis=1000, max_export_batch_size=BATCH,
-            export_timeout_millis=EXPORT_S * 1000,
-        )  # fmt: skip
+        with _settings_only():
+            self._sender: Any = BatchSpanProcessor(
+                exporter, max_queue_size=QUEUE, schedule_delay_millis=1000, max_export_batch_size=BATCH,
+                export_timeout_millis=EXPORT_S * 1000,
+            )  # fmt: skip
 
     @classmethod
-    def to(cls, endpoint: str | None, service: str) -> Tracing | None:
-        """Spans by OTLP over HTTP to the collector at `endpoint`; None: nothing is traced.
+    def to(cls, endpoint: str | None, service: str, headers_file: Path | None = None) -> Tracing | None:
+        """Spans by OTLP over HTTP to the collector at `endpoint`; None: nothing is traced. `headers_file`: as `read_headers`.
 
         Raises:
-            ConfigurationError: code `no-opentelemetry`: the extra is not installed.
+            ConfigurationError: code `no-opentelemetry`: the extra is not installed; `otlp-headers`.
         """
         if endpoint is None:
             return None
+        headers = {} if headers_file is None else read_headers(headers_file)
         try:
             import requests
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -101,10 +107,10 @@ class Tracing:
             ) from None  # fmt: skip
         session = requests.Session()
         session.trust_env = False  # no proxy, no password of somebody's ~/.netrc
-        return cls(
-            service,
-            OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_S, session=session),
-        )
+        with _settings_only():
+            address = f"{endpoint.rstrip('/')}/v1/traces"
+            exporter = OTLPSpanExporter(address, headers=headers, timeout=EXPORT_S, session=session)
+        return cls(service, exporter)
 
     def span(self, place: Place, parent: Place | None, name: str, began: float, ended: float, **about: Any) -> None:
         """One span that is over. `began`, `ended`: seconds since 1970. `about`: attributes by name; what is not allowed is left out."""
@@ -144,6 +150,39 @@ class Tracing:
     def close(self) -> None:
         """Send what is left, for some seconds at most."""
         self._sender.shutdown()
+
+
+@contextmanager
+def _settings_only() -> Iterator[None]:
+    """No `OTEL_*` variable inside the block. What it is not told the SDK takes from an environment that the platform controls, some of it
+    (headers, certificates, metrics of its own) whatever it is told. At a service's start, before there is another thread."""
+    taken = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("OTEL_")}
+    try:
+        yield
+    finally:
+        os.environ.update(taken)
+
+
+def read_headers(path: Path) -> dict[str, str]:
+    """Headers for the collector, a line `NAME: VALUE` each: its API key, as a rule.
+
+    Raises:
+        ConfigurationError: code `otlp-headers`; no value is repeated.
+    """
+    remedy = "Write one line NAME: VALUE for each header of the collector, or unset otlp_headers_file."
+    try:
+        lines = [line for line in path.read_text("ascii").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not ASCII"
+        raise ConfigurationError(
+            f"otlp_headers_file {path} cannot be read: {why}", code="otlp-headers", remedy=remedy
+        ) from None
+    found = [HEADER.fullmatch(line) for line in lines]
+    wrong = [number for number, each in enumerate(found, 1) if each is None]
+    if wrong:
+        detail = f"otlp_headers_file {path} has no header in its line {wrong[0]}"
+        raise ConfigurationError(detail, code="otlp-headers", remedy=remedy)
+    return {each[1]: each[2] for each in found if each is not None}
 
 
 def allowed(about: Mapping[str, Any]) -> dict[str, str | int]:

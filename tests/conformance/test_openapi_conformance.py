@@ -26,7 +26,7 @@ def for_holders(operation: str) -> bool:
     """Operations of the orchestrator that only holders may call."""
     holders = (
         "/inbox", "/heads", "/channels", "/channels/{channel}", "/share-offers", "/share-offers/{offer}", "/share-refusals",
-        "/report", "/refusal",
+        "/report", "/refusal", "/end",
     )  # fmt: skip
     return operation == "POST /v1/sessions/{session}/approvals" or operation.endswith(holders)
 

@@ -210,7 +210,7 @@ MAY = {
     f"GET {SESSION}/log/inclusion": READERS, f"GET {SESSION}/log/consistency": READERS, f"GET {SESSION}/keys": READERS,
     f"GET {SESSION}/attestations": READERS,
     f"GET {SESSION}/events": READERS, "GET /v1/gpus": READERS, "GET /v1/gpus/{gpu}": READERS,
-    f"POST {SESSION}/heads": HOLDERS_ONLY, f"POST {SESSION}/share-offers": HOLDERS_ONLY,
+    f"POST {SESSION}/heads": HOLDERS_ONLY, f"PUT {SESSION}/end": HOLDERS_ONLY, f"POST {SESSION}/share-offers": HOLDERS_ONLY,
     f"PUT {SESSION}/share-offers/{{offer}}": HOLDERS_ONLY, f"POST {SESSION}/share-refusals": HOLDERS_ONLY,
     "GET /v1/inbox": HOLDERS_ONLY, f"POST {SESSION}/channels": HOLDERS_ONLY, f"PUT {SESSION}/channels/{{channel}}": HOLDERS_ONLY,
     "POST /v1/visits/{visit}/report": HOLDERS_ONLY, "POST /v1/visits/{visit}/refusal": HOLDERS_ONLY,
@@ -232,7 +232,7 @@ def test_who_may_do_what_at_the_orchestrator(stage: Stage, role: str) -> None:
     credentials, wrong = ROLES[role](stage), {}
     for operation, may in MAY.items():
         answer = _try(stage, operation, credentials)
-        code = answer.json().get("code") if answer.headers["content-type"] == "application/problem+json" else None
+        code = answer.json().get("code") if answer.headers.get("content-type") == "application/problem+json" else None
         let_in = answer.status_code != 401 and code not in ("role-missing", "token-reads-only")
         if let_in is not (role in may):
             wrong[operation] = (answer.status_code, code)

@@ -121,6 +121,9 @@ async def test_a_decision_survives_an_orchestrator_that_is_away(start: Start) ->
     async with start(approve="manual") as running:
         shown = await asked(running)
         running.orchestrator.down = True
+        body = {"manifest": shown["manifest"], "reason": "no \u202econsent"}
+        unseen = await running.client.post(f"/v1/requests/{SESSION}/refuse", json=body)
+        assert (unseen.status_code, unseen.json()["code"]) == (400, "unseen-text")
         body = {"manifest": shown["manifest"], "reason": "no consent"}
         answer = (await running.client.post(f"/v1/requests/{SESSION}/refuse", json=body)).json()
         assert (answer["state"], answer["delivered"]) == ("refused", False)

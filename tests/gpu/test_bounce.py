@@ -131,6 +131,33 @@ async def test_all_buffers_together_are_bounded(buffers: BounceBuffers, path: Pa
         buffer.close()
 
 
+async def test_connections_are_bounded_and_who_has_a_buffer_keeps_it(path: Path) -> None:
+    """Each costs the agent a descriptor and a task, also before it says how much it wants."""
+    path.parent.mkdir()
+    buffers = BounceBuffers(3 * SIZE, os.urandom, connections=3)
+    async with buffers.served(path, Gpu().take):
+        mine = await ask(path)
+        silent = [await asyncio.to_thread(connected, path, 5.0) for _ in range(2)]
+        for _ in range(100):
+            with pytest.raises((EOFError, OSError)):
+                await ask(path)
+        assert len(buffers.record(mine.name, 0, 8)) == 8
+        silent.pop().close()
+        async with asyncio.timeout(100):
+            again = await _sooner_or_later(path)
+        assert mine.alive
+        for held in (mine, again, *silent):
+            held.close()
+
+
+async def _sooner_or_later(path: Path) -> BounceBuffer:
+    while True:
+        try:
+            return await ask(path)
+        except (EOFError, OSError):
+            await asyncio.sleep(0.005)
+
+
 async def test_an_agent_that_had_no_descriptor_left_gives_buffers_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

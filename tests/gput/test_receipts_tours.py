@@ -75,7 +75,7 @@ def log(book: SignedFor) -> tuple[dict[int, HeldReceipt], Ends, dict[int, Any]]:
 
 def test_a_whole_log_holds(book: SignedFor) -> None:
     receipts, ends, events = log(book)
-    check_models(receipts, ends, LEAVES)
+    check_models(receipts, ends, {}, LEAVES)
     check_accumulated(receipts, ends, events, LEAVES)
 
 
@@ -112,9 +112,9 @@ def test_a_gap_is_named(book: SignedFor, which: str) -> None:
 def test_a_model_that_no_end_left_is_named(book: SignedFor) -> None:
     receipts, ends, _ = log(book)
     with pytest.raises(VerificationFailed, match="leaf 4: visit v_4"):
-        check_models(receipts, {}, LEAVES)
+        check_models(receipts, {}, {}, LEAVES)
     with pytest.raises(VerificationFailed, match="leaf 3: the end of a tour"):
-        check_models(receipts, {3: ends[3].model_copy(update={"model_before": name("c")})}, LEAVES)
+        check_models(receipts, {3: ends[3].model_copy(update={"model_before": name("c")})}, {}, LEAVES)
 
 
 def test_an_end_is_the_attested_devices_own_word(book: SignedFor) -> None:

@@ -85,3 +85,15 @@ def test_of_a_round_that_was_restored_before_its_step_no_check_is_left(step_was_
     )
     apply(state, new_fact(SessionFact.TOUR_ENDED, round=1, model=STEPPED, leaf=leaf(state)))
     assert state.best_unsealed
+
+
+def test_what_was_chosen_is_chosen_anew_behind_a_stop_that_a_late_approval_brought() -> None:
+    """Else the log would name the model that was the best before that stop, and another would be released."""
+    state = after_a_round()
+    sealed(state, AFTER)
+    choice = {"checkpoint": AFTER, "position": 1, "model": STEPPED["model"]}
+    apply(state, new_fact(SessionFact.BEST_CHOSEN, **choice, leaf=leaf(state)))
+    apply(state, new_fact(SessionFact.BEST_RESTORED, checkpoint=AFTER))
+    assert state.chosen
+    apply(state, planned(state, "v_2"))
+    assert not state.chosen

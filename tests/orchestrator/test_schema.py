@@ -48,7 +48,7 @@ def test_the_operator_goes_back_by_command(tmp_path: Path) -> None:
     unknown = subprocess.run([*command, "9999"], check=False, capture_output=True, text=True)
     assert (
         unknown.returncode,
-        "Name one of: base, 0001, 0002, 0003, 0004, 0005, 0006, 0007, 0008." in unknown.stderr,
+        "Name one of: base, 0001, 0002, 0003, 0004, 0005, 0006, 0007, 0008, 0009." in unknown.stderr,
     ) == (
         2,
         True,

@@ -38,6 +38,8 @@ REFUSED = {
         {"mixed": "aten.batch_norm.default takes its statistics from the batch"}, "privacy", "samples-not-independent",
     ),
     "more epsilon than allowed": ({"privacy": PRIVACY}, {}, "privacy.max_epsilon", "privacy-budget"),
+    "a name that turns its line round": ({"name": "study \u202egnp.exe"}, {}, "name", "unseen-text"),
+    "a name that steers a terminal": ({"name": "study \x9b2J"}, {}, "name", "unseen-text"),
     "unknown program": ({"program": "c" * 96}, {}, "program", "unknown-program"),
     "buffer too small": ({"steps_per_visit": 200}, {}, "buffer_bytes", "buffer-too-small"),
     "unknown weights": ({"initial_weights": "d" * 64}, {}, "initial_weights", "unknown-weights"),

@@ -11,16 +11,17 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi import APIRouter, FastAPI, Request
 
 from orchestrator.sessions.watching import Noted
 from orchestrator.tracing import VisitSpans
 from shared.errors import ConfigurationError
-from shared.service.app import create_service_app
+from shared.service.app import add_routes, create_service_app
 from shared.service.http import Peers
 from shared.service.logging import bind
 from shared.service.settings import ServiceSettings
 from shared.service.state import service_state
-from shared.service.tracing import ALLOWED, Place, Tracing, allowed, outgoing
+from shared.service.tracing import ALLOWED, Place, Tracing, allowed, outgoing, read_headers
 
 HERE = "http://peer.test"
 
@@ -147,30 +148,65 @@ def collector() -> Iterator[tuple[str, list[tuple[str, dict[str, str], bytes]]]]
     server.server_close()
 
 
+PLANTED = {
+    "OTEL_EXPORTER_OTLP_HEADERS": "x-planted=1", "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "x-planted=2",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:9/elsewhere", "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+    "OTEL_EXPORTER_OTLP_CERTIFICATE": "/planted.pem", "OTEL_RESOURCE_ATTRIBUTES": "planted=1",
+}  # fmt: skip
+
+
+def _believing(app: FastAPI) -> None:
+    """A route that knows its caller."""
+    router = APIRouter()
+
+    @router.get("/believed")
+    async def believed(request: Request) -> None:
+        request.scope["gput.caller"] = "north"
+
+    add_routes(app, router)
+
+
+@pytest.mark.parametrize("content", [b"no header", b"a b: c", b"a:", b"\xff: x", None])
+def test_a_file_of_no_headers_is_refused_without_its_values(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "headers").write_bytes(b"x-key: secret\n" + content)
+    with pytest.raises(ConfigurationError) as refused:
+        read_headers(tmp_path / "headers")
+    assert refused.value.code == "otlp-headers"
+    assert "secret" not in str(refused.value)
+
+
 async def test_a_service_sends_its_part_to_the_collector_that_is_set(
     tmp_path: Path, collector: tuple[str, list[tuple[str, dict[str, str], bytes]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
     wire = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-collector-key=k")
-    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "planted=1")
+    for name, value in PLANTED.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "headers").write_text("x-collector-key: k 1\n\nAuthorization:Bearer=x \n")
     monkeypatch.setitem(os.environ, "HTTP_PROXY", "http://127.0.0.1:9")
     url, heard = collector
-    app = create_service_app("test", "1", settings=ServiceSettings(data_dir=tmp_path, otlp_endpoint=url))
+    app = create_service_app(
+        "test",
+        "1",
+        settings=ServiceSettings(data_dir=tmp_path, otlp_endpoint=url, otlp_headers_file=tmp_path / "headers"),
+    )
+    assert {name: os.environ[name] for name in PLANTED} == PLANTED
+    _believing(app)
     async with (
         app.router.lifespan_context(app),
         httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://service") as client,
     ):
-        await client.get("/version?private=1", headers={"traceparent": Place.of_visit("v_1").header})
-        await client.get("/version")
+        for path in ("/believed?private=1", "/version"):
+            await client.get(path, headers={"traceparent": Place.of_visit("v_1").header})
+        await client.get("/believed")
     [(path, headers, body)] = heard
     assert path == "/v1/traces"
-    assert (
-        headers["x-collector-key"] == "k"
-    )  # the one thing that the environment may add: it goes to the collector alone
+    assert (headers["x-collector-key"], headers["authorization"]) == ("k 1", "Bearer=x")
+    assert not [name for name in headers if name.startswith("x-planted") or name == "content-encoding"]
     [resource] = wire.ExportTraceServiceRequest.FromString(body).resource_spans
     assert [(each.key, each.value.string_value) for each in resource.resource.attributes] == [("service.name", "test")]
     [span] = resource.scope_spans[0].spans
-    assert span.name == "GET /version"
+    assert span.name == "GET /believed", "who is not known adds to no trace"
     assert int.from_bytes(span.trace_id) == Place.of_visit("v_1").trace
     assert b"private" not in body

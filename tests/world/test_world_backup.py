@@ -86,6 +86,13 @@ def test_a_copy_replaces_none_and_lies_elsewhere(tmp_path: Path) -> None:
         back_up(settings, tmp_path / "copy")
     with pytest.raises(ConfigurationError, match="inside"):
         back_up(settings, tmp_path / "data" / "copy")
+    (tmp_path / "data" / "elsewhere").symlink_to(tmp_path)
+    (tmp_path / "data" / "sub" / "gone").symlink_to(tmp_path / "absent")
+    with pytest.raises(ConfigurationError, match="elsewhere, sub/gone") as linked:
+        back_up(settings, tmp_path / "linked")
+    assert (linked.value.code, (tmp_path / "linked").exists()) == ("backup", False)
+    for link in ("elsewhere", "sub/gone"):
+        (tmp_path / "data" / link).unlink()
     (tmp_path / "data" / "state.db").write_bytes(b"no database" * 1000)
     with pytest.raises(ConfigurationError, match="cannot be written"):
         back_up(settings, tmp_path / "other")

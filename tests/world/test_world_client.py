@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from gput import UNATTESTED, AsyncClient, Client, Trust
+from gput.model_file import model_digest
 from gput.models import Session
 from gput.trust import Trust as Believed
 from shared.canonical import sha256
@@ -21,6 +22,7 @@ from shared.errors import BadRequest, NotFound, TimedOut, VerificationFailed
 from shared.service.http import Peers
 from tests.world.world import World, url
 from tests.world.world_hand import across
+from tests.world.world_model import a_broken_stream_is_taken_up, only_the_model_of_the_receipts
 from tests.world.world_wire import Call, Deliver, Link
 
 ORCH = "orchestrator"
@@ -122,6 +124,9 @@ async def test_a_session_from_its_submission_to_verified_receipts(world: World, 
         held = await client.receipts.verify(prefix)
         assert (held.session, held.receipts, held.backends) == (session.id, done.visits_total, ["EMULATED"])
         folder = await client.receipts.save(prefix, tmp_path / "receipts")
+        assert held.models == [done.model["digest"]] == [model_digest(model)]
+        await only_the_model_of_the_receipts(world, client, held, tmp_path)
+    await a_broken_stream_is_taken_up(world, session.id, model)
     async with client_of(world, trusting(world, allow_emulated=False)) as strict:
         with pytest.raises(VerificationFailed) as refused:
             await strict.receipts.verify_folder(folder)

@@ -63,6 +63,7 @@ async def test_it_ends_early_and_releases_the_best_model(new_world: NewWorld, ma
         events = await world.events(session)
         await save(world.owner, session, world.folder / "saved", world.folder / "trust")
         verified = verify(world.folder / "saved")
+        assert verified.models == (view["model"]["digest"],)
     best = seen.index(min(seen))
     assert 0 < best < len(seen) - 1, "the test's rate is to teach first and destroy then"
     assert len(seen) - 1 - best == PATIENCE

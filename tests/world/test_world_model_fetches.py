@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gput.client import UNATTESTED, AsyncClient
+from orchestrator.sessions.fetches import WINDOW_S
 from shared.canonical import sha256
 from shared.errors import Conflict, NotPermitted
 from shared.service.http import Peers
@@ -29,12 +30,15 @@ async def test_a_fetch_is_written_down_before_the_model_is_handed_out(new_world:
         path = f"sessions/{session}/model/fetches"
         assert await world.owner.items(path) == []
         for _ in range(2):
-            await world.owner.model(session, tmp_path / "model")
+            for _ in range(2):
+                await world.owner.model(session, tmp_path / "model")
+            world.offset += WINDOW_S + 1
         content = (tmp_path / "model").read_bytes()
         await world[ORCH].kill()
         await world[ORCH].start()
         rows = await holder.items(path)
         assert [(row["party"], row["role"]) for row in rows] == [("owner", "owner")] * 2
+        assert [(row["requests"], row["bytes"]) for row in rows] == [(2, 2 * len(content))] * 2
         assert {(row["sha256"], row["size_bytes"]) for row in rows} == {(sha256(content).hex(), len(content))}
         assert (await world.owner.get(path, limit=1))["next"] is not None
         assert (await world.owner.session(session))["bytes"]["model_to_holders"] == 0

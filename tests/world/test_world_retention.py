@@ -19,7 +19,8 @@ from shared.errors import Conflict, NotFound, Unavailable
 from shared.service import retention as shared_retention
 from shared.service.tables import IDEMPOTENT_REPLIES
 from tests.world.test_world_upgrade import contents
-from tests.world.world import NewWorld, World
+from tests.world.world import PATIENCE_S, NewWorld, World
+from tests.world.world_hand import at_hand
 from tests.world.world_recording import Recording
 from tests.world.world_wire import Call, Deliver
 
@@ -54,7 +55,15 @@ async def finished(world: World) -> str:
     await world.completed(session)
     for name in world.holders:  # each hears of the end, and proves its receipts first
         await world.operator(name).request(session, phase="COMPLETED")
+        await heard(world, session, name)
     return session
+
+
+async def heard(world: World, session: str, holder: str) -> None:
+    """Until the orchestrator knows that the holder has heard of the end."""
+    said = await world.seen(f"holder-{holder}", ORCH, f"{session}/end")
+    while not said.status:  # noqa: ASYNC110  # an exchange tells nobody that it is over
+        await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -155,6 +164,72 @@ async def test_an_owner_removes_a_finished_session_before_its_time(new_world: Ne
             assert named(world.folder / ORCH, session, *OUTLIVE) == []
         await world.completed(young)
         assert await world.operator("north").request(session, phase="COMPLETED"), "a holder keeps what is its own"
+
+
+async def cancelled_without_north(world: World) -> str:
+    """Removed at once after its end, while a holder that has a receipt to come is away."""
+    session = await world.submit()
+    await world.until(session, lambda view: view["visits_closed"] >= 3)
+    await world[NORTH].kill()
+    await world.owner.act(session, "cancel")
+    assert (await world.finish(session))["phase"] == "CANCELLED"
+    await world.owner.delete(session)
+    return session
+
+
+async def gone(world: World, session: str) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        await _unlisted(world, session)
+
+
+async def _unlisted(world: World, session: str) -> None:
+    while session in [one["id"] for one in await world.owner.items("sessions")]:  # noqa: ASYNC110  # another process's state
+        await asyncio.sleep(0.04)
+
+
+async def test_a_holder_that_was_away_still_gets_its_receipts_and_hears_of_the_end(
+    new_world: NewWorld, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with new_world() as world:
+        hand = at_hand(world, tmp_path, capsys, monkeypatch)
+        session = await cancelled_without_north(world)
+        for name in ("city", "harbour"):
+            await heard(world, session, name)
+        view = await world.owner.session(session)
+        assert (view["removal"]["waits_for"], view["waiting_for"]) == (["north"], ["north (last receipts)"])
+        owed = [item["index"] for item in await world.owner.items(f"sessions/{session}/receipts", holder="north")]
+        assert "session_secrets" not in named(world.folder / ORCH, session), "its checkpoints open no more"
+        assert not (world.folder / ORCH / "sessions" / session).exists()
+        await world[ORCH].restart()
+        await sweep(world, ORCH)
+        said = await hand("session", "delete", session, "--yes")  # said twice, it waits all the same
+        assert "receipts and log wait for north, until 20" in said[2]
+        await world[NORTH].start()
+        operator = world.operator("north")
+        await operator.request(session, phase="CANCELLED")
+        await gone(world, session)
+        got = (await operator.get(f"receipts?session={session}"))["items"]
+        assert [(one["index"], one["verified"]) for one in got] == [(index, True) for index in owed] != []
+        await sweep(world, ORCH)
+        assert named(world.folder / ORCH, session, *OUTLIVE) == []
+
+
+async def test_it_waits_for_a_holder_for_so_long_and_no_longer(new_world: NewWorld) -> None:
+    async with new_world(settings={ORCH: {"keep_removed_s": 3600.0}}) as world:
+        session = await cancelled_without_north(world)
+        await sweep(world, ORCH)
+        assert (await world.owner.session(session))["removal"]
+        world.offset += 3601
+        await sweep(world, ORCH)
+        assert named(world.folder / ORCH, session, *OUTLIVE) == []
+
+
+async def test_of_two_removals_at_once_one_is_done_and_the_other_finds_nothing(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        for _ in range(3):
+            session = await finished(world)
+            done = await asyncio.gather(*(world.owner.delete(session) for _ in range(4)), return_exceptions=True)
+            assert sorted(getattr(one, "code", "done") for one in done) == ["done", *["unknown-session"] * 3]
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from tests.world.world_recording import Recording
 
 ORCH, PACKAGE = "orchestrator", "orchestrator"
 OF_0003, OF_0005, OF_0006 = {"leases", "session_secrets"}, {"purges"}, {"session_keys"}
-OF_0007, OF_0008 = {"model_fetches"}, {"party_keys"}
+OF_0007, OF_0008, OF_0009 = {"model_fetches"}, {"party_keys"}, {"removals", "ends_heard"}
 Contents = dict[str, list[tuple[Any, ...]]]
 
 
@@ -81,7 +81,7 @@ async def test_a_session_begun_under_the_previous_schema_goes_on_in_its_gpu(
         await world[ORCH].kill()
         before = contents(sqlite_url)
         downgrade(sqlite_url, PACKAGE, "0002", world.folder / "orchestrator")
-        assert contents(sqlite_url) == without(before, *OF_0003, *OF_0005, *OF_0006, *OF_0007, *OF_0008)
+        assert contents(sqlite_url) == without(before, *OF_0003, *OF_0005, *OF_0006, *OF_0007, *OF_0008, *OF_0009)
         assert [(session, sealed(world, session).read_bytes())] == before["session_secrets"]
         await world[ORCH].start()
         check_schema(sqlite_url, PACKAGE)
@@ -105,12 +105,13 @@ async def test_every_schema_there_and_back(new_world: NewWorld, recorded: Record
         assert before["session_secrets"]
         assert before["attestations"]
         for schema, gone in (
-            ("0007", OF_0008),
-            ("0006", OF_0007 | OF_0008),
-            ("0005", OF_0006 | OF_0007 | OF_0008),
-            ("0004", OF_0005 | OF_0006 | OF_0007 | OF_0008),
-            ("0003", OF_0005 | OF_0006 | OF_0007 | OF_0008),
-            ("0002", OF_0003 | OF_0005 | OF_0006 | OF_0007 | OF_0008),
+            ("0008", OF_0009),
+            ("0007", OF_0008 | OF_0009),
+            ("0006", OF_0007 | OF_0008 | OF_0009),
+            ("0005", OF_0006 | OF_0007 | OF_0008 | OF_0009),
+            ("0004", OF_0005 | OF_0006 | OF_0007 | OF_0008 | OF_0009),
+            ("0003", OF_0005 | OF_0006 | OF_0007 | OF_0008 | OF_0009),
+            ("0002", OF_0003 | OF_0005 | OF_0006 | OF_0007 | OF_0008 | OF_0009),
         ):
             downgrade(database_url, PACKAGE, schema, files)
             assert told(contents(database_url)) == told(without(before, *gone))

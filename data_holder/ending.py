@@ -1,0 +1,60 @@
+"""What this holder does when a session is over: collects its last receipts, proves them, and says that it has them. Knows no visit.
+
+The orchestrator keeps what a holder has not fetched for so long, also of a session that its owner removed; what this holder says here is
+how it knows. What is still owed stands in the request's row, so that a restart in between asks again.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from data_holder.approvals import Approvals
+from data_holder.ledger import Ledger
+from data_holder.links import OrchestratorLink
+from data_holder.receipt_book import ReceiptBook
+from shared.errors import NotFound, Unavailable
+from shared.service.logging import get_logger
+
+OWED = "the orchestrator (last receipts)"
+AWAY = "session-key-away"
+"""The orchestrator cannot read its journal of this session: of one that has ended, not until its old CVM is back."""
+_log = get_logger("data_holder.ending")
+
+
+class Ending:
+    """One holder's ends of sessions; each is told of again and again until it is done."""
+
+    def __init__(self, ledger: Ledger, approvals: Approvals, receipts: ReceiptBook, link: OrchestratorLink) -> None:
+        self._ledger, self._approvals, self._receipts, self._link = ledger, approvals, receipts, link
+
+    async def hear(self, session: str, phase: str) -> None:
+        """The session is over: nothing more is served, and what is owed is collected.
+
+        Raises:
+            Unavailable: not all could be fetched; to be heard again. Else what did not verify: the end stands, and nobody is told that all
+                is well.
+        """
+        if not self._ledger.knows(session):
+            await self._told(session)
+            return
+        if self._ledger.state(session).ended is not None and await self._approvals.awaited(session) != OWED:
+            return
+        try:
+            await self._receipts.fetch_missed(session)
+            await self._receipts.prove_inclusion(session)
+            await self._approvals.ended(session, phase, OWED)
+            await self._told(session)
+        except Unavailable as error:
+            await self._approvals.ended(session, phase, OWED)
+            if error.code != AWAY:
+                raise
+            _log.warning("last receipts not fetched", session=session, code=error.code)
+        except BaseException:
+            await self._approvals.ended(session, phase, None)
+            raise
+        else:
+            await self._approvals.ended(session, phase, None)
+
+    async def _told(self, session: str) -> None:
+        with suppress(NotFound):  # it is removed already, or this orchestrator is of a release that does not ask
+            await self._link.send("PUT", f"/v1/sessions/{session}/end", b"")

@@ -1,0 +1,84 @@
+"""Which ended sessions their owners want gone, and which holders have heard of an end and have what is theirs. Removes nothing.
+
+Rows are the platform's to change, and decide only when a session goes that its owner may remove anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from orchestrator.tables import ENDS_HEARD, REMOVALS, SECRETS, SESSIONS
+from shared.names import SessionPhase
+from shared.protocol.session import SESSION
+from shared.service.statements import find_row, put_row
+from shared.service.store import Store
+
+FINAL = tuple(phase.value for phase in SessionPhase if SESSION.final(phase))
+MOST = 200
+"""Sessions looked through at once, and that a holder is told of at once."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """An owner's wish that is not fulfilled yet. `asked_at`: seconds since 1970; `waits_for`: holders."""
+
+    asked_at: float
+    waits_for: tuple[str, ...]
+
+
+class Removals:
+    """All sessions'; knows only what is stored."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def ask(self, session: str, at: float) -> bool:
+        """Its owner wants it gone. From here on its checkpoints open nowhere any more. False: there is no such session that has ended.
+
+        Raises:
+            Unavailable: the database refused; nothing was changed.
+        """
+
+        def act(connection: Connection) -> bool:
+            ended = (SESSIONS.c.id == session) & SESSIONS.c.phase.in_(FINAL)
+            if connection.execute(sa.select(SESSIONS.c.id).where(ended)).first() is None:
+                return False
+            if find_row(connection, REMOVALS, {"session": session}) is None:
+                put_row(connection, REMOVALS, {"session": session}, {"asked_at": at})
+            connection.execute(sa.delete(SECRETS).where(SECRETS.c.session == session))
+            return True
+
+        return await self._store.write(act)
+
+    async def hear(self, session: str, holder: str, at: float) -> None:
+        """The holder has heard of the end and has what is its own. Again changes only the time. Raises: Unavailable."""
+        key = {"session": session, "holder": holder}
+        known = sa.select(SESSIONS.c.id).where(SESSIONS.c.id == session)
+
+        def act(connection: Connection) -> None:
+            if connection.execute(known).first() is not None:  # it may be gone since it was looked at
+                put_row(connection, ENDS_HEARD, key, {"at": at})
+
+        await self._store.write(act)
+
+    async def unheard(self, session: str, roster: Iterable[str]) -> tuple[str, ...]:
+        """Who of the roster has not. Raises: Unavailable."""
+        statement = sa.select(ENDS_HEARD.c.holder).where(ENDS_HEARD.c.session == session)
+        heard = set(await self._store.read(lambda c: list(c.execute(statement).scalars())))
+        return tuple(holder for holder in roster if holder not in heard)
+
+    async def of(self, session: str, roster: Iterable[str]) -> Removal | None:
+        """The owner's wish, if there is one. Raises: Unavailable."""
+        row = await self._store.read(lambda connection: find_row(connection, REMOVALS, {"session": session}))
+        return None if row is None else Removal(row["asked_at"], await self.unheard(session, roster))
+
+    async def asked(self) -> list[dict[str, Any]]:
+        """Rows of the sessions that their owners want gone and that wait for holders, longest first. Raises: Unavailable."""
+        theirs = sa.select(SESSIONS).join(REMOVALS, SESSIONS.c.id == REMOVALS.c.session)
+        statement = theirs.order_by(REMOVALS.c.asked_at).limit(MOST)
+        return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
