@@ -42,7 +42,7 @@ CHECKED := tests/architecture tests/crypto tests/docs tests/gpu tests/protocol t
 check: lint types contracts ## Lint, types, import contracts and a part of the tests (3 minutes on 2 cores; docs/contributing.md)
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) $(CHECKED)
 
-test: lint types contracts ## Lint, types, import contracts and every quick test (about 13 minutes on 2 cores)
+test: lint types contracts ## Lint, types, import contracts and every quick test (under 12 minutes on 2 cores)
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --durations=20
 
 test-full: lint types contracts ## The same and the long tiers

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
 from shared.service.logging import configure_logging
+from tests.tiers import later
 
 # httpx's ASGI transport looks for it at every request, and every search of an absent package costs a millisecond.
 sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
@@ -45,6 +46,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Long work goes first; otherwise the order stays. What is slow by its nature may take an hour before it counts as standing still."""
     config.stash[COLLECTED] = list(items)
     for item in items:
+        if later(item.nodeid):
+            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") is not None:
             item.add_marker(pytest.mark.timeout(3600))
     items.sort(key=lambda item: next((n for n, path in enumerate(LONGEST_FIRST) if item.nodeid.startswith(path)), 99))

@@ -47,13 +47,34 @@ class _Schema:
         config.set_main_option("path_separator", "newline")
         return config
 
-    def revisions(self, connection: Connection) -> set[str]:
-        scripts = ScriptDirectory.from_config(self.config(connection)).walk_revisions()
-        return {str(script.revision) for script in scripts}
+    def revisions(self, connection: Connection) -> frozenset[str]:
+        return _read(self, self.config(connection)).revisions
+
+    def heads(self, connection: Connection) -> frozenset[str]:
+        return _read(self, self.config(connection)).heads
 
     def current(self, connection: Connection) -> set[str]:
         context = MigrationContext.configure(connection, opts={"version_table": self.version_table})
         return set(context.get_current_heads())
+
+
+@dataclass(frozen=True)
+class _Scripts:
+    revisions: frozenset[str]
+    heads: frozenset[str]
+
+
+_READ: dict[tuple[str, ...], _Scripts] = {}
+
+
+def _read(schema: _Schema, config: Config) -> _Scripts:
+    """What a folder of revisions names, read once for the same files: every reading executes each of them."""
+    files = tuple(sorted(str(path) for path in schema.versions.glob("*.py")))
+    if files not in _READ:
+        scripts = ScriptDirectory.from_config(config)
+        names = frozenset(str(script.revision) for script in scripts.walk_revisions())
+        _READ[files] = _Scripts(names, frozenset(scripts.get_heads()))
+    return _READ[files]
 
 
 def _escaped(path: Path) -> str:
@@ -89,7 +110,8 @@ def upgrade(url: str, package: str, files: Path | None = None) -> None:
         _alone(connection)
         for schema in (_SHARED, _schema(package)):
             _known(url, connection, schema)
-            command.upgrade(schema.config(connection, files), "head")
+            if schema.current(connection) != schema.heads(connection):
+                command.upgrade(schema.config(connection, files), "head")
         connection.commit()
 
 
@@ -137,8 +159,7 @@ def check_schema(url: str, package: str) -> None:
     """Raises: Unavailable (code `schema-outdated`) unless both schemas stand at their newest revision."""
     for schema in (_SHARED, _schema(package)):
         with _connection(url) as connection:
-            heads = set(ScriptDirectory.from_config(schema.config(connection)).get_heads())
-            if schema.current(connection) != heads:
+            if schema.current(connection) != schema.heads(connection):
                 raise Unavailable(
                     f"{place(parse_url(url))} is not at the newest schema ({schema.version_table})",
                     code="schema-outdated",

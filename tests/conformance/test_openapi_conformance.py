@@ -62,10 +62,10 @@ class Caller:
 
 
 CALLERS = {
-    "owner": Caller("orchestrator", lambda s: signed(s.keys["owner"]), for_owners, 4),
+    "owner": Caller("orchestrator", lambda s: signed(s.keys["owner"]), for_owners, 3),
     # A channel belongs to a session that runs; for the others 503 says to wait.
     "holder": Caller("orchestrator", lambda s: signed(s.keys[HOLDER]), for_holders, may_be_unavailable=True),
-    "operator": Caller(f"holder-{HOLDER}", lambda s: bearer(s.holder_tokens["operator"]), for_operators),
+    "operator": Caller(f"holder-{HOLDER}", lambda s: bearer(s.holder_tokens["operator"]), for_operators, 3),
     "platform": Caller("agent", lambda s: signed(s.keys["platform"])),
     "orchestrator": Caller("platform", lambda s: signed(s.keys["orchestrator"]), lambda name: not for_cvms(name)),
     "cvm": Caller("platform", lambda s: bearer(s.cvm_token), for_cvms),

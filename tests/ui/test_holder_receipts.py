@@ -62,7 +62,7 @@ def test_own_receipts_hold_and_every_flipped_bit_is_named(page: Any, stage: UiSt
         assert [line for line in found if line.startswith(f"leaf {MINE[at]}: ")] == found != []
 
 
-@pytest.mark.parametrize(("way", "named"), [
+ELSEWHERE: list[tuple[tuple[str | int, ...], str]] = [
     (("keys", 0, "signing_key"), "key"), (("keys", 0, "statement_key"), "key"), (("keys", 0, "device"), "leaf 0: device: "),
     (("keys", 0, "orchestrator_runtime_data"), "leaf 0: known key: "), (("keys", 0, "holder_runtime_data"), "leaf 0: own channel: "),
     (("keys", 0, "gpu_evidence"), "leaf 0: GPU evidence: "),
@@ -75,17 +75,17 @@ def test_own_receipts_hold_and_every_flipped_bit_is_named(page: Any, stage: UiSt
     (("agreement", "dataset_root"), "this holder's decision"), (("visits", 1, "commitment"), "leaf 3: own data: commitment"),
     (("visits", 0, "length"), "leaf 0: own data: length"), (("visits", 0, "records"), "leaf 0: own data: records"),
     (("visits", 0, "attempt"), "leaf 0: own visit: attempt"), (("visits", 0, "epoch"), "leaf 0: own visit: "),
-], ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else "")  # fmt: skip
-def test_a_flipped_bit_anywhere_else_is_named(
-    page: Any, stage: UiStage, way: tuple[str | int, ...], named: str
-) -> None:
+]  # fmt: skip
+NO_KEY = ("the keys this holder attested", "the tree head", "leaf 0: device's signature")
+"""A key of another number is none at all, or one that signed nothing of this."""
+
+
+def test_a_flipped_bit_anywhere_else_is_named(page: Any, stage: UiStage) -> None:
     bundle = page.evaluate(BUNDLE, stage.sessions["done"])
-    found = page.evaluate(CHECK, spoilt(bundle, way, random.Random(str(way))))
-    if named == "key":  # of another number it is no key at all, or one that signed nothing of this
-        assert found[0].startswith(("the keys this holder attested", "the tree head", "leaf 0: device's signature"))
-    else:
-        assert found
-        assert found[0].startswith(named), found
+    for way, named in ELSEWHERE:
+        found = page.evaluate(CHECK, spoilt(bundle, way, random.Random(str(way))))
+        assert found, way
+        assert found[0].startswith(NO_KEY if named == "key" else named), (way, found)
 
 
 def test_the_page_shows_what_it_verified_and_a_bit_that_is_flipped(tab: NewTab, stage: UiStage) -> None:

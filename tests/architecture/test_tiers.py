@@ -1,0 +1,32 @@
+"""The table of tests that wait for the slow tier names tests that exist, and leaves each of their files something quick."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import COLLECTED
+from tests.tiers import LATER, later
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted({entry.partition("::")[0] for entry in LATER})
+
+
+def _collected(request: pytest.FixtureRequest) -> list[str]:
+    """From what this run collected; where it collected only part of it, from a collection of its own."""
+    names = [item.nodeid for item in request.config.stash[COLLECTED]]
+    if set(FILES) <= {name.partition("::")[0] for name in names}:
+        return names
+    words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *FILES]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def test_each_entry_names_a_test_and_its_file_keeps_others_in_the_quick_tier(request: pytest.FixtureRequest) -> None:
+    names = _collected(request)
+    assert [entry for entry in LATER if not any(name.startswith(entry) for name in names)] == []
+    assert [file for file in FILES if all(later(name) for name in names if name.startswith(file))] == []
