@@ -16,6 +16,7 @@ from orchestrator.library import Library
 from orchestrator.platform_link import Mux
 from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.sessions.fetches import Fetches
+from orchestrator.sessions.heritage import Heritage
 from orchestrator.sessions.keyring import Keyring
 from orchestrator.settings import OrchestratorSettings
 from shared.crypto.signing import PartyKey
@@ -33,6 +34,7 @@ class House:
     settings: OrchestratorSettings
     store: Store
     catalogue: Catalogue
+    heritage: Heritage
     library: Library
     inboxes: Inboxes
     arrivals: Arrivals
@@ -51,7 +53,7 @@ class House:
 
     def folder(self, session: str) -> Path:
         """A session's files: checkpoints, model."""
-        return self.settings.files_dir / "sessions" / session
+        return self.settings.session_folder(session)
 
     def model_path(self, session: str) -> Path:
         """The exported model."""

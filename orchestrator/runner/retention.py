@@ -1,6 +1,6 @@
 """Finished sessions are kept whole for so long, then removed whole: rows, journal, files; their newest signed head stays. Knows no GPU.
 
-A session that has not ended is never touched.
+A session that has not ended is never touched, nor one whose checkpoint another is to begin with and has not yet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from orchestrator.tables import (
     SESSIONS,
     VISITS,
 )
-from shared.errors import Conflict
+from shared.errors import Conflict, GputError
 from shared.service.data_dir import unwritable
 from shared.service.logging import get_logger
 from shared.service.retention import Purges
@@ -56,7 +56,8 @@ class Retention:
         """Remove what is due, after what another process left half removed. Raises: Unavailable."""
         await self._purges.finish(SESSIONS.c.id)
         for session in await self._due():
-            await self._begin(session)
+            if not await self._heirs(session):
+                await self._begin(session)
         for session in await self._purges.finish(SESSIONS.c.id):
             _log.info("removed a finished session; its signed log head stays", session=session)
         await self._unused.sweep(self._house.clock() - self._house.settings.keep_unused_s)
@@ -65,8 +66,13 @@ class Retention:
         """A finished session, before its time: from now on nobody finds it, its files are gone, its rows go with the next sweeps.
 
         Raises:
-            Conflict: it has not ended.
+            Conflict: it has not ended (`session-not-ended`), or another needs its model (`session-needed`).
         """
+        if heirs := await self._heirs(session):
+            raise Conflict(
+                f"{', '.join(heirs)} goes on with its model, and has none of its own yet", code="session-needed",
+                remedy="Wait until that has begun, or cancel it.",
+            )  # fmt: skip
         if not await self._begin(session):
             raise Conflict(
                 "The session has not ended", code="session-not-ended", remedy="Cancel it first, or wait for its end."
@@ -80,13 +86,26 @@ class Retention:
         statement = sa.select(SESSIONS.c.id).where(ended).order_by(SESSIONS.c.updated_at).limit(AT_ONCE)
         return await self._house.store.read(lambda c: list(c.execute(statement).scalars()))
 
+    async def _heirs(self, session: str) -> list[str]:
+        """Sessions that go on with this one's model, and have sealed none of their own yet."""
+        named = await self._house.store.read(lambda connection: _naming(connection, session))
+        return [heir for heir in named if not await self._stands_alone(heir)]
+
+    async def _stands_alone(self, heir: str) -> bool:
+        try:
+            return bool((await self._house.catalogue.open(heir)).durable.checkpoints)
+        except GputError:
+            return False  # what cannot be read now may be read again, and go on
+
     async def _begin(self, session: str) -> bool:
         """From here on nobody finds it, and its keys are gone: what is left of it anywhere opens no more. False: it has not ended."""
         if not self._house.catalogue.may_forget(session):
             return False  # its row says that it has ended, and its journal says that it has not
-        at = self._house.clock()
+        at, heirs = self._house.clock(), await self._house.store.read(lambda connection: _naming(connection, session))
 
         def act(connection: Connection) -> bool:
+            if not set(_naming(connection, session)) <= set(heirs):
+                return False  # one that was submitted just now
             ended = (SESSIONS.c.id == session) & SESSIONS.c.phase.in_(FINAL)
             if not connection.execute(sa.delete(SESSIONS).where(ended)).rowcount:
                 return False
@@ -110,3 +129,9 @@ class Retention:
                 await asyncio.to_thread(shutil.rmtree, folder)
         except OSError as error:
             raise unwritable(folder, error) from error
+
+
+def _naming(connection: Connection, session: str) -> list[str]:
+    """Sessions that have not ended and name this one in their manifest, as nothing but their predecessor can be named."""
+    rows = connection.execute(sa.select(SESSIONS.c.id, SESSIONS.c.manifest).where(SESSIONS.c.phase.not_in(FINAL)))
+    return [row.id for row in rows if session.encode() in bytes(row.manifest)]
