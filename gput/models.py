@@ -216,7 +216,8 @@ class Event(View):
 
 
 class VerifiedReceipts(View):
-    """A session's receipts after every check held. `datasets`: root that each holder approved; `privacy_spent`: epsilon by holder."""
+    """A session's receipts after every check held. `datasets`: root that each holder approved; `privacy_spent`: epsilon by holder.
+    `predecessor`: the session that it goes on from."""
 
     session: str
     leaves: int
@@ -228,3 +229,4 @@ class VerifiedReceipts(View):
     records: int
     privacy_spent: dict[str, float]
     root: str
+    predecessor: str | None = None

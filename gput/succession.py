@@ -30,7 +30,9 @@ def successor_of(
     left = old.rounds - rounds_behind(old, says) if rounds is None else rounds
     if left < 1:
         raise BadRequest(
-            f"{says.session} has no rounds left", code="no-rounds-left", remedy="Say how many there shall be: --rounds N."
+            f"{says.session} has no rounds left",
+            code="no-rounds-left",
+            remedy="Say how many there shall be: --rounds N.",
         )
     fields = old.model_dump(mode="json") | {
         "roster": roster, "rounds": left, "predecessor": says.model_dump(mode="json"), "initial_weights": None,

@@ -103,8 +103,8 @@ class Site:
         cpu, gpu = self.trust
         auth = SignedAuth(self.identity, clock, entropy)
         house = House(
-            settings=settings, store=self.store, catalogue=catalogue, heritage=heritage, library=self.library, inboxes=Inboxes(clock, ended),
-            arrivals=Arrivals(), identity=self.identity, guest=self.guest, cpu=cpu, gpu=gpu,
+            settings=settings, store=self.store, catalogue=catalogue, heritage=heritage, library=self.library,
+            inboxes=Inboxes(clock, ended), arrivals=Arrivals(), identity=self.identity, guest=self.guest, cpu=cpu, gpu=gpu,
             keyring=keyring, fetches=Fetches(self.store, keyring.journal_key, clock), agent=peers.peer(settings.agent_url, "GPU agent"),
             platform=peers.peer(settings.platform_url, "platform", auth=auth), clock=clock, entropy=entropy, timer=self.timer,
             distrust=self.distrust,

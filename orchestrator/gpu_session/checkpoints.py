@@ -100,8 +100,7 @@ class Checkpoints:
 
 async def restore_file(life: GpuLife, path: Path, key: bytes, checkpoint: Checkpoint) -> ModelState:
     """Give the GPU the checkpoint in a file. Raises: as `Checkpoints.restore`."""
-    if not path.is_file():
-        raise VerificationFailed(f"Checkpoint {checkpoint.name} is gone from the data folder", code="checkpoint-gone")
+    _require_there(path, checkpoint.name)
     committed = None
     for offset, length, chunks in _read_parts(path):
         last = offset + length >= checkpoint.total
@@ -115,6 +114,11 @@ async def restore_file(life: GpuLife, path: Path, key: bytes, checkpoint: Checkp
         raise VerificationFailed(f"Checkpoint {checkpoint.name} did not restore what it promised", code="checkpoint-mismatch",
                                  expected=checkpoint.state.model, got=committed.model if committed else "nothing")  # fmt: skip
     return model_state(committed, checkpoint.state.validation)
+
+
+def _require_there(path: Path, name: str) -> None:
+    if not path.is_file():
+        raise VerificationFailed(f"Checkpoint {name} is gone from the data folder", code="checkpoint-gone")
 
 
 def _remove_older(path: Path, than_ns: int) -> None:

@@ -53,7 +53,13 @@ class Catalogue:
         self, store: Store, keyring: Keyring, library: Library, heritage: Heritage, clock: Clock, stopping: Stopping,
         watch: Watcher = lambda noted: None,
     ) -> None:  # fmt: skip
-        self._store, self._keyring, self._library, self._watch, self._heritage = store, keyring, library, watch, heritage
+        self._store, self._keyring, self._library, self._watch, self._heritage = (
+            store,
+            keyring,
+            library,
+            watch,
+            heritage,
+        )
         self._journal = Journal(keyring.journal_key, VOCABULARY)
         self._clock, self._stopping = clock, stopping
         self._books: dict[str, Book] = {}

@@ -1,4 +1,4 @@
-"""Going on with an ended session's model: may it be, and with which sealed file under which key. Knows files and keys, no visit and no HTTP.
+"""Going on with an ended session's model: may it be, with which sealed file, under which key. Knows files and keys, no visit and no HTTP.
 
 A successor reads its predecessor's checkpoint where it lies, once, at its set-up; then it seals one of its own. Until then it has the one
 key that opens that file, sealed under a key of its own, so that it needs nothing of its predecessor's but the file.
@@ -51,7 +51,13 @@ class Heritage:
     def __init__(
         self, store: Store, keyring: Keyring, parties: Parties, folder: Callable[[str], Path], entropy: Entropy
     ) -> None:
-        self._store, self._keyring, self._parties, self._folder, self._entropy = store, keyring, parties, folder, entropy
+        self._store, self._keyring, self._parties, self._folder, self._entropy = (
+            store,
+            keyring,
+            parties,
+            folder,
+            entropy,
+        )
 
     def file(self, session: str, checkpoint: Checkpoint) -> Path:
         """Where a session's checkpoint lies."""

@@ -1,4 +1,4 @@
-"""What another session can go on with: where an ended session came to rest, and whose records are in its model. Decides on folded state alone.
+"""What another session can go on with: where an ended one came to rest, and whose records are in its model. Decides on folded state alone.
 
 A checkpoint is gone on with, because only there the optimiser's state and the step lie beside the model. Knows no storage and no GPU.
 """
@@ -66,7 +66,7 @@ def _require_ended(state: SessionState) -> None:
 
 
 def _to_go_on_with(state: SessionState, sealed: Callable[[Checkpoint], bool]) -> Checkpoint | None:
-    """The newest; of a finished session the one that holds the released model. None in mid-tour: what a tour has added up is nobody's step."""
+    """The newest; of a finished session the one with the released model. None in mid-tour: what a tour has added up is nobody's step."""
     kept = [*state.checkpoints, *([state.best] if state.best is not None else [])]
     released = None if state.exported is None else state.exported["digest"]
     usable = [
@@ -93,4 +93,6 @@ def mismatches(said: Predecessor, found: Predecessor) -> Iterator[Finding]:
     """Where a manifest says something else of its predecessor than is so."""
     for field in Predecessor.model_fields:
         if getattr(said, field) != getattr(found, field):
-            yield Finding(f"predecessor.{field}", f"{said.session} came to rest otherwise", AS_READ, "predecessor-mismatch")
+            yield Finding(
+                f"predecessor.{field}", f"{said.session} came to rest otherwise", AS_READ, "predecessor-mismatch"
+            )

@@ -114,8 +114,8 @@ class OutputPolicy(Claim):
 
 
 class Contributor(Claim):
-    """A holder whose records a predecessor's model has learned from. `key`: as in the roster under which it last did; `records`: how many of
-    its stream lie behind it, so that it goes on behind them where it takes part again."""
+    """A holder whose records a predecessor's model has learned from. `key`: as in the roster under which it last did; `records`: how many
+    of its stream lie behind it, so that it goes on behind them where it takes part again."""
 
     holder: PartyName
     key: KeyFingerprint
@@ -134,7 +134,9 @@ class Predecessor(Claim):
     log_size: int = Field(ge=1, lt=2**53, description="leaves of its log when it had ended")
     log_root: HexSha256 = Field(description="root of that log")
     contributors: tuple[Contributor, ...] = Field(
-        min_length=1, max_length=4096, description="everybody whose records are in that model, its own predecessors' included"
+        min_length=1,
+        max_length=4096,
+        description="everybody whose records are in that model, its own predecessors' included",
     )
 
 
@@ -271,7 +273,9 @@ class Manifest(Grown):
         """Steps of the optimiser if nothing is skipped, a predecessor's included: what a learning-rate schedule counts."""
         if self.accumulate is not None:
             return self.rounds
-        return self.steps_behind + self.rounds * sum(entry.steps_per_visit or self.steps_per_visit for entry in self.roster)
+        return self.steps_behind + self.rounds * sum(
+            entry.steps_per_visit or self.steps_per_visit for entry in self.roster
+        )
 
     def steps_for(self, holder: str) -> int:
         """Training steps in one visit to `holder`."""

@@ -45,7 +45,9 @@ def succession_findings(old: Manifest, new: Manifest, moved: Collection[str] = (
 def _training(old: Manifest, new: Manifest) -> Iterator[Finding]:
     """The optimiser's state is gone on with, so it must be of the same kind and shape."""
     if old.program != new.program:
-        yield Finding("program", "the predecessor trained another program", f"Name its program, {old.program[:16]}….", DIFFERS)
+        yield Finding(
+            "program", "the predecessor trained another program", f"Name its program, {old.program[:16]}….", DIFFERS
+        )
     before, after = old.training.optimizer, new.training.optimizer
     if before.kind != after.kind or moment_slots(old.training) != moment_slots(new.training):
         yield Finding(
@@ -62,7 +64,9 @@ def _training(old: Manifest, new: Manifest) -> Iterator[Finding]:
 
 def _consent(old: Manifest, new: Manifest, left: tuple[Contributor, ...]) -> Iterator[Finding]:
     if old.continuation == "refused":
-        yield Finding("predecessor", "its holders agreed that no session goes on with its model", "Begin a new session.", REFUSED)
+        yield Finding(
+            "predecessor", "its holders agreed that no session goes on with its model", "Begin a new session.", REFUSED
+        )
     if not left:
         return
     names = ", ".join(one.holder for one in left)
@@ -76,7 +80,10 @@ def _consent(old: Manifest, new: Manifest, left: tuple[Contributor, ...]) -> Ite
     new_parties = sorted({entry.holder for entry in new.roster} - {entry.holder for entry in old.roster})
     if more:
         yield Finding(
-            "output.release_to", f"{names} agreed to no release to {', '.join(more)}", f"Leave that out. Or: {back}.", WIDER
+            "output.release_to",
+            f"{names} agreed to no release to {', '.join(more)}",
+            f"Leave that out. Or: {back}.",
+            WIDER,
         )
     elif "holders" in new.output.release_to and new_parties:
         yield Finding(

@@ -44,7 +44,13 @@ class SuccessorWorld(World):
 
     def first(self, **changes: Any) -> Manifest:
         """The predecessor's manifest: three holders, three rounds, a decaying rate, and it may go on without some of them."""
-        usual = {"holders": FIRST, "rounds": ROUNDS, "continuation": "remaining", "validation": None, "training": OPTIONS}
+        usual = {
+            "holders": FIRST,
+            "rounds": ROUNDS,
+            "continuation": "remaining",
+            "validation": None,
+            "training": OPTIONS,
+        }
         return self.material.manifest(**(usual | changes))
 
     async def begun(self, **changes: Any) -> str:

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
-
 from tests.successors.successor_world import (
-    CAME,
     FIRST,
-    LEFT,
     ROUNDS,
-    VISIT_RECORDS,
     NewWorld,
-    SuccessorWorld,
     give_records_on,
 )
 from tests.world.world_material import STEPS
