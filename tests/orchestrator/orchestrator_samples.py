@@ -138,7 +138,9 @@ class Room:
         await self.store.open()
         self.keyring = keyring(cvm)
         library = Library(self.store, self.folder, lambda: 1.0)
-        heritage = Heritage(self.store, self.keyring, library.parties, lambda session: self.folder / session, os.urandom)
+        heritage = Heritage(
+            self.store, self.keyring, library.parties, lambda session: self.folder / session, os.urandom
+        )
         return Catalogue(self.store, self.keyring, library, heritage, lambda: 1.0, Stopping())
 
     def journal(self) -> Journal:

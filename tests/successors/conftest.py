@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpu_agent.unit import GpuUnit
-from tests.successors.successor_world import PARTIES, NewWorld, SuccessorWorld
+from tests.successors.successor_world import PARTIES, NewWorld, Rested, SuccessorWorld, set_up
 from tests.world.world import shared_unit
 from tests.world.world_canaries import watched
 from tests.world.world_material import Material, make_material
+from tests.world.world_recorder import recording
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +41,34 @@ def new_world(tmp_path: Path, material: Material, unit: GpuUnit) -> NewWorld:
             async with SuccessorWorld(tmp_path / name, material, None if own_gpu else unit, **options) as world:
                 yield world
         assert traces.canaries(world) == [], "a record of a holder's is where the platform can see it"
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def rested(material: Material, unit: GpuUnit, tmp_path_factory: pytest.TempPathFactory) -> Rested:
+    """A session that its `LEFT` did not come back to, ended by its owner; what a successor of it comes to, undisturbed."""
+    folder = tmp_path_factory.mktemp("rested") / "world"
+
+    async def played() -> Rested:
+        async with SuccessorWorld(folder, material, unit) as world:
+            session = await world.ended()
+        shutil.copytree(folder, folder.with_name("kept"))
+        with recording() as recorder:
+            async with SuccessorWorld(folder, material, unit) as world:
+                view = await world.completed(await world.succeed(session))
+        return Rested(folder.with_name("kept"), session, view["model"], set_up(recorder))
+
+    return asyncio.run(played())
+
+
+@pytest.fixture
+def again(rested: Rested, new_world: NewWorld, tmp_path: Path) -> NewWorld:
+    """`async with again() as world`: a world over the files of `rested`, each time another."""
+
+    def make(name: str = "world", **options: Any) -> AbstractAsyncContextManager[SuccessorWorld]:
+        shutil.copytree(rested.folder, tmp_path / name)
+        return new_world(name, **options)
 
     return make
 

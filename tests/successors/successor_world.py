@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from shared.claims.training import AdamW, Schedule, TrainingOptions
 from tests.world.world import World
 from tests.world.world_faults import Point, Trap
 from tests.world.world_material import BATCH, RECORDS, STEPS, Material
+from tests.world.world_recorder import Ordered, Recorder
 
 LEFT, CAME = "harbour", "valley"
 FIRST = (LEFT, "city", "north")
@@ -27,6 +29,24 @@ OPTIONS = TrainingOptions(
     optimizer=AdamW(lr=1e-2), batch_size=BATCH, seed=7, schedule=Schedule(kind="cosine", warmup_steps=2)
 )
 POLICY = "\n[session]\ncontinuation = true\n"
+
+
+@dataclass(frozen=True)
+class Rested:
+    """Files of a world whose session came to rest. Of its undisturbed successor: the `model`, and what its set-up commanded the GPU."""
+
+    folder: Path
+    session: str
+    model: Mapping[str, Any]
+    commands: tuple[str, ...]
+
+
+def set_up(recorder: Recorder) -> tuple[str, ...]:
+    """Names of all GPU commands before the first grant, in order."""
+    batches = [event.commands for event in recorder.timeline if isinstance(event, Ordered)]
+    names = [type(one).__name__ for batch in batches for one in batch]
+    return tuple(names[: names.index("OpenEpoch")])
+
 
 NewWorld = Callable[..., AbstractAsyncContextManager["SuccessorWorld"]]
 
