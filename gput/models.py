@@ -142,7 +142,8 @@ class Agreement(View):
 
 
 class Session(View):
-    """A session. `version`: number of its last committed fact; `digest`s in hex; times in seconds since 1970."""
+    """A session. `version`: number of its last committed fact; `digest`s in hex; times in seconds since 1970; `predecessor`: the session that
+    it goes on from."""
 
     id: str
     name: str
@@ -151,6 +152,7 @@ class Session(View):
     version: int
     manifest_digest: str
     owner: str
+    predecessor: str | None = None
     program: str
     gpu: str
     backend: str | None

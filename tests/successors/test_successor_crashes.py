@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
-from shared.errors import GputError
+from shared.errors import Unavailable
 from shared.service.journal import Journal, NewFact
 from tests.crash.cells import AGENT, ORCH, REFILL
 from tests.crash.reaper import service_of
@@ -63,11 +63,12 @@ async def test_any_process_may_die_while_a_successor_is_set_up(
 
 async def _submitted(world: SuccessorWorld, session: str) -> str:
     """As an owner does whose orchestrator may die meanwhile: the same again, under the same key."""
-    while True:
-        with suppress(GputError):
-            manifest = await world.owner.successor(session, replace={LEFT: CAME})
-            return str((await world.owner.submit(manifest, idempotency_key="the-one-successor"))["id"])
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(Unavailable):
+                manifest = await world.owner.successor(session, replace={LEFT: CAME})
+                return str((await world.owner.submit(manifest, idempotency_key="the-one-successor"))["id"])
+            await asyncio.sleep(0.02)
 
 
 class DeathAtCommit:
