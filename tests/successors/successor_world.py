@@ -24,6 +24,8 @@ FIRST = (LEFT, "city", "north")
 """Whoever is gone is visited first: what it does not come back to is the beginning of a round."""
 PARTIES = (*FIRST, CAME)
 ROUNDS = 3
+LEASE_S = 3
+"""For so long an offer to who is gone, or was killed, is waited upon."""
 VISIT_RECORDS = BATCH * STEPS
 OPTIONS = TrainingOptions(
     optimizer=AdamW(lr=1e-2), batch_size=BATCH, seed=7, schedule=Schedule(kind="cosine", warmup_steps=2)
@@ -66,6 +68,7 @@ class SuccessorWorld(World):
         """The predecessor's manifest: three holders, three rounds, a decaying rate, and it may go on without some of them."""
         usual = {
             "holders": FIRST,
+            "lease_s": LEASE_S,
             "rounds": ROUNDS,
             "continuation": "remaining",
             "validation": None,
