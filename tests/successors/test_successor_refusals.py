@@ -128,25 +128,27 @@ async def _without(world: SuccessorWorld, session: str) -> Any:
     return await world.wanted(session, says={"contributors": kept})
 
 
-LIES: dict[str, tuple[Callable[[SuccessorWorld, str], Any], str]] = {
-    "another model": (_lie(model="1" * 64), "predecessor-mismatch"),
-    "another log": (_lie(log_root="1" * 64), "consistency"),
-    "an older log": (_lie(log_size=1), "predecessor-mismatch"),
-    "another manifest": (_lie(manifest="1" * 64), "predecessor-mismatch"),
-    "a contributor is kept quiet about": (_without, "predecessor-mismatch"),
+OTHER, UNPROVEN = ("predecessor-mismatch",), ("bad-consistency-proof", "consistency")
+LIES: dict[str, tuple[Callable[[SuccessorWorld, str], Any], tuple[str, ...]]] = {
+    "another model": (_lie(model="1" * 64), OTHER),
+    "another log": (_lie(log_root="1" * 64), UNPROVEN),
+    # What a holder remembers may be as old: then it is the root that does not fit.
+    "an older log": (_lie(log_size=1), OTHER + UNPROVEN),
+    "another manifest": (_lie(manifest="1" * 64), OTHER),
+    "a contributor is kept quiet about": (_without, OTHER),
 }
 
 
 @pytest.mark.parametrize("lie", LIES)
 async def test_a_holder_does_not_approve_what_it_knows_better(lie: str, again: NewWorld, rested: Rested) -> None:
     """An orchestrator that lets anything pass: whoever took part in the predecessor finds out, and the session does not begin."""
-    make, code = LIES[lie]
+    make, codes = LIES[lie]
     with patch.object(heritage, "mismatches", lambda said, found: []):
         async with again() as world:
             after = str((await world.owner.submit(await make(world, rested.session)))["id"])
             # Only whose visit ended there remembers the model of that step.
             said = await _answer(world, "north" if lie == "another model" else "city", after)
-            assert code in said, said
+            assert any(code in said for code in codes), said
             assert (await world.owner.session(after))["phase"] == "AWAITING_APPROVAL"
 
 
