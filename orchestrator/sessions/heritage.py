@@ -102,10 +102,15 @@ class Heritage:
         try:
             state = (await open_book(said.session)).durable
             rest = await self.offered(state)
-        except (NotFound, Conflict) as error:
-            code = "unknown-predecessor" if isinstance(error, NotFound) else error.code
-            remedy = error.remedy or "It was removed, or never was here: begin a new session."
-            raise ManifestRefused([Finding("predecessor.session", error.detail, remedy, code)]) from None
+        except NotFound as error:
+            remedy = "It was removed, or never was here: begin a new session."
+            raise ManifestRefused(
+                [Finding("predecessor.session", error.detail, remedy, "unknown-predecessor")]
+            ) from None
+        except Conflict as error:
+            raise ManifestRefused([
+                Finding("predecessor.session", error.detail, error.remedy or "Begin a new session.", error.code),
+            ])  from None  # fmt: skip
         if state.owner != owner:
             raise ManifestRefused([
                 Finding("predecessor.session", f"{said.session} is another owner's", "Ask its owner to submit the successor.",
