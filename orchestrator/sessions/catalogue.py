@@ -127,7 +127,7 @@ class Catalogue:
         owner_key: bytes,
         gpu: str,
         start: str | None,
-        inherited: Inheritance | None,
+        inherited: Inheritance | None = None,
     ) -> None:
         at = self._clock()
         fact = new_fact(
