@@ -142,8 +142,8 @@ class Agreement(View):
 
 
 class Session(View):
-    """A session. `version`: number of its last committed fact; `digest`s in hex; times in seconds since 1970; `predecessor`: the session that
-    it goes on from."""
+    """A session. `version`: number of its last committed fact; `digest`s in hex; times in seconds since 1970; `predecessor`: the session
+    that it goes on from."""
 
     id: str
     name: str
