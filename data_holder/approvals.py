@@ -6,8 +6,8 @@ A decision is committed before it is sent, and sent again until the orchestrator
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
+from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
@@ -30,10 +30,20 @@ from data_holder.requests import (
     verify_manifest,
     verify_program,
 )
+from data_holder.succession import Predecessors
 from data_holder.tables import rows
 from data_holder.tables.schema import REQUESTS
 from shared.claims.program import ProgramManifest
-from shared.errors import Conflict, GputError, InvalidData, NotAuthenticated, NotFound, Unavailable
+from shared.errors import (
+    Conflict,
+    GputError,
+    InvalidData,
+    InvalidManifest,
+    NotAuthenticated,
+    NotFound,
+    Unavailable,
+    VerificationFailed,
+)
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
 from shared.service.printable import printable
@@ -60,6 +70,7 @@ class Approvals:
         self._commitments, self._default_dataset = commitments, default_dataset
         self._deciding = asyncio.Lock()
         self._programs: dict[str, tuple[bytes, ProgramManifest]] = {}
+        self._predecessors = Predecessors(name, lambda: self.keys, ledger, store, link)
         self.on_veto: Callable[[str], None] = lambda session: None
 
     async def receive(self, session: str, manifest_bytes: bytes) -> None:
@@ -83,21 +94,24 @@ class Approvals:
             "waiting_for": "the orchestrator (program archive)", "received_at": self._clock(),
         }  # fmt: skip
         await self._ledger.record(
-            session, [(REQUEST, {"manifest": _b64(manifest_bytes)})],
+            session, [(REQUEST, {"manifest": b64encode(manifest_bytes).decode()})],
             lambda connection: put_row(connection, REQUESTS, {"session": session}, row),
         )  # fmt: skip
         _log.info("approval wanted", session=session, manifest=request.digest)
 
     async def consider(self, session: str) -> None:
-        """Fetch and check the program, show the policy's findings, and decide by policy where the holder runs so.
+        """Fetch and check the program and what is said of a predecessor, show the policy's findings, and decide by policy where the holder
+        runs so.
 
         Raises:
-            Unavailable: the orchestrator did not answer; call again later. VerificationFailed, InvalidProgram: it lied.
+            Unavailable: the orchestrator did not answer; call again later. VerificationFailed, InvalidProgram: it lied. ManifestRefused:
+                it may not go on with its predecessor's model.
         """
         row = await self._store.read(lambda connection: rows.request(connection, session))
         if row["state"] != "waiting":
             return
         request, program = await self.show(session)
+        await self._check_predecessor(session, request)
         findings = self.findings(request, program)
         waiting_for = "this holder's policy" if self.automatic else "this holder's operator"
         shown = json.dumps([finding.as_json() for finding in findings])
@@ -119,6 +133,14 @@ class Approvals:
                 self._programs.clear()
             self._programs[digest] = data, verify_program(data, digest)
         return request, self._programs[digest][1]
+
+    async def _check_predecessor(self, session: str, request: VerifiedManifest) -> None:
+        try:
+            await self._predecessors.check(session, request.manifest)
+        except (VerificationFailed, InvalidManifest) as error:
+            detail = f"nobody: it cannot go on with its predecessor's model ({error.code}: {error.detail})"
+            await self._update(session, {"waiting_for": detail[:200]})
+            raise
 
     async def _fetched(self, digest: str) -> bytes:
         archive = await self._link.get(f"/v1/programs/{digest}/archive")
@@ -153,6 +175,7 @@ class Approvals:
         Raises:
             Conflict: as `deciding.check_may_decide` and `deciding.corrects`.
             InvalidData: the dataset does not fit the program or the session's privacy; the detail names the reason.
+            ManifestRefused, VerificationFailed: as `Predecessors.check`, of an approval.
         """
 
         def known() -> bool:
@@ -183,6 +206,7 @@ class Approvals:
 
     async def _fitting(self, session: str, dataset: str | None, measure: bool) -> Chosen:
         request, program = await self.show(session)
+        await self._check_predecessor(session, request)
         before = self._ledger.state(session).decision
         name = dataset or (before and before.dataset) or (self.policy and self.policy.dataset) or self._default_dataset
         return await fitting(
@@ -221,7 +245,9 @@ class Approvals:
         decision = self._ledger.state(session).decision
         if decision is None:
             return
-        signed = Signed(document=_b64(decision.document), signature=_b64(decision.signature))
+        signed = Signed(
+            document=b64encode(decision.document).decode(), signature=b64encode(decision.signature).decode()
+        )
         values: dict[str, Any] = {"delivered": True, "waiting_for": None}
         try:
             await self._link.send("POST", f"/v1/sessions/{session}/approvals", document(signed))
@@ -274,7 +300,3 @@ class Approvals:
 
     async def _update(self, session: str, values: dict[str, Any]) -> None:
         await self._store.write(lambda connection: update_row(connection, REQUESTS, {"session": session}, values))
-
-
-def _b64(data: bytes) -> str:
-    return base64.b64encode(data).decode()

@@ -62,9 +62,10 @@ class Output(Claim):
 
 
 class SessionRules(Claim):
-    """With whom, and under which name."""
+    """With whom, and under which name. `continuation`: whether another session may go on with the model without this holder."""
 
     names: tuple[Glob, ...] = ()
+    continuation: bool = False
     min_parties: int | None = Field(default=None, ge=1)
     required_parties: tuple[PartyName, ...] = ()
 
@@ -200,6 +201,11 @@ def _session_rules(rules: SessionRules, manifest: Manifest) -> Iterator[RuleFind
     if rules.min_parties is not None:
         ok = len(parties) >= rules.min_parties
         yield RuleFinding("session.min_parties", ok, expected=f">= {rules.min_parties}", got=str(len(parties)))
+    if manifest.continuation == "remaining" or rules.continuation:
+        yield RuleFinding(
+            "session.continuation", rules.continuation or manifest.continuation != "remaining",
+            expected="any" if rules.continuation else "absent or refused", got=manifest.continuation or "absent",
+        )  # fmt: skip
     if rules.required_parties:
         yield _subset("session.required_parties", rules.required_parties, tuple(parties))
 

@@ -101,6 +101,7 @@ def check_receipt(
     _match(checks, "statement", statement, {**same, "program": request.manifest.program, "device": channel.device})
     _privacy(checks, receipt, statement, request.manifest, state.records)
     _accumulation(checks, statement, request.manifest)
+    _first_link(checks, statement, request.manifest)
     _mixture(checks, receipt, statement, request.manifest)
     checks.append(Check("fence after visit", receipt.fence_epoch > receipt.epoch))
     checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))
@@ -126,6 +127,15 @@ def _accumulation(checks: list[Check], statement: DeviceStatement, manifest: Man
     checks.append(Check("statement: accumulated", agreed is (statement.accumulated is not None)))
     if agreed:
         _match(checks, "statement", statement, {"model_after": statement.model_before})
+
+
+def _first_link(checks: list[Check], statement: DeviceStatement, manifest: Manifest) -> None:
+    """That what begins at the predecessor's step begins with the predecessor's model, and nothing before it."""
+    said = manifest.predecessor
+    if said is not None:
+        checks.append(Check("statement: after its predecessor", statement.first_step >= said.step))
+    if said is not None and statement.first_step == said.step:
+        _match(checks, "predecessor", statement, {"model_before": said.model})
 
 
 def _mixture(checks: list[Check], receipt: Receipt, statement: DeviceStatement, manifest: Manifest) -> None:

@@ -32,7 +32,17 @@ from orchestrator import metrics as of_orchestrator
 from orchestrator.lease.table import LEASE
 from orchestrator.settings import OrchestratorSettings
 from shared import errors
-from shared.claims.manifest import Acceptance, EvidencePolicy, GpuRules, Manifest, OutputPolicy, RosterEntry, Validation
+from shared.claims.manifest import (
+    Acceptance,
+    Contributor,
+    EvidencePolicy,
+    GpuRules,
+    Manifest,
+    OutputPolicy,
+    Predecessor,
+    RosterEntry,
+    Validation,
+)
 from shared.claims.privacy import Privacy
 from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
@@ -145,6 +155,8 @@ MADE: dict[str, Callable[[], str]] = {
     "manifest-fields": lambda: fields(
         Manifest,
         RosterEntry,
+        Predecessor,
+        Contributor,
         EvidencePolicy,
         GpuRules,
         TdxPolicy,

@@ -9,8 +9,8 @@ import asyncio
 import hashlib
 import secrets
 import time
-from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +18,7 @@ from typing import Any, Self
 from gput.download import Download
 from gput.ids import pick, whole
 from shared.claims.archive import open_archive
-from shared.claims.manifest import Manifest
+from shared.claims.manifest import Manifest, Predecessor, parse_manifest
 from shared.crypto.signing import PartyKey
 from shared.errors import Unavailable
 from shared.service.clock import Clock, system_clock, system_entropy
@@ -151,6 +151,23 @@ class Api:
         timeout = (wait or 0) + 10
         params = {k: v for k, v in {"wait": wait, "version": version, "phase": phase}.items() if v is not None}
         return await (await self._to()).get_json(f"/v1/sessions/{session}", params=params, timeout_s=timeout)
+
+    async def manifest(self, session: str) -> Manifest:
+        """The manifest of a session."""
+        return parse_manifest(b64decode((await self.get(f"sessions/{session}/manifest"))["document"]))
+
+    async def successor(
+        self, session: str, *, replace: Mapping[str, str] | None = None, add: Sequence[str] = (), remove: Sequence[str] = (),
+        rounds: int | None = None,
+    ) -> Manifest:  # fmt: skip
+        """The manifest of a session that goes on with an ended one's model (`gput.succession`); nothing is submitted. Raises: as there;
+        Conflict: `predecessor-not-ended`, `predecessor-without-model`."""
+        from gput.succession import successor_of
+
+        says = Predecessor.model_validate(await self.get(f"sessions/{session}/continuation"))
+        enrolled = {one["name"]: one["key"] for one in await self.items("parties") if one["role"] == "holder"}
+        old = await self.manifest(session)
+        return successor_of(old, says, enrolled, replace=replace, add=add, remove=remove, rounds=rounds)
 
     async def find(self, session: str) -> str:
         """The whole id of a session, from a beginning that is no other's. Raises: NotFound, BadRequest `ambiguous-id`."""

@@ -154,7 +154,8 @@ class Removal(View):
 
 
 class Session(View):
-    """A session. `version`: number of its last committed fact; `digest`s in hex; times in seconds since 1970."""
+    """A session. `version`: number of its last committed fact; `digest`s in hex; times in seconds since 1970; `predecessor`: the session
+    that it goes on from."""
 
     id: str
     name: str
@@ -163,6 +164,7 @@ class Session(View):
     version: int
     manifest_digest: str
     owner: str
+    predecessor: str | None = None
     program: str
     gpu: str
     backend: str | None
@@ -230,7 +232,8 @@ class Event(View):
 
 class VerifiedReceipts(View):
     """A session's receipts after every check held. `datasets`: root that each holder approved; `privacy_spent`: epsilon by holder;
-    `models`: digests of the models that the session may have ended with: one, but for a restore that no visit followed."""
+    `models`: digests of the models that the session may have ended with: one, but for a restore that no visit followed; `predecessor`:
+    the session that it goes on from."""
 
     session: str
     leaves: int
@@ -243,3 +246,4 @@ class VerifiedReceipts(View):
     privacy_spent: dict[str, float]
     root: str
     models: list[str]
+    predecessor: str | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 from gput.receipt_leaves import HeldReceipt
 from gput.receipt_tours import Ends
-from shared.claims.manifest import Manifest
+from shared.claims.manifest import Manifest, Predecessor
 from shared.errors import VerificationFailed
 from shared.protocol.session import SessionFact
 
@@ -15,8 +15,11 @@ Checked = Mapping[int, HeldReceipt]
 """Receipts by the number of their leaf, in the log's order."""
 
 
-def check_models(receipts: Checked, ends: Ends, events: Mapping[int, Any], where: str) -> tuple[str, ...]:
+def check_models(
+    receipts: Checked, ends: Ends, events: Mapping[int, Any], where: str, start: Predecessor | None = None
+) -> tuple[str, ...]:
     """Each visit starts from the model the last committed one left, or a tour's end; a visit after a restore repeats an earlier model.
+    `start`: what the first one starts from, where the manifest names a predecessor.
 
     Returns:
         Digests of the models that the log may end with: one; after a restore that no visit followed, any of the earlier ones.
@@ -24,16 +27,20 @@ def check_models(receipts: Checked, ends: Ends, events: Mapping[int, Any], where
     Raises:
         VerificationFailed: naming the leaf.
     """
-    known: set[str] = set()
-    last: set[str] = set()
-    for leaf in sorted({*receipts, *ends, *events}):
+    known = set() if start is None else {start.model}
+    last = set(known)
+    leaves = sorted({*receipts, *ends, *events})
+    first = min((*receipts, *ends), default=None)
+    for leaf in leaves:
         receipt = receipts.get(leaf)
         if receipt is None and leaf not in ends:
             last = _after(events[leaf], known, last, f"{where}: leaf {leaf}")
             continue
         said = ends[leaf] if receipt is None else receipt
+        who = "the end of a tour" if receipt is None else f"visit {receipt.visit}"
+        if start is not None and receipt is not None:
+            _check_first_link(receipt, start, f"{where}: leaf {leaf}: {who}", first=leaf == first)
         if known and said.model_before not in known:
-            who = "the end of a tour" if receipt is None else f"visit {receipt.visit}"
             raise VerificationFailed(
                 f"{where}: leaf {leaf}: {who} starts from a model that no earlier receipt left", code="model-gap"
             )
@@ -52,6 +59,16 @@ def _after(event: Any, known: set[str], last: set[str], where: str) -> set[str]:
     if details["model"] not in known:
         raise VerificationFailed(f"{where}: the chosen model is one that no earlier receipt left", code="model-gap")
     return {details["model"]}
+
+
+def _check_first_link(receipt: HeldReceipt, start: Predecessor, who: str, *, first: bool) -> None:
+    """The first step after the predecessor's is trained from its model, nothing before that is trained again, and the log begins there."""
+    next_step = receipt.first_step == start.step
+    if receipt.first_step < start.step or first > next_step or (next_step and receipt.model_before != start.model):
+        raise VerificationFailed(
+            f"{who} does not go on where {start.session} came to rest", code="predecessor-link",
+            expected=f"{start.model} at step {start.step}", got=f"{receipt.model_before} at step {receipt.first_step}",
+        )  # fmt: skip
 
 
 def check_spent_once(receipts: Checked, manifest: Manifest, where: str) -> None:

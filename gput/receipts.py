@@ -32,6 +32,7 @@ from gput.receipt_keys import believed_keys, named
 from gput.receipt_known import Keyring, Known
 from gput.receipt_leaves import HeldReceipt, check_leaf
 from gput.receipt_mixtures import check_mixtures
+from gput.receipt_successor import check_succession
 from gput.receipt_tours import check_accumulated, tour_ends
 from shared.canonical import cbor_value
 from shared.crypto.tree_head import TreeHead, verify_tree_head
@@ -57,7 +58,8 @@ async def save(client: Api, session: str, folder: Path, trust: Path) -> None:
 @dataclass(frozen=True)
 class Verified:
     """The outcome: how many leaves and receipts hold, and what they add up to. `datasets`: root that each holder approved.
-    `privacy_spent`: epsilon by holder, empty without privacy. `models`: what it may have ended with (`check_models`)."""
+    `privacy_spent`: epsilon by holder, empty without privacy. `models`: what it may have ended with (`check_models`). `predecessor`: the
+    session that it goes on from."""
 
     session: str
     leaves: int
@@ -70,6 +72,7 @@ class Verified:
     privacy_spent: dict[str, float]
     root: str
     models: tuple[str, ...]
+    predecessor: str | None = None
 
 
 Progress = Callable[[int, int], None]
@@ -78,50 +81,71 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class _Leaves:
-    """What was believed so far: `receipts` by their leaf's number, `events` as CBOR values by theirs, `hashes` of all leaves in order."""
+    """What was believed so far: `receipts` by their leaf's number, `events` as CBOR values by theirs, `hashes` of all leaves in order,
+    `models` that it may have ended with."""
 
     receipts: dict[int, HeldReceipt] = field(default_factory=dict)
     events: dict[int, Any] = field(default_factory=dict)
     hashes: list[bytes] = field(default_factory=list)
+    models: tuple[str, ...] = ()
 
 
-def verify(folder: Path, seen: Iterable[Seen] = (), jobs: int = 1, progress: Progress | None = None) -> Verified:
+def verify(
+    folder: Path,
+    seen: Iterable[Seen] = (),
+    jobs: int = 1,
+    progress: Progress | None = None,
+    predecessor: Path | None = None,
+) -> Verified:
     """Verify everything in `folder`, in numbered steps; what fails is named by its file and its number there.
 
     1. every file is as it was saved; 2. every key: quote over its runtime data, GPU evidence and its nonce, statement key under
     the device's leaf; 3. the log's signed head; 4. every leaf by itself: a receipt's two signatures (orchestrator, device),
     that receipt and statement say the same, that the visit's records are proven within the one dataset that its holder signed
     for, the privacy spent, and its place under the signed root; 5. every head that a holder remembered at a restart, and those in `seen`,
-    are of this very log; 6. the chain of model digests has no gap, and no visit's privacy was spent twice; where gradients are accumulated,
+    are of this very log; 6. the chain of model digests has no gap, from the predecessor's model on where the manifest names one, and no
+    visit's privacy was spent twice; where gradients are accumulated,
     each tour's end under the device's signature, and the accumulator's chain; where tours are collected, that its visits make up each
     mixture without a gap.
 
     Step 4 is shared out among `jobs` processes, where there are leaves enough; what is found does not depend on how many.
+    `predecessor`: the folder of the session that this one goes on from, verified in the same way; 7. then it came to rest as the manifest
+    says: log, model, step, and whose records are in it.
+
     An altered log is gone through first, so that the leaf is named by what is wrong with it; steps 2 to 6 do not rely on step 1.
 
     Raises:
         VerificationFailed: naming file, key, approval or leaf, and the check. BadRequest: the folder is incomplete.
     """
+    report = progress or (lambda done, total: None)
+    found, known = _verified(folder, seen, jobs, report)
+    if predecessor is not None:
+        before, then = _verified(predecessor, (), jobs, report)
+        check_succession(known.book.manifest.predecessor, then.book, before.receipts, before.hashes)
+    return _summed_up(found, known)
+
+
+def _verified(folder: Path, seen: Iterable[Seen], jobs: int, progress: Progress) -> tuple[_Leaves, Known]:
     log_altered = check_as_saved(folder)
     session = read_session(folder)
     keys = believed_keys(folder, session)
     head = _check_head(session, keys)
     book = signed_for(session, read_lines(folder, APPROVALS))
     known = Known(head, keys, book)
-    found = _check_leaves(folder, known, jobs, progress or (lambda done, total: None))
+    found = _check_leaves(folder, known, jobs, progress)
     if log_altered:
         raise not_as_saved(LEAVES)
     check_memories(found.events, found.hashes, book, LEAVES)
     for one in seen:
         check_seen(found.hashes, one, "you were shown")
     ends = tour_ends(found.events, known.keys, book, LEAVES)
-    models = check_models(found.receipts, ends, found.events, LEAVES)
+    found.models = check_models(found.receipts, ends, found.events, LEAVES, book.manifest.predecessor)
     if book.manifest.accumulate is not None:
         check_accumulated(found.receipts, ends, found.events, LEAVES)
     if book.manifest.collect == "tour":
         check_mixtures(found.receipts, LEAVES)
     check_spent_once(found.receipts, book.manifest, LEAVES)
-    return _summed_up(found, known, models)
+    return found, known
 
 
 def _check_head(session: dict[str, Any], keys: Keyring) -> TreeHead:
@@ -153,7 +177,7 @@ def _check_leaves(folder: Path, known: Known, jobs: int, progress: Progress) -> 
     return found
 
 
-def _summed_up(found: _Leaves, known: Known, models: tuple[str, ...]) -> Verified:
+def _summed_up(found: _Leaves, known: Known) -> Verified:
     receipts, book = found.receipts, known.book
     holders: dict[str, int] = {}
     for receipt in receipts.values():
@@ -169,5 +193,6 @@ def _summed_up(found: _Leaves, known: Known, models: tuple[str, ...]) -> Verifie
         records=sum(receipt.records for receipt in receipts.values()),
         privacy_spent=spent_by_holder(receipts),
         root=known.head.root.hex(),
-        models=models,
+        models=found.models,
+        predecessor=None if book.manifest.predecessor is None else book.manifest.predecessor.session,
     )

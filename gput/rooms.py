@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -83,6 +83,19 @@ class AsyncSessions(_Room):
         """Continue a paused session."""
         return await self._act(session, "resume")
 
+    async def successor(
+        self, session: str, *, replace: Mapping[str, str] | None = None, add: Sequence[str] = (), remove: Sequence[str] = (),
+        rounds: int | None = None,
+    ) -> Manifest:  # fmt: skip
+        """The manifest of a session that goes on with the model of an ended one, for instance with another holder in the place of one that
+        is gone (`replace={"gone": "new"}`). Submit it, changed or not; every holder of its roster approves it anew.
+
+        Raises:
+            Conflict: `predecessor-not-ended`, `predecessor-without-model`. ManifestRefused: its holders did not agree to that.
+        """
+        name = await self._api.find(session)
+        return await self._api.successor(name, replace=replace, add=add, remove=remove, rounds=rounds)
+
     async def cancel(self, session: str) -> Session:
         """End a session for good; the visit under way is recalled and the GPU wiped."""
         return await self._act(session, "cancel")
@@ -147,11 +160,13 @@ class AsyncReceipts(_Room):
         with tempfile.TemporaryDirectory(prefix="gput-receipts-") as folder:
             return await self.verify_folder(await self.save(session, folder))
 
-    async def verify_folder(self, folder: Path | str) -> VerifiedReceipts:
-        """Verify a saved folder, under the roots that lie in it; asks nobody. Raises: as `verify`."""
+    async def verify_folder(self, folder: Path | str, predecessor: Path | str | None = None) -> VerifiedReceipts:
+        """Verify a saved folder, under the roots that lie in it; asks nobody. `predecessor`: the folder of the session that it goes on
+        from, which must fit. Raises: as `verify`."""
         from gput.receipts import verify
 
-        found = await asyncio.to_thread(verify, Path(folder))
+        before = None if predecessor is None else Path(predecessor)
+        found = await asyncio.to_thread(verify, Path(folder), predecessor=before)
         if self._trust is not None:
             self._trust.allows(found.backends)
         return VerifiedReceipts.model_validate(asdict(found) | {"backends": list(found.backends)})

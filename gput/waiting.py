@@ -5,15 +5,13 @@ There is no second implementation: each method names the asynchronous one, which
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from gput.api import Api
 from gput.client import AsyncClient
+from gput.loop import Work, words_of
 from gput.models import Event, Fetch, Gpu, Me, Party, Removal, Session, StoredProgram, VerifiedReceipts, Visit
 from gput.rooms import AsyncGpus, AsyncParties, AsyncPrograms, AsyncReceipts, AsyncSessions, Listed
 from gput.trust import Trust, Unattested
@@ -28,61 +26,7 @@ from shared.wire.estimate import Estimate
 if TYPE_CHECKING:
     from shared.attestation.orchestrator_proof import AttestedOrchestrator
 
-T = TypeVar("T")
 R = TypeVar("R")
-
-
-class Work:
-    """An event loop on a thread of its own, and the two ways to wait for what it does."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="gput-client", daemon=True)
-        self._thread.start()
-
-    def done(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of one call."""
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result()
-
-    def each(self, stream: AsyncIterator[T]) -> Iterator[T]:
-        """What comes, one after another."""
-        while True:
-            try:
-                yield self.done(_next(stream))
-            except StopAsyncIteration:
-                return
-
-    def end(self, last: Coroutine[Any, Any, None] | None = None) -> None:
-        """End the thread, after one last call; again is no error."""
-        if self._loop.is_closed():
-            if last is not None:
-                last.close()
-            return
-        if last is not None:
-            self.done(last)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-async def _next(stream: AsyncIterator[T]) -> T:
-    return await anext(stream)
-
-
-def words_of(twin: type) -> Callable[[type[T]], type[T]]:
-    """Lends a class and its methods the docstrings of their asynchronous twins."""
-
-    def lend(mine: type[T]) -> type[T]:
-        mine.__doc__ = twin.__doc__
-        for name, method in vars(mine).items():
-            if not name.startswith("_") or name == "__init__":
-                theirs = getattr(twin, name, None)
-                if theirs is not None and not method.__doc__:
-                    method.__doc__ = theirs.__doc__
-        return mine
-
-    return lend
 
 
 class _Room(Generic[R]):
@@ -132,6 +76,15 @@ class _SyncApi:
         self, session: str, *, wait: float | None = None, version: int | None = None, phase: str | None = None
     ) -> Any:
         return self._work.done(self._client.session(session, wait=wait, version=version, phase=phase))
+
+    def manifest(self, session: str) -> Manifest:
+        return self._work.done(self._client.manifest(session))
+
+    def successor(
+        self, session: str, *, replace: Mapping[str, str] | None = None, add: Sequence[str] = (), remove: Sequence[str] = (),
+        rounds: int | None = None,
+    ) -> Manifest:  # fmt: skip
+        return self._work.done(self._client.successor(session, replace=replace, add=add, remove=remove, rounds=rounds))
 
     def find(self, session: str) -> str:
         return self._work.done(self._client.find(session))
@@ -190,6 +143,12 @@ class Sessions(_Room[AsyncSessions]):
     def resume(self, session: str) -> Session:
         return self._work.done(self._room.resume(session))
 
+    def successor(
+        self, session: str, *, replace: Mapping[str, str] | None = None, add: Sequence[str] = (), remove: Sequence[str] = (),
+        rounds: int | None = None,
+    ) -> Manifest:  # fmt: skip
+        return self._work.done(self._room.successor(session, replace=replace, add=add, remove=remove, rounds=rounds))
+
     def cancel(self, session: str) -> Session:
         return self._work.done(self._room.cancel(session))
 
@@ -214,8 +173,8 @@ class Receipts(_Room[AsyncReceipts]):
     def verify(self, session: str) -> VerifiedReceipts:
         return self._work.done(self._room.verify(session))
 
-    def verify_folder(self, folder: Path | str) -> VerifiedReceipts:
-        return self._work.done(self._room.verify_folder(folder))
+    def verify_folder(self, folder: Path | str, predecessor: Path | str | None = None) -> VerifiedReceipts:
+        return self._work.done(self._room.verify_folder(folder, predecessor))
 
 
 @words_of(AsyncPrograms)

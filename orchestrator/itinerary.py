@@ -51,8 +51,8 @@ class Itinerary:
 
     @property
     def total_steps(self) -> int:
-        """Training steps of the session if nothing is skipped."""
-        return self.manifest.rounds * self.steps_per_round
+        """Training steps of the model at the session's end if nothing is skipped, its predecessor's included."""
+        return self.manifest.steps_behind + self.manifest.rounds * self.steps_per_round
 
     def order(self, round_number: int) -> tuple[str, ...]:
         """Holders of one round in travel order: the roster's, or a Fisher-Yates shuffle drawn from (seed, round)."""
@@ -80,19 +80,29 @@ class Itinerary:
             round=round_before + 1,
             index=index,
             holder=holder,
-            cursor=self._cursor(steps, round_before),
+            cursor=self._cursor(holder, round_before),
             steps=steps,
-            first_step=round_before * self.steps_per_round + before_in_round,
+            first_step=self.manifest.steps_behind + round_before * self.steps_per_round + before_in_round,
         )
 
     def __iter__(self) -> Iterator[PlannedVisit]:
         return (self.visit(index) for index in range(1, self.length + 1))
 
-    def _cursor(self, steps: int, earlier_visits: int) -> CursorRange:
+    def records_behind(self, position: int) -> dict[str, int]:
+        """By holder, how many records of its stream lie behind `position` stops, whatever became of its visits."""
+        rounds, place = divmod(position, len(self.manifest.roster))
+        begun = set(self.order(rounds + 1)[:place])
+        return {holder: self._cursor(holder, rounds + (holder in begun)).start for holder in self._steps}
+
+    @cached_property
+    def _behind(self) -> dict[str, int]:
+        return {holder: self.manifest.records_behind(holder) for holder in self._steps}
+
+    def _cursor(self, holder: str, earlier_visits: int) -> CursorRange:
         # Every holder is visited once a round, so its earlier visits are the rounds before this one.
-        count = steps * self.manifest.training.batch_size
+        count = self._steps[holder] * self.manifest.training.batch_size
         return CursorRange(
-            start=earlier_visits * count,
+            start=self._behind[holder] + earlier_visits * count,
             count=count,
             order=self.manifest.record_order,
             seed=self.manifest.training.seed,

@@ -81,3 +81,7 @@ class OrchestratorSettings(ServiceSettings):
     def files_dir(self) -> Path:
         """Folder of everything but the database that whoever leads goes on with."""
         return self.shared_dir or self.data_dir
+
+    def session_folder(self, session: str) -> Path:
+        """A session's files: checkpoints, model."""
+        return self.files_dir / "sessions" / session

@@ -21,6 +21,7 @@ from orchestrator.runner.house import House
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.sessions.fetches import Fetches
+from orchestrator.sessions.heritage import Heritage
 from orchestrator.sessions.keyring import CvmKeys, Keyring
 from orchestrator.sessions.watching import Watchers
 from orchestrator.settings import OrchestratorSettings
@@ -97,12 +98,13 @@ class Site:
         sweep(settings.files_dir)
         secrets, sealing = await self._derived("gput/session-secrets"), await self._derived("gput/session-keys")
         keyring = Keyring(CvmKeys(journal_key, secrets, sealing), entropy)
-        catalogue = Catalogue(self.store, keyring, self.library, clock, ended, self.watchers.tell)
+        heritage = Heritage(self.store, keyring, self.library.parties, settings.session_folder, entropy)
+        catalogue = Catalogue(self.store, keyring, self.library, heritage, clock, ended, self.watchers.tell)
         cpu, gpu = self.trust
         auth = SignedAuth(self.identity, clock, entropy)
         house = House(
-            settings=settings, store=self.store, catalogue=catalogue, library=self.library, inboxes=Inboxes(clock, ended),
-            arrivals=Arrivals(), identity=self.identity, guest=self.guest, cpu=cpu, gpu=gpu,
+            settings=settings, store=self.store, catalogue=catalogue, heritage=heritage, library=self.library,
+            inboxes=Inboxes(clock, ended), arrivals=Arrivals(), identity=self.identity, guest=self.guest, cpu=cpu, gpu=gpu,
             keyring=keyring, fetches=Fetches(self.store, keyring.journal_key, clock), agent=peers.peer(settings.agent_url, "GPU agent"),
             platform=peers.peer(settings.platform_url, "platform", auth=auth), clock=clock, entropy=entropy, timer=self.timer,
             distrust=self.distrust,

@@ -105,7 +105,8 @@ def _cursor_as_planned(document: OfferDocument, manifest: Manifest, holder: str)
         _equal("index-not-planned", "holder at this stop", manifest.roster[place].holder, holder)
     _equal("order-not-planned", "record order", manifest.record_order, cursor.order)
     _equal("order-not-planned", "seed of the record order", manifest.training.seed, cursor.seed)
-    _equal("cursor-not-planned", "start of the cursor", (document.round - 1) * cursor.count, cursor.start)
+    start = manifest.records_behind(holder) + (document.round - 1) * cursor.count
+    _equal("cursor-not-planned", "start of the cursor", start, cursor.start)
 
 
 def _epoch_is_new(document: OfferDocument, state: SessionState) -> None:

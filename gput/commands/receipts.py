@@ -17,6 +17,10 @@ Folder = Annotated[Path, typer.Argument(help="folder made by `gput session recei
 HeadOption = Annotated[
     list[str] | None, typer.Option("--head", help="SIZE:ROOT of a log head that a holder remembers; may be repeated")
 ]
+PredecessorOption = Annotated[
+    Path | None,
+    typer.Option(help="folder of the session that this one goes on from; verified too, and that the two fit together"),
+]
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, max=1024, help="processes to verify with; default: the cores it may use")
 ]
@@ -29,7 +33,8 @@ ModelOption = Annotated[
 
 @app.command()
 def verify(
-    folder: Folder, head: HeadOption = None, jobs: JobsOption = None, model: ModelOption = None,
+    folder: Folder, head: HeadOption = None, predecessor: PredecessorOption = None, jobs: JobsOption = None,
+    model: ModelOption = None,
     fmt: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
     """Verify keys, log and every receipt; exit code 4 and one line that names file, number and check where something does not hold.
@@ -42,7 +47,7 @@ def verify(
     from gput.receipts import verify as check
 
     with Ticker("leaves hold") as ticker:
-        found = check(folder, [Seen.parse(text) for text in head or ()], jobs or cores(), ticker.at)
+        found = check(folder, [Seen.parse(text) for text in head or ()], jobs or cores(), ticker.at, predecessor)
     if model is not None:
         check_model(model, found.models)
     show({"result": "all hold", **found.__dict__}, fmt)

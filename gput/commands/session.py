@@ -26,6 +26,7 @@ from gput.commands.connection import (
 from gput.commands.manners import Commands, DryRunOption, FormatOption
 from gput.commands.rehearse import rehearse
 from gput.commands.session_metrics import export_metrics
+from gput.commands.succeed import succeed
 from gput.draft import draft as manifest_for
 from gput.expected import PriceOption, in_full
 from gput.files import content as content_of
@@ -206,6 +207,7 @@ def _act(action: str, session: str, url: str, key: Path, dry_run: bool, fmt: For
     show(with_session(session, url, key, run), fmt)
 
 
+app.command()(succeed)
 app.command()(rehearse)
 app.command()(export_metrics)
 _action("pause", "Pause after the visit under way, with a sealed checkpoint.")

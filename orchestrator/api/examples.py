@@ -26,8 +26,13 @@ PROGRAM: dict[str, Any] = {
     "initial_weights": {"kind": "seed", "seed": 0}, "defaults": {"batch_size": 8}, "tokenizer": "bytes",
 }  # fmt: skip
 SIGNED: dict[str, Any] = {"document": B64, "signature": B64}
+PREDECESSOR: dict[str, Any] = {
+    "session": S, "manifest": H64, "model": H64, "optimiser": H64, "step": 40, "log_size": 5, "log_root": H64,
+    "contributors": [{"holder": "hospital-a", "key": H64, "records": 160}],
+}  # fmt: skip
 SESSION: dict[str, Any] = {
     "id": S, "name": "study", "phase": "RUNNING", "waiting_for": [], "version": 12, "manifest_digest": H64, "owner": "alice",
+    "predecessor": None,
     "program": H96, "gpu": "gpu-0", "backend": "EMULATED", "created_at": 1795.0, "updated_at": 1796.0, "round": 1, "rounds": 4,
     "visits_closed": 2, "visits_total": 12, "step": 20, "steps_total": 120,
     "holders": [{"holder": "hospital-a", "decision": "approve", "channel": True, "last_seen": 1796.0, "records_done": 160,

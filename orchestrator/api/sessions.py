@@ -21,7 +21,7 @@ from orchestrator.sessions.keyring import KeyAway
 from orchestrator.sessions.removals import Removal
 from orchestrator.sessions.views import summary
 from orchestrator.tables import APPROVALS
-from shared.errors import NotPermitted
+from shared.errors import NotFound, NotPermitted
 from shared.names import Role, SessionPhase
 from shared.service.idempotency import KEY_HONOURED, KEY_REQUIRED
 from shared.service.pagination import Paging
@@ -186,6 +186,26 @@ async def remove(session: str, caller: Owner, parts: Parts) -> Response:
 async def manifest(session: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
     await visible(parts, caller, session)
     return signed_manifest(await parts.catalogue.row(session)).model_dump(mode="json")
+
+
+@router.get(
+    "/v1/sessions/{session}/continuation", responses=ex.shows(ex.PREDECESSOR),
+    summary="What another session can go on with, as its manifest's `predecessor` must say it",
+)  # fmt: skip
+async def continuation(session: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
+    book = await visible(parts, caller, session)
+    return (await parts.house.heritage.offered(book.durable)).says.model_dump(mode="json")
+
+
+@router.get(
+    "/v1/sessions/{session}/predecessor", responses=ex.shows(ex.SIGNED),
+    summary="The manifest of the session that this one goes on from, as its owner signed it",
+)  # fmt: skip
+async def predecessor(session: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
+    said = (await visible(parts, caller, session)).durable.manifest.predecessor
+    if said is None:
+        raise NotFound(f"{session} goes on from no other session", code="no-predecessor")
+    return signed_manifest(await parts.catalogue.row(said.session)).model_dump(mode="json")
 
 
 def _owners_word(verb: str, summary_: str, say: Callable[[Supervisor, Book, str], Awaitable[None]]) -> None:

@@ -78,23 +78,7 @@ class Checkpoints:
         Raises:
             VerificationFailed: the GPU ended in another state than the journal names. CommandRefused: a chunk was tampered with.
         """
-        if not self._path(checkpoint.name).is_file():
-            raise VerificationFailed(
-                f"Checkpoint {checkpoint.name} is gone from the data folder", code="checkpoint-gone"
-            )
-        key, committed = self._key(checkpoint.name), None
-        for offset, length, chunks in _read_parts(self._path(checkpoint.name)):
-            last = offset + length >= checkpoint.total
-            command = Restore(
-                key=key, name=checkpoint.name, offset=offset, length=length, records=len(chunks), last=last,
-                model=checkpoint.state.model if last else None, optimiser=checkpoint.state.optimiser if last else None,
-            )  # fmt: skip
-            answer = await life.batch([command], chunks)
-            committed = answer.answer(0, Committed) if last else None
-        if committed is None or (committed.model, committed.step) != (checkpoint.state.model, checkpoint.state.step):
-            raise VerificationFailed(f"Checkpoint {checkpoint.name} did not restore what it promised", code="checkpoint-mismatch",
-                                     expected=checkpoint.state.model, got=committed.model if committed else "nothing")  # fmt: skip
-        return model_state(committed, checkpoint.state.validation)
+        return await restore_file(life, self._path(checkpoint.name), self._key(checkpoint.name), checkpoint)
 
     def usable(self, kept: list[Checkpoint]) -> Checkpoint | None:
         """The newest checkpoint of the journal whose file is there."""
@@ -112,6 +96,29 @@ class Checkpoints:
         for path in self._folder.iterdir():
             if path.suffix == ".sealed" and path.name not in names and not path.name.startswith("."):
                 _remove_older(path, newest)
+
+
+async def restore_file(life: GpuLife, path: Path, key: bytes, checkpoint: Checkpoint) -> ModelState:
+    """Give the GPU the checkpoint in a file. Raises: as `Checkpoints.restore`."""
+    _require_there(path, checkpoint.name)
+    committed = None
+    for offset, length, chunks in _read_parts(path):
+        last = offset + length >= checkpoint.total
+        command = Restore(
+            key=key, name=checkpoint.name, offset=offset, length=length, records=len(chunks), last=last,
+            model=checkpoint.state.model if last else None, optimiser=checkpoint.state.optimiser if last else None,
+        )  # fmt: skip
+        answer = await life.batch([command], chunks)
+        committed = answer.answer(0, Committed) if last else None
+    if committed is None or (committed.model, committed.step) != (checkpoint.state.model, checkpoint.state.step):
+        raise VerificationFailed(f"Checkpoint {checkpoint.name} did not restore what it promised", code="checkpoint-mismatch",
+                                 expected=checkpoint.state.model, got=committed.model if committed else "nothing")  # fmt: skip
+    return model_state(committed, checkpoint.state.validation)
+
+
+def _require_there(path: Path, name: str) -> None:
+    if not path.is_file():
+        raise VerificationFailed(f"Checkpoint {name} is gone from the data folder", code="checkpoint-gone")
 
 
 def _remove_older(path: Path, than_ns: int) -> None:

@@ -128,7 +128,8 @@ class Opener:
             raise VerificationFailed("The GPU refuses a fresh session", code="gpu-refused-session")
         checkpoint = secrets.checkpoint if secrets is not None else Secret(self._entropy(32))
         resume = Secret(resume_secret(life.master.reveal(), self._book.state.id))
-        return await self._settle(life, SessionSecrets(resume, checkpoint), resumed=False)
+        inherited = secrets.inherited if secrets is not None else None
+        return await self._settle(life, SessionSecrets(resume, checkpoint, inherited), resumed=False)
 
     async def _settle(self, life: GpuLife, secrets: SessionSecrets, *, resumed: bool) -> OpenedLife:
         state = self._book.state

@@ -49,7 +49,7 @@ class Placed:
 
 Regions = dict[RegionKind, list[RegionInfo]]
 Fill = Callable[[], Awaitable[ModelState]]
-"""How the model comes in when it is not the initial one: a checkpoint's restore."""
+"""How the model comes in when it is not made there: a checkpoint's restore, of this session or of its predecessor."""
 
 
 class Placer:

@@ -1,4 +1,4 @@
-"""The only two secrets at rest: resume secret and checkpoint key, sealed under the session's key (design 4.5). Knows no GPU.
+"""The only secrets at rest: resume secret and checkpoint keys, sealed under the session's key (design 4.5). Knows no GPU.
 
 They lie in the database, and change in the transaction that says which life they belong to: an orchestrator that does not lead any more
 cannot put its own in their place.
@@ -25,10 +25,12 @@ SALT_BYTES = 16
 
 @dataclass(frozen=True)
 class SessionSecrets:
-    """`resume` opens the next life; `checkpoint` derives the key of every checkpoint."""
+    """`resume` opens the next life, and is empty before the first; `checkpoint` derives the key of every checkpoint. `inherited` opens the
+    predecessor's one checkpoint that this session begins with, until it has sealed one of its own."""
 
     resume: Secret
     checkpoint: Secret
+    inherited: Secret | None = None
 
 
 class SealedSecrets:
@@ -48,13 +50,14 @@ class SealedSecrets:
         data = bytes(row["sealed"])
         salt, sealed = data[:SALT_BYTES], data[SALT_BYTES:]
         value = cbor_value(at_rest_open(self._key, self._name(salt), sealed))
-        if not isinstance(value, list) or len(value) != 2:
+        if not isinstance(value, list) or len(value) not in (2, 3):
             raise VerificationFailed("The sealed secrets have an unknown form", code="sealed-malformed")
-        return SessionSecrets(Secret(value[0]), Secret(value[1]))
+        return SessionSecrets(*(Secret(raw) for raw in value))
 
     def saving(self, secrets: SessionSecrets) -> Callable[[Connection], None]:
         """Puts the row, within a transaction; a fresh salt names a fresh key, so nothing is ever sealed twice under one."""
         salt = self._entropy(SALT_BYTES)
-        plain = cbor_bytes([secrets.resume.reveal(), secrets.checkpoint.reveal()])
+        kept = (secrets.resume, secrets.checkpoint, *([] if secrets.inherited is None else [secrets.inherited]))
+        plain = cbor_bytes([secret.reveal() for secret in kept])
         values = {"sealed": salt + at_rest_seal(self._key, self._name(salt), plain)}
         return lambda connection: put_row(connection, SECRETS, {"session": self._session}, values)

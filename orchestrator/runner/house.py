@@ -16,6 +16,7 @@ from orchestrator.library import Library
 from orchestrator.platform_link import Mux
 from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.sessions.fetches import Fetches
+from orchestrator.sessions.heritage import Heritage
 from orchestrator.sessions.keyring import Keyring
 from orchestrator.sessions.removals import Removals
 from orchestrator.settings import OrchestratorSettings
@@ -34,6 +35,7 @@ class House:
     settings: OrchestratorSettings
     store: Store
     catalogue: Catalogue
+    heritage: Heritage
     library: Library
     inboxes: Inboxes
     arrivals: Arrivals
@@ -52,7 +54,7 @@ class House:
 
     def folder(self, session: str) -> Path:
         """A session's files: checkpoints, model."""
-        return self.settings.files_dir / "sessions" / session
+        return self.settings.session_folder(session)
 
     def model_path(self, session: str) -> Path:
         """The exported model."""

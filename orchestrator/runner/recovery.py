@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from orchestrator.gpu_session.checkpoints import Checkpoints
 from orchestrator.gpu_session.life import CommandRefused
-from orchestrator.gpu_session.placement import Placer, check_program
+from orchestrator.gpu_session.placement import Fill, Placer, check_program
 from orchestrator.ledger.log import NewLeaf, event_leaf
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.remembered import Checkpoint, ModelState
@@ -31,9 +31,9 @@ from shared.wire.gpu import CloseVisit
 from shared.wire.gpu_answers import Committed, Measured, Statement
 
 
-async def first_placement(run: Run, placer: Placer) -> None:
-    """Fill the GPU for the first time; also when it was wiped before anything was trained."""
-    placed = await placer.place()
+async def first_placement(run: Run, placer: Placer, inherit: Fill | None) -> None:
+    """Fill the GPU for the first time; also when it was wiped before anything was trained. `inherit`: brings the predecessor's model in."""
+    placed = await placer.place(inherit)
     run.book.stage(new_fact(SessionFact.PLACED, placement=asdict(placed.placement), model=asdict(placed.model)))
     if run.state.manifest.validation is not None:
         await _first_validation(run, placed.model)
@@ -47,7 +47,7 @@ async def _first_validation(run: Run, model: ModelState) -> None:
     run.book.stage(new_fact(SessionFact.PLACED, placement=placement, model=asdict(stated)))
 
 
-async def restore(run: Run, placer: Placer, checkpoints: Checkpoints) -> None:
+async def restore(run: Run, placer: Placer, checkpoints: Checkpoints, inherit: Fill | None) -> None:
     """The GPU was wiped: abandon the open visit as lost, fill the GPU from the newest checkpoint, and repeat the visits since.
 
     Raises:
@@ -63,7 +63,7 @@ async def restore(run: Run, placer: Placer, checkpoints: Checkpoints) -> None:
             code="noise-secret-lost", remedy="Submit a new session; what was spent in this one is in its receipts.",
         )  # fmt: skip
     if kept is None:
-        placed = await placer.place()
+        placed = await placer.place(inherit)
         position, model = 0, placed.model
         if run.state.initial is not None:
             _same_model(placed.model, run.state.initial)

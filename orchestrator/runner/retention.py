@@ -1,7 +1,8 @@
 """Finished sessions are kept whole for so long, then removed whole: rows, journal, files; their newest signed head stays. Knows no GPU.
 
-A session that has not ended is never touched. One that its owner removes before its time loses its model and checkpoints at once; the rest
-goes when every holder has heard of the end and has its receipts, or after `keep_removed_s`: else an owner could cut a holder off from them.
+A session that has not ended is never touched, nor one whose checkpoint another is to begin with and has not yet. One that its owner
+removes before its time loses its model and checkpoints at once; the rest goes when every holder has heard of the end and has its
+receipts, or after `keep_removed_s`: else an owner could cut a holder off from them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sqlalchemy import Connection
 from orchestrator.runner.house import House
 from orchestrator.runner.unused import Unused
 from orchestrator.sessions.catalogue import FINAL
-from orchestrator.sessions.removals import Removal
+from orchestrator.sessions.removals import Removal, naming, needed
 from orchestrator.tables import (
     APPROVALS,
     ATTESTATIONS,
@@ -35,7 +36,7 @@ from orchestrator.tables import (
     SESSIONS,
     VISITS,
 )
-from shared.errors import Conflict, NotFound
+from shared.errors import Conflict, GputError, NotFound
 from shared.service.data_dir import unwritable
 from shared.service.logging import get_logger
 from shared.service.retention import Purges
@@ -62,7 +63,8 @@ class Retention:
         """Remove what is due, after what another process left half removed. Raises: Unavailable."""
         await self._purges.finish(SESSIONS.c.id)
         for session in await self._due():
-            await self._begin(session)
+            if not await self._heirs(session):
+                await self._begin(session)
         for row in await self._house.removals.asked():
             await self._consider(row)
         for session in await self._purges.finish(SESSIONS.c.id):
@@ -76,11 +78,15 @@ class Retention:
             None: from now on nobody finds it; its rows go with the next sweeps. Else for whom the rest of it waits.
 
         Raises:
-            Conflict: it has not ended. NotFound: there is none, or another was quicker.
+            Conflict: it has not ended (`session-not-ended`), or another needs its model (`session-needed`). NotFound: there is none, or
+                another was quicker.
         """
         row = await self._house.catalogue.row(session)
+        named = await self._named(session)
+        if heirs := [heir for heir in named if not await self._stands_alone(heir)]:
+            raise needed(heirs)
         asked = self._house.catalogue.may_forget(session) and await self._house.removals.ask(
-            session, self._house.clock()
+            session, self._house.clock(), named
         )
         if not asked:
             raise await self._not_ended(session)
@@ -133,13 +139,28 @@ class Retention:
         statement = sa.select(SESSIONS.c.id).where(ended).order_by(SESSIONS.c.updated_at).limit(AT_ONCE)
         return await self._house.store.read(lambda c: list(c.execute(statement).scalars()))
 
+    async def _heirs(self, session: str) -> list[str]:
+        """Sessions that go on with this one's model, and have sealed none of their own yet."""
+        return [heir for heir in await self._named(session) if not await self._stands_alone(heir)]
+
+    async def _named(self, session: str) -> list[str]:
+        return await self._house.store.read(lambda connection: naming(connection, session))
+
+    async def _stands_alone(self, heir: str) -> bool:
+        try:
+            return bool((await self._house.catalogue.open(heir)).durable.checkpoints)
+        except GputError:
+            return False  # what cannot be read now may be read again, and go on
+
     async def _begin(self, session: str) -> bool:
         """From here on nobody finds it, and its keys are gone: what is left of it anywhere opens no more. False: it has not ended."""
         if not self._house.catalogue.may_forget(session):
             return False  # its row says that it has ended, and its journal says that it has not
-        at = self._house.clock()
+        at, heirs = self._house.clock(), await self._named(session)
 
         def act(connection: Connection) -> bool:
+            if not set(naming(connection, session)) <= set(heirs):
+                return False  # one that was submitted just now
             ended = (SESSIONS.c.id == session) & SESSIONS.c.phase.in_(FINAL)
             if not connection.execute(sa.delete(SESSIONS).where(ended)).rowcount:
                 return False

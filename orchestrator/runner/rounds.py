@@ -179,10 +179,19 @@ class Rounds:
         self._checkpoints.prune(state.checkpoints, state.best)
         self._pace.made(run.clock(), cost_s)
 
+    async def leave_for_successor(self) -> None:
+        """The session is about to end: seal what it leaves, if its holders agreed that another may go on with it without some of them. A
+        tour's gradients so far are nobody's step: then the checkpoint before them is worth more, and is kept."""
+        state = self._run.state
+        if state.manifest.continuation == "remaining" and state.committed is not None and not state.committed.batches:
+            await self.checkpoint()
+
     async def _finish(self) -> None:
         run, state = self._run, self._run.state
         if state.releases_best and state.to_go_back_to is not None:
             await self._go_back_to(state.to_go_back_to)
+        else:
+            await self.leave_for_successor()
         region = plan_memory(run.program.manifest, state.manifest.training).model
         exported = await export_model(run.life, region, self._model_path, run.committed.model)
         run.book.stage(new_fact(SessionFact.EXPORTED, **asdict(exported), **run.link_bytes()))

@@ -184,12 +184,13 @@ class SessionRunner:
 
     async def _fill(self, run: Run, opened: OpenedLife, checkpoints: Checkpoints) -> None:
         placer = Placer(run.life, run.state, self._house.library, self._house.entropy)
+        inherit = self._house.heritage.restoring(run.life, run.state, opened.secrets.inherited)
         if opened.resumed:
             await resume(run, placer)
         elif run.state.initial is None:
-            await first_placement(run, placer)
+            await first_placement(run, placer, inherit)
         else:
-            await restore(run, placer, checkpoints)
+            await restore(run, placer, checkpoints, inherit)
 
     async def _travel(self, run: Run, checkpoints: Checkpoints) -> None:
         house, wishes = self._house, self.wishes
@@ -199,8 +200,9 @@ class SessionRunner:
         cost_s = expected_cost(made[-1].seconds if made else None, plan.model.length + plan.optimiser.length)
         pace = CheckpointPace(settings.checkpoint_interval_s, settings.checkpoint_share, run.clock(), cost_s)
         rounds = Rounds(run, wishes, self.heads, checkpoints, pace, house.model_path(run.state.id))
-        if run.state.manifest.privacy is not None and not run.state.checkpoints:
-            await rounds.checkpoint()  # from here on the secret of the noise outlives the GPU's memory
+        if (run.state.manifest.privacy or run.state.inherited) is not None and not run.state.checkpoints:
+            # From here on the secret of the noise outlives the GPU's memory, and nothing is needed of a predecessor.
+            await rounds.checkpoint()
         while True:
             await rounds.travel()
             if run.state.ended or wishes.cancel or wishes.stop:
@@ -209,6 +211,10 @@ class SessionRunner:
                 await rounds.pause()
                 await self._paused()
         if wishes.cancel and not run.state.ended:
+            try:
+                await rounds.leave_for_successor()
+            except GputError as error:  # the owner's word counts all the same; an older checkpoint may be there
+                _log.warning("a cancelled session was not sealed", session=run.state.id, code=error.code)
             await self._cancel()
         if run.state.ended:
             await run.life.batch([EndSession()])

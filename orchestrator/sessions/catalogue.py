@@ -19,6 +19,7 @@ from orchestrator.sessions.approvals import MANIFEST_LABEL
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import VOCABULARY, new_fact
 from orchestrator.sessions.folding import fold
+from orchestrator.sessions.heritage import Heritage, Inheritance
 from orchestrator.sessions.keyring import KeyAway, Keyring
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import Known, check_manifest, read_manifest, start_model
@@ -49,10 +50,16 @@ class Catalogue:
     """Books by session id. A book stays open while its session lives. `away`: sessions found live whose key is not at hand."""
 
     def __init__(
-        self, store: Store, keyring: Keyring, library: Library, clock: Clock, stopping: Stopping,
+        self, store: Store, keyring: Keyring, library: Library, heritage: Heritage, clock: Clock, stopping: Stopping,
         watch: Watcher = lambda noted: None,
     ) -> None:  # fmt: skip
-        self._store, self._keyring, self._library, self._watch = store, keyring, library, watch
+        self._store, self._keyring, self._library, self._watch, self._heritage = (
+            store,
+            keyring,
+            library,
+            watch,
+            heritage,
+        )
         self._journal = Journal(keyring.journal_key, VOCABULARY)
         self._clock, self._stopping = clock, stopping
         self._books: dict[str, Book] = {}
@@ -91,8 +98,9 @@ class Catalogue:
         await asyncio.to_thread(
             check_manifest, manifest, gpu, known
         )  # may read gigabytes of weights: off the event loop
+        inherited = await self._heritage.taken(manifest, owner, self.open)
         start = await asyncio.to_thread(start_model, manifest, known)
-        await self._create(session, manifest, known, document, signature, owner, owner_key, gpu, start)
+        await self._create(session, manifest, known, document, signature, owner, owner_key, gpu, start, inherited)
         return await self.open(session)
 
     async def _exists(self, session: str) -> bool:
@@ -119,11 +127,13 @@ class Catalogue:
         owner_key: bytes,
         gpu: str,
         start: str | None,
+        inherited: Inheritance | None = None,
     ) -> None:
         at = self._clock()
         fact = new_fact(
             SessionFact.SUBMITTED, Role.OWNER, manifest=manifest.digest().hex(), owner=owner,
             owner_key=fingerprint(owner_key), gpu=gpu, start_model=start, phase="AWAITING_APPROVAL",
+            inherited=None if inherited is None else inherited.fact,
         )  # fmt: skip
         state = SessionState(session, manifest, owner, gpu)
         state.apply(fact.kind, fact.body, at)
@@ -139,6 +149,8 @@ class Catalogue:
             }  # fmt: skip
             connection.execute(insert(SESSIONS).values(row))
             put_key(connection)
+            if inherited is not None:
+                inherited.write(connection, session)
             self._journal.append(connection, session, [fact], expected_seq=0, at=at)
 
         await self._store.write(write)

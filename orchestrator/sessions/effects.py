@@ -9,13 +9,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.sessions.acceptance import newest
-from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, JudgedTour, ModelState, Placement
+from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, Inherited, JudgedTour, ModelState, Placement
 from orchestrator.sessions.stopping import added, gone_back, needed, newly_best
 from shared.claims.profile import DatasetProfile
 
 if TYPE_CHECKING:
     from orchestrator.sessions.state import SessionState
     from orchestrator.sessions.visit_state import VisitState
+
+
+def _submitted(state: SessionState, body: dict[str, Any]) -> None:
+    state.start_model, state.inherited = body["start_model"], Inherited.of(body["inherited"])
 
 
 def _said(state: SessionState, body: dict[str, Any], decision: str) -> None:
@@ -234,7 +238,7 @@ def _pause_settled(state: SessionState, _body: dict[str, Any]) -> None:
 
 HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "gpu.claimed": lambda s, b: s.claims.append((b["life"], b["boot_counter"])),
-    "session.submitted": lambda s, b: setattr(s, "start_model", b["start_model"]),
+    "session.submitted": _submitted,
     "session.approved": _approved,
     "session.refused": lambda s, b: _said(s, b, "refuse"),
     "session.vetoed": lambda s, b: _said(s, b, "veto"),

@@ -32,8 +32,8 @@ VOCABULARY = Vocabulary(
     | {kind_of(SessionFact.APPROVED): 2},
     steps={(kind_of(SessionFact.APPROVED), 1): lambda body: {**body, "profile": None}},
     added={
-        # Sessions submitted before weights could be given started from the program's own.
-        kind_of(SessionFact.SUBMITTED): {"start_model": None},
+        # Sessions submitted before weights could be given started from the program's own; and none had a predecessor.
+        kind_of(SessionFact.SUBMITTED): {"start_model": None, "inherited": None},
         # Checkpoints made before it was written down how long they took.
         kind_of(SessionFact.CHECKPOINTED): {"seconds": None},
         # Visits planned before the next holder could load while the GPU trains.

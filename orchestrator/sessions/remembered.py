@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from shared.claims.profile import DatasetProfile
 
@@ -37,6 +37,22 @@ class Checkpoint:
     total: int
     state: ModelState
     seconds: float | None
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """The checkpoint of its predecessor that a session begins with. The held-out loss it had is of other records, perhaps, and not kept."""
+
+    session: str
+    checkpoint: Checkpoint
+
+    @classmethod
+    def of(cls, body: dict[str, Any] | None) -> Self | None:
+        """From what the session's first fact says."""
+        if body is None:
+            return None
+        model = ModelState(**{**body["checkpoint"]["state"], "validation": None})
+        return cls(body["session"], Checkpoint(**{**body["checkpoint"], "state": model, "position": 0}))
 
 
 @dataclass(frozen=True)

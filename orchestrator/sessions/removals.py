@@ -5,7 +5,7 @@ Rows are the platform's to change, and decide only when a session goes that its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from orchestrator.tables import ENDS_HEARD, REMOVALS, SECRETS, SESSIONS
+from shared.errors import Conflict
 from shared.names import SessionPhase
 from shared.protocol.session import SESSION
 from shared.service.statements import find_row, put_row
@@ -37,17 +38,22 @@ class Removals:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def ask(self, session: str, at: float) -> bool:
+    async def ask(self, session: str, at: float, heirs: Collection[str]) -> bool:
         """Its owner wants it gone. From here on its checkpoints open nowhere any more. False: there is no such session that has ended.
 
+        Args:
+            heirs: sessions that name it as their predecessor, and that need nothing of it any more.
+
         Raises:
-            Unavailable: the database refused; nothing was changed.
+            Conflict: another was submitted meanwhile that does. Unavailable: the database refused. Nothing was changed.
         """
 
         def act(connection: Connection) -> bool:
             ended = (SESSIONS.c.id == session) & SESSIONS.c.phase.in_(FINAL)
             if connection.execute(sa.select(SESSIONS.c.id).where(ended)).first() is None:
                 return False
+            if new := set(naming(connection, session)) - set(heirs):
+                raise needed(new)
             if find_row(connection, REMOVALS, {"session": session}) is None:
                 put_row(connection, REMOVALS, {"session": session}, {"asked_at": at})
             connection.execute(sa.delete(SECRETS).where(SECRETS.c.session == session))
@@ -82,3 +88,17 @@ class Removals:
         theirs = sa.select(SESSIONS).join(REMOVALS, SESSIONS.c.id == REMOVALS.c.session)
         statement = theirs.order_by(REMOVALS.c.asked_at).limit(MOST)
         return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
+
+
+def naming(connection: Connection, session: str) -> list[str]:
+    """Sessions that have not ended and name this one in their manifest, as nothing but their predecessor can be named."""
+    rows = connection.execute(sa.select(SESSIONS.c.id, SESSIONS.c.manifest).where(SESSIONS.c.phase.not_in(FINAL)))
+    return [row.id for row in rows if session.encode() in bytes(row.manifest)]
+
+
+def needed(heirs: Iterable[str]) -> Conflict:
+    """Why a session cannot be removed now."""
+    return Conflict(
+        f"{', '.join(sorted(heirs))} goes on with its model, and has none of its own yet", code="session-needed",
+        remedy="Wait until that has begun, or cancel it.",
+    )  # fmt: skip

@@ -13,7 +13,7 @@ from orchestrator.itinerary import Itinerary, PlannedVisit
 from orchestrator.ledger.tree import MerkleTree
 from orchestrator.sessions.agreement import Finding, compare
 from orchestrator.sessions.effects import HANDLERS
-from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, JudgedTour, ModelState, Placement
+from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, Inherited, JudgedTour, ModelState, Placement
 from orchestrator.sessions.stopping import Check, enough, newly_best
 from orchestrator.sessions.visit_state import VisitState
 from shared.claims.manifest import Manifest
@@ -49,6 +49,7 @@ class SessionState:
     signing_key: str | None = None
     placement: Placement | None = None
     start_model: str | None = None  # digest that the given weights must have in the GPU; None: no weights were given
+    inherited: Inherited | None = None  # what it begins with; None: no predecessor
     initial: ModelState | None = None
     committed: ModelState | None = None
     tour_failures: dict[int, int] = field(

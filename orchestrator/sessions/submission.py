@@ -119,7 +119,8 @@ def _given_weights(digest: str, manifest: Manifest, program: ProgramManifest, kn
 
 
 def start_model(manifest: Manifest, known: Known) -> str | None:
-    """Digest (BLAKE3, hex) of the model that given weights make in the GPU; None where the GPU makes the first model from a seed.
+    """Digest (BLAKE3, hex) of the model that given weights make in the GPU; None where the GPU makes the first model from a seed, or
+    has its predecessor's.
 
     Raises:
         InvalidData: as `map_weights`, where the file has become another since `check_manifest`.
@@ -130,7 +131,9 @@ def start_model(manifest: Manifest, known: Known) -> str | None:
 
 
 def weights_digest(manifest: Manifest, program: ProgramManifest) -> str | None:
-    """SHA-256 of the weights to start from; None means: made inside the GPU from the program's seed."""
+    """SHA-256 of the weights to start from; None means: made inside the GPU from the program's seed, or the predecessor's."""
+    if manifest.predecessor is not None:
+        return None
     if manifest.initial_weights is not None:
         return manifest.initial_weights
     return program.initial_weights.sha256 if isinstance(program.initial_weights, WeightsFile) else None

@@ -61,6 +61,7 @@ def summary(state: SessionState) -> dict[str, Any]:
         "version": state.seq,
         "manifest_digest": state.manifest_digest,
         "owner": state.owner,
+        "predecessor": None if state.inherited is None else state.inherited.session,
         "program": state.manifest.program,
         "gpu": state.gpu,
         "backend": state.backend,

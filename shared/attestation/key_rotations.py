@@ -9,14 +9,16 @@ The old key gives the name away; the new one shows that it is in the same hands 
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import ValidationError
 
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_bytes, json_value
 from shared.crypto.signing import PartyKey, fingerprint, verify
-from shared.errors import BadRequest, VerificationFailed
+from shared.errors import BadRequest, GputError, VerificationFailed
 from shared.wire.party_keys import KeyRotation, SignedRotation
 
 OLD_LABEL, NEW_LABEL = "gput/key-rotation", "gput/key-rotation/new"
@@ -73,3 +75,25 @@ def verify_rotation(signed: SignedRotation, *, party: str, old: bytes) -> Verifi
     if new == old:
         raise BadRequest("the new key is the old one", code="malformed-rotation", remedy="Make a new key.")
     return VerifiedRotation(party, old, new, signed, _MINT)
+
+
+def came_by_rotation(history: Iterable[Mapping[str, Any]], party: str, key: str, before: str) -> bool:
+    """Whether a party's key came from the one `before` (fingerprints, hex) by its own signed rotations alone, each verified here.
+
+    `history`: the party's keys as the orchestrator lists them; nothing in it is believed but what the older key signed.
+    """
+    known = {str(one.get("key")): one for one in history}
+    while key != before:
+        row = known.pop(key, None)  # each but once: a circle ends
+        older = known.get(str(row.get("previous"))) if row is not None else None
+        if row is None or older is None or not row.get("statement"):
+            return False
+        try:
+            signed = SignedRotation.model_validate(row["statement"])
+            said = verify_rotation(signed, party=party, old=bytes.fromhex(older["public_key"]))
+        except (GputError, ValidationError, KeyError, TypeError, ValueError):
+            return False
+        if fingerprint(said.new) != key:
+            return False
+        key = fingerprint(said.old)
+    return True

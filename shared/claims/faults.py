@@ -15,10 +15,12 @@ from pydantic import BaseModel, ValidationError
 
 from shared.canonical import json_value
 from shared.claims.manifest import (
+    Contributor,
     EvidencePolicy,
     GpuRules,
     Manifest,
     OutputPolicy,
+    Predecessor,
     RosterEntry,
     Validation,
     parse_manifest,
@@ -29,7 +31,8 @@ from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
 from shared.errors import BadRequest, InvalidManifest
 
 _MODELS: tuple[type[BaseModel], ...] = (
-    Manifest, RosterEntry, EvidencePolicy, GpuRules, TdxPolicy, Validation, Privacy, OutputPolicy, TrainingOptions, AdamW, SGD, Schedule,
+    Manifest, RosterEntry, Predecessor, Contributor, EvidencePolicy, GpuRules, TdxPolicy, Validation, Privacy, OutputPolicy,
+    TrainingOptions, AdamW, SGD, Schedule,
 )  # fmt: skip
 _HEX = re.compile(r"\^\[0-9a-f\]\{(\d+)\}\$")
 _FOUND_BY = {

@@ -100,21 +100,63 @@ class Acceptance(Claim):
     )  # fmt: skip
 
 
+_NOT_WITH_PREDECESSOR = {
+    "initial_weights": "a session starts from given weights (initial_weights) or from its predecessor's model, not from both",
+    "privacy": "what its predecessor spent of a record's privacy would have to be added to what it spends, which is not accounted for yet",
+    "accumulate": "a predecessor's steps are batches, and those of a session that accumulates are rounds",
+}
+
+
 class OutputPolicy(Claim):
     """Who may fetch the finished model: roles by name, or holders by name."""
 
     release_to: tuple[Literal["owner", "holders"], ...] = ("owner",)
 
 
+class Contributor(Claim):
+    """A holder whose records a predecessor's model has learned from. `key`: as in the roster under which it last did; `records`: how many
+    of its stream lie behind it, so that it goes on behind them where it takes part again."""
+
+    holder: PartyName
+    key: KeyFingerprint
+    records: int = Field(ge=0, lt=2**53)
+
+
+class Predecessor(Claim):
+    """The ended session whose model, optimiser state and step this one goes on with, and everybody whose records are in them. All of it is
+    read off at the orchestrator (`gput session succeed`) and checked there and by every holder, never chosen."""
+
+    session: str = Field(pattern=r"^s_[0-9a-z]{16}$", description="its id")
+    manifest: HexSha256 = Field(description="SHA-256 of its manifest")
+    model: HexSha256 = Field(description="digest of the model that is gone on with")
+    optimiser: HexSha256 = Field(description="digest of the optimiser's state beside it")
+    step: int = Field(ge=1, lt=2**53, description="training steps behind it; schedules count on from here")
+    log_size: int = Field(ge=1, lt=2**53, description="leaves of its log when it had ended")
+    log_root: HexSha256 = Field(description="root of that log")
+    contributors: tuple[Contributor, ...] = Field(
+        min_length=1,
+        max_length=4096,
+        description="everybody whose records are in that model, its own predecessors' included",
+    )
+
+
 class Manifest(Grown):
     """Canonical JSON (RFC 8785) of this is what holders approve; a changed manifest is a new manifest (design 4.1)."""
 
-    later = ("privacy", "recovery_shares", "accumulate")
+    later = ("privacy", "recovery_shares", "accumulate", "predecessor", "continuation")
     format: Literal["gput-manifest/1"] = "gput-manifest/1"
     name: str = Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]*$", description="for people")
     program: HexSha384 = Field(description="program digest, from `gput program inspect`")
     initial_weights: HexSha256 | None = Field(
         default=None, description="start from these uploaded weights (SHA-256) instead of the program's own"
+    )
+    predecessor: Predecessor | None = Field(
+        default=None, description="go on with an ended session's model and optimiser state; none if absent"
+    )
+    continuation: Literal["refused", "remaining"] | None = Field(
+        default=None,
+        description="whether another session may go on with this one's model: never, or also without some of those whose records it has "
+        "learned from (`remaining`); if absent, only with all of them",
     )
     training: TrainingOptions = Field(description="optimiser, schedule, clipping, batch, seed")
     roster: tuple[RosterEntry, ...] = Field(min_length=1, max_length=256, description="the data holders")
@@ -200,12 +242,40 @@ class Manifest(Grown):
             raise ValueError("collect: what privacy costs is accounted visit by visit, and a mixture is nobody's visit")
         return self
 
+    @model_validator(mode="after")
+    def _predecessor_can_be_gone_on_with(self) -> Self:
+        if self.predecessor is None:
+            return self
+        names = [contributor.holder for contributor in self.predecessor.contributors]
+        if len(set(names)) != len(names):
+            raise ValueError("a holder is named twice among the predecessor's contributors")
+        for field, given in (
+            ("initial_weights", self.initial_weights),
+            ("privacy", self.privacy),
+            ("accumulate", self.accumulate),
+        ):
+            if given is not None:
+                raise ValueError(f"predecessor: {_NOT_WITH_PREDECESSOR[field]}")
+        return self
+
+    @property
+    def steps_behind(self) -> int:
+        """Training steps that its predecessor's model has behind it; 0 without one."""
+        return 0 if self.predecessor is None else self.predecessor.step
+
+    def records_behind(self, holder: str) -> int:
+        """Records of the holder's stream that lie behind it when this session begins."""
+        contributors = () if self.predecessor is None else self.predecessor.contributors
+        return next((one.records for one in contributors if one.holder == holder), 0)
+
     @property
     def optimiser_steps(self) -> int:
-        """Steps of the optimiser if nothing is skipped: what a learning-rate schedule counts."""
+        """Steps of the optimiser if nothing is skipped, a predecessor's included: what a learning-rate schedule counts."""
         if self.accumulate is not None:
             return self.rounds
-        return self.rounds * sum(entry.steps_per_visit or self.steps_per_visit for entry in self.roster)
+        return self.steps_behind + self.rounds * sum(
+            entry.steps_per_visit or self.steps_per_visit for entry in self.roster
+        )
 
     def steps_for(self, holder: str) -> int:
         """Training steps in one visit to `holder`."""

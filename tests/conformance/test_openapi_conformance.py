@@ -79,6 +79,8 @@ NEVER_2XX = {
     "PUT /v1/sessions/{session}/channels/{channel}", "POST /v1/visits/{visit}/report",
     "PUT /v1/programs/{digest}/archive", "PUT /v1/weights/{digest}", "PUT /v1/validation-datasets/{digest}",
     "GET /v1/weights/{digest}", "GET /v1/validation-datasets/{digest}",
+    # Only of sessions that one goes on from, or that go on: tests/successors.
+    "GET /v1/sessions/{session}/continuation", "GET /v1/sessions/{session}/predecessor",
     "POST /v1/sessions/{session}/pause", "POST /v1/sessions/{session}/resume",
     "POST /v1/requests/{session}/approve", "POST /v1/requests/{session}/refuse", "POST /v1/requests/{session}/veto",
     "POST /v1/gpus/{gpu}/ports/{port}/commands", "POST /v1/gpus/{gpu}/ports/{port}/copy",

@@ -204,6 +204,7 @@ MAY = {
     f"POST {SESSION}/pause": OWNER, f"POST {SESSION}/resume": OWNER, f"POST {SESSION}/cancel": OWNER,
     f"POST {SESSION}/approvals": HOLDERS_ONLY, f"GET {SESSION}/approvals": READERS,
     f"GET {SESSION}/visits": READERS, "GET /v1/visits/{visit}": READERS, f"GET {SESSION}/losses": READERS,
+    f"GET {SESSION}/continuation": READERS, f"GET {SESSION}/predecessor": READERS,
     f"GET {SESSION}/model": READERS, f"GET {SESSION}/model/fetches": READERS,
     f"GET {SESSION}/receipts": READERS, f"GET {SESSION}/receipts/{{index}}": READERS,
     f"GET {SESSION}/receipts/{{index}}/cose": READERS, f"GET {SESSION}/log/head": READERS, f"GET {SESSION}/log/leaves": READERS,

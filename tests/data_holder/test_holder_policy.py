@@ -87,6 +87,9 @@ ROWS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("name differs", with_rules('[session]\nnames = ["trial-*"]'), {}, ["session.names"]),
     ("enough parties", with_rules("[session]\nmin_parties = 2"), {}, []),
     ("too few parties", with_rules("[session]\nmin_parties = 3"), {}, ["session.min_parties"]),
+    ("may go on without it, and nobody was asked", GOOD, {"continuation": "remaining"}, ["session.continuation"]),
+    ("may go on without it, as allowed", with_rules("[session]\ncontinuation = true"), {"continuation": "remaining"}, []),
+    ("may not go on at all", GOOD, {"continuation": "refused"}, []),
     ("party present", with_rules('[session]\nrequired_parties = ["south"]'), {}, []),
     ("party absent", with_rules('[session]\nrequired_parties = ["west"]'), {}, ["session.required_parties"]),
     (
@@ -134,7 +137,8 @@ def test_every_rule_has_a_row_that_it_denies() -> None:
     assert denied >= {
         "programs", "limits.max_rounds", "limits.min_privacy_floor", "limits.max_steps_per_visit", "output.release_to",
         "limits.max_records_per_visit", "limits.loss_decimals", "limits.max_epsilon", "session.names", "session.min_parties",
-        "session.required_parties", "evidence.allow_emulated", "evidence.orchestrator_measurements", "evidence.gpu.modes",
+        "session.required_parties", "session.continuation",
+        "evidence.allow_emulated", "evidence.orchestrator_measurements", "evidence.gpu.modes",
         "evidence.gpu.devices", "evidence.gpu.firmware_without_id", "evidence.gpu.expired_reference_values",
         "evidence.gpu.certificate_hold", "evidence.gpu.revocation",
     }  # fmt: skip

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from data_holder import receipt_book
-from data_holder.receipts import Check, _accumulation, _mixture
+from data_holder.receipts import Check, _accumulation, _first_link, _mixture
+from shared.claims.manifest import Contributor, Predecessor
 from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt
 from shared.crypto import ecc
 from shared.crypto.signing import PartyKey
@@ -109,6 +110,31 @@ def test_a_visit_of_a_tour_adds_to_the_gradients_and_changes_no_model(
     checks: list[Check] = []
     _accumulation(checks, said, make_manifest("ab" * 32, accumulate=agreed))
     assert [check.check for check in checks if not check.ok] == false
+
+
+START = Predecessor(
+    session="s_aaaaaaaaaaaaaaaa", manifest="0" * 64, model="11" * 32, optimiser="0" * 64, step=20, log_size=1, log_root="0" * 64,
+    contributors=(Contributor(holder="south", key="0" * 64, records=1),),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("step", "model", "false"),
+    [
+        (20, "11" * 32, []),
+        (25, "22" * 32, []),
+        (20, "22" * 32, ["predecessor: model_before"]),
+        (15, "11" * 32, ["statement: after its predecessor"]),
+    ],
+)
+def test_a_session_begins_where_its_predecessor_came_to_rest(step: int, model: str, false: list[str]) -> None:
+    said = DeviceStatement.model_construct(model_before=model, first_step=step)
+    checks: list[Check] = []
+    _first_link(checks, said, make_manifest("ab" * 32, predecessor=START))
+    assert [check.check for check in checks if not check.ok] == false
+    none: list[Check] = []
+    _first_link(none, said, make_manifest("ab" * 32))
+    assert none == []
 
 
 SEED = mixture_seed(make_manifest("ab" * 32).training.seed, 2)

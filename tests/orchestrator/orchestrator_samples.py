@@ -15,6 +15,7 @@ from orchestrator.library import Library
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.heritage import Heritage
 from orchestrator.sessions.keyring import CvmKeys, Keyring
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import Known
@@ -137,7 +138,10 @@ class Room:
         await self.store.open()
         self.keyring = keyring(cvm)
         library = Library(self.store, self.folder, lambda: 1.0)
-        return Catalogue(self.store, self.keyring, library, lambda: 1.0, Stopping())
+        heritage = Heritage(
+            self.store, self.keyring, library.parties, lambda session: self.folder / session, os.urandom
+        )
+        return Catalogue(self.store, self.keyring, library, heritage, lambda: 1.0, Stopping())
 
     def journal(self) -> Journal:
         """The journal itself, with the keys of whichever sessions the newest catalogue has opened; it takes every kind of fact."""

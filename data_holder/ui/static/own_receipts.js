@@ -3,7 +3,7 @@
 import { CheckFailed, fromBase64, fromHex, hashed, toHex, toText } from "./common/bytes.js";
 import { checkLabelled, ed25519, p384 } from "./common/cose.js";
 import { checkConsistency } from "./common/merkle.js";
-import { checkHead, judged, readManifest, require, step } from "./common/receipts_check.js";
+import { checkFirstLink, checkHead, judged, readManifest, require, step } from "./common/receipts_check.js";
 
 const STRANGER = "signed by a key that this holder never attested";
 
@@ -59,12 +59,13 @@ async function ownDecision({ decision, public_key: key, holder, dataset_root: ro
 }
 
 /** What only this holder can check: the GPU took in exactly what this holder wrote. Throws CheckFailed. */
-function againstMemory(agreement, visits) {
+function againstMemory(agreement, visits, start) {
   const byEpoch = new Map(visits.map((one) => [one.epoch, one]));
   return (receipt, statement, signer) => {
     require("holder", receipt.get("holder") === agreement.holder, "it is about another holder");
     require("own channel", receipt.get("holder_runtime_data") === signer.holderRuntime, "another channel of this holder");
     require("device", statement.get("device") === signer.device, "another GPU than the one attested");
+    checkFirstLink(statement, start, `visit ${receipt.get("visit")}`, false);
     const visit = byEpoch.get(receipt.get("epoch"));
     require("own visit", visit !== undefined, `this holder wrote nothing under epoch ${receipt.get("epoch")}`);
     for (const name of ["visit", "round", "index", "attempt"]) require("own visit", receipt.get(name) === visit[name], `${name} differs from what this holder remembers`);
@@ -96,7 +97,7 @@ export async function checkOwnReceipts(bundle, session, told = () => {}) {
   if (!signers || root === null || !manifest) return { whole, results, known: null };
   const head = await step(whole, "the tree head is signed by one of them", () => logHead(bundle, session, signers));
   if (head) await step(whole, "the log extends the one that this holder remembers", () => extendsMemory(bundle.log, head));
-  const known = { session, signers, head, manifest, roots: new Map([[agreement.holder, root]]), own: againstMemory(agreement, bundle.visits) };
+  const known = { session, signers, head, manifest, roots: new Map([[agreement.holder, root]]), own: againstMemory(agreement, bundle.visits, manifest.says.predecessor) };
   for (const item of bundle.leaves) {
     results.push(await judged(item, known));
     told(results.length, bundle.leaves.length);

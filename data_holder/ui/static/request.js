@@ -29,6 +29,9 @@ function terms(request) {
     ["Session's name", says.name], ["Rounds", says.rounds], ["Steps per visit", says.steps_per_visit], ["Travel mode", says.travel_mode], ["Collect", says.collect],
     ["Privacy floor", count(says.privacy_floor, "record")], ["Losses rounded to", `${says.loss_decimals} decimals`], ["Model goes to", says.output.release_to.join(", ") || "nobody"],
     ["GPU evidence", says.gpu_evidence.roots.join(" or ")], ["With", says.roster.map((one) => one.holder).join(", ")],
+    ["Goes on from", says.predecessor ? `${says.predecessor.session} at step ${says.predecessor.step}` : "no other session"],
+    ["Records already in the model", says.predecessor ? says.predecessor.contributors.map((one) => one.holder).join(", ") : "nobody's"],
+    ["May be gone on with without you", says.continuation === "remaining" ? "yes: your share stays in the model if you leave" : "no"],
   ]), fold("The whole manifest", h("pre", { class: "scroller", tabindex: 0 }, JSON.stringify(says, null, 2))));
 }
 

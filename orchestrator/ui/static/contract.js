@@ -8,6 +8,13 @@ import { agreementView, estimateView } from "./agreed.js";
 import { differences, flat } from "./diff.js";
 import { manifestOf } from "./manifest.js";
 
+/** The session whose model this one goes on with, and whose records are in it. */
+function origin(said) {
+  if (!said) return "no other session";
+  const link = h("a", { href: `#/sessions/${encodeURIComponent(said.session)}/contract` }, digest(said.session, 20));
+  return h("span", null, link, ` at step ${said.step}, with records of ${said.contributors.map((one) => one.holder).join(", ")}`);
+}
+
 const DECISIONS = { approve: "good", refuse: "bad", veto: "bad" };
 
 function summary({ says, digest: own }, live) {
@@ -17,6 +24,7 @@ function summary({ says, digest: own }, live) {
     ["Collect", says.collect], ["Accumulate", says.accumulate ?? "no"], ["Buffer", `${says.buffer_bytes} bytes`], ["Privacy floor", count(says.privacy_floor, "record")],
     ["Differential privacy", says.privacy ? JSON.stringify(says.privacy) : "none"], ["Losses rounded to", `${says.loss_decimals} decimals`],
     ["Model goes to", says.output.release_to.join(", ") || "nobody"], ["Quorum", says.quorum ?? "everybody"],
+    ["Goes on from", origin(says.predecessor)], ["May be gone on with", says.continuation ?? "with everybody"],
     ["GPU evidence", says.gpu_evidence.roots.join(" or ")], ["Orchestrator's evidence", says.orchestrator_evidence.roots.join(" or ")],
   ]), fold("Every field", table("The manifest, field by field", [["Field", ([path]) => h("code", null, path)], ["Value", ([, value]) => h("code", null, value)]], flat(says))));
 }
@@ -47,8 +55,10 @@ function comparison(here, live, signal) {
   const select = h("select", { id: "other" }, h("option", { value: "" }, "choose a session"));
   all("/v1/sessions", { signal }).then((found) => {
     for (const one of found.reverse()) if (one.id !== live.view.id) select.append(h("option", { value: one.id }, `${one.name} · ${one.id}`));
+    if (live.view.predecessor) select.value = live.view.predecessor;
+    return compare();
   }).catch(() => {});
-  select.addEventListener("change", async () => {
+  async function compare() {
     if (!select.value) return;
     try {
       const there = await manifestOf(`/v1/sessions/${encodeURIComponent(select.value)}`, signal);
@@ -56,7 +66,8 @@ function comparison(here, live, signal) {
     } catch (problem) {
       show(place, problemBox(problem));
     }
-  });
+  }
+  select.addEventListener("change", compare);
   return h("div", null, h("label", { for: "other" }, "Compare with the manifest of "), select, place);
 }
 

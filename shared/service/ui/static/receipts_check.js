@@ -87,10 +87,19 @@ export async function checkLeaf(item, known) {
   return { index: item.index, kind, ...found };
 }
 
-/** Each receipt starts from a model that an earlier one left. Throws CheckFailed naming the leaf. */
-export function checkChain(checked) {
-  const known = new Set();
-  for (const { index, receipt, statement } of checked) {
+/** A receipt goes on where the manifest's predecessor came to rest, if it is of the next step; none is of one before. Throws CheckFailed. */
+export function checkFirstLink(statement, start, who, first) {
+  if (!start) return;
+  const step = statement.get("first_step");
+  const fits = step >= start.step && (!first || step === start.step) && (step !== start.step || statement.get("model_before") === start.model);
+  if (!fits) throw new CheckFailed("predecessor", `${who} does not go on where ${start.session} came to rest`);
+}
+
+/** Each receipt starts from a model that an earlier one left, the first from its predecessor's if there is one. Throws CheckFailed naming the leaf. */
+export function checkChain(checked, start) {
+  const known = new Set(start ? [start.model] : []);
+  for (const [at, { index, receipt, statement }] of checked.entries()) {
+    checkFirstLink(statement, start, `leaf ${index}`, at === 0);
     if (known.size > 0 && !known.has(statement.get("model_before"))) throw new CheckFailed("chain of models", `leaf ${index} starts from a model that no earlier receipt left`);
     known.add(statement.get("model_before"));
     if (receipt.get("outcome") === "closed") known.add(statement.get("model_after"));
@@ -132,7 +141,7 @@ export async function checkLog(bundle, session, told = () => {}) {
   await step(whole, "every leaf of the signed tree is here, once and in its place", () => require("log",
     bundle.leaves.length === head.size && bundle.leaves.every((item, at) => item.index === at), `${bundle.leaves.length} leaves of ${head.size} came, or out of order`));
   // The chain is told of leaves that hold: one that does not is named for itself.
-  if (!manifest.says.accumulate && results.every((one) => one.ok)) await step(whole, "each visit starts from a model that an earlier one left", () => checkChain(results.filter((one) => one.ok && one.kind === "receipt")));
+  if (!manifest.says.accumulate && results.every((one) => one.ok)) await step(whole, "each visit starts from a model that an earlier one left", () => checkChain(results.filter((one) => one.ok && one.kind === "receipt"), manifest.says.predecessor));
   return { whole, results, known };
 }
 

@@ -1,0 +1,131 @@
+"""What a holder checks of a session that goes on from another, before it approves: the predecessor's manifest, and its own memory of it.
+
+The orchestrator checked the same at submission; nothing is taken from its word that this holder can know better. Decides nothing else.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+from data_holder.identity import OwnKeys
+from data_holder.ledger import Ledger
+from data_holder.links import OrchestratorLink
+from data_holder.log_reader import LogReader
+from data_holder.protocol.state import SessionState
+from data_holder.receipts import explain
+from data_holder.tables import rows
+from shared.attestation.key_rotations import came_by_rotation
+from shared.canonical import json_value, sha256
+from shared.claims.faults import ManifestRefused
+from shared.claims.manifest import Manifest, Predecessor, parse_manifest
+from shared.claims.succession import succession_findings
+from shared.errors import BadRequest, VerificationFailed
+from shared.protocol.merkle import verify_consistency
+from shared.service.store import Store
+
+PAGE = 200
+
+
+class Predecessors:
+    """Checks each session that has a predecessor once in this process, as long as it stands. `keys`: this holder's, as they are now."""
+
+    def __init__(
+        self, name: str, keys: Callable[[], OwnKeys], ledger: Ledger, store: Store, link: OrchestratorLink
+    ) -> None:
+        self._name, self._keys, self._ledger, self._store, self._link = name, keys, ledger, store, link
+        self._checked: set[str] = set()
+
+    async def check(self, session: str, manifest: Manifest) -> None:
+        """That the session may go on with its predecessor's model, and that this is the predecessor that this holder knows.
+
+        Raises:
+            ManifestRefused: what the predecessor's holders agreed to does not allow this session. VerificationFailed: code
+                `predecessor-mismatch`: it is another than this holder knows, or log and proof do not hold. Unavailable: no answer.
+        """
+        said = manifest.predecessor
+        if said is None or session in self._checked:
+            return
+        old = await self._manifest(session, said)
+        if findings := succession_findings(old, manifest, await self._moved(manifest, said)):
+            raise ManifestRefused(findings)
+        if self._ledger.knows(said.session):
+            own = self._ledger.state(said.session)
+            if sha256(own.manifest).hex() != said.manifest:
+                raise _other("manifest", sha256(own.manifest).hex(), said.manifest)
+            await _log(LogReader(self._link, own), own, said)
+            await self._models(said)
+        self._checked.add(session)
+
+    async def _manifest(self, session: str, said: Predecessor) -> Manifest:
+        """The predecessor's manifest: its digest stands in the one that is to be approved."""
+        answer: Any = json_value(await self._link.get(f"/v1/sessions/{session}/predecessor"))
+        try:
+            document = b64decode(answer["document"], validate=True)
+            manifest = parse_manifest(document)
+        except (KeyError, TypeError, ValueError, BadRequest):
+            raise VerificationFailed("the predecessor's manifest is malformed", code="predecessor-mismatch") from None
+        if sha256(document).hex() != said.manifest:
+            raise _other("manifest", said.manifest, sha256(document).hex())
+        return manifest
+
+    async def _moved(self, manifest: Manifest, said: Predecessor) -> set[str]:
+        """Contributors that changed their keys since, by the signatures of the old ones."""
+        before, found = {one.holder: one.key for one in said.contributors}, set()
+        for entry in manifest.roster:
+            old = before.get(entry.holder, entry.key)
+            if old == entry.key:
+                continue
+            if entry.holder == self._name:
+                came = old in self._keys().publics
+            else:
+                history: Any = json_value(
+                    await self._link.get(f"/v1/parties/{entry.holder}/keys", params={"limit": PAGE})
+                )
+                came = came_by_rotation(history.get("items", []), entry.holder, entry.key, old)
+            found |= {entry.holder} if came else set()
+        return found
+
+    async def _models(self, said: Predecessor) -> None:
+        """Where an own receipt says what the model was at this step, it was this one; and whose visit was accepted is a contributor."""
+        async for row in self._closed(said.session):
+            if self._name not in {one.holder for one in said.contributors}:
+                raise _other(
+                    "contributors", f"{self._name} among them", ", ".join(one.holder for one in said.contributors)
+                )
+            statement = explain(row["cose"])[1]
+            for step, model in (
+                (statement["first_step"], statement["model_before"]),
+                (statement["first_step"] + statement["steps"], statement["model_after"]),
+            ):
+                if step == said.step and model != said.model:
+                    raise _other(f"model at step {step}", model, said.model)
+
+    async def _closed(self, session: str) -> AsyncIterator[rows.Row]:
+        """This holder's verified receipts of accepted visits."""
+        after: tuple[str, int] | None = None
+        while page := await self._store.read(partial(rows.receipts, session=session, after=after, limit=PAGE)):
+            for row in page:
+                if row["outcome"] == "closed" and row["verified"]:
+                    yield row
+            after = session, page[-1]["index"]
+
+
+async def _log(log: LogReader, own: SessionState, said: Predecessor) -> None:
+    """The log that the model came to rest with extends the one that this holder saw last."""
+    remembered = own.head
+    if remembered is None:
+        return
+    if said.log_size < remembered.size:
+        raise _other("log", f"at least {remembered.size} leaves", f"{said.log_size}")
+    path = await log.consistency(remembered.size, said.log_size)
+    verify_consistency(remembered.size, remembered.root, said.log_size, bytes.fromhex(said.log_root), path)
+
+
+def _other(what: str, expected: str, got: str) -> VerificationFailed:
+    return VerificationFailed(
+        f"the predecessor's {what} is not what this holder knows", code="predecessor-mismatch", expected=expected, got=got,
+        remedy="Refuse it, and ask owner and orchestrator's operator; `gput receipts verify` shows who holds which log.",
+    )  # fmt: skip

@@ -1,0 +1,64 @@
+"""An event loop on a thread of its own, for the synchronous client, and the loan of its asynchronous twin's words. Knows no call."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Work:
+    """An event loop on a thread of its own, and the two ways to wait for what it does."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="gput-client", daemon=True)
+        self._thread.start()
+
+    def done(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of one call."""
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result()
+
+    def each(self, stream: AsyncIterator[T]) -> Iterator[T]:
+        """What comes, one after another."""
+        while True:
+            try:
+                yield self.done(_next(stream))
+            except StopAsyncIteration:
+                return
+
+    def end(self, last: Coroutine[Any, Any, None] | None = None) -> None:
+        """End the thread, after one last call; again is no error."""
+        if self._loop.is_closed():
+            if last is not None:
+                last.close()
+            return
+        if last is not None:
+            self.done(last)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _next(stream: AsyncIterator[T]) -> T:
+    return await anext(stream)
+
+
+def words_of(twin: type) -> Callable[[type[T]], type[T]]:
+    """Lends a class and its methods the docstrings of their asynchronous twins."""
+
+    def lend(mine: type[T]) -> type[T]:
+        mine.__doc__ = twin.__doc__
+        for name, method in vars(mine).items():
+            if not name.startswith("_") or name == "__init__":
+                theirs = getattr(twin, name, None)
+                if theirs is not None and not method.__doc__:
+                    method.__doc__ = theirs.__doc__
+        return mine
+
+    return lend
