@@ -221,9 +221,8 @@ class Approvals:
 
     async def _store_decision(self, session: str, approval: Approval, dataset: str | None, by: str) -> None:
         signed = sign_decision(self.keys.current, approval)
-        kept = dataset
-        if approval.decision == "veto" and (before := self._ledger.state(session).decision) is not None:
-            kept = before.dataset
+        before = self._ledger.state(session).decision
+        kept = before.dataset if approval.decision == "veto" and before is not None else dataset
         body = {
             "document": signed.document, "signature": signed.signature, "dataset": kept, "by": by,
             "dataset_root": approval.dataset_root, "records": approval.records,
@@ -260,8 +259,7 @@ class Approvals:
 
     async def remind(self, session: str) -> None:
         """Say a refusal or a veto again, to an orchestrator that asks as if it had not been said. Raises: as `deliver`."""
-        said = verify_decision(self._ledger.state(session), self.keys)
-        if said is not None and said.decision != "approve":
+        if (said := verify_decision(self._ledger.state(session), self.keys)) and said.decision != "approve":
             await self.deliver(session)
 
     async def undelivered(self) -> list[str]:
