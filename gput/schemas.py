@@ -49,6 +49,14 @@ class Dry(View):
     missing: list[str]
 
 
+class Differing(View):
+    """A field in which a successor's manifest differs from its predecessor's; empty where it is absent."""
+
+    field: str
+    before: str
+    after: str
+
+
 class Request(View):
     """What a session asks of a holder, and what was decided; times in seconds since 1970, `manifest`: its digest, hex."""
 
@@ -255,23 +263,13 @@ class Change(View):
 
 
 BENCHES = (
-    "visit",
-    "transfer",
-    "travel",
-    "ablation",
-    "training",
-    "cuda",
-    "attest",
-    "receipts",
-    "checkpoint",
-    "life",
-    "lengths",
-)
+    "visit", "transfer", "travel", "ablation", "training", "cuda", "attest", "receipts", "checkpoint", "life", "lengths",
+)  # fmt: skip
 OUTPUTS: dict[str, Any] = {
     "session submit": Session, "session list": list[Session], "session show": ShownSession, "session wait": Session,
     "session pause": Session, "session resume": Session, "session cancel": Session, "session visits": list[Visit],
     "session steps": list[Step], "session logs": list[Event], "session timeline": list[TimelineSpan],
-    "session fetches": list[Fetch],
+    "session fetches": list[Fetch], "session succeed": list[Differing], "session succeed --submit": Session,
     "session submit --dry-run": Dry, "session rehearse": Rehearsed,
     "party enrol": Party, "party list": list[Party], "party keys": list[PartyKeyView], "party rotate-key": Party,
     "party rotate-key --dry-run": Me, "party revoke-key": Party, "party replace-key": Party, "token list": list[TokenRow],
@@ -290,8 +288,8 @@ OUTPUTS: dict[str, Any] = {
 def schema_of(words: Sequence[str]) -> str:
     """The JSON Schema of what the command that begins these words prints. Raises: BadRequest `no-schema`: it prints no such thing."""
     named = [word for word in words if not word.startswith("-")]
-    dry = " --dry-run" if "--dry-run" in words else ""
-    for path in (f"{' '.join(named[:2])}{dry}", " ".join(named[:2]), *named[:1]):
+    other = next((f" {flag}" for flag in ("--dry-run", "--submit") if flag in words), "")
+    for path in (f"{' '.join(named[:2])}{other}", " ".join(named[:2]), *named[:1]):
         if path in OUTPUTS:
             schema = TypeAdapter(OUTPUTS[path]).json_schema(mode="serialization")
             dialect = "https://json-schema.org/draft/2020-12/schema"
