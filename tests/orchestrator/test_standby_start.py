@@ -22,7 +22,6 @@ from shared.service import server
 from shared.service.migrations import downgrade
 from tests.orchestrator.orchestrator_world import BASE, Enclave
 
-
 NEWEST = max(path.name[:4] for path in (Path(main.__file__).parent / "migrations" / "versions").glob("0*.py"))
 
 
