@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from data_holder.carriers import DOORS, Lying
@@ -23,8 +24,7 @@ from shared.names import RegionKind, TravelMode
 from shared.wire.stock import MAX_STOCK_BYTES, LaunchProgram, ReadMemory, Span, WriteMemory
 from tests.adversary.platform_edges import Held, LateWrites
 
-SPARE = 1 << 22
-"""Bytes behind the end of all that is allocated: nobody's."""
+PAGE = 4096
 
 
 class Turned(Hostile):
@@ -155,7 +155,11 @@ class Turned(Hostile):
         await self._command(gpu, act)
 
     def _spare(self) -> int:
-        return max(start + length for start, length in self.device._hbm.allocated()) + SPARE
+        """The middle of the widest gap: regions lie at random places, the last of them perhaps at the very end of memory."""
+        used = [(0, 0), *self.device._hbm.allocated(), (self.device._hbm.size, 0)]
+        gaps = [(after[0] - sum(before), sum(before)) for before, after in pairwise(used)]
+        length, start = max(gaps)
+        return (start + length // 2) // PAGE * PAGE
 
     # ------------------------------------------------------------ with records
 
