@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
 from data_holder.carriers import DOORS, Lying
 from data_holder.gpu_channel import Provisioned, Provisioner, Sent
-from data_holder.sealing import RecordSealer
+from data_holder.sealing import Membership, RecordSealer
 from gput.local.attacks.hostile_holder import Hostile, forged
 from gput.local.attacks.stock_tools import Gpu
 from shared.claims.visit import Grant
 from shared.crypto.visit_key import VisitKey
 from shared.errors import GputError, NotFound
 from shared.names import RegionKind, TravelMode
+from shared.protocol.merkle import HASH_BYTES
 from shared.wire.stock import MAX_STOCK_BYTES, LaunchProgram, ReadMemory, Span, WriteMemory
 from tests.adversary.platform_edges import Held, LateWrites
 
@@ -180,23 +182,27 @@ class Turned(Hostile):
     def forge_iv_state_instead(self, grant: Grant, sealer: RecordSealer) -> RecordSealer:
         """Counters that do not begin where this visit's key begins."""
         assert sealer._channel is not None
-        sealer._channel.counter = self.draw.randrange(1, 1 << 16)
+        counter = self.draw.randrange(1, 1 << 16)
+        for channel in sealer._channel._channels:
+            channel.counter = counter
         return sealer
 
     def under_fill_instead(self, grant: Grant, sealer: RecordSealer) -> RecordSealer:
         """Fewer records than were planned, as if they were all."""
-        fewer = grant.cursor.model_copy(update={"count": self.draw.randrange(1, grant.cursor.count)})
-        return self._sealer(grant.model_copy(update={"cursor": fewer}), sealer)
+        count = self.draw.randrange(1, grant.cursor.count)
+        fewer = grant.cursor.model_copy(update={"count": count})
+        shown = replace(sealer._membership, leaves=sealer._membership.leaves[: count * HASH_BYTES])
+        return self._sealer(grant.model_copy(update={"cursor": fewer}), sealer, shown)
 
     def equivocate_instead(self, grant: Grant, sealer: RecordSealer) -> RecordSealer:
         """Others of its records than the planned ones."""
         shift = self.draw.randrange(1, 8)
         others = grant.cursor.model_copy(update={"start": grant.cursor.start + shift})
-        return self._sealer(grant.model_copy(update={"cursor": others}), sealer)
+        return self._sealer(grant.model_copy(update={"cursor": others}), sealer, sealer._membership)
 
-    def _sealer(self, grant: Grant, honest: RecordSealer) -> RecordSealer:
+    def _sealer(self, grant: Grant, honest: RecordSealer, shown: Membership) -> RecordSealer:
         key: VisitKey = self.keys[-1]
-        return RecordSealer(grant, key, honest._dataset, honest._membership, self.draw.randbytes(32))
+        return RecordSealer(grant, key, honest._dataset, shown, self.draw.randbytes(32))
 
     async def hoard_before(self, gpu: str) -> None:
         """Keep the GPU: nothing is written, nothing is said, until somebody takes it back."""
