@@ -255,7 +255,7 @@ def main(argv: list[str]) -> int:
     (hbm_fd, size, link_fd), place = (int(argument) for argument in argv[:3]), argv[3]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to handle
     worker.warm_imports()
-    pin_determinism(1)  # here and not only in workers: it imports a second's worth of modules
+    pin_determinism(1)
     hbm = mmap.mmap(hbm_fd, size, flags=mmap.MAP_SHARED | 0x4000)  # MAP_NORESERVE, as the agent maps it
     link = socket.socket(fileno=link_fd)
     try:

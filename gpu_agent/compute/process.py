@@ -51,7 +51,7 @@ class ComputeProcess:
         return self._process.pid if self._process is not None and self._alive else None
 
     def spawn(self) -> None:
-        """Start the compute parent without waiting until it is ready (it imports PyTorch: about two seconds)."""
+        """Start the compute parent without waiting until it is ready (it imports PyTorch: about a second)."""
         if self._alive:
             return
         self._reap()

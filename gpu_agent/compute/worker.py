@@ -15,12 +15,13 @@ from gpu_agent.hardware.compute import Finished, Launch
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.workload.loader import LoadedProgram
 from gpu_agent.workload.mixture import Mixture, PartRefused
+from gpu_agent.workload.optimiser import Optimiser
 from gpu_agent.workload.private import Noise
 from gpu_agent.workload.tensors import fill, initial_tensors, update_norm
 from gpu_agent.workload.training import Trainer
-from shared.claims.layout import MemoryPlan, plan_memory
+from shared.claims.layout import MemoryPlan, moment_slots, plan_memory
 from shared.claims.privacy import Privacy
-from shared.claims.training import TrainingOptions
+from shared.claims.training import AdamW, TrainingOptions
 from shared.errors import GputError, InvalidData, InvalidProgram
 
 OnStep = Callable[[int, float | None], None]
@@ -124,11 +125,12 @@ def _noise(launch: Launch) -> Noise | None:
 
 
 def warm_imports() -> None:
-    """In the parent, once: modules that PyTorch imports at the first optimiser step. No backward and no second thread here: a parent
+    """In the parent, once: what PyTorch imports at the first optimiser step. No backward and no second thread here: a parent
     with autograd's or OpenMP's threads cannot be forked safely."""
-    weight = torch.zeros(4, requires_grad=True)
-    weight.grad = torch.zeros(4)
-    torch.optim.AdamW([weight]).step()
+    name, one = "weight", torch.zeros(1)
+    options = TrainingOptions(batch_size=1, optimizer=AdamW(lr=1.0), grad_clip_norm=1.0)
+    moments = {f"{slot}/{name}": torch.zeros(1) for slot in moment_slots(options)}
+    Optimiser({name: one.clone().requires_grad_(True)}, {name: one}, moments, options, 1).step(0)
 
 
 def warm_up(program: LoadedProgram, options: TrainingOptions, place: Place) -> None:

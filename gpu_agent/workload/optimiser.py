@@ -1,13 +1,14 @@
 """Optimiser and schedule of a training session over the caller's own tensors. Knows no program, no data, no visit.
 
 Everything that an update depends on is a tensor of the caller or a function of the global step, so that nothing else needs
-to survive between visits.
+to survive between visits. The update is PyTorch's own fused kernel, called as `torch.optim` calls it, without that package: importing it
+costs 70 MB and most of a second (it brings PyTorch's compiler), which each worker's fork and death then pay for again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,8 +17,22 @@ from shared.claims.layout import moment_slots
 from shared.claims.training import SGD, TrainingOptions, learning_rate_factor
 
 
+@dataclass(frozen=True)
+class _Group:
+    """What one call of a kernel updates: tensors of one dtype under one weight decay, in the manifest's order.
+
+    `moments`: a list for each of `moment_slots`; `counters`: each parameter's step count, as Adam's kernel wants it.
+    """
+
+    decay: float
+    params: list[Tensor]
+    grads: list[Tensor]
+    moments: tuple[list[Tensor], ...]
+    counters: list[Tensor]
+
+
 class Optimiser:
-    """A fused PyTorch optimiser whose moments are the caller's tensors.
+    """PyTorch's fused AdamW or SGD, whose moments are the caller's tensors.
 
     Args:
         params: parameters by canonical name, in the manifest's order.
@@ -38,34 +53,33 @@ class Optimiser:
         self._total_steps = total_steps
         self._params = list(params.values())
         self._gradients = [grads[name] for name in params]
-        self._counters: list[Tensor] = []
-        self._optimizer = self._make(params)
-        for name, parameter in params.items():
-            parameter.grad = grads[name]
-            state: dict[str, Tensor] = {slot: moments[f"{slot}/{name}"] for slot in moment_slots(options)}
-            if not isinstance(options.optimizer, SGD):
-                state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
-                self._counters.append(state["step"])
-            self._optimizer.state[parameter] = state
-
-    def _make(self, params: Mapping[str, Tensor]) -> torch.optim.Optimizer:
-        spec = self._options.optimizer
-        everywhere = spec.decay == "all"
-        decayed = [p for p in params.values() if everywhere or p.dim() >= 2]
-        plain = [p for p in params.values() if not everywhere and p.dim() < 2]
-        groups: list[dict[str, Any]] = [
-            {"params": group, "weight_decay": decay}
-            for group, decay in ((decayed, spec.weight_decay), (plain, 0.0))
-            if group
+        for parameter, gradient in zip(self._params, self._gradients, strict=True):
+            parameter.grad = gradient
+        slots = moment_slots(options)
+        self._groups = [
+            _Group(
+                decay,
+                [params[name] for name in names],
+                [grads[name] for name in names],
+                tuple([moments[f"{slot}/{name}"] for name in names] for slot in slots),
+                [torch.zeros((), dtype=torch.float32, device=params[name].device) for name in names],
+            )
+            for (decay, _), names in self._grouped(params).items()
         ]
-        if isinstance(spec, SGD):
-            return torch.optim.SGD(groups, lr=spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, fused=True)
-        return torch.optim.AdamW(groups, lr=spec.lr, betas=spec.betas, eps=spec.eps, fused=True)
+
+    def _grouped(self, params: Mapping[str, Tensor]) -> dict[tuple[float, torch.dtype], list[str]]:
+        spec = self._options.optimizer
+        groups: dict[tuple[float, torch.dtype], list[str]] = {}
+        for name, parameter in params.items():
+            decay = spec.weight_decay if spec.decay == "all" or parameter.dim() >= 2 else 0.0
+            groups.setdefault((decay, parameter.dtype), []).append(name)
+        return groups
 
     def begin(self, global_step: int) -> None:
         """Say how many steps the model has behind it (Adam's bias correction counts from there)."""
-        for counter in self._counters:
-            counter.fill_(global_step)
+        for group in self._groups:
+            for counter in group.counters:
+                counter.fill_(global_step)
 
     def zero_grad(self) -> None:
         """Zero the gradients in place: they are tensors over GPU memory and stay there."""
@@ -76,10 +90,29 @@ class Optimiser:
             gradient.zero_()
 
     def step(self, global_step: int) -> None:
-        """Clip, set this step's learning rate, update parameters and moments in place."""
+        """Clip, and update parameters and moments in place at this step's learning rate."""
         if self._options.grad_clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self._params, self._options.grad_clip_norm)
         rate = self._options.optimizer.lr * learning_rate_factor(self._options.schedule, global_step, self._total_steps)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        self._optimizer.step()
+        update = self._sgd if isinstance(self._options.optimizer, SGD) else self._adamw
+        with torch.no_grad():
+            for group in self._groups:
+                update(group, rate)
+
+    def _adamw(self, group: _Group, rate: float) -> None:
+        spec = self._options.optimizer
+        assert not isinstance(spec, SGD)
+        first, second = group.moments
+        torch._foreach_add_(group.counters, 1)
+        torch._fused_adamw_(
+            group.params, group.grads, first, second, [], group.counters, lr=rate, beta1=spec.betas[0],
+            beta2=spec.betas[1], weight_decay=group.decay, eps=spec.eps, amsgrad=False, maximize=False,
+        )  # fmt: skip
+
+    def _sgd(self, group: _Group, rate: float) -> None:
+        spec = self._options.optimizer
+        assert isinstance(spec, SGD)
+        torch._fused_sgd_(
+            group.params, group.grads, group.moments[0] if group.moments else [], weight_decay=group.decay,
+            momentum=spec.momentum, lr=rate, dampening=0.0, nesterov=spec.nesterov, maximize=False, is_first_step=False,
+        )  # fmt: skip
