@@ -1,8 +1,8 @@
 """Fewer, larger pages under a process that is forked again and again. Knows Linux's memory map; no tensor, no launch.
 
 A fork copies the parent's page tables and a worker's death takes its own apart: 160 MB of PyTorch in pages of 4 KiB make that 9 and 7
-ms, of which every visit waits for the second. In pages of 2 MiB they are 1.6 and 2.2, as long as nobody writes to them. Where the kernel will not (before 6.1, or without
-memory in one piece) everything works as before, only slower.
+ms, of which every visit waits for the second. In pages of 2 MiB they are 1.6 and 2.2, as long as nobody writes to them. Where the kernel
+will not (before 6.1, or without memory in one piece) everything works as before, only slower.
 """
 
 from __future__ import annotations
