@@ -184,7 +184,12 @@ async def _kept(demo: Demo) -> None:
 
 def _dashboard(demo: Demo) -> str:
     url, token = demo.installation.services["orchestrator"].url, demo.installation.reader_token
-    return f"Dashboard: {url}/ui/\n  its token: cat {short(token)}"
+    holder = next(iter(demo.plan.holders))
+    own = demo.installation.services[f"holder-{holder}"].url
+    return (
+        f"Dashboard: {url}/ui/\n  its token: cat {short(token)}\n"
+        f"{holder}'s own page: {own}/ui/   (each holder has one)\n  its token: cat {short(demo.installation.operator_token(holder))}"
+    )
 
 
 def _say_addresses(demo: Demo) -> None:

@@ -98,7 +98,7 @@ class Demo:
 
     async def _links(self, holder: str) -> dict[str, Any]:
         service = self.installation.services[f"holder-{holder}"]
-        token = (self.installation.folder / f"holder-{holder}" / "operator.token").read_text().strip()
+        token = self.installation.operator_token(holder).read_text().strip()
         async with httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}) as http:
             answer = await http.get(f"{service.url}/v1/links")
         if answer.status_code != 200:

@@ -62,6 +62,10 @@ class Installation:
         """A file (0600) with a token that reads what the owner may read, for the dashboard; it changes nothing and fetches no model."""
         return self.folder / "owner" / "reader.token"
 
+    def operator_token(self, holder: str) -> Path:
+        """The file (0600) with the token by which `holder`'s operator reads and decides at its service; written when that first starts."""
+        return self.folder / f"holder-{holder}" / "operator.token"
+
     @property
     def trust(self) -> Path:
         """Roots and reference values, public."""

@@ -35,6 +35,47 @@ _UNNAMED = """() => [...document.querySelectorAll("button, select, input, a, [ro
   .filter(one => one.checkVisibility() && !(one.getAttribute("aria-label") ?? one.labels?.[0]?.textContent ?? one.textContent).trim())
   .map(one => one.outerHTML.slice(0, 80))"""
 
+# Lines of text that stand on one another. Drawings are left out: their labels are thinned by code that is tested itself.
+_COLLIDED = """() => {
+  const lines = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode;
+    const element = node.parentElement;
+    if (!node.textContent.trim() || !element.checkVisibility() || element.closest("svg, noscript, option, .skip")) continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    let edge = { left: -Infinity, right: Infinity };  // of whatever scrolls it sideways
+    for (let at = node.parentElement; at; at = at.parentElement) {
+      if (getComputedStyle(at).overflowX === "visible") continue;
+      const its = at.getBoundingClientRect();
+      edge = { left: Math.max(edge.left, its.left), right: Math.min(edge.right, its.right) };
+    }
+    for (const { left, right, top, bottom } of range.getClientRects()) {
+      const box = { left: Math.max(left, edge.left), right: Math.min(right, edge.right), top, bottom };
+      if (box.right - box.left > 1) lines.push({ box, text: node.textContent.trim().slice(0, 40) });
+    }
+  }
+  const deep = (a, b) =>
+    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 3 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 5;
+  return lines.flatMap((one, at) => lines.slice(at + 1).filter((two) => deep(one.box, two.box)).map((two) => `${one.text} / ${two.text}`));
+}"""
+_CUT = """() => [...document.querySelectorAll(".scroller")]
+  .filter(one => one.checkVisibility() && one.querySelector("caption span").getBoundingClientRect().width > one.clientWidth + 1)
+  .map(one => one.getAttribute("aria-label"))"""
+
+
+def collided(page: Any) -> list[str]:
+    """Pairs of texts that stand on one another."""
+    found: list[str] = page.evaluate(_COLLIDED)
+    return found
+
+
+def cut(page: Any) -> list[str]:
+    """Captions of tables that have to be scrolled to be read."""
+    found: list[str] = page.evaluate(_CUT)
+    return found
+
 
 def faint(page: Any) -> list[str]:
     """Texts whose contrast is below 4.5, with it."""

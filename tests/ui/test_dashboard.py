@@ -9,13 +9,16 @@ import pytest
 
 from tests.ui.browser import PHONE
 from tests.ui.conftest import NewTab
-from tests.ui.looks import faint, overflow, unnamed
+from tests.ui.looks import collided, cut, faint, overflow, unnamed
 from tests.ui.stage import HOSTILE, OWNER_READER, READER, UiStage
 
 TABS = {
     "tour": "Visit 1 at", "training": "recency bias", "trust": "The machine of", "contract": "digest holds", "receipts": "VERIFIED HERE",
     "artifacts": "gput session export",
 }  # fmt: skip
+
+
+KINDS: dict[str, Any] = {"light": {}, "dark": {"color_scheme": "dark"}, "phone": {"viewport": PHONE}}
 
 
 def ready(page: Any, tab: str) -> None:
@@ -26,9 +29,20 @@ def ready(page: Any, tab: str) -> None:
         page.locator("main").get_by_text(TABS[tab]).first.wait_for()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_page_can_be_read(tab: NewTab, kind: str) -> None:
+    one = tab(**KINDS[kind])
+    page = one.open()
+    page.get_by_role("table", name=re.compile("Every session")).get_by_text("visits").first.wait_for()
+    page.get_by_text("attested by each session").or_(page.get_by_text("EMULATED")).first.wait_for()
+    one.shot(f"dashboard-first-{kind}")
+    assert (faint(page), unnamed(page), collided(page), cut(page)) == ([], [], [], [])
+    assert overflow(page) <= 0
+
+
 @pytest.mark.parametrize("name", TABS)
 def test_every_tab_loads_and_can_be_read(tab: NewTab, stage: UiStage, name: str) -> None:
-    for kind, options in {"light": {}, "dark": {"color_scheme": "dark"}, "phone": {"viewport": PHONE}}.items():
+    for kind, options in KINDS.items():
         one = tab(**options)
         page = one.open(f"#/sessions/{stage.sessions['done']}/{name}")
         ready(page, name)
@@ -37,6 +51,8 @@ def test_every_tab_loads_and_can_be_read(tab: NewTab, stage: UiStage, name: str)
         one.shot(f"dashboard-{name}-{kind}")
         assert faint(page) == []
         assert unnamed(page) == []
+        assert collided(page) == []
+        assert cut(page) == []
         assert overflow(page) <= 0
         one.close()
 

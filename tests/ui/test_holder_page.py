@@ -8,7 +8,7 @@ import pytest
 
 from tests.ui.browser import PHONE
 from tests.ui.conftest import NewTab
-from tests.ui.looks import faint, overflow, unnamed
+from tests.ui.looks import collided, cut, faint, overflow, unnamed
 from tests.ui.stage import HOLDER, HOSTILE, UiStage
 
 
@@ -33,6 +33,8 @@ def test_it_loads_and_can_be_read(tab: NewTab, stage: UiStage, kind: str) -> Non
         one.shot(f"holder-{name}-{kind}")
         assert faint(page) == []
         assert unnamed(page) == []
+        assert collided(page) == []
+        assert cut(page) == []
         assert overflow(page) <= 0
 
 

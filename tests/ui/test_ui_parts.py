@@ -103,6 +103,11 @@ def test_durations(run: Any) -> None:
     assert {seconds: run("common/format", "duration", seconds) for seconds in said} == said
 
 
+def test_points_of_a_time_axis_say_no_more_than_tells_them_apart(run: Any) -> None:
+    said = {(10, 0): "10 s", (2.5, 0): "2.5 s", (10, 5): "10 s", (10, 0.5): "10.0 s", (0.25, 0.05): "0.25 s"}
+    assert {point: run("common/format", "axisTime", *point) for point in said} == said
+
+
 # ------------------------------------------------------------- reader tokens
 
 

@@ -173,7 +173,7 @@ class Stage(Demo):
 
     async def operator(self, holder: str, path: str) -> Any:
         """What a holder's own service tells its operator."""
-        token = (self.installation.folder / f"holder-{holder}" / "operator.token").read_text().strip()
+        token = self.installation.operator_token(holder).read_text().strip()
         url = f"{self.installation.services[f'holder-{holder}'].url}/v1/{path}"
         async with httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, trust_env=False) as http:
             return (await http.get(url)).raise_for_status().json()

@@ -14,7 +14,7 @@ const backend = (session) => badge(...backendBadge(session.backend));
 
 function progress(session) {
   const bar = h("progress", { value: session.visits_closed, max: Math.max(1, session.visits_total), "aria-label": `visits of ${session.name}` });
-  return h("div", null, bar, h("span", { class: "quiet" }, `${session.visits_closed} of ${count(session.visits_total, "visit")}`));
+  return h("div", null, bar, h("div", { class: "quiet" }, `${session.visits_closed} of ${count(session.visits_total, "visit")}`));
 }
 
 function reasons(session) {
@@ -27,7 +27,7 @@ function reasons(session) {
 
 function sessionsTable(sessions) {
   return table("Every session, the newest first", [
-    ["Session", link],
+    ["Session", link, "wide"],
     ["Phase", phase],
     ["Backend", backend],
     ["Progress", progress, "tight"],
@@ -43,9 +43,14 @@ function queueTable(sessions) {
   ], sessions.filter((one) => !ENDED.has(one.phase)), "Nothing is queued or running.");
 }
 
+/* A GPU's backend is what its session found; the next session attests it anew. */
+function gpuBackend(gpu) {
+  return gpu.leased_to ? badge(...backendBadge(gpu.backend)) : h("span", { class: "quiet" }, "attested by each session");
+}
+
 function gpuTable(gpus) {
   return table("The pool of GPUs", [
-    ["GPU", (one) => one.id], ["Backend", (one) => badge(...backendBadge(one.backend))],
+    ["GPU", (one) => one.id], ["Backend", gpuBackend],
     ["Leased to", (one) => (one.leased_to ? h("a", { href: `#/sessions/${one.leased_to}/tour` }, digest(one.leased_to, 18)) : "nobody")],
   ], gpus);
 }

@@ -119,7 +119,7 @@ export class Timeline {
     const [from, to] = this.#range();
     const scale = (width - left - 4) / Math.max(to - from, 1e-9);
     const offset = from - this.#tour.start;
-    const found = ticks(offset, to - this.#tour.start, Math.max(2, Math.floor(width / 130)));
+    const found = ticks(offset, to - this.#tour.start, Math.max(3, Math.floor(width / 130)));
     return found.map((at) => {
       const x = left + (at - offset) * scale;
       return s("g", null, s("line", { class: "grid", x1: x, x2: x, y1: 0, y2: height - 24 }),

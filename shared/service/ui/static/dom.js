@@ -40,7 +40,7 @@ export function table(caption, columns, rows, empty = "Nothing yet.") {
     return at === 0 ? h("th", { scope: "row", class: kind }, content) : h("td", { class: kind }, content);
   })));
   if (rows.length === 0) body.push(h("tr", null, h("td", { colspan: columns.length, class: "quiet" }, empty)));
-  const grid = h("table", null, h("caption", null, caption), h("thead", null, head), h("tbody", null, body));
+  const grid = h("table", null, h("caption", null, h("span", null, caption)), h("thead", null, head), h("tbody", null, body));
   return h("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": caption }, grid);
 }
 

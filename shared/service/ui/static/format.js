@@ -47,9 +47,10 @@ export function number(value, decimals = 4) {
   return Number(value.toFixed(decimals)).toString();
 }
 
-/** A point of a time axis whose ticks are `step` seconds apart, so that no two read alike. */
+/** A point of a time axis whose ticks are `step` seconds apart, so that no two read alike; 0: it is the only one. */
 export function axisTime(seconds, step) {
   if (seconds >= 600) return duration(seconds);
+  if (!(step > 0)) return `${Number(seconds.toPrecision(3))} s`;
   const decimals = Math.max(0, Math.ceil(-Math.log10(Math.max(step, 1e-6)) - 1e-9));
   return `${seconds.toFixed(decimals)} s`;
 }
