@@ -10,8 +10,9 @@ from unittest.mock import Mock
 import httpx2
 import pytest
 
+from data_holder import runner
 from data_holder.ending import OWED, Ending
-from shared.errors import Unavailable, VerificationFailed
+from shared.errors import GputError, Unavailable, VerificationFailed
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION, b64
 from tests.data_holder.test_holder_receipts import stored, visited
@@ -98,3 +99,28 @@ async def test_what_is_owed_after_a_failure(running: Running, monkeypatch: pytes
     await ending.hear(SESSION, "COMPLETED")
     assert (TOLD in asked) is (owed is not None)
     assert await awaited(running) is None
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), KeyError("items")])
+async def test_an_end_that_is_not_done_yet_is_told_once(
+    running: Running, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """It is heard again every second: each time it was a line in the log, of a fault of the program with all its frames."""
+    await missed(running)
+    engine: Any = running.holder.runner
+    log, tries, fetch = Mock(), list[int](), engine._receipts.fetch_missed
+    monkeypatch.setattr(runner, "_log", log)
+
+    async def failing(session: str) -> None:
+        tries.append(1)
+        if len(tries) <= 3:
+            raise error
+        await fetch(session)
+
+    monkeypatch.setattr(engine._receipts, "fetch_missed", failing)
+    running.orchestrator.post("ended", phase="COMPLETED")
+    assert (await stored(running))["verified"]
+    await running.until(lambda: not engine._undone)
+    told = [call.args[0] for call in (*log.warning.call_args_list, *log.exception.call_args_list)]
+    assert sorted(told) == ["a fault in this program", "ended not done yet"][isinstance(error, GputError) :]
+    log.info.assert_called_once_with("over: ended not done yet", session=SESSION)
