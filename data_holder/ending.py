@@ -12,7 +12,7 @@ from data_holder.approvals import Approvals
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.receipt_book import ReceiptBook
-from shared.errors import NotFound, Unavailable
+from shared.errors import GputError, NotFound, Unavailable
 from shared.service.logging import get_logger
 
 OWED = "the orchestrator (last receipts)"
@@ -49,9 +49,13 @@ class Ending:
             if error.code != AWAY:
                 raise
             _log.warning("last receipts not fetched", session=session, code=error.code)
-        except BaseException:
+        except GputError:
             await self._approvals.ended(session, phase, None)
             raise
+        except Exception:  # a fault in this program: what is owed stays owed, and it is heard again
+            await self._approvals.ended(session, phase, OWED)
+            raise
+        # Whoever is cancelled says nothing: the service stops, and hears of the end again at its next start.
         else:
             await self._approvals.ended(session, phase, None)
 

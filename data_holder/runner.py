@@ -176,7 +176,8 @@ class Runner:
                     self._again.append((session, item))
             if item is not None and item.kind == "ended" and queue.empty():
                 del self._queues[session], self._workers[session]
-                self._undone = {key: trouble for key, trouble in self._undone.items() if key[0] != session}
+                if not any(whose == session for whose, _ in self._again):  # what is tried again is said once
+                    self._undone = {key: trouble for key, trouble in self._undone.items() if key[0] != session}
                 return
 
     async def _handle(self, item: InboxItem) -> None:

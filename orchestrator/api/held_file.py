@@ -1,10 +1,12 @@
 """A model's file as an answer: opened before it begins, so that its removal in the meantime cuts nobody off. Knows no session.
 
-What was removed is gone for who asks next; whoever is being answered gets the whole of what was released to it when it asked.
+What was removed is gone for who asks next; whoever is being answered gets the whole of what was released to it when it asked. What is
+hashed and what is sent are one open file: whatever lies under its name by then is another.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,18 +16,31 @@ import anyio
 from fastapi.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
+MOST_DIGITS = 15
+"""Of a number in a Range header: a petabyte. Python refuses to read one of thousands of digits, and not as a part that is malformed."""
+
 
 class HeldFile(FileResponse):
     """`size`: in bytes. Raises: FileNotFoundError."""
 
     def __init__(self, path: Path, sha256: str) -> None:
         self._file = path.open("rb")
-        status = os.fstat(self._file.fileno())
-        self.size = status.st_size
-        super().__init__(
-            path, media_type="application/octet-stream", filename="model.safetensors", headers={"etag": f'"{sha256}"'},
-            stat_result=status,
-        )  # fmt: skip
+        try:
+            status = os.fstat(self._file.fileno())
+            self.size = status.st_size
+            super().__init__(
+                path, media_type="application/octet-stream", filename="model.safetensors", headers={"etag": f'"{sha256}"'},
+                stat_result=status,
+            )  # fmt: skip
+        except BaseException:
+            self._file.close()
+            raise
+
+    def digest(self) -> str:
+        """SHA-256 of what will be sent, in hex; reads the whole file, so not on the event loop's thread. Raises: OSError."""
+        digest = hashlib.file_digest(self._file, "sha256").hexdigest()
+        self._file.seek(0)
+        return digest
 
     def close(self) -> None:
         """It is not sent."""
@@ -44,11 +59,15 @@ class HeldFile(FileResponse):
 
 
 def asked_bytes(range_header: str | None, size: int) -> int:
-    """How much of a file of so many bytes a request asks for; of more ranges than one it counts as the whole."""
+    """How much of a file of so many bytes a request asks for; more ranges than one, or a malformed one, count as the whole."""
     unit, _, span = (range_header or "").partition("=")
     first, dash, last = (part.strip() for part in span.partition("-"))
-    if unit.strip().lower() != "bytes" or not dash or not all(part.isdecimal() or not part for part in (first, last)):
+    if unit.strip().lower() != "bytes" or not dash or not (_sound(first) and _sound(last)):
         return size
     if not first:
         return min(int(last or 0), size)
     return max(0, min(int(last) + 1 if last else size, size) - int(first))
+
+
+def _sound(part: str) -> bool:
+    return not part or (part.isdecimal() and len(part) <= MOST_DIGITS)

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Request, Response
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts, visible
 from orchestrator.api.held_file import HeldFile, asked_bytes
-from orchestrator.files import file_digest
 from orchestrator.sessions.fetches import fetch_view
 from orchestrator.sessions.state import SessionState
 from shared.errors import Conflict, NotFound, NotPermitted, VerificationFailed
@@ -42,17 +41,14 @@ async def model(session: str, request: Request, caller: Anybody, parts: Parts) -
     if state.exported is None:
         raise Conflict(f"The session is {state.phase.value}; its model is not finished", code="model-not-ready",
                        remedy="Wait until the session is COMPLETED.")  # fmt: skip
-    path = parts.house.model_path(session)
-    # On another thread: it may be gigabytes, and every visit waits for this one.
     try:
-        digest = await asyncio.to_thread(file_digest, path, "sha256")
-        answer = await asyncio.to_thread(HeldFile, path, state.exported["sha256"])
+        answer = await asyncio.to_thread(HeldFile, parts.house.model_path(session), state.exported["sha256"])
     except FileNotFoundError:
         raise await _gone(parts, session) from None
-    if digest != state.exported["sha256"]:
-        answer.close()
-        raise VerificationFailed("The model's file was changed on disk", code="stored-file-changed")
     try:
+        # On another thread: it may be gigabytes, and every visit waits for this one.
+        if await asyncio.to_thread(answer.digest) != state.exported["sha256"]:
+            raise VerificationFailed("The model's file was changed on disk", code="stored-file-changed")
         await parts.house.fetches.record(
             session, party=caller.name, role=Role.OWNER if Role.OWNER in caller.roles else Role.HOLDER,
             fingerprint=caller.fingerprint, sha256=state.exported["sha256"], size=answer.size,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -42,6 +42,7 @@ from shared.service.logging import get_logger
 from shared.service.retention import Purges
 
 AT_ONCE = 100
+"""Sessions that one sweep removes; those that another still needs do not count, or they would keep everybody behind them."""
 OWNED = (
     *(table.c.session for table in (SECRETS, SESSION_KEYS, APPROVALS, ATTESTATIONS, CHANNELS, LOSSES, VISITS, LEAVES)),
     REMOVALS.c.session, ENDS_HEARD.c.session, MODEL_FETCHES.c.stream,
@@ -62,9 +63,13 @@ class Retention:
     async def sweep(self) -> None:
         """Remove what is due, after what another process left half removed. Raises: Unavailable."""
         await self._purges.finish(SESSIONS.c.id)
+        begun = 0
         for session in await self._due():
-            if not await self._heirs(session):
-                await self._begin(session)
+            named, heirs = await self._judged(session)
+            if not heirs:
+                begun += await self._begin(session, named)
+            if begun == AT_ONCE:
+                break
         for row in await self._house.removals.asked():
             await self._consider(row)
         for session in await self._purges.finish(SESSIONS.c.id):
@@ -82,8 +87,8 @@ class Retention:
                 another was quicker.
         """
         row = await self._house.catalogue.row(session)
-        named = await self._named(session)
-        if heirs := [heir for heir in named if not await self._stands_alone(heir)]:
+        named, heirs = await self._judged(session)
+        if heirs:
             raise needed(heirs)
         asked = self._house.catalogue.may_forget(session) and await self._house.removals.ask(
             session, self._house.clock(), named
@@ -120,7 +125,8 @@ class Retention:
         late = removal.asked_at + self._house.settings.keep_removed_s <= self._house.clock()
         if removal.waits_for and not late:
             return False
-        if not await self._begin(session):
+        # Whoever names it was judged when its owner asked, and nobody can since.
+        if not await self._begin(session, await self._named(session)):
             raise await self._not_ended(session)
         await self._remove_files(session)
         _log.info("its owner removed a finished session; its signed log head stays", session=session)
@@ -136,12 +142,13 @@ class Retention:
     async def _due(self) -> list[str]:
         last = self._house.clock() - self._house.settings.keep_finished_s
         ended = SESSIONS.c.phase.in_(FINAL) & (SESSIONS.c.updated_at <= last)
-        statement = sa.select(SESSIONS.c.id).where(ended).order_by(SESSIONS.c.updated_at).limit(AT_ONCE)
+        statement = sa.select(SESSIONS.c.id).where(ended).order_by(SESSIONS.c.updated_at)
         return await self._house.store.read(lambda c: list(c.execute(statement).scalars()))
 
-    async def _heirs(self, session: str) -> list[str]:
-        """Sessions that go on with this one's model, and have sealed none of their own yet."""
-        return [heir for heir in await self._named(session) if not await self._stands_alone(heir)]
+    async def _judged(self, session: str) -> tuple[list[str], list[str]]:
+        """Sessions that name this one, and those of them that go on with its model and have sealed none of their own yet."""
+        named = await self._named(session)
+        return named, [heir for heir in named if not await self._stands_alone(heir)]
 
     async def _named(self, session: str) -> list[str]:
         return await self._house.store.read(lambda connection: naming(connection, session))
@@ -152,14 +159,21 @@ class Retention:
         except GputError:
             return False  # what cannot be read now may be read again, and go on
 
-    async def _begin(self, session: str) -> bool:
-        """From here on nobody finds it, and its keys are gone: what is left of it anywhere opens no more. False: it has not ended."""
+    async def _begin(self, session: str, judged: Collection[str]) -> bool:
+        """From here on nobody finds it, and its keys are gone: what is left of it anywhere opens no more.
+
+        Args:
+            judged: sessions that name it and that were found to need nothing of it.
+
+        Returns:
+            False: it has not ended, or another names it by now, of which nobody knows yet what it needs. Nothing was changed.
+        """
         if not self._house.catalogue.may_forget(session):
             return False  # its row says that it has ended, and its journal says that it has not
-        at, heirs = self._house.clock(), await self._named(session)
+        at = self._house.clock()
 
         def act(connection: Connection) -> bool:
-            if not set(naming(connection, session)) <= set(heirs):
+            if not set(naming(connection, session)) <= set(judged):
                 return False  # one that was submitted just now
             ended = (SESSIONS.c.id == session) & SESSIONS.c.phase.in_(FINAL)
             if not connection.execute(sa.delete(SESSIONS).where(ended)).rowcount:

@@ -7,6 +7,7 @@ life opened. So there is one recovery, and it runs in daily use.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from orchestrator.gpu_session.checkpoints import Checkpoints
 from orchestrator.gpu_session.opening import OpenedLife, Opener
@@ -154,7 +155,7 @@ class SessionRunner:
         for holder in run.state.active:
             if run.channels.ask(holder, run.state.manifest.lease_s):  # it may have asked us by itself already
                 house.inboxes.post(holder, kind="channel_wanted", session=run.state.id)
-        await self._travel(run, checkpoints)
+        await self._travel(run, opened, checkpoints)
 
     async def _make_run(self, opened: OpenedLife, signing_key: PartyKey) -> Run:
         house, book, life = self._house, self.book, opened.life
@@ -192,7 +193,7 @@ class SessionRunner:
         else:
             await restore(run, placer, checkpoints, inherit)
 
-    async def _travel(self, run: Run, checkpoints: Checkpoints) -> None:
+    async def _travel(self, run: Run, opened: OpenedLife, checkpoints: Checkpoints) -> None:
         house, wishes = self._house, self.wishes
         settings = house.settings
         manifest, made = run.state.manifest, run.state.checkpoints
@@ -203,6 +204,7 @@ class SessionRunner:
         if (run.state.manifest.privacy or run.state.inherited) is not None and not run.state.checkpoints:
             # From here on the secret of the noise outlives the GPU's memory, and nothing is needed of a predecessor.
             await rounds.checkpoint()
+        await self._drop_inherited(opened, checkpoints)
         while True:
             await rounds.travel()
             if run.state.ended or wishes.cancel or wishes.stop:
@@ -220,6 +222,15 @@ class SessionRunner:
             await run.life.batch([EndSession()])
         elif wishes.stop and run.state.phase is SessionPhase.RUNNING:
             await rounds.checkpoint()
+
+    async def _drop_inherited(self, opened: OpenedLife, checkpoints: Checkpoints) -> None:
+        """With a checkpoint of its own the session needs no key of its predecessor's any more. Of an earlier life, too: it may have died
+        in between."""
+        book, secrets = self.book, opened.secrets
+        if secrets.inherited is None or checkpoints.usable(book.state.checkpoints) is None:
+            return
+        book.row(self._house.sealed(book.state.id).saving(replace(secrets, inherited=None)))
+        await book.commit()
 
     async def _cancel(self) -> None:
         await self.book.record(new_fact(SessionFact.CANCELLED, Role.OWNER, party=self.wishes.by))

@@ -90,6 +90,8 @@ async def test_rows_of_the_first_version_are_each_of_the_whole(tmp_path: Path) -
 @pytest.mark.parametrize(("header", "asked"), [
     (None, 100), ("bytes=0-", 100), ("bytes=60-", 40), ("bytes=10-19", 10), ("bytes=10-999", 90), ("bytes=-30", 30), ("bytes=-999", 100),
     ("bytes=0-1,5-6", 100), ("items=0-1", 100), ("bytes=a-b", 100), ("bytes=500-", 0), ("bytes", 100),
+    pytest.param(f"bytes={'9' * 5000}-", 100, id="huge first"), pytest.param(f"bytes=60-{'9' * 5000}", 100, id="huge last"),
+    pytest.param(f"bytes=-{'9' * 16}", 100, id="longer than any file"), (f"bytes=-{'9' * 15}", 100),
 ])  # fmt: skip
 def test_what_a_range_asks_for(header: str | None, asked: int) -> None:
     assert asked_bytes(header, 100) == asked

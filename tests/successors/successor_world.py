@@ -102,6 +102,16 @@ class SuccessorWorld(World):
         options.setdefault("replace", {LEFT: CAME})
         return str((await self.owner.submit(await self.owner.successor(session, **options)))["id"])
 
+    async def has_inherited_key(self, session: str) -> bool:
+        """Whether the key to its predecessor's checkpoint is kept with the session's secrets."""
+        app = self["orchestrator"].app
+        assert app is not None
+        house = app.state.orchestrator.house
+        await house.catalogue.open(session)  # what opens them is read with its journal
+        secrets = await house.sealed(session).load()
+        assert secrets is not None
+        return secrets.inherited is not None
+
     async def rest(self, session: str) -> Predecessor:
         """What a successor's manifest must say of the session."""
         return Predecessor.model_validate(await self.owner.get(f"sessions/{session}/continuation"))

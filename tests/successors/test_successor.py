@@ -44,6 +44,19 @@ async def test_the_model_is_that_of_a_session_that_nobody_left(new_world: NewWor
     assert view["predecessor"] == before
 
 
+async def test_the_predecessors_key_goes_with_the_first_checkpoint_of_its_own(again: NewWorld, rested: Rested) -> None:
+    """It had stayed, sealed, for as long as the successor was kept."""
+    async with again(approve="manual") as world:
+        after = await world.succeed(rested.session)
+        assert await world.has_inherited_key(after)
+        for name in (CAME, "city", "north"):
+            await world.operator(name).decide(after, "approve", dataset="ehr")
+        await world.until(after, lambda view: view["visits_closed"] > 0 or view["phase"] == "COMPLETED")
+        assert not await world.has_inherited_key(after)
+        view = await world.completed(after)
+    assert view["model"]["digest"] == rested.model["digest"]
+
+
 async def test_both_logs_verify_together_and_nothing_else_goes_with_them(
     again: NewWorld, rested: Rested, tmp_path: Path
 ) -> None:

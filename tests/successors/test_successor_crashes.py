@@ -23,7 +23,10 @@ from tests.world.world_recorder import recording
 
 STEPS = ("session.submitted", "session.agreed", "session.checkpointed", "Restore", "Measure", "Checkpoint", *REFILL)
 """What leads from a successor's manifest to its first visit. `test_every_command_of_set_up_is_died_at` says when one is missing."""
-QUICK = {("Restore", ORCH, "after"), ("session.checkpointed", ORCH, "before"), ("Checkpoint", AGENT, "after")}
+QUICK = {
+    ("Restore", ORCH, "after"), ("session.checkpointed", ORCH, "before"), ("session.checkpointed", ORCH, "after"),
+    ("Checkpoint", AGENT, "after"),
+}  # fmt: skip
 CELLS = [
     pytest.param(
         step, victim, moment, id=f"{victim}-{moment}-{step}",
@@ -50,12 +53,14 @@ async def test_any_process_may_die_while_a_successor_is_set_up(
                     after = await _submitted(world, rested.session)
                     await died()
                     view = await world.completed(after)
+                    assert not await world.has_inherited_key(after), "it has a checkpoint of its own"
             else:
                 point = Point(ORCH, AGENT, COMMANDS, moment, command=step)
                 trap = Trap(world, point, crash(world, victim), recorder)
                 after = await _submitted(world, rested.session)
                 await trap.done()
                 view = await world.completed(after)
+                assert not await world.has_inherited_key(after), "it has a checkpoint of its own"
     assert view["model"]["digest"] == rested.model["digest"]
     assert view["model"]["sha256"] == rested.model["sha256"]
     assert recorder.reused == [], "no key has sealed two things under one IV"

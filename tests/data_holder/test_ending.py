@@ -1,0 +1,126 @@
+"""The end of a session at a holder: what is owed is collected and told, whatever came in between; what is false is not told to be well."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from unittest.mock import Mock
+
+import httpx2
+import pytest
+
+from data_holder import runner
+from data_holder.ending import OWED, Ending
+from shared.errors import GputError, Unavailable, VerificationFailed
+from tests.data_holder.conftest import Running, Start
+from tests.data_holder.holder_world import SESSION, b64
+from tests.data_holder.test_holder_receipts import stored, visited
+
+Wire = Callable[[httpx2.Request, str, bytes], Awaitable[httpx2.Response]]
+
+
+async def awaited(running: Running) -> str | None:
+    return await running.holder.runner._approvals.awaited(SESSION)
+
+
+async def missed(running: Running) -> None:
+    """The visit's receipt is in the log, and did not reach the holder."""
+    document, report = await visited(running)
+    cose = running.orchestrator.make_receipt(document, report)
+    running.orchestrator.leaves.append(cose)
+    running.orchestrator.receipts = [{"index": 0, "holder": "north", "cose": b64(cose)}]
+
+
+def wired(running: Running, monkeypatch: pytest.MonkeyPatch, held: bool) -> tuple[list[str], asyncio.Event]:
+    """Paths that the orchestrator is asked for from now on, and when it is asked for receipts; `held`: these it does not answer."""
+    asked, receipts, answer = list[str](), asyncio.Event(), running.orchestrator._answer
+
+    async def watched(request: httpx2.Request, path: str, body: bytes) -> httpx2.Response:
+        asked.append(f"{request.method} {path}")
+        if path.endswith("/receipts"):
+            receipts.set()
+            if held:
+                await asyncio.Event().wait()
+        return await answer(request, path, body)
+
+    monkeypatch.setattr(running.orchestrator, "_answer", watched)
+    return asked, receipts
+
+
+TOLD = f"PUT /v1/sessions/{SESSION}/end"
+
+
+async def test_stopped_while_it_collects_it_collects_and_tells_when_it_hears_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had written down that nothing was owed, and so its last receipts never came, nor did the orchestrator hear that it has them."""
+    async with start() as running:
+        await missed(running)
+        with monkeypatch.context() as patch:
+            asked, fetching = wired(running, patch, held=True)
+            running.orchestrator.post("ended", phase="COMPLETED")
+            async with asyncio.timeout(60):
+                await fetching.wait()
+            held = running.holder.runner._workers[SESSION]
+            held.cancel()
+            await asyncio.wait([held])
+        assert TOLD not in asked
+    running.orchestrator.items.clear()
+    async with start() as again:
+        asked, _ = wired(again, monkeypatch, held=False)
+        assert not (await again.get("/v1/receipts"))["items"]
+        again.orchestrator.post("ended", phase="COMPLETED")
+        assert (await stored(again))["verified"]
+        await again.until(lambda: TOLD in asked)
+        await again.until(lambda: again.holder.ledger.state(SESSION).ended)
+
+
+FAILURES: dict[str, tuple[Exception, str | None]] = {
+    "not there": (Unavailable("away"), OWED),
+    "forged": (VerificationFailed("forged"), None),
+    "a fault of the program": (KeyError("items"), OWED),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_what_is_owed_after_a_failure(running: Running, monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
+    error, owed = FAILURES[failure]
+    await missed(running)
+    engine: Any = running.holder.runner
+    ending: Ending = engine._ending
+    asked, _ = wired(running, monkeypatch, held=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._receipts, "fetch_missed", Mock(side_effect=error))
+        with pytest.raises(type(error)):
+            await ending.hear(SESSION, "COMPLETED")
+    assert (running.holder.ledger.state(SESSION).ended, await awaited(running)) == ("COMPLETED", owed)
+    assert TOLD not in asked
+    await ending.hear(SESSION, "COMPLETED")
+    assert (TOLD in asked) is (owed is not None)
+    assert await awaited(running) is None
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), KeyError("items")])
+async def test_an_end_that_is_not_done_yet_is_told_once(
+    running: Running, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """It is heard again every second: each time it was a line in the log, of a fault of the program with all its frames."""
+    await missed(running)
+    engine: Any = running.holder.runner
+    log, tries, fetch = Mock(), list[int](), engine._receipts.fetch_missed
+    monkeypatch.setattr(runner, "_log", log)
+
+    async def failing(session: str) -> None:
+        tries.append(1)
+        if len(tries) <= 3:
+            raise error
+        await fetch(session)
+
+    monkeypatch.setattr(engine._receipts, "fetch_missed", failing)
+    running.orchestrator.post("ended", phase="COMPLETED")
+    assert (await stored(running))["verified"]
+    await running.until(lambda: not engine._undone)
+    told = [call.args[0] for call in (*log.warning.call_args_list, *log.exception.call_args_list)]
+    assert sorted(told) == ["a fault in this program", "ended not done yet"][isinstance(error, GputError) :]
+    log.info.assert_called_once_with("over: ended not done yet", session=SESSION)

@@ -1,0 +1,105 @@
+"""What a sweep takes and what it leaves: a predecessor that another session still needs, and nobody else for its sake."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import sqlalchemy as sa
+
+from orchestrator.library import Library
+from orchestrator.runner import retention
+from orchestrator.runner.retention import Retention
+from orchestrator.sessions.removals import Removals
+from orchestrator.tables import PURGES, SESSIONS
+from shared.claims.manifest import Contributor, Predecessor
+from shared.service.statements import insert_row
+from tests.orchestrator.orchestrator_samples import Room
+
+NOW, KEEP_S = 1000.0, 100.0
+
+
+def old(number: int) -> str:
+    return f"s_{number:016d}"
+
+
+class Shelf:
+    """Sessions that have ended, and what still needs them."""
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+
+    async def open(self) -> None:
+        self.catalogue = await self.room.catalogue()
+        settings = SimpleNamespace(keep_finished_s=KEEP_S, keep_unused_s=KEEP_S, keep_removed_s=KEEP_S)
+        self.house: Any = SimpleNamespace(
+            store=self.room.store, catalogue=self.catalogue, library=Library(self.room.store, self.room.folder, lambda: NOW),
+            removals=Removals(self.room.store), fetches=Mock(), settings=settings, clock=lambda: NOW,
+            folder=lambda session: self.room.folder / session,
+        )  # fmt: skip
+
+    async def ended(self, *numbers: int) -> None:
+        """Sessions that ended long ago, in this order."""
+        for number in numbers:
+            row = {
+                "number": number, "owner": "alice", "owner_key": "", "manifest": b"", "signature": b"", "gpu": "gpu-0",
+                "phase": "COMPLETED", "version": 1, "created_at": 0.0, "updated_at": float(number), "summary": {"holders": []},
+            }  # fmt: skip
+            await self.room.store.write(lambda c, row=row: insert_row(c, SESSIONS, {"id": old(row["number"]), **row}))  # type: ignore[misc]  # mypy cannot type a lambda's default
+
+    async def heir(self, number: int) -> None:
+        """A session that goes on with that one's model, and has none of its own yet."""
+        says = Predecessor(
+            session=old(number), manifest="0" * 64, model="a" * 64, optimiser="0" * 64, step=9, log_size=1, log_root="0" * 64,
+            contributors=(Contributor(holder="h0", key="0" * 64, records=1),),
+        )  # fmt: skip
+        await self.room.submitted(self.catalogue, f"s_heir{number:012d}", predecessor=says)
+
+    async def left(self) -> set[str]:
+        ended = sa.select(SESSIONS.c.id).where(SESSIONS.c.phase == "COMPLETED")
+        return set(await self.room.store.read(lambda c: list(c.execute(ended).scalars())))
+
+
+@pytest.fixture
+async def shelf(tmp_path: Path, database_url: str) -> AsyncIterator[Shelf]:
+    shelf = Shelf(Room(tmp_path, database_url))
+    await shelf.open()
+    yield shelf
+    await shelf.room.store.close()
+
+
+async def test_who_is_still_needed_keeps_nobody_behind_it(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "AT_ONCE", 2)
+    await shelf.ended(1, 2, 3, 4, 5, 6)
+    for number in (1, 2, 3):
+        await shelf.heir(number)
+    sweeper = Retention(shelf.house)
+    await sweeper.sweep()
+    assert await shelf.left() == {old(1), old(2), old(3), old(6)}, "so many at once, and the longest first"
+    await sweeper.sweep()
+    assert await shelf.left() == {old(1), old(2), old(3)}
+
+
+async def test_one_that_is_submitted_while_its_predecessor_is_judged_keeps_it(shelf: Shelf) -> None:
+    """It was read once for the judgement and once for the act: what came in between counted as judged."""
+
+    class Meanwhile(Retention):
+        submitted = False
+
+        async def _named(self, session: str) -> list[str]:
+            found = await super()._named(session)
+            if not self.submitted:
+                self.submitted = True
+                await shelf.heir(1)
+            return found
+
+    await shelf.ended(1)
+    sweeper = Meanwhile(shelf.house)
+    await sweeper.sweep()
+    assert sweeper.submitted
+    assert await shelf.left() == {old(1)}
+    assert await shelf.room.store.read(lambda c: c.execute(sa.select(PURGES)).all()) == []
