@@ -50,7 +50,7 @@ def succeed(
         old = await client.manifest(name)
         new = await client.successor(name, replace=swaps, add=add or (), remove=remove or (), rounds=rounds)
         output.write_text(json.dumps(new.model_dump(mode="json"), indent=2) + "\n")
-        _tell(old, new, output, swaps, add or ())
+        _tell(old, new, output, await _absent(client, old, new), [*swaps.values(), *(add or ())])
         return old, new, (await client.submit(new)) if submit else None
 
     old, new, view = with_session(session, url, key, run)
@@ -72,12 +72,22 @@ def _swap(text: str) -> tuple[str, str]:
     return old, new
 
 
-def _tell(old: Manifest, new: Manifest, output: Path, swaps: dict[str, str], added: Sequence[str]) -> None:
+async def _absent(client: AsyncClient, old: Manifest, new: Manifest) -> list[str]:
+    """Whose records are in the model though it takes no part now: by key, for a name may be another party's by now."""
+    from gput.rotated import rotated
+    from shared.claims.succession import absent
+
+    if new.predecessor is None:
+        return []
+    keys = {entry.holder: entry.key for entry in new.roster}
+    return [one.holder for one in absent(new, await rotated(client.items, old, new.predecessor, keys))]
+
+
+def _tell(old: Manifest, new: Manifest, output: Path, gone: Sequence[str], newcomers: Sequence[str]) -> None:
     said = new.predecessor
     if said is None:
         return
     names = [entry.holder for entry in new.roster]
-    gone = [one.holder for one in said.contributors if one.holder not in names]
     say(f"wrote {output}: goes on with {said.session} at step {said.step}, for {new.rounds} rounds")
     say(f"records of {', '.join(one.holder for one in said.contributors)} are in that model")
     if gone:
@@ -86,7 +96,6 @@ def _tell(old: Manifest, new: Manifest, output: Path, swaps: dict[str, str], add
         )
     if new.output != old.output:
         say(f"the model goes to {', '.join(new.output.release_to)} alone: who is gone agreed to no other holder")
-    newcomers = [*swaps.values(), *added]
     say(
         f"next: submit it; {', '.join(names)} approve it"
         + (f" ({', '.join(newcomers)} for the first time)" if newcomers else "")

@@ -16,21 +16,27 @@ DIFFERS, REFUSED, WIDER = "successor-differs", "continuation-refused", "successo
 
 
 def gone(new: Manifest, moved: Collection[str] = ()) -> tuple[Contributor, ...]:
-    """Contributors that need not approve `new` for it to run: no entry of its roster has their name and key, or a quorum can do without.
+    """Contributors that need not approve `new` for it to run: they are absent from its roster, or a quorum can do without.
 
     Args:
-        moved: holders whose key in `new` came from their key as contributors by their own signed rotations.
+        moved: holders whose key in `new` came from the one before by their own signed rotations.
     """
     if new.predecessor is None:
         return ()
-    keys = {entry.holder: entry.key for entry in new.roster}
     everybody = new.quorum in (None, len(new.roster))
-    stays = {
-        one.holder
+    return absent(new, moved) if everybody else new.predecessor.contributors
+
+
+def absent(new: Manifest, moved: Collection[str] = ()) -> tuple[Contributor, ...]:
+    """Contributors of whom no entry of `new`'s roster has the name and the key, or a key that came from it; `moved` as in `gone`."""
+    if new.predecessor is None:
+        return ()
+    keys = {entry.holder: entry.key for entry in new.roster}
+    return tuple(
+        one
         for one in new.predecessor.contributors
-        if everybody and (keys.get(one.holder) == one.key or (one.holder in keys and one.holder in moved))
-    }
-    return tuple(one for one in new.predecessor.contributors if one.holder not in stays)
+        if keys.get(one.holder) != one.key and not (one.holder in keys and one.holder in moved)
+    )
 
 
 def succession_findings(old: Manifest, new: Manifest, moved: Collection[str] = ()) -> list[Finding]:
