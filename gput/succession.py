@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.claims.faults import ManifestRefused
 from shared.claims.manifest import Manifest, Predecessor
-from shared.claims.succession import gone, succession_findings
+from shared.claims.succession import gone, newcomers, succession_findings
 from shared.errors import BadRequest
 
 
@@ -45,15 +45,11 @@ def successor_of(
     if rounds is None and schedule["kind"] != "constant" and schedule["total_steps"] is None:
         schedule["total_steps"] = old.optimiser_steps
     new = Manifest.model_validate(fields)
-    if gone(new, moved) and _newcomers(old, new) and set(new.output.release_to) > {"owner"}:
+    if gone(new, moved) and newcomers(old, new, moved) and set(new.output.release_to) > {"owner"}:
         new = Manifest.model_validate(fields | {"output": {"release_to": ["owner"]}})
     if findings := succession_findings(old, new, moved):
         raise ManifestRefused(findings)
     return new
-
-
-def _newcomers(old: Manifest, new: Manifest) -> set[str]:
-    return {entry.holder for entry in new.roster} - {entry.holder for entry in old.roster}
 
 
 def rounds_behind(old: Manifest, says: Predecessor) -> int:

@@ -39,13 +39,24 @@ def absent(new: Manifest, moved: Collection[str] = ()) -> tuple[Contributor, ...
     )
 
 
+def newcomers(old: Manifest, new: Manifest, moved: Collection[str] = ()) -> tuple[str, ...]:
+    """Parties of `new`'s roster that nobody could read in `old`'s, by name and key; `moved` as in `gone`. One whose key its owner replaced
+    is another under the old name, to which nobody agreed."""
+    keys = {entry.holder: entry.key for entry in old.roster}
+    return tuple(
+        entry.holder
+        for entry in new.roster
+        if keys.get(entry.holder) != entry.key and not (entry.holder in keys and entry.holder in moved)
+    )
+
+
 def succession_findings(old: Manifest, new: Manifest, moved: Collection[str] = ()) -> list[Finding]:
     """Everything that keeps `new` from going on with the model of `old`, whose digest it names; empty where nothing does.
 
     Who is gone agreed to `old` and to nothing since. So no one may get more of the model than `old` says, no GPU and no orchestrator
     may have proven something else, and `old` must say that it may go on without them.
     """
-    return [*_training(old, new), *_consent(old, new, gone(new, moved))]
+    return [*_training(old, new), *_consent(old, new, gone(new, moved), newcomers(old, new, moved))]
 
 
 def _training(old: Manifest, new: Manifest) -> Iterator[Finding]:
@@ -68,7 +79,7 @@ def _training(old: Manifest, new: Manifest) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _consent(old: Manifest, new: Manifest, left: tuple[Contributor, ...]) -> Iterator[Finding]:
+def _consent(old: Manifest, new: Manifest, left: tuple[Contributor, ...], came: tuple[str, ...]) -> Iterator[Finding]:
     if old.continuation == "refused":
         yield Finding(
             "predecessor", "its holders agreed that no session goes on with its model", "Begin a new session.", REFUSED
@@ -83,7 +94,6 @@ def _consent(old: Manifest, new: Manifest, left: tuple[Contributor, ...]) -> Ite
             f"{back}, or begin a new session. Next time say \"continuation\": \"remaining\" from the start.", REFUSED,
         )  # fmt: skip
     more = sorted(set(new.output.release_to) - set(old.output.release_to))
-    new_parties = sorted({entry.holder for entry in new.roster} - {entry.holder for entry in old.roster})
     if more:
         yield Finding(
             "output.release_to",
@@ -91,10 +101,10 @@ def _consent(old: Manifest, new: Manifest, left: tuple[Contributor, ...]) -> Ite
             f"Leave that out. Or: {back}.",
             WIDER,
         )
-    elif "holders" in new.output.release_to and new_parties:
+    elif "holders" in new.output.release_to and came:
         yield Finding(
             "output.release_to",
-            f"{names} agreed to a release to the holders of its roster, and {', '.join(new_parties)} stood not in it",
+            f"{names} agreed to a release to the holders of its roster, and {', '.join(came)} stood not in it",
             f"Release it to the owner alone. Or: {back}.", WIDER,
         )  # fmt: skip
     for field in ("gpu_evidence", "orchestrator_evidence"):

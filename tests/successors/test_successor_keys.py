@@ -106,4 +106,5 @@ async def test_another_party_under_an_old_name_is_not_who_left(
         code, _, err = await hand("session", "succeed", rested.session, "-o", str(tmp_path / "next.json"))
         assert code == 0, err
         assert f"without {LEFT}, which agreed" in err
+        assert f"{LEFT} for the first time" in err
         assert CAME not in err
