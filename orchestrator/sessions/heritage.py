@@ -53,13 +53,11 @@ class Heritage:
     def __init__(
         self, store: Store, keyring: Keyring, parties: Parties, folder: Callable[[str], Path], entropy: Entropy
     ) -> None:
-        self._store, self._keyring, self._parties, self._folder, self._entropy = (
-            store,
-            keyring,
-            parties,
-            folder,
-            entropy,
-        )
+        self._store = store
+        self._keyring = keyring
+        self._parties = parties
+        self._folder = folder
+        self._entropy = entropy
 
     def file(self, session: str, checkpoint: Checkpoint) -> Path:
         """Where a session's checkpoint lies."""
