@@ -17,7 +17,7 @@ from data_holder.log_reader import LogReader
 from data_holder.protocol.state import SessionState
 from data_holder.receipts import explain
 from data_holder.tables import rows
-from shared.attestation.key_rotations import came_by_rotation
+from shared.attestation.key_rotations import came_by_rotation, moved_keys
 from shared.canonical import json_value, sha256
 from shared.claims.faults import ManifestRefused
 from shared.claims.manifest import Manifest, Predecessor, parse_manifest
@@ -49,7 +49,7 @@ class Predecessors:
         if said is None or session in self._checked:
             return
         old = await self._manifest(session, said)
-        if findings := succession_findings(old, manifest, await self._moved(manifest, said)):
+        if findings := succession_findings(old, manifest, await self._moved(old, manifest, said)):
             raise ManifestRefused(findings)
         if self._ledger.knows(said.session):
             own = self._ledger.state(said.session)
@@ -71,21 +71,16 @@ class Predecessors:
             raise _other("manifest", said.manifest, sha256(document).hex())
         return manifest
 
-    async def _moved(self, manifest: Manifest, said: Predecessor) -> set[str]:
-        """Contributors that changed their keys since, by the signatures of the old ones."""
-        before, found = {one.holder: one.key for one in said.contributors}, set()
-        for entry in manifest.roster:
-            old = before.get(entry.holder, entry.key)
-            if old == entry.key:
-                continue
-            if entry.holder == self._name:
-                came = old in self._keys().publics
+    async def _moved(self, old: Manifest, new: Manifest, said: Predecessor) -> set[str]:
+        """Parties that changed their keys since, by the signatures of the old ones."""
+        keys, found = {entry.holder: entry.key for entry in new.roster}, set()
+        for party, before in moved_keys(old, said, keys).items():
+            if party == self._name:
+                came = before in self._keys().publics
             else:
-                history: Any = json_value(
-                    await self._link.get(f"/v1/parties/{entry.holder}/keys", params={"limit": PAGE})
-                )
-                came = came_by_rotation(history.get("items", []), entry.holder, entry.key, old)
-            found |= {entry.holder} if came else set()
+                history: Any = json_value(await self._link.get(f"/v1/parties/{party}/keys", params={"limit": PAGE}))
+                came = came_by_rotation(history.get("items", []), party, keys[party], before)
+            found |= {party} if came else set()
         return found
 
     async def _models(self, said: Predecessor) -> None:

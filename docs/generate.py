@@ -32,20 +32,7 @@ from orchestrator import metrics as of_orchestrator
 from orchestrator.lease.table import LEASE
 from orchestrator.settings import OrchestratorSettings
 from shared import errors
-from shared.claims.manifest import (
-    Acceptance,
-    Contributor,
-    EvidencePolicy,
-    GpuRules,
-    Manifest,
-    OutputPolicy,
-    Predecessor,
-    RosterEntry,
-    Validation,
-)
-from shared.claims.privacy import Privacy
-from shared.claims.tdx_policy import TdxPolicy
-from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
+from shared.claims.faults import MODELS
 from shared.explanations import explanations
 from shared.protocol.session import SESSION
 from shared.protocol.training import TRAINING
@@ -152,23 +139,7 @@ MADE: dict[str, Callable[[], str]] = {
     "session-outline": lambda: outline(SESSION),
     "visit-outline": lambda: outline(VISIT),
     "training-outline": lambda: outline(TRAINING),
-    "manifest-fields": lambda: fields(
-        Manifest,
-        RosterEntry,
-        Predecessor,
-        Contributor,
-        EvidencePolicy,
-        GpuRules,
-        TdxPolicy,
-        Validation,
-        Acceptance,
-        Privacy,
-        OutputPolicy,
-        TrainingOptions,
-        AdamW,
-        SGD,
-        Schedule,
-    ),
+    "manifest-fields": lambda: fields(*MODELS),
     "common-settings": lambda: fields(ServiceSettings),
     "service-settings": lambda: fields(*SETTINGS, skip=ServiceSettings),
     "error-family": error_family,

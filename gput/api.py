@@ -162,12 +162,14 @@ class Api:
     ) -> Manifest:  # fmt: skip
         """The manifest of a session that goes on with an ended one's model (`gput.succession`); nothing is submitted. Raises: as there;
         Conflict: `predecessor-not-ended`, `predecessor-without-model`."""
+        from gput.rotated import rotated
         from gput.succession import successor_of
 
         says = Predecessor.model_validate(await self.get(f"sessions/{session}/continuation"))
         enrolled = {one["name"]: one["key"] for one in await self.items("parties") if one["role"] == "holder"}
         old = await self.manifest(session)
-        return successor_of(old, says, enrolled, replace=replace, add=add, remove=remove, rounds=rounds)
+        moved = await rotated(self.items, old, says, enrolled)
+        return successor_of(old, says, enrolled, replace=replace, add=add, remove=remove, rounds=rounds, moved=moved)
 
     async def find(self, session: str) -> str:
         """The whole id of a session, from a beginning that is no other's. Raises: NotFound, BadRequest `ambiguous-id`."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared.claims.faults import ManifestRefused
 from shared.claims.manifest import Manifest, Predecessor
-from shared.claims.succession import gone, succession_findings
+from shared.claims.succession import gone, newcomers, succession_findings
 from shared.errors import BadRequest
 
 
 def successor_of(
     old: Manifest, says: Predecessor, keys: Mapping[str, str], *, replace: Mapping[str, str] | None = None,
-    add: Sequence[str] = (), remove: Sequence[str] = (), rounds: int | None = None,
+    add: Sequence[str] = (), remove: Sequence[str] = (), rounds: int | None = None, moved: Collection[str] = (),
 ) -> Manifest:  # fmt: skip
     """What goes on with the model of `old` as `says` reads it off.
 
@@ -22,6 +22,7 @@ def successor_of(
         replace: by holder of `old`, who takes its place in the roster, with its steps and the evidence asked of it.
         rounds: how many there shall be; without, those that `old` had left, the one that was interrupted included. Then a decaying
             learning rate also ends where it would have ended.
+        moved: holders whose key in `keys` came from the one before by their own signed rotations (`gput.rotated`).
 
     Raises:
         BadRequest: names that are not in the roster or not enrolled, no rounds left. ManifestRefused: it may not be gone on with so.
@@ -44,15 +45,11 @@ def successor_of(
     if rounds is None and schedule["kind"] != "constant" and schedule["total_steps"] is None:
         schedule["total_steps"] = old.optimiser_steps
     new = Manifest.model_validate(fields)
-    if gone(new) and _newcomers(old, new) and set(new.output.release_to) > {"owner"}:
+    if gone(new, moved) and newcomers(old, new, moved) and set(new.output.release_to) > {"owner"}:
         new = Manifest.model_validate(fields | {"output": {"release_to": ["owner"]}})
-    if findings := succession_findings(old, new):
+    if findings := succession_findings(old, new, moved):
         raise ManifestRefused(findings)
     return new
-
-
-def _newcomers(old: Manifest, new: Manifest) -> set[str]:
-    return {entry.holder for entry in new.roster} - {entry.holder for entry in old.roster}
 
 
 def rounds_behind(old: Manifest, says: Predecessor) -> int:

@@ -17,6 +17,9 @@ Folder = Annotated[Path, typer.Argument(help="folder made by `gput session recei
 HeadOption = Annotated[
     list[str] | None, typer.Option("--head", help="SIZE:ROOT of a log head that a holder remembers; may be repeated")
 ]
+ModelOption = Annotated[
+    Path | None, typer.Option("--model", help="a model's file, which must be the one that the receipts end with")
+]
 PredecessorOption = Annotated[
     Path | None,
     typer.Option(help="folder of the session that this one goes on from; verified too, and that the two fit together"),
@@ -26,16 +29,10 @@ JobsOption = Annotated[
 ]
 
 
-ModelOption = Annotated[
-    Path | None, typer.Option("--model", help="a model's file, which must be the one that the receipts end with")
-]
-
-
 @app.command()
 def verify(
-    folder: Folder, head: HeadOption = None, predecessor: PredecessorOption = None, jobs: JobsOption = None,
-    model: ModelOption = None,
-    fmt: FormatOption = Format.TABLE,
+    folder: Folder, head: HeadOption = None, model: ModelOption = None, predecessor: PredecessorOption = None,
+    jobs: JobsOption = None, fmt: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
     """Verify keys, log and every receipt; exit code 4 and one line that names file, number and check where something does not hold.
 

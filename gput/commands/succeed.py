@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,7 +50,7 @@ def succeed(
         old = await client.manifest(name)
         new = await client.successor(name, replace=swaps, add=add or (), remove=remove or (), rounds=rounds)
         output.write_text(json.dumps(new.model_dump(mode="json"), indent=2) + "\n")
-        _tell(old, new, output, swaps, add or ())
+        _tell(old, new, output, await _moved(client, old, new))
         return old, new, (await client.submit(new)) if submit else None
 
     old, new, view = with_session(session, url, key, run)
@@ -72,12 +72,22 @@ def _swap(text: str) -> tuple[str, str]:
     return old, new
 
 
-def _tell(old: Manifest, new: Manifest, output: Path, swaps: dict[str, str], added: Sequence[str]) -> None:
+async def _moved(client: AsyncClient, old: Manifest, new: Manifest) -> set[str]:
+    from gput.rotated import rotated
+
+    keys = {entry.holder: entry.key for entry in new.roster}
+    return set() if new.predecessor is None else await rotated(client.items, old, new.predecessor, keys)
+
+
+def _tell(old: Manifest, new: Manifest, output: Path, moved: Collection[str]) -> None:
+    from shared.claims.succession import absent, newcomers
+
     said = new.predecessor
     if said is None:
         return
     names = [entry.holder for entry in new.roster]
-    gone = [one.holder for one in said.contributors if one.holder not in names]
+    # By key: a name may be another party's by now.
+    gone, came = [one.holder for one in absent(new, moved)], newcomers(old, new, moved)
     say(f"wrote {output}: goes on with {said.session} at step {said.step}, for {new.rounds} rounds")
     say(f"records of {', '.join(one.holder for one in said.contributors)} are in that model")
     if gone:
@@ -86,8 +96,6 @@ def _tell(old: Manifest, new: Manifest, output: Path, swaps: dict[str, str], add
         )
     if new.output != old.output:
         say(f"the model goes to {', '.join(new.output.release_to)} alone: who is gone agreed to no other holder")
-    newcomers = [*swaps.values(), *added]
     say(
-        f"next: submit it; {', '.join(names)} approve it"
-        + (f" ({', '.join(newcomers)} for the first time)" if newcomers else "")
+        f"next: submit it; {', '.join(names)} approve it" + (f" ({', '.join(came)} for the first time)" if came else "")
     )

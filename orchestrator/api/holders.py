@@ -121,9 +121,8 @@ async def state_head(session: str, body: SignedBody, caller: Holder, parts: Part
 )  # fmt: skip
 async def hear_end(session: str, caller: Holder, parts: Parts) -> Response:
     row = await parts.catalogue.row(session)
-    await takes_part(
-        parts, caller, read_manifest(bytes(row["manifest"])).roster
-    )  # its key may be away: the journal is not needed for this
+    # By the row alone: the session's key may be away, and the journal is not needed for this.
+    await takes_part(parts, caller, read_manifest(bytes(row["manifest"])).roster)
     await parts.retention.heard(session, caller.name)
     return Response(status_code=204)
 

@@ -53,15 +53,14 @@ class Catalogue:
         self, store: Store, keyring: Keyring, library: Library, heritage: Heritage, clock: Clock, stopping: Stopping,
         watch: Watcher = lambda noted: None,
     ) -> None:  # fmt: skip
-        self._store, self._keyring, self._library, self._watch, self._heritage = (
-            store,
-            keyring,
-            library,
-            watch,
-            heritage,
-        )
+        self._store = store
+        self._keyring = keyring
+        self._library = library
+        self._heritage = heritage
+        self._clock = clock
+        self._stopping = stopping
+        self._watch = watch
         self._journal = Journal(keyring.journal_key, VOCABULARY)
-        self._clock, self._stopping = clock, stopping
         self._books: dict[str, Book] = {}
         self._changes: dict[str, Changes] = {}
         self._seen: dict[str, Head] = {}  # ends of journals that this process knows to be durable

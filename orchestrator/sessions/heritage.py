@@ -25,6 +25,7 @@ from orchestrator.sessions.remembered import Checkpoint, ModelState
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.succession import Rest, at_rest, mismatches
 from orchestrator.tables import REMOVALS, SESSIONS
+from shared.attestation.key_rotations import moved_keys
 from shared.claims.faults import Finding, ManifestRefused
 from shared.claims.manifest import Manifest, Predecessor
 from shared.claims.succession import succession_findings
@@ -52,13 +53,11 @@ class Heritage:
     def __init__(
         self, store: Store, keyring: Keyring, parties: Parties, folder: Callable[[str], Path], entropy: Entropy
     ) -> None:
-        self._store, self._keyring, self._parties, self._folder, self._entropy = (
-            store,
-            keyring,
-            parties,
-            folder,
-            entropy,
-        )
+        self._store = store
+        self._keyring = keyring
+        self._parties = parties
+        self._folder = folder
+        self._entropy = entropy
 
     def file(self, session: str, checkpoint: Checkpoint) -> Path:
         """Where a session's checkpoint lies."""
@@ -117,21 +116,17 @@ class Heritage:
                 Finding("predecessor.session", f"{said.session} is another owner's", "Ask its owner to submit the successor.",
                         "predecessor-not-yours"),
             ])  # fmt: skip
-        moved = await self._moved(manifest, rest.says)
+        moved = await self._moved(state.manifest, manifest, rest.says)
         findings = [*mismatches(said, rest.says), *succession_findings(state.manifest, manifest, moved)]
         if findings:
             raise ManifestRefused(findings)
         return await self._inheritance(state.id, rest.checkpoint)
 
-    async def _moved(self, manifest: Manifest, predecessor: Predecessor) -> set[str]:
-        """Contributors that changed their keys by their own signatures since."""
-        before = {one.holder: one.key for one in predecessor.contributors}
-        found = set()
-        for entry in manifest.roster:
-            old = before.get(entry.holder, entry.key)
-            if old != entry.key and await self._parties.came_from(entry.key, old):
-                found.add(entry.holder)
-        return found
+    async def _moved(self, old: Manifest, new: Manifest, says: Predecessor) -> set[str]:
+        """Parties that changed their keys by their own signatures since."""
+        keys = {entry.holder: entry.key for entry in new.roster}
+        asked = moved_keys(old, says, keys)
+        return {party for party, before in asked.items() if await self._parties.came_from(keys[party], before)}
 
     async def _inheritance(self, session: str, checkpoint: Checkpoint) -> Inheritance:
         sealed = SealedSecrets(self._store, self._keyring.sealing_key(session), session, self._entropy)

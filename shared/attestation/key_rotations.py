@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_bytes, json_value
+from shared.claims.manifest import Manifest, Predecessor
 from shared.crypto.signing import PartyKey, fingerprint, verify
 from shared.errors import BadRequest, GputError, VerificationFailed
 from shared.wire.party_keys import KeyRotation, SignedRotation
@@ -75,6 +76,13 @@ def verify_rotation(signed: SignedRotation, *, party: str, old: bytes) -> Verifi
     if new == old:
         raise BadRequest("the new key is the old one", code="malformed-rotation", remedy="Make a new key.")
     return VerifiedRotation(party, old, new, signed, _MINT)
+
+
+def moved_keys(old: Manifest, says: Predecessor, keys: Mapping[str, str]) -> dict[str, str]:
+    """Parties of an ended session that have another key in `keys` (fingerprints by name) than in its roster or as contributors, with that
+    older key. A name is no proof of who has it: whether the new key came from the older one is what `came_by_rotation` tells."""
+    before = {entry.holder: entry.key for entry in old.roster} | {one.holder: one.key for one in says.contributors}
+    return {party: key for party, key in before.items() if keys.get(party, key) != key}
 
 
 def came_by_rotation(history: Iterable[Mapping[str, Any]], party: str, key: str, before: str) -> bool:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from shared.canonical import json_value
 from shared.claims.manifest import (
+    Acceptance,
     Contributor,
     EvidencePolicy,
     GpuRules,
@@ -30,10 +31,11 @@ from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
 from shared.errors import BadRequest, InvalidManifest
 
-_MODELS: tuple[type[BaseModel], ...] = (
-    Manifest, RosterEntry, Predecessor, Contributor, EvidencePolicy, GpuRules, TdxPolicy, Validation, Privacy, OutputPolicy,
-    TrainingOptions, AdamW, SGD, Schedule,
+MODELS: tuple[type[BaseModel], ...] = (
+    Manifest, RosterEntry, Predecessor, Contributor, EvidencePolicy, GpuRules, TdxPolicy, Validation, Acceptance, Privacy,
+    OutputPolicy, TrainingOptions, AdamW, SGD, Schedule,
 )  # fmt: skip
+"""Everything that a manifest is made of, in the order of docs/manifest.md."""
 _HEX = re.compile(r"\^\[0-9a-f\]\{(\d+)\}\$")
 _FOUND_BY = {
     "program": "`gput program inspect FILE` prints it.",
@@ -119,7 +121,7 @@ def _missing(field: str, _fault: dict[str, Any], _about: dict[str, Any]) -> Find
 
 def _unknown(field: str, _fault: dict[str, Any], _about: dict[str, Any]) -> Finding:
     name = field.rsplit(".", 1)[-1]
-    names = {known for model in _MODELS for known in model.model_fields}
+    names = {known for model in MODELS for known in model.model_fields}
     near = difflib.get_close_matches(name, names, 1)
     remedy = f"Remove the field, or write {near[0]} if that is what you mean." if near else "Remove the field."
     return Finding(field, "no such field or feature exists", remedy, "unsupported-feature")

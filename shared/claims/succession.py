@@ -16,21 +16,38 @@ DIFFERS, REFUSED, WIDER = "successor-differs", "continuation-refused", "successo
 
 
 def gone(new: Manifest, moved: Collection[str] = ()) -> tuple[Contributor, ...]:
-    """Contributors that need not approve `new` for it to run: no entry of its roster has their name and key, or a quorum can do without.
+    """Contributors that need not approve `new` for it to run: they are absent from its roster, or a quorum can do without.
 
     Args:
-        moved: holders whose key in `new` came from their key as contributors by their own signed rotations.
+        moved: holders whose key in `new` came from the one before by their own signed rotations.
     """
     if new.predecessor is None:
         return ()
-    keys = {entry.holder: entry.key for entry in new.roster}
     everybody = new.quorum in (None, len(new.roster))
-    stays = {
-        one.holder
+    return absent(new, moved) if everybody else new.predecessor.contributors
+
+
+def absent(new: Manifest, moved: Collection[str] = ()) -> tuple[Contributor, ...]:
+    """Contributors of whom no entry of `new`'s roster has the name and the key, or a key that came from it; `moved` as in `gone`."""
+    if new.predecessor is None:
+        return ()
+    keys = {entry.holder: entry.key for entry in new.roster}
+    return tuple(
+        one
         for one in new.predecessor.contributors
-        if everybody and (keys.get(one.holder) == one.key or (one.holder in keys and one.holder in moved))
-    }
-    return tuple(one for one in new.predecessor.contributors if one.holder not in stays)
+        if keys.get(one.holder) != one.key and not (one.holder in keys and one.holder in moved)
+    )
+
+
+def newcomers(old: Manifest, new: Manifest, moved: Collection[str] = ()) -> tuple[str, ...]:
+    """Parties of `new`'s roster that nobody could read in `old`'s, by name and key; `moved` as in `gone`. One whose key its owner replaced
+    is another under the old name, to which nobody agreed."""
+    keys = {entry.holder: entry.key for entry in old.roster}
+    return tuple(
+        entry.holder
+        for entry in new.roster
+        if keys.get(entry.holder) != entry.key and not (entry.holder in keys and entry.holder in moved)
+    )
 
 
 def succession_findings(old: Manifest, new: Manifest, moved: Collection[str] = ()) -> list[Finding]:
@@ -39,7 +56,7 @@ def succession_findings(old: Manifest, new: Manifest, moved: Collection[str] = (
     Who is gone agreed to `old` and to nothing since. So no one may get more of the model than `old` says, no GPU and no orchestrator
     may have proven something else, and `old` must say that it may go on without them.
     """
-    return [*_training(old, new), *_consent(old, new, gone(new, moved))]
+    return [*_training(old, new), *_consent(old, new, gone(new, moved), newcomers(old, new, moved))]
 
 
 def _training(old: Manifest, new: Manifest) -> Iterator[Finding]:
@@ -62,7 +79,7 @@ def _training(old: Manifest, new: Manifest) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _consent(old: Manifest, new: Manifest, left: tuple[Contributor, ...]) -> Iterator[Finding]:
+def _consent(old: Manifest, new: Manifest, left: tuple[Contributor, ...], came: tuple[str, ...]) -> Iterator[Finding]:
     if old.continuation == "refused":
         yield Finding(
             "predecessor", "its holders agreed that no session goes on with its model", "Begin a new session.", REFUSED
@@ -77,7 +94,6 @@ def _consent(old: Manifest, new: Manifest, left: tuple[Contributor, ...]) -> Ite
             f"{back}, or begin a new session. Next time say \"continuation\": \"remaining\" from the start.", REFUSED,
         )  # fmt: skip
     more = sorted(set(new.output.release_to) - set(old.output.release_to))
-    new_parties = sorted({entry.holder for entry in new.roster} - {entry.holder for entry in old.roster})
     if more:
         yield Finding(
             "output.release_to",
@@ -85,10 +101,10 @@ def _consent(old: Manifest, new: Manifest, left: tuple[Contributor, ...]) -> Ite
             f"Leave that out. Or: {back}.",
             WIDER,
         )
-    elif "holders" in new.output.release_to and new_parties:
+    elif "holders" in new.output.release_to and came:
         yield Finding(
             "output.release_to",
-            f"{names} agreed to a release to the holders of its roster, and {', '.join(new_parties)} stood not in it",
+            f"{names} agreed to a release to the holders of its roster, and {', '.join(came)} stood not in it",
             f"Release it to the owner alone. Or: {back}.", WIDER,
         )  # fmt: skip
     for field in ("gpu_evidence", "orchestrator_evidence"):

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from data_holder.bounce import BounceBuffer
-from gpu_agent.api import GpuUnit, create_app
 from gpu_agent.bodies import BODY_LIMIT
 from gpu_agent.boot_counter import BootCounter
-from gpu_agent.hardware.mux import Mux
-from gpu_agent.settings import AgentSettings
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError
 from shared.service.clock import system_clock, system_entropy
@@ -23,39 +17,14 @@ from shared.service.signatures import SignedAuth
 from shared.wire.bounce import Bounced
 from shared.wire.codec import decode, encode
 from shared.wire.copy import DATA, TAG_BYTES, CopyAck, CopyHeader, pack_header
-from tests.gpu.gpu_world import RECORD_BYTES, World, device_folder, make_world, records
-
-BASE = "http://agent.test"
-
-
-@dataclass
-class Agent:
-    """An agent in this process, and clients of it."""
-
-    world: World
-    client: httpx2.AsyncClient
-    platform: SignedAuth
-    bounce: Path
-
-    async def bind(self, port: str | None) -> httpx2.Response:
-        return await self.client.put("/v1/platform/gpus/gpu-0/mux", json={"port": port}, auth=self.platform)
+from tests.gpu.agent_world import Agent, lying, opened
+from tests.gpu.gpu_world import RECORD_BYTES, records
 
 
 @pytest.fixture
 async def agent(tmp_path: Path) -> AsyncIterator[Agent]:
-    key = PartyKey.generate()
-    (tmp_path / "mux.pub").write_bytes(key.public_pem)
-    settings = AgentSettings(
-        data_dir=tmp_path / "data", device_dir=device_folder(), platform_key=tmp_path / "mux.pub",
-        bounce_socket=tmp_path / "agent.sock",
-    )  # fmt: skip
-    world = make_world(hbm_bytes=1 << 30)
-    app = create_app(settings, BASE, units={"gpu-0": GpuUnit(world.device, world.compute, Mux(()))})
-    async with (
-        app.router.lifespan_context(app),
-        httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=BASE) as client,
-    ):
-        yield Agent(world, client, SignedAuth(key, system_clock, system_entropy), tmp_path / "agent.sock")
+    async with opened(tmp_path) as made:
+        yield made
 
 
 async def test_ports_answer_only_while_bound(agent: Agent) -> None:
@@ -153,16 +122,6 @@ async def test_nothing_behind_a_refused_record_is_taken(agent: Agent) -> None:
     early = await agent.client.post(path, content=b"".join([sealed[0], sealed[2], sealed[1]]))
     assert early.json()["code"] == "copy-refused"  # out of order: the grant is dead, and stays so
     assert (await agent.client.post(path, content=sealed[1])).json()["code"] == "copy-refused"
-
-
-async def lying(agent: Agent, sealed: Sequence[bytes]) -> tuple[BounceBuffer, list[tuple[int, int]]]:
-    """A bounce buffer with these records end to end, and their places."""
-    buffer, at, places = await asyncio.to_thread(BounceBuffer.ask, agent.bounce, 1 << 20), 0, []
-    for record in sealed:
-        buffer.memory[at : at + len(record)] = record
-        places.append((at, len(record)))
-        at += len(record)
-    return buffer, places
 
 
 async def test_a_whole_visit_lies_in_a_bounce_buffer(agent: Agent) -> None:

@@ -34,7 +34,8 @@ BASE = "http://orchestrator.test"
 OWNER = key(99)
 
 
-def archive() -> bytes:
+def archive(**texts: str) -> bytes:
+    """A tiny program. `texts`: what it says of itself to people."""
     inputs = (("parameter", "w"), ("record", "x"))
     nodes = (Node("aten.mul.Tensor", (Ref(1), Ref(0))), Node("aten.sum.dim_IntList", (Ref(2), (1,))))
     graphs = {kind: encode_graph(Graph(kind, inputs, nodes, Ref(3))) for kind in ("train", "eval")}  # type: ignore[arg-type]
@@ -43,7 +44,7 @@ def archive() -> bytes:
         parameters=(TensorSpec(name="w", dtype="float32", shape=(2,)),),
         graphs={kind: sha384(data).hex() for kind, data in graphs.items()},
         operators=("aten.mul.Tensor", "aten.sum.dim_IntList"),
-        initial_weights=SeedInit(seed=1, rules=(InitRule(name="w", kind="normal", std=0.1),)),
+        initial_weights=SeedInit(seed=1, rules=(InitRule(name="w", kind="normal", std=0.1),)), **texts,
     )  # fmt: skip
     return pack(declared, graphs)  # type: ignore[arg-type]
 

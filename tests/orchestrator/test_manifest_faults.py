@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, get_args
 
 import pytest
+from pydantic import BaseModel
 
 from shared.canonical import json_value
-from shared.claims.faults import ManifestRefused, judged
+from shared.claims.faults import MODELS, ManifestRefused, judged
+from shared.claims.manifest import Manifest
 from tests.orchestrator.orchestrator_samples import manifest
 
 Edit = dict[str, Any]
@@ -25,6 +28,9 @@ WRONG: dict[str, tuple[Edit, str, str, str]] = {
     "left out": ({"rounds": "left out"}, "rounds", "is missing", "State it"),
     "inside": ({"validation": {"records": 3}}, "validation.dataset", "is missing", "State it"),
     "misspelt": ({"batch_sise": 4}, "batch_sise", "no such field", "write batch_size if that is what you mean"),
+    "misspelt inside": (
+        {"acceptance": {"max_update_ration": 3}}, "acceptance.max_update_ration", "no such field", "write max_update_ratio if",
+    ),
     "nothing like it": ({"zzzz": 4}, "zzzz", "no such field", "Remove the field."),
     "no such mode": ({"travel_mode": "courier"}, "travel_mode", "'courier' is not supported", "Write "),
     "no such optimiser": (
@@ -77,6 +83,22 @@ def test_what_is_no_json_object_says_where_it_ends(text: bytes, says: str) -> No
         judged(text)
     assert says in refused.value.detail
     assert refused.value.remedy
+
+
+def inside(kind: Any) -> Iterator[type[BaseModel]]:
+    """Every model that a type is made of."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+        for info in kind.model_fields.values():
+            yield from inside(info.annotation)
+    for part in get_args(kind):
+        yield from inside(part)
+
+
+def test_the_models_of_a_manifest_are_all_of_them() -> None:
+    """A field of one that is left out would be in no page and in no hint."""
+    assert len(set(MODELS)) == len(MODELS)
+    assert set(MODELS) == set(inside(Manifest))
 
 
 def test_a_sound_one_passes_and_may_leave_out_what_has_a_default() -> None:

@@ -13,7 +13,7 @@ from shared.canonical import json_value
 from shared.claims.faults import ManifestRefused
 from shared.claims.manifest import Contributor, EvidencePolicy, Manifest, OutputPolicy, Predecessor, RosterEntry
 from shared.claims.privacy import Privacy
-from shared.claims.succession import gone, succession_findings
+from shared.claims.succession import gone, newcomers, succession_findings
 from shared.claims.training import SGD, Schedule, TrainingOptions
 from shared.errors import BadRequest
 from tests.orchestrator.orchestrator_samples import EMULATED, key, manifest
@@ -71,6 +71,9 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any], list[tuple[str, str]]]] =
     ),
     "released to more roles": ({}, {"output": BOTH}, WIDER),
     "released to a holder that none of those gone knew": ({"output": BOTH}, {"output": BOTH}, WIDER),
+    "released to another key under a name that was known": (
+        {"output": BOTH}, {"output": BOTH, "roster": (entry("h0"), entry("h1", KEYS["h4"]), entry("h2"))}, WIDER,
+    ),
     "released to those that were known": ({"output": BOTH}, {"output": BOTH, "roster": (entry("h0"), entry("h2"))}, []),
     "released to fewer": ({"output": BOTH}, {"output": OutputPolicy()}, []),
     "released to more, and all agree": ({}, {"output": BOTH, "roster": tuple(map(entry, (*HOLDERS, "h3")))}, []),
@@ -114,6 +117,11 @@ def test_who_changed_its_key_by_its_own_signature_is_not_gone() -> None:
     assert [one.holder for one in gone(new)] == ["h1"]
     assert found(old, new, ("h1",)) == []
     assert found(old, new, ("h0", "h2")) == GONE
+    # Somebody else is gone: whoever rotated its key is still one that could be read in the roster, another under its name is not.
+    agreed = first(output=BOTH)
+    without = second(agreed, roster=(entry("h0", KEYS["h4"]), entry("h2")))
+    assert (newcomers(agreed, without), newcomers(agreed, without, ("h0",))) == (("h0",), ())
+    assert (found(agreed, without, ("h0",)), found(agreed, without)) == ([], WIDER)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +206,12 @@ def test_the_command_refuses_what_cannot_be(options: dict[str, Any], code: str) 
     with pytest.raises(BadRequest) as caught:
         _written(first(), **options)
     assert caught.value.code == code
+
+
+def test_the_command_releases_nothing_to_another_under_an_old_name() -> None:
+    old, keys = first(output=BOTH), KEYS | {"h1": KEYS["h4"]}
+    assert successor_of(old, says(old), keys).output.release_to == ("owner",)
+    assert successor_of(old, says(old), keys, moved={"h1"}).output == BOTH
 
 
 def test_the_command_refuses_what_nobody_agreed_to() -> None:

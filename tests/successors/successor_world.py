@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -123,6 +124,21 @@ class SuccessorWorld(World):
         sound = successor_of(await self.owner.manifest(session), rest, keys, replace={LEFT: CAME})
         predecessor = rest.model_copy(update=dict(says or {}))
         return Manifest.model_validate(sound.model_dump() | {"predecessor": predecessor.model_dump()} | changes)
+
+    async def refusal(self, holder: str, session: str) -> str:
+        """For whom the holder's request waits, once it has been looked at: for nobody, as it is not to be approved by hand either."""
+        operator = self.operator(holder)
+        async with asyncio.timeout(60):
+            while True:
+                request = await operator.request(session)
+                said = str(request["waiting_for"])
+                if said.startswith("nobody"):
+                    break
+                await asyncio.sleep(0.02)
+        answer = await operator.say(f"requests/{session}/approve", {"manifest": request["manifest"], "dataset": "ehr"})
+        assert answer.status_code in (403, 422), answer.text
+        assert answer.json()["code"] in said
+        return said
 
 
 def give_records_on(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
@@ -147,7 +146,7 @@ async def test_a_holder_does_not_approve_what_it_knows_better(lie: str, again: N
         async with again() as world:
             after = str((await world.owner.submit(await make(world, rested.session)))["id"])
             # Only whose visit ended there remembers the model of that step.
-            said = await _answer(world, "north" if lie == "another model" else "city", after)
+            said = await world.refusal("north" if lie == "another model" else "city", after)
             assert any(code in said for code in codes), said
             assert (await world.owner.session(after))["phase"] == "AWAITING_APPROVAL"
 
@@ -160,21 +159,5 @@ async def test_a_holder_does_not_approve_what_those_who_left_did_not_agree_to(ne
         async with new_world() as world:
             after = await world.succeed(await world.ended(continuation="refused"))
             for name in (CAME, "city"):  # who came, too, though it remembers nothing
-                assert "continuation-refused" in await _answer(world, name, after)
+                assert "continuation-refused" in await world.refusal(name, after)
             assert (await world.owner.session(after))["phase"] == "AWAITING_APPROVAL"
-
-
-async def _answer(world: SuccessorWorld, holder: str, session: str) -> str:
-    """For whom the holder's request waits, once it has been looked at."""
-    operator = world.operator(holder)
-    async with asyncio.timeout(60):
-        while True:
-            request = await operator.request(session)
-            said = str(request["waiting_for"])
-            if said.startswith("nobody"):
-                break
-            await asyncio.sleep(0.02)
-    answer = await operator.say(f"requests/{session}/approve", {"manifest": request["manifest"], "dataset": "ehr"})
-    assert answer.status_code in (403, 422), answer.text  # by hand neither
-    assert answer.json()["code"] in said
-    return said
