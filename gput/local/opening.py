@@ -29,11 +29,13 @@ async def opened(installation: Installation, archive: bytes, weights: Iterable[b
     Raises:
         Unavailable: a service did not start.
     """
-    await installation.start()
+    await installation.start_base()
     client = AsyncClient(installation.services["orchestrator"].url, installation.owner_key, trust=UNATTESTED)
     try:
         for holder in installation.holders:
             await client.enrol(holder.name, installation.holder_key(holder.name).public)
+        # Holders after that: a hundred of them that nobody knows yet would be refused until their address, which is ours too, is held up.
+        await installation.start()
         await client.upload_program(archive)
         for one in weights:
             await client.upload_weights(one)
