@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gput.api import Api
 from gput.files import content as content_of
 from shared.canonical import sha256
 from shared.claims.archive import open_archive
-from shared.claims.manifest import Manifest
 from shared.errors import BadRequest, InvalidProgram, NotFound
+
+if TYPE_CHECKING:
+    from gput.api import Api
+    from shared.claims.manifest import Manifest
 
 Say = Callable[[str], None]
 

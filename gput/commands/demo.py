@@ -8,22 +8,23 @@ import time
 from collections.abc import Coroutine
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gput.commands.manners import Commands
 from gput.files import writable
-from gput.local.demo import Demo
 from gput.local.demos.catalogue import DEMOS, STATE, plan_of
 from gput.local.demos.plan import Plan
 from gput.local.demos.texts import ONE_STEP_A_ROUND, Texts
 from gput.local.report import page, short, summary
-from gput.local.view import watch
 from gput.output import Format, say, show
 from gput.tours import Tours
 from shared.errors import BadRequest, Conflict, JobFailed
 from shared.names import TravelMode
+
+if TYPE_CHECKING:
+    from gput.local.demo import Demo
 
 app = Commands()
 LATEST = "latest"
@@ -79,6 +80,8 @@ def demo(
         raise typer.Exit(_attack(attack, what, folder, resume or keep, given))
     plan = plan_of(what, given)
     plan.ready()
+    from gput.local.demo import Demo  # only now: the command's help need not know how
+
     demo = Demo(_folder(folder, resume, "demo" if what == Texts.name else what), plan, say)
     raise typer.Exit(asyncio.run(_until_stopped(demo, _run(demo, output, keep=keep))))
 
@@ -147,6 +150,8 @@ async def _until_stopped(demo: Demo, doing: Coroutine[Any, Any, int]) -> int:
 
 
 async def _run(demo: Demo, output: Format, *, keep: bool) -> int:
+    from gput.local.view import watch
+
     began = time.monotonic()
     say(f"GPU Travelling demo  ·  backend EMULATED (not confidential)\nfolder {short(demo.folder)}")
     await demo.start()

@@ -6,11 +6,10 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gput.client import AsyncClient
 from gput.commands import session_looks as looks
 from gput.commands.agreed import agreed_manifest
 from gput.commands.connection import (
@@ -37,6 +36,9 @@ from gput.uploads import upload as send
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest
 from shared.errors import BadRequest, JobFailed, TimedOut
+
+if TYPE_CHECKING:
+    from gput.client import AsyncClient
 
 app = Commands("Training sessions.\n\nExample:  gput session submit manifest.json --upload mymodel.gput --wait")
 TimeoutOption = Annotated[float | None, typer.Option(min=0, help="seconds to wait at most; exit code 3 after them")]

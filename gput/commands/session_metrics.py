@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gput.client import AsyncClient
 from gput.commands.connection import KeyOption, Session, UrlOption, with_session
 from gput.files import writable
 from gput.output import say
 from shared.errors import BadRequest
+
+if TYPE_CHECKING:
+    from gput.client import AsyncClient
 
 
 def export_metrics(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,8 +17,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-from structlog.contextvars import get_contextvars
 
 from shared.errors import ConfigurationError
 
@@ -68,7 +67,9 @@ class Place:
 
 def outgoing() -> dict[str, str]:
     """The header for a request that this task makes on behalf of a visit."""
-    visit = get_contextvars().get("visit")
+    # Importing structlog takes as long as half a command; a process that has not done it, as the command line, has bound no visit.
+    bound = sys.modules.get("structlog.contextvars")
+    visit = None if bound is None else bound.get_contextvars().get("visit")
     return {} if visit is None else {"traceparent": Place.of_visit(visit).header}
 
 
