@@ -18,7 +18,12 @@ SWITCHES = Family(
     "gput_gpu_port_switches", "counter", "How often the MUX bound another port since the agent's start.", ("gpu",)
 )
 MEMORY = Family("gput_gpu_memory_bytes", "gauge", "Memory of the GPU.", ("gpu",))
-FAMILIES = (BOOTS, SWITCHES, MEMORY)
+BESIDE = Family(
+    "gput_gpu_training_bytes", "gauge",
+    "Most memory that a training took at once beside that of the GPU, since the agent's start: resident bytes of the emulated GPU's "
+    "compute process, tensors on a CUDA device. Absent before the first.", ("gpu",),
+)  # fmt: skip
+FAMILIES = (BOOTS, SWITCHES, MEMORY, BESIDE)
 
 
 class GpuCollector(Collector):
@@ -29,10 +34,12 @@ class GpuCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Read at each scrape."""
-        boots, switches, memory = (each.read() for each in FAMILIES)
+        boots, switches, memory, beside = (each.read() for each in FAMILIES)
         for name, unit in self._units.items():
             view = unit.view()
             boots.add_metric([name], view.boot_counter or 0)
             switches.add_metric([name], view.switches)
             memory.add_metric([name], view.memory_bytes or 0)
-        yield from (boots, switches, memory)
+            if unit.compute.most_beside is not None:
+                beside.add_metric([name], unit.compute.most_beside)
+        yield from (boots, switches, memory, beside)

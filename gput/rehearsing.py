@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from gput.models import View
 from shared.claims.accountant import over_budget, spent
 from shared.claims.layout import plan_memory, region_lengths
 from shared.claims.manifest import EvidencePolicy, Manifest
@@ -19,6 +20,8 @@ from shared.protocol.travel import buffers
 
 MOST_BYTES = 64 << 20
 """Of made-up records of one holder, and of held-out ones: more would say no more."""
+MEANS = "the most that the emulated GPU's compute process had resident at once beyond what it began with, GPU memory not counted"
+"""Beside the figure wherever it is printed: it is of PyTorch on a processor, and a real GPU's kernels take other amounts."""
 EMULATED = EvidencePolicy(roots=("EMULATED",))
 Level = Literal["fault", "note"]
 Views = Sequence[Mapping[str, Any]]
@@ -34,6 +37,28 @@ class Remark:
     reason: str
     remedy: str
     code: str
+
+
+class Measured(View):
+    """Memory of a rehearsal's training. `training_bytes`: most at once beside GPU memory, as `means` says; `gpu_bytes`: what this machine's
+    emulated GPU has; `share`: of that, what the manifest asks for and training come to together. None: not counted."""
+
+    training_bytes: int | None
+    gpu_bytes: int | None
+    share: float | None
+    means: str
+
+
+class Rehearsed(View):
+    """How a rehearsal went. `memory`: bytes of GPU memory by kind of region; `remarks`: what to know or change, faults first."""
+
+    fits: bool
+    phase: str
+    differs: list[str]
+    memory: dict[str, int]
+    measured: Measured
+    holders: list[dict[str, Any]]
+    remarks: list[dict[str, str]]
 
 
 # ------------------------------------------------------------------ what is run
@@ -147,7 +172,7 @@ def buffer_needed(manifest: Manifest, program: ProgramManifest, holder: str) -> 
 
 
 def memory(manifest: Manifest, program: ProgramManifest) -> dict[str, int]:
-    """Bytes of GPU memory that the session asks for, by kind of region; what a step's activations take is not among them."""
+    """Bytes of GPU memory that the session asks for, by kind of region; what a step's activations take is not among them (`measured`)."""
     held_out = manifest.validation.records * program.records.record_bytes if manifest.validation is not None else 0
     plan = plan_memory(program, manifest.training, manifest.accumulate is not None)
     found: dict[str, int] = {}
@@ -159,6 +184,30 @@ def memory(manifest: Manifest, program: ProgramManifest) -> dict[str, int]:
 
 
 # ------------------------------------------------------------------ after it ran
+
+
+def measured(asked: int, gpu: Mapping[str, float]) -> Measured:
+    """What training took beside the GPU memory that the session asks for, and the size of the GPU that it ran on. None: nobody counted.
+
+    Args:
+        asked: bytes of GPU memory by the manifest; gpu: what the rehearsal's agent measured, by its metrics' names.
+    """
+    beside, whole = gpu.get("gput_gpu_training_bytes"), gpu.get("gput_gpu_memory_bytes")
+    return Measured(
+        training_bytes=None if beside is None else int(beside), gpu_bytes=int(whole) if whole else None,
+        share=None if beside is None or not whole else round((asked + beside) / whole, 6), means=MEANS,
+    )  # fmt: skip
+
+
+def too_little_memory(asked: int, found: Measured) -> Iterator[Remark]:
+    """What `measured` found, if it is more than the GPU has."""
+    if found.share is not None and found.share > 1:
+        yield Remark(
+            "training.batch_size", "note",
+            f"training took {found.training_bytes} bytes beside the {asked} of GPU memory that the manifest asks for, and this "
+            f"machine's emulated GPU has {found.gpu_bytes}", "Lower batch_size, or make the model smaller; then rehearse again.",
+            "gpu-memory-short",
+        )  # fmt: skip
 
 
 def happened(manifest: Manifest, holder: str, visits: Views) -> Iterator[Remark]:

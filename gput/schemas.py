@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, TypeAdapter
 
 from gput.models import Event, Fetch, Me, Party, PartyKeyView, Session, VerifiedReceipts, View, Visit
+from gput.rehearsing import Rehearsed
 from shared.errors import BadRequest
 from shared.wire.estimate import Estimate
 
@@ -227,17 +228,6 @@ class Mocked(View):
     kind: str
     records: int
     followed: str = Field(alias="schema")
-
-
-class Rehearsed(View):
-    """How a rehearsal went. `memory`: bytes of GPU memory by kind of region; `remarks`: what to know or change, faults first."""
-
-    fits: bool
-    phase: str
-    differs: list[str]
-    memory: dict[str, int]
-    holders: list[dict[str, Any]]
-    remarks: list[dict[str, str]]
 
 
 class Plan(View):

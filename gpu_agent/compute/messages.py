@@ -68,7 +68,7 @@ def news_of(message: dict[str, Any]) -> News:
             return StepDone(message["step"], message["loss"])
         case "finished":
             loss = math.nan if message["loss"] is None else message["loss"]
-            rest = {key: message[key] for key in ("records", "steps", "seconds", "finite", "update_norm")}
+            rest = {key: message[key] for key in ("records", "steps", "seconds", "finite", "update_norm", "beside")}
             return Finished(loss=loss, **rest)
         case "failed":
             return Failed(message["code"], message["detail"], message["part"])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gpu_agent.compute.arena import open_shared
+from gpu_agent.compute.own_memory import OwnMemory
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.workload.executor import DTYPES
 from gpu_agent.workload.tensors import tensors_over
@@ -43,18 +44,29 @@ class Place(Protocol):
     def settle(self) -> None:
         """Return when everything that was computed is in memory."""
 
+    def watch(self) -> None:
+        """From now on count what is taken beside HBM."""
+
+    @property
+    def most_beside(self) -> int | None:
+        """Most bytes at once that were, since `watch`; None: they cannot be counted here."""
+
     def scratch(self, length: int) -> Place:
         """`length` zeroed bytes that are nobody's, as a place of their own."""
 
 
 class HostPlace:
-    """HBM that this process has mapped."""
+    """HBM that this process has mapped.
+
+    Args:
+        own: what the process has beside it; None: nobody asks.
+    """
 
     device = "cpu"
     warm_up_bytes = 8 * 1024 * 1024
 
-    def __init__(self, hbm: mmap.mmap) -> None:
-        self._hbm = hbm
+    def __init__(self, hbm: mmap.mmap, own: OwnMemory | None = None) -> None:
+        self._hbm, self._own = hbm, own
 
     def tensors(self, extent: Extent, plan: RegionPlan) -> dict[str, Tensor]:
         """See `Place.tensors`."""
@@ -75,6 +87,16 @@ class HostPlace:
     def settle(self) -> None:
         """The processor has no work of which its program does not know."""
 
+    def watch(self) -> None:
+        """See `Place.watch`."""
+        if self._own is not None:
+            self._own.watch()
+
+    @property
+    def most_beside(self) -> int | None:
+        """See `Place.most_beside`: beside what the process had when this place was opened."""
+        return None if self._own is None else self._own.most
+
     def scratch(self, length: int) -> HostPlace:
         """See `Place.scratch`."""
         return HostPlace(mmap.mmap(-1, length))
@@ -92,7 +114,7 @@ class DevicePlace:
     )  # beside a first step's loading of kernels on a device, even a large program's step is short
 
     def __init__(self, flat: Tensor) -> None:
-        self._flat = flat
+        self._flat, self._before = flat, 0
         self.device = str(flat.device)
 
     def tensors(self, extent: Extent, plan: RegionPlan) -> dict[str, Tensor]:
@@ -125,6 +147,19 @@ class DevicePlace:
         if self._flat.device.type == "cuda":
             torch.cuda.synchronize(self._flat.device)
 
+    def watch(self) -> None:
+        """See `Place.watch`. HBM is none of the allocator's: another process made it."""
+        if self._flat.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._flat.device)
+            self._before = torch.cuda.memory_allocated(self._flat.device)
+
+    @property
+    def most_beside(self) -> int | None:
+        """See `Place.most_beside`: tensors of this process; neither its context nor what the allocator keeps in reserve."""
+        if self._flat.device.type != "cuda":
+            return None
+        return int(torch.cuda.max_memory_allocated(self._flat.device)) - self._before
+
     def scratch(self, length: int) -> DevicePlace:
         """See `Place.scratch`."""
         return DevicePlace(torch.zeros(length, dtype=torch.uint8, device=self._flat.device))
@@ -142,7 +177,7 @@ def opened(name: str, hbm: mmap.mmap) -> Place:
         Unavailable: the device or its memory is not to be had.
     """
     if name == HOST:
-        return HostPlace(hbm)
+        return HostPlace(hbm, OwnMemory())
     device, handle, size = name.split("/")
     return DevicePlace(open_shared(device, handle, int(size)))
 

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from gpu_agent.compute import messages
-from gpu_agent.hardware.compute import Destroyed, Failed, Launch, Loaded, News
+from gpu_agent.hardware.compute import Destroyed, Failed, Finished, Launch, Loaded, News
 from gpu_agent.hardware.hbm import Extent
 from shared.errors import GputError, InvalidProgram, Unavailable, VerificationFailed
 
@@ -39,6 +39,8 @@ class ComputeProcess:
         self._replies: deque[dict[str, Any]] = deque()
         self._woken = False
         self._number = 0
+        self.most_beside: int | None = None
+        """Most bytes that a training took at once beside HBM, of all that finished; None: none has told."""
         self._active = False
         self._alive = self._greeted = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -170,6 +172,8 @@ class ComputeProcess:
             news = messages.news_of(message)
             self._news.append(news)
             self._active = not isinstance(news, Destroyed)
+            if isinstance(news, Finished) and news.beside is not None:
+                self.most_beside = max(news.beside, self.most_beside or 0)
 
     def _lost(self) -> None:
         """The parent is gone; its workers die with it, and with them the launch."""

@@ -55,13 +55,15 @@ def run(launch: Launch, program: LoadedProgram, place: Place, on_step: OnStep) -
     def tell(step: int, loss: float) -> None:
         on_step(step, loss if launch.losses and math.isfinite(loss) else None)
 
+    place.watch()
     losses = trainer.train(_records(launch, place), launch.records, launch.first_step, launch.steps, tell)
+    beside = place.most_beside
     norm = _norm(launch, place, plan, trainer, params)
     place.settle()
     done = len(losses.steps) if losses.finite else len(losses.steps) - 1
     seconds = time.perf_counter() - started
     told = losses.mean if launch.losses else math.nan
-    return Finished(told, losses.records, done, seconds, losses.finite, norm if math.isfinite(norm) else None)
+    return Finished(told, losses.records, done, seconds, losses.finite, norm if math.isfinite(norm) else None, beside)
 
 
 def _records(launch: Launch, place: Place) -> torch.Tensor | Mixture:

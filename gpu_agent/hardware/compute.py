@@ -62,7 +62,8 @@ class StepDone:
 @dataclass(frozen=True)
 class Finished:
     """The launch came to its end. `loss`: mean over all records, NaN where the launch does not tell.
-    `seconds`: wall time of the work itself, on the compute's clock."""
+    `seconds`: wall time of the work itself, on the compute's clock. `beside`: most bytes that a training took at once beside HBM; None: it
+    was none, or they cannot be counted."""
 
     loss: float
     records: int
@@ -70,6 +71,7 @@ class Finished:
     seconds: float
     finite: bool
     update_norm: float | None
+    beside: int | None = None
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,9 @@ def _end(
     from gput import rehearsing as r
 
     program = archive.manifest
-    remarks, rows = [*before, *r.foreseen(manifest, program, records)], []
+    remarks, rows, memory = [*before, *r.foreseen(manifest, program, records)], [], r.memory(manifest, program)
+    measured = r.measured(memory["total"], played.gpu if played is not None else {})
+    remarks += r.too_little_memory(memory["total"], measured)
     if played is not None:
         for entry in manifest.roster:
             visits = [visit for visit in played.visits if visit["holder"] == entry.holder]
@@ -128,7 +130,7 @@ def _end(
     fits = ended and not any(remark.level == "fault" for remark in remarks)
     found = {
         "fits": fits, "phase": played.session["phase"] if played else "not run", "differs": list(played.changes) if played else [],
-        "memory": r.memory(manifest, program), "holders": rows, "remarks": r.rows_of(remarks),
+        "memory": memory, "measured": measured.model_dump(), "holders": rows, "remarks": r.rows_of(remarks),
     }  # fmt: skip
     _print(found, fmt)
     if not fits:

@@ -42,12 +42,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Played:
-    """What came of it: the manifest that ran, in what it differs, the session and its visits as the API shows them."""
+    """What came of it: the manifest that ran, in what it differs, the session and its visits as the API shows them. `gpu`: what its GPU
+    agent measured, by the names of its metrics."""
 
     manifest: Manifest
     changes: Sequence[str]
     session: Mapping[str, Any]
     visits: Sequence[Mapping[str, Any]]
+    gpu: Mapping[str, float] = field(default_factory=dict)
 
 
 async def rehearse(folder: Path, part: Part, seconds: float, say: Say) -> Played:
@@ -67,6 +69,20 @@ async def rehearse(folder: Path, part: Part, seconds: float, say: Say) -> Played
         ) from None  # fmt: skip
     finally:
         await rehearsal.stop()
+
+
+async def measured(url: str) -> dict[str, float]:
+    """A GPU agent's metrics of its one GPU, by name; none where it does not answer, for nothing that is judged rests on them."""
+    import httpx2
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            text = (await http.get(url)).raise_for_status().text
+    except httpx2.HTTPError:
+        return {}
+    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    return {sample.name: sample.value for sample in samples if "gpu" in sample.labels}
 
 
 class _Rehearsal:
@@ -102,7 +118,8 @@ class _Rehearsal:
         session = self._session = str((await client.submit(manifest))["id"])
         self._say(f"{manifest.rounds} visits to each of {len(manifest.roster)} holders …")
         view = await client.wait(session)
-        return Played(manifest, changes, view, await client.items(f"sessions/{session}/visits"))
+        gpu = await measured(f"{self._installation.services['agent'].url}/metrics")
+        return Played(manifest, changes, view, await client.items(f"sessions/{session}/visits"), gpu)
 
     async def waited_for(self) -> str:
         """What it was doing when its time was up, for a message; empty before there was a session."""

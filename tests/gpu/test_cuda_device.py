@@ -73,6 +73,7 @@ def test_training_on_the_card_ends_near_that_on_the_host(device: World, world: W
         losses.append(one.train(holder, "w2", steps=4, first=4).loss)
         one.run(gpu.RollBack(), gpu.Scrub(region=holder.grant.region))
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)
+    assert device.compute.most_beside, "tensors of the step, beside HBM"
 
 
 def test_a_killed_launch_leaves_memory_that_can_be_swept(device: World) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from gput.__main__ import main
 from gput.draft import draft
 from gput.local import rehearsal
 from gput.local.rehearsal import Part, Played
-from gput.rehearsing import rehearsed
+from gput.rehearsing import MEANS, rehearsed
 from gput.schemas import OUTPUTS
 from shared.claims.archive import open_archive
 from shared.claims.records import RecordSchema
@@ -42,14 +44,14 @@ def files(tmp_path: Path) -> list[str]:
 def played(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the played session says; `part` is what was asked of it."""
     told: dict[str, Any] = {
-        "phase": "COMPLETED", "part": None, "failure": None,
+        "phase": "COMPLETED", "part": None, "failure": None, "gpu": {"gput_gpu_training_bytes": 5e6, "gput_gpu_memory_bytes": 8e9},
         "visits": [visit(holder, mean_loss=loss) for holder in KEYS for loss in (2.0, 1.0)],
     }  # fmt: skip
 
     async def rehearse(folder: Path, part: Part, seconds: float, say: Any) -> Played:
         told["part"] = part
         run, changes = rehearsed(part.manifest, KEYS, visits=part.visits, steps=part.steps)
-        return Played(run, changes, {"phase": told["phase"], "failure": told["failure"]}, told["visits"])
+        return Played(run, changes, {"phase": told["phase"], "failure": told["failure"]}, told["visits"], told["gpu"])
 
     monkeypatch.setattr(rehearsal, "rehearse", rehearse)
     return told
@@ -74,6 +76,11 @@ def test_all_that_fits(files: list[str], played: dict[str, Any], capsys: Capture
     assert main(["session", "rehearse", *files]) == 0
     out = capsys.readouterr().out
     assert "buffer_needed" in out
+    measured = found["measured"]
+    assert (measured["training_bytes"], measured["gpu_bytes"]) == (5_000_000, 8_000_000_000)
+    assert measured["share"] == round((found["memory"]["total"] + 5e6) / 8e9, 6)
+    assert re.search(r"^measured\.training_bytes +5000000 *$", out, re.M)
+    assert re.search(r"^measured\.means .*resident", out, re.M)
     assert "COMPLETED" in out
 
 
@@ -93,6 +100,22 @@ def test_a_session_that_fails_without_a_visits_fault(files: list[str], played: d
     code, found, said = rehearse(capsys, *files)
     assert (code, found["fits"]) == (1, False)
     assert "nobody approved" in said
+
+
+def test_training_that_takes_more_than_the_gpu_has(files: list[str], played: dict[str, Any], capsys: Capture) -> None:
+    played["gpu"] = {"gput_gpu_training_bytes": 8e9, "gput_gpu_memory_bytes": 8e9}
+    code, found, _ = rehearse(capsys, *files)
+    assert (code, found["fits"]) == (0, True), "another kernel may take less"
+    assert "gpu-memory-short" in {row["code"] for row in found["remarks"]}
+    played["gpu"] = {}
+    _, found, _ = rehearse(capsys, *files)
+    assert found["measured"] == {"training_bytes": None, "gpu_bytes": None, "share": None, "means": MEANS}
+
+
+async def test_an_agent_that_does_not_answer_measured_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert await rehearsal.measured(f"http://127.0.0.1:{port}/metrics") == {}
 
 
 def mock(files: list[str], folder: Path, **changes: Any) -> Path:
@@ -178,6 +201,8 @@ def test_a_rehearsal_with_real_processes(files: list[str], tmp_path: Path, capsy
     assert (code, found["fits"]) == (0, True), said
     assert [row["visits"] for row in found["holders"]] == ["2 of 2", "2 of 2"]
     assert all(row["records"] == 2 * 2 * 8 and row["first_loss"] and row["visit_ms"] for row in found["holders"])
+    assert 0 < found["measured"]["training_bytes"] < found["measured"]["gpu_bytes"] <= 80 << 30
+    assert 0 < found["measured"]["share"] < 1
 
 
 @pytest.mark.slow

@@ -14,10 +14,12 @@ from gput.rehearsing import (
     happened,
     held_out_records,
     holder_row,
+    measured,
     memory,
     records_for,
     rehearsed,
     rows_of,
+    too_little_memory,
 )
 from shared.claims.archive import Archive, open_archive
 from shared.claims.manifest import Acceptance, EvidencePolicy, Manifest, Validation
@@ -148,6 +150,20 @@ def test_the_memory_that_a_session_asks_for(archive: Archive) -> None:
     assert found["committed"] == found["model"] + found["optimiser"]
     assert found["total"] == sum(found.values()) - found["total"]
     assert memory(asked(archive, buffer_bytes=8192, collect="tour"), archive.manifest)["dataset"] == 2 * 8192
+
+
+@pytest.mark.parametrize(("beside", "whole", "share", "said"), [
+    (20.0, 100.0, 0.5, []), (70.0, 100.0, 1.0, []), (71.0, 100.0, 1.01, [("training.batch_size", "note", "gpu-memory-short")]),
+    (None, 100.0, None, []), (20.0, None, None, []), (20.0, 0.0, None, []), (None, None, None, []),
+])  # fmt: skip
+def test_what_training_took_beside_it_is_held_against_the_gpu(
+    beside: float | None, whole: float | None, share: float | None, said: list[Any]
+) -> None:
+    told = {"gput_gpu_training_bytes": beside, "gput_gpu_memory_bytes": whole, "gput_gpu_boots_total": 3.0}
+    found = measured(30, {name: value for name, value in told.items() if value is not None})
+    assert (found.training_bytes, found.gpu_bytes, found.share) == (beside, whole or None, share)
+    assert "resident" in found.means
+    assert codes(too_little_memory(30, found)) == said
 
 
 # ------------------------------------------------------------------ what visits tell
