@@ -155,7 +155,7 @@ class Removal(View):
 
 class Session(View):
     """A session. `version`: number of its last committed fact; `digest`s in hex; times in seconds since 1970; `predecessor`: the session
-    that it goes on from."""
+    that it goes on from; `paused_until`: when its pause ends it, if nobody resumes it (None: not paused, or no limit)."""
 
     id: str
     name: str
@@ -170,6 +170,8 @@ class Session(View):
     backend: str | None
     created_at: float
     updated_at: float
+    paused_at: float | None = None
+    paused_until: float | None = None
     round: int
     rounds: int
     visits_closed: int

@@ -63,6 +63,10 @@ class OrchestratorSettings(ServiceSettings):
         default=1, ge=1, le=32,
         description="independent MAC chains of each copy record, sealed and opened side by side; measure before you raise it",
     )  # fmt: skip
+    pause_limit_s: float = Field(
+        default=DAY_S, gt=0,
+        description="seconds that a session may stay paused, keeping its GPU from others; then it ends, its model sealed; inf: no limit",
+    )  # fmt: skip
     keep_finished_s: float = Field(
         default=90 * DAY_S, gt=0,
         description="seconds for which a finished session is kept whole; then all but its newest signed log head is removed; inf: never",

@@ -212,7 +212,9 @@ def _act(action: str, session: str, url: str, key: Path, dry_run: bool, fmt: For
 app.command()(succeed)
 app.command()(rehearse)
 app.command()(export_metrics)
-_action("pause", "Pause after the visit under way, with a sealed checkpoint.")
+_action(
+    "pause", "Pause after the visit under way, with a sealed checkpoint. It keeps its GPU, and ends if not resumed before `paused_until`."
+)  # fmt: skip
 _action("resume", "Continue a paused session.")
 
 
@@ -246,7 +248,7 @@ def delete(
     confirm(f"Remove {session} and its model for good?", yes, no_input)
     rest = with_session(session, url, key, lambda client, name: client.delete(name))
     if rest is not None:
-        at_most = "" if rest["until"] is None else f", until {cell(rest['until'], 'until_at')} at most"
+        at_most = "" if rest["until"] is None else f", until {cell(rest['until'], 'at')} at most"
         say(f"its model is gone; receipts and log wait for {', '.join(rest['waits_for'])}{at_most}")
     else:
         say("removed; its signed log head stays")

@@ -19,7 +19,7 @@ from orchestrator.sessions.catalogue import signed_manifest
 from orchestrator.sessions.decisions import decide, view
 from orchestrator.sessions.keyring import KeyAway
 from orchestrator.sessions.removals import Removal
-from orchestrator.sessions.views import summary
+from orchestrator.sessions.views import paused_until, summary
 from orchestrator.tables import APPROVALS
 from shared.errors import NotFound, NotPermitted
 from shared.names import Role, SessionPhase
@@ -36,6 +36,7 @@ async def session_view(parts: Orchestrator, book: Book, created_at: float) -> di
     body = {
         "created_at": created_at,
         **summary(book.durable),
+        "paused_until": paused_until(book.durable.paused_at, parts.house.settings.pause_limit_s),
         "waiting_for": parts.supervisor.waits(book),
         "removal": None,
     }
@@ -80,7 +81,9 @@ async def _away(parts: Orchestrator, caller: Caller, session: str, wait: float) 
 
 
 def _row_view(parts: Orchestrator, row: dict[str, Any]) -> dict[str, Any]:
-    view = {"created_at": row["created_at"], **row["summary"]}
+    # Rows that an older release wrote do not say since when they are paused.
+    until = paused_until(row["summary"].get("paused_at"), parts.house.settings.pause_limit_s)
+    view = {"created_at": row["created_at"], "paused_at": None, **row["summary"], "paused_until": until}
     return (
         {**view, "waiting_for": parts.supervisor.waits_away(row["id"])} if row["id"] in parts.catalogue.away else view
     )

@@ -21,12 +21,14 @@ from orchestrator.runner.rounds import Rounds
 from orchestrator.runner.wishes import Wishes
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.views import paused_until
 from orchestrator.visits.run import Run
 from shared.claims.layout import plan_memory
 from shared.crypto.signing import PartyKey
 from shared.errors import Conflict, GputError, Unavailable
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
+from shared.service.journal import NewFact
 from shared.service.logging import get_logger
 from shared.wire.gpu import EndSession
 from shared.wire.visit import GpuEvidence, Signed
@@ -34,6 +36,8 @@ from shared.wire.visit import GpuEvidence, Signed
 _log = get_logger("runner")
 PATIENCE_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 STOP_S = 3.0
+LOOK_S = 3600.0
+"""A paused session looks at the clock so often at least, however it was set meanwhile."""
 MAX_CONFLICTS = 10
 """Lives in a row that may break on a refusal (a port not bound yet, a GPU just reset) before that counts as the session's fault."""
 
@@ -46,6 +50,17 @@ def _passes(error: GputError, failures: int) -> bool:
     if isinstance(error, Conflict):
         return failures < MAX_CONFLICTS
     return isinstance(error, Unavailable) or error.code in CLOCKS_DIFFER
+
+
+def _pause_over(session: str, limit_s: float) -> Conflict:
+    return Conflict(
+        f"It was not resumed within the {limit_s:g} s that a session may stay paused here (pause_limit_s)", code="pause-limit",
+        remedy=f"Go on from its sealed checkpoint in a session of its own: `gput session succeed {session}`.",
+    )  # fmt: skip
+
+
+def _failed(error: GputError) -> NewFact:
+    return new_fact(SessionFact.FAILED, code=error.code, detail=error.detail, remedy=error.remedy)
 
 
 class SessionRunner:
@@ -124,8 +139,7 @@ class SessionRunner:
         # A book that was closed by a failed commit cannot say so; the journal can.
         self.book = await self._house.catalogue.reopen(self.book.state.id)
         if not self.book.state.ended:
-            fact = new_fact(SessionFact.FAILED, code=error.code, detail=error.detail, remedy=error.remedy)
-            await self.book.record(fact)
+            await self.book.record(_failed(error))
         await self._empty_gpu()
 
     async def _empty_gpu(self) -> None:
@@ -205,7 +219,7 @@ class SessionRunner:
             # From here on the secret of the noise outlives the GPU's memory, and nothing is needed of a predecessor.
             await rounds.checkpoint()
         await self._drop_inherited(opened, checkpoints)
-        while True:
+        while not run.state.ended:
             await rounds.travel()
             if run.state.ended or wishes.cancel or wishes.stop:
                 break
@@ -236,11 +250,21 @@ class SessionRunner:
         await self.book.record(new_fact(SessionFact.CANCELLED, Role.OWNER, party=self.wishes.by))
 
     async def _paused(self) -> None:
-        book = self.book
+        """Until its owner says otherwise, or the pause has lasted as long as it may: then the session ends and others have the GPU."""
+        book, limit_s = self.book, self._house.settings.pause_limit_s
         while book.state.phase is SessionPhase.PAUSED and not (self.wishes.cancel or self.wishes.stop):
             seen = book.changes.version
             book.require_open()
-            await book.changes.wait(seen, 3600.0)
+            # The journal's time: a restart neither forgets the pause nor begins it anew.
+            until = paused_until(book.state.paused_at, limit_s)
+            left = LOOK_S if until is None else until - self._house.clock()
+            if left <= 0:
+                # Looked at and staged in one go: a resume comes before it, or is told that the session has ended.
+                over = _pause_over(book.state.id, limit_s)
+                await book.record(_failed(over))
+                _log.warning("session failed", session=book.state.id, code=over.code, detail=over.detail)
+                return
+            await book.changes.wait(seen, min(left, LOOK_S))
 
     # ------------------------------------------------------------ words from outside
 

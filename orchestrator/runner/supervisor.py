@@ -1,6 +1,7 @@
 """Which session runs on which GPU: one lease a GPU, first agreed first served. Knows no visit.
 
-A paused session keeps its lease: its model is in the GPU.
+A paused session keeps its lease, since its model is in the GPU, until it is resumed or has been paused for as long as it may be; its
+runner sees to that.
 """
 
 from __future__ import annotations
@@ -67,9 +68,13 @@ class Supervisor:
             state = book.state
             if self._stopping:
                 return
-            if state.phase not in (SessionPhase.READY, SessionPhase.RUNNING) or state.id in self._runners:
+            if state.id in self._runners:
                 continue
-            if self._leases.setdefault(state.gpu, state.id) == state.id:
+            if state.phase in (SessionPhase.READY, SessionPhase.RUNNING):
+                self._leases.setdefault(state.gpu, state.id)
+            elif state.phase is not SessionPhase.PAUSED:  # a paused one takes no GPU, and keeps what it has for so long
+                continue
+            if self._leases.get(state.gpu) == state.id:
                 self._launch(book)
 
     def _launch(self, book: Book) -> None:

@@ -91,6 +91,7 @@ class SessionState:
     exported: dict[str, Any] | None = None
     failure: dict[str, str | None] | None = None
     pause_asked: bool = False  # by the owner, and not begun yet
+    paused_at: float | None = None  # since when it stands paused
     cancel_asked: bool = False
     asked_by: str = ""
 
@@ -210,7 +211,9 @@ class SessionState:
         """
         machine, _, fact = kind.partition(".")
         if machine == "session":
-            self.phase = SESSION.after(self.phase, SessionFact(fact), Role(body["by"]))
+            before, self.phase = self.phase, SESSION.after(self.phase, SessionFact(fact), Role(body["by"]))
+            if self.phase is not before:
+                self.paused_at = at if self.phase is SessionPhase.PAUSED else None
         elif fact == "planned":
             self._planned(body, at)
         elif machine in ("visit", "training"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 from orchestrator.sessions.agreement import Finding, some
@@ -29,6 +30,11 @@ def waiting_for(state: SessionState) -> list[str]:
     if state.phase is SessionPhase.READY:
         return [state.gpu]
     return []
+
+
+def paused_until(paused_at: float | None, limit_s: float) -> float | None:
+    """When a pause ends the session; None: it is not paused, or may stay so for ever. Seconds since 1970."""
+    return None if paused_at is None or not isfinite(limit_s) else paused_at + limit_s
 
 
 def _undecided(holder: str, state: SessionState) -> str:
@@ -66,6 +72,7 @@ def summary(state: SessionState) -> dict[str, Any]:
         "gpu": state.gpu,
         "backend": state.backend,
         "updated_at": state.updated_at,
+        "paused_at": state.paused_at,
         "round": min(state.manifest.rounds, state.position // len(state.manifest.roster) + 1),
         "rounds": state.manifest.rounds,
         "visits_closed": state.visits_closed,

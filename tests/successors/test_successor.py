@@ -126,6 +126,21 @@ async def test_what_ends_with_a_checkpoint_can_be_gone_on_with_and_what_does_not
         assert (view["step"], view["visits_closed"]) == (2 * BEHIND, len(FIRST))
 
 
+async def test_a_session_that_its_pause_ended_is_gone_on_with(new_world: NewWorld) -> None:
+    """From the checkpoint that the pause sealed: nothing else had made one."""
+    brief = {"checkpoint_interval_s": 1e9, "pause_limit_s": 1e-3}
+    async with new_world(settings={"orchestrator": brief}) as world:
+        before = await world.begun(continuation=None, rounds=1000)
+        await world.until(before, lambda view: view["visits_closed"] >= 1)
+        await world.owner.act(before, "pause")
+        ended = await world.finish(before)
+        assert (ended["phase"], ended["failure"]["code"]) == ("FAILED", "pause-limit")
+        more = await world.owner.successor(before, rounds=1)
+        view = await world.completed(str((await world.owner.submit(more))["id"]))
+        assert view["predecessor"] == before
+        assert view["step"] == ended["step"] + BEHIND > BEHIND
+
+
 async def test_a_successor_can_have_a_successor(again: NewWorld, rested: Rested) -> None:
     """Whose records are in the model is handed on: the one who left first as well."""
     async with again() as world:

@@ -99,6 +99,20 @@ def test_it_follows_a_session_while_that_runs(tab: NewTab, stage: UiStage) -> No
     page.locator("path.curve").nth(2).wait_for()
 
 
+def test_until_when_a_session_may_stay_paused(tab: NewTab, stage: UiStage) -> None:
+    session = stage.submit(name="resting", rounds=1000)
+    page = (one := tab()).open(f"#/sessions/{session}/tour")
+    stage.approve(session)
+    stage.call(stage.world.until(session, lambda view: view["visits_closed"]))
+    stage.call(stage.world.owner.act(session, "pause"))
+    line = page.get_by_text(re.compile(r"^Paused since \d{4}-.* If it is not resumed, it ends at \d{4}-"))
+    line.wait_for()
+    one.shot("dashboard-paused")
+    stage.call(stage.world.owner.act(session, "cancel"))
+    page.locator(".heading .badge", has_text="CANCELLED").wait_for()
+    assert line.count() == 0
+
+
 def test_a_broken_stream_is_taken_up_where_it_broke_off(tab: NewTab, stage: UiStage) -> None:
     one, asked = tab(), list[str | None]()
     whole = one.page.request.get(

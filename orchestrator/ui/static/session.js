@@ -26,7 +26,8 @@ function heading(view, state) {
   const line = h("p", { class: "row" }, badge(view.phase, PHASES[view.phase] ?? "quiet"), badge(...backendBadge(view.backend)), digest(view.id, 20),
     h("span", { class: "live", dataset: { state } }, STREAM[state]));
   const waits = view.waiting_for.length > 0 ? h("p", null, `Waits for ${view.waiting_for.join(", ")}.`) : null;
-  return [head, line, waits, failure(view)];
+  const until = view.paused_until ? h("p", null, `Paused since ${moment(view.paused_at)}. If it is not resumed, it ends at ${moment(view.paused_until)} and gives its GPU to others.`) : null;
+  return [head, line, waits, until, failure(view)];
 }
 
 function failure(view) {
