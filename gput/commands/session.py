@@ -212,9 +212,7 @@ def _act(action: str, session: str, url: str, key: Path, dry_run: bool, fmt: For
 app.command()(succeed)
 app.command()(rehearse)
 app.command()(export_metrics)
-_action(
-    "pause", "Pause after the visit under way, with a sealed checkpoint; one not resumed by its `paused_until` ends."
-)
+_action("pause", "Pause after the visit under way, with a sealed checkpoint, until `paused_until` at most.")
 _action("resume", "Continue a paused session.")
 
 
