@@ -21,7 +21,7 @@ from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.remembered import Checkpoint
 from orchestrator.visits.abandon import recall
 from orchestrator.visits.collected import collected_tour, let_go
-from orchestrator.visits.cycle import run_loaded, run_visit
+from orchestrator.visits.cycle import run_begun, run_visit
 from orchestrator.visits.planning import plan
 from orchestrator.visits.run import Run
 from orchestrator.visits.tour import end_tour
@@ -41,6 +41,7 @@ class Rounds:
     ) -> None:
         self._run, self._wishes, self._heads, self._checkpoints = run, wishes, heads, checkpoints
         self._pace, self._model_path = pace, model_path
+        run.interrupted = lambda: wishes.any or pace.due(run.clock())
 
     async def travel(self) -> None:
         """Visit after visit until the itinerary is done or somebody wishes otherwise.
@@ -58,7 +59,7 @@ class Rounds:
                 await self._stop_early()
                 return
             if run.state.current is not None:
-                await run_loaded(run)
+                await run_begun(run)
                 await self._checkpoint_if_due()
                 continue
             if await collected_tour(run):
@@ -154,7 +155,8 @@ class Rounds:
     async def _checkpoint_if_due(self) -> None:
         self._pace.trained(self._run.watch.seconds.get("train", 0.0))
         # Not while records wait to be trained on: their stops lie behind us, and what they change does not.
-        if not self._run.state.gathered and self._pace.due(self._run.clock()):
+        # Nor while the next holder has the GPU already.
+        if not self._run.state.gathered and self._run.granted is None and self._pace.due(self._run.clock()):
             await self.checkpoint()
 
     async def checkpoint(self) -> None:

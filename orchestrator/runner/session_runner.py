@@ -130,6 +130,7 @@ class SessionRunner:
     def _drop_life(self) -> None:
         run, self.run, self.channels = self.run, None, None
         if run is not None:
+            run.give_up()
             run.life.close()
             for visit in run.state.open_visits:
                 self._house.arrivals.forget(visit.id)

@@ -50,6 +50,8 @@ async def recall(run: Run, why: Recall, visit: VisitState) -> None:
         VerificationFailed: the region does not read back as zeros. CommandRefused, Unavailable.
     """
     reason = why.reason
+    if run.granted is not None and run.granted.visit is visit:
+        run.granted = None
     run.arrivals.forget(visit.id)
     run.inboxes.withdraw(visit.holder, run.state.id, ("offer",))
     if visit.phase in _BEFORE_FENCE:

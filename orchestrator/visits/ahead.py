@@ -35,7 +35,7 @@ async def load_ahead(run: Run) -> None:
         return
     visit = plan(run, stop, behind=run.visit)
     await run.commit()
-    await offer(run, channel, await grant(run, channel, visit))
+    await offer(run, await grant(run, channel, visit))
 
 
 async def drop_ahead(run: Run, reason: str) -> None:

@@ -1,7 +1,7 @@
 """One whole visit as its twelve steps in order (design 4.3). Knows the steps' order and their ways out, and nothing else.
 
-Commits: planned (with the previous visit's close) · granted, offered · reported, fenced, verified · trained, validated · and closed,
-which the next plan's commit makes durable before anything else leaves the house.
+Commits: planned · granted, offered · reported, fenced, verified, while the GPU trains · trained, validated, and the next one planned if it
+follows at once · and closed, together with the next plan or the next offer, before any holder hears of either.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from orchestrator.itinerary import PlannedVisit
 from orchestrator.visits.abandon import quarantine, recall
 from orchestrator.visits.ahead import drop_ahead, load_ahead
 from orchestrator.visits.epilogue import close, reject
+from orchestrator.visits.following import plan_following
 from orchestrator.visits.granting import grant, offer
 from orchestrator.visits.planning import plan
 from orchestrator.visits.returning import Returned, check_content, fence, report, verify, word
@@ -34,19 +35,27 @@ async def run_visit(run: Run, stop: PlannedVisit, channel: Channel) -> None:
         with run.watch.step("grant"):
             granted = await grant(run, channel, visit)
         with run.watch.step("offer"):
-            await offer(run, channel, granted)
+            await offer(run, granted)
         del granted  # the visit key is the holder's now
         await _taken_back(run)
 
 
-async def run_loaded(run: Run) -> None:
-    """The visit that was loaded ahead, and whose turn it is now, to its close or to one of its ways out.
+async def run_begun(run: Run) -> None:
+    """The visit that was loaded or granted ahead, and whose turn it is now, to its close or to one of its ways out.
 
     Raises:
         As `run_visit`.
     """
     run.watch = Stopwatch(run.timer)
     with bind(visit=run.visit.id, party=run.visit.holder):
+        granted, run.granted = run.granted, None
+        if granted is not None and granted.visit.holder not in run.state.active:
+            await recall(run, Recall("its holder takes no part any more", blame=False), granted.visit)
+            return
+        if granted is not None:
+            with run.watch.step("offer"):
+                await offer(run, granted)
+            del granted
         await _taken_back(run)
 
 
@@ -94,8 +103,10 @@ async def _trained(run: Run) -> None:
         verdict = Verdict(False, f"{error.code}: {error.detail}", run.committed.validation, None)
     if verdict.accepted:
         with watch.step("verdict"):
-            await accept(run, verdict)
-        await close(run, verdict)
+            accept(run, verdict)
+            wanted = plan_following(run, verdict)
+            await run.commit()
+        await close(run, verdict, wanted)
     else:
         await drop_ahead(run, "the visit before it was not kept")
         await reject(run, verdict)

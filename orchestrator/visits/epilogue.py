@@ -12,6 +12,7 @@ from orchestrator.gpu_session.placement import model_state
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.remembered import ModelState
 from orchestrator.sessions.state import SessionState
+from orchestrator.visits.granting import Wanted, granted, to_grant
 from orchestrator.visits.receipts import check_statement, make_receipt
 from orchestrator.visits.run import Run
 from orchestrator.visits.training import Verdict
@@ -40,24 +41,35 @@ def check_scrub(run: Run, scrubbed: Scrubbed, region: int) -> None:
                                  expected=zeros_digest(placement.dataset_length), got=scrubbed.digest)  # fmt: skip
 
 
-async def close(run: Run, verdict: Verdict) -> None:
-    """Commit the model in the GPU, scrub, close. The facts are staged; the next commit makes them durable.
+async def close(run: Run, verdict: Verdict, wanted: Wanted | None) -> None:
+    """Commit the model in the GPU, scrub, close, and grant the visit that follows at once, if one does. The facts are staged; the next
+    commit makes them durable.
 
     Raises:
         CommandRefused, VerificationFailed, Unavailable.
     """
     visit = run.visit
     with run.watch.step("epilogue"):
+        granting = None if wanted is None else to_grant(run, wanted)
         batch = await run.life.batch(
-            [Commit(work=f"{visit.id}/train"), Scrub(region=visit.region), CloseVisit(visit=visit.id)]
+            [
+                Commit(work=f"{visit.id}/train"),
+                Scrub(region=visit.region),
+                CloseVisit(visit=visit.id),
+                *(granting or ()),
+            ]
         )
     with run.watch.step("close"):
+        if wanted is not None:
+            run.begin_journey(wanted.visit.holder)  # under way while we look at what came of this visit
         check_scrub(run, batch.answer(1, Scrubbed), visit.region)
         committed = batch.answer(0, Committed)
         if committed.step != visit.first_step + visit.steps:
             raise VerificationFailed("The GPU committed another step than it was to reach", code="step-mismatch",
                                      expected=str(visit.first_step + visit.steps), got=str(committed.step))  # fmt: skip
         settle_closed(run, committed, batch.answer(2, Statement).statement, verdict)
+        if wanted is not None and granting is not None:
+            run.granted = granted(run, wanted, granting, batch)
 
 
 def settle_closed(run: Run, committed: Committed, statement: bytes, verdict: Verdict) -> None:

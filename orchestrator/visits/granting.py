@@ -9,12 +9,14 @@ import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
+from orchestrator.gpu_session.life import Batch
 from orchestrator.holders.channels import Channel
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.visit_state import VisitState
-from orchestrator.visits.run import Run
+from orchestrator.visits.run import Run, Waiting
 from orchestrator.visits.shares import NO_SHARES, DrawnShares, check_shares
 from shared.attestation.offers import seal_offer
 from shared.attestation.one_time_keys import VerifiedOneTimeKey
@@ -31,17 +33,38 @@ from shared.wire.visit import OfferDocument, VisitOffer
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """A visit that is to be granted to who holds `one_time_key`, and our half of its epoch's entropy (32 bytes). No repr of that."""
+
+    visit: VisitState
+    channel: Channel
+    one_time_key: VerifiedOneTimeKey
+    entropy: bytes = field(repr=False)
+
+    @property
+    def opening(self) -> OpenEpoch:
+        """Opens its epoch."""
+        return OpenEpoch(epoch=self.visit.epoch, entropy=self.entropy)
+
+
+@dataclass(frozen=True)
 class Granted:
     """A grant that the GPU installed, its key, and the one-time key that the offer is sealed to. No repr of the key.
 
-    `share`: the GPU's signed statement of its share, where one is agreed.
+    `channel`: its id; `share`: the GPU's signed statement of its share, where one is agreed.
     """
 
     visit: VisitState
     grant: Grant
+    channel: str
     share: bytes
     key: VisitKey
     one_time_key: VerifiedOneTimeKey
+
+
+def want(run: Run, channel: Channel, visit: VisitState) -> Wanted:
+    """What a grant of `visit` to `channel`'s holder takes; its one-time key is used up. Raises: Conflict: none is left."""
+    return Wanted(visit, channel, run.channels.take_key(channel), run.entropy(32))
 
 
 async def grant(run: Run, channel: Channel, visit: VisitState) -> Granted:
@@ -50,20 +73,36 @@ async def grant(run: Run, channel: Channel, visit: VisitState) -> Granted:
     Raises:
         CommandRefused: the GPU refuses, for instance without the region's scrub proof. VerificationFailed: masks differ, or shares.
     """
-    one_time_key, ours = run.channels.take_key(channel), run.entropy(32)
-    opening = OpenEpoch(epoch=visit.epoch, entropy=ours)
-    if run.travel.agreed:  # the grant names the GPU's share, so that is drawn first
-        opened = await run.life.batch([opening, DrawShare(epoch=visit.epoch, holder=visit.holder)])
-        drawn = check_shares(run, visit, one_time_key, opened.of(Statement).statement)
-        wanted = _grant(run, visit, one_time_key, drawn)
-        granted = await run.life.batch([InstallGrant(grant=wanted)])
-    else:
-        drawn = NO_SHARES
-        wanted = _grant(run, visit, one_time_key, drawn)
-        opened = granted = await run.life.batch([opening, InstallGrant(grant=wanted)])
-    secret, installed = run.life.draw(visit.epoch, ours, opened.of(EpochOpened).entropy), granted.of(GrantInstalled)
+    wanted = want(run, channel, visit)
+    if not run.travel.agreed:
+        commands = to_grant(run, wanted)
+        return granted(run, wanted, commands, await run.life.batch(commands))
+    # The grant names the GPU's share, so that is drawn first.
+    opened = await run.life.batch([wanted.opening, DrawShare(epoch=visit.epoch, holder=visit.holder)])
+    drawn = check_shares(run, visit, wanted.one_time_key, opened.of(Statement).statement)
+    installing = InstallGrant(grant=_grant(run, visit, wanted.one_time_key, drawn))
+    batch = await run.life.batch([installing])
+    return _taken(run, wanted, installing.grant, opened.of(EpochOpened), batch.of(GrantInstalled), drawn)
+
+
+def to_grant(run: Run, wanted: Wanted) -> tuple[OpenEpoch, InstallGrant]:
+    """Commands that open the visit's epoch and install its grant, where no share is agreed."""
+    return wanted.opening, InstallGrant(grant=_grant(run, wanted.visit, wanted.one_time_key, NO_SHARES))
+
+
+def granted(run: Run, wanted: Wanted, commands: tuple[OpenEpoch, InstallGrant], batch: Batch) -> Granted:
+    """What came of `to_grant`'s commands, which `batch` ended with; the fact is staged. Raises: VerificationFailed: masks differ."""
+    opened, installed = batch.answer(-2, EpochOpened), batch.answer(-1, GrantInstalled)
+    return _taken(run, wanted, commands[1].grant, opened, installed, NO_SHARES)
+
+
+def _taken(
+    run: Run, wanted: Wanted, grant: Grant, opened: EpochOpened, installed: GrantInstalled, drawn: DrawnShares
+) -> Granted:
+    visit, channel = wanted.visit, wanted.channel
+    secret = run.life.draw(visit.epoch, wanted.entropy, opened.entropy)
     context = VisitContext(
-        wanted.session, wanted.epoch, wanted.holder, wanted.region, bytes.fromhex(one_time_key.digest)
+        grant.session, grant.epoch, grant.holder, grant.region, bytes.fromhex(wanted.one_time_key.digest)
     )
     mask = visit_iv_mask(secret.reveal(), context)
     if mask != installed.iv_mask:
@@ -71,12 +110,12 @@ async def grant(run: Run, channel: Channel, visit: VisitState) -> Granted:
     key = VisitKey(visit_key(secret.reveal(), context), mask, installed.engine, installed.channel_counter)
     run.book.stage(
         new_fact(
-            VisitFact.GRANTED, visit=wanted.visit, life=wanted.life, recipient=wanted.recipient, channel=channel.id,
-            expires_at=wanted.expires_at, gpu_evidence=channel.gpu_evidence, holder_runtime_data=channel.holder_runtime,
+            VisitFact.GRANTED, visit=grant.visit, life=grant.life, recipient=grant.recipient, channel=channel.id,
+            expires_at=grant.expires_at, gpu_evidence=channel.gpu_evidence, holder_runtime_data=channel.holder_runtime,
             orchestrator_runtime_data=channel.orchestrator_runtime,
         )
     )  # fmt: skip
-    return Granted(visit, wanted, drawn.statement, key, one_time_key)
+    return Granted(visit, grant, channel.id, drawn.statement, key, wanted.one_time_key)
 
 
 def _grant(run: Run, visit: VisitState, one_time_key: VerifiedOneTimeKey, drawn: DrawnShares) -> Grant:
@@ -93,7 +132,7 @@ def _grant(run: Run, visit: VisitState, one_time_key: VerifiedOneTimeKey, drawn:
     )  # fmt: skip
 
 
-async def offer(run: Run, channel: Channel, granted: Granted) -> None:
+async def offer(run: Run, granted: Granted) -> None:
     """Have the MUX switched, seal the visit key to the holder, commit, and put the offer into the holder's inbox.
 
     The switch begins first, for it takes longest and depends on none of these facts: the GPU has just obeyed this life with the grant, so
@@ -104,16 +143,16 @@ async def offer(run: Run, channel: Channel, granted: Granted) -> None:
     """
     visit = granted.visit
     async with _switching(run, visit.holder):
-        sealed = _sealed(run, channel, granted)
+        sealed = _sealed(run, granted)
         run.arrivals.expect(visit.id, visit.holder, visit.epoch)
-        await run.commit()
-        run.inboxes.post(visit.holder, kind="offer", session=run.state.id, offer=sealed)
+        offering = partial(run.inboxes.post, visit.holder, kind="offer", session=run.state.id, offer=sealed)
+        await run.commit(Waiting(visit.holder, offering))
 
 
 @asynccontextmanager
 async def _switching(run: Run, holder: str) -> AsyncIterator[None]:
     """The MUX's switch is under way inside, and over behind; it is given up where what is inside fails."""
-    switching = asyncio.ensure_future(run.send_away(holder))
+    switching = run.begin_journey(holder)
     try:
         await asyncio.sleep(0)  # so that the request is on its way
         yield
@@ -124,13 +163,13 @@ async def _switching(run: Run, holder: str) -> AsyncIterator[None]:
     await switching
 
 
-def _sealed(run: Run, channel: Channel, granted: Granted) -> VisitOffer:
+def _sealed(run: Run, granted: Granted) -> VisitOffer:
     """The offer; that it was made is staged."""
     state, visit = run.state, granted.visit
     head = run.signed_head()
     seen = state.offered_heads.get(visit.holder, 0)
     document = OfferDocument(
-        channel=channel.id, manifest=state.manifest_digest, grant=granted.grant,
+        channel=granted.channel, manifest=state.manifest_digest, grant=granted.grant,
         gpu=run.gpu, agent_url=run.agent_url,
         one_time_key=granted.one_time_key.digest, iv_epoch=visit.epoch, round=visit.round, index=visit.index,
         attempt=visit.attempt, gpu_share=b64encode(granted.share).decode(),

@@ -11,7 +11,7 @@ from shared.protocol.visit import VisitFact
 
 
 def plan(run: Run, stop: PlannedVisit, behind: VisitState | None = None) -> VisitState:
-    """Stage the visit's record; the visit. `behind`: the visit under way, where this one is loaded ahead of its turn.
+    """Stage the visit's record; the visit. `behind`: the visit under way, where this one is planned ahead of its turn.
 
     Two epochs are reserved here, for the grant and for its fence: a number that the GPU might have seen is in the journal first.
     `first_step` is the committed step, or the one that the visit under way will commit, so skipped stops leave no gap in the
@@ -22,7 +22,7 @@ def plan(run: Run, stop: PlannedVisit, behind: VisitState | None = None) -> Visi
     with run.watch.step("plan"):
         state, placement, visit = run.state, run.placement, new_visit_id(run.entropy)
         again = behind is None and stop.index - 1 == state.position
-        taken = behind is not None and behind.region == placement.dataset_region
+        taken = behind is not None and behind.region == placement.dataset_region and run.travel.ahead
         run.book.stage(
             new_fact(
                 VisitFact.PLANNED, visit=visit, round=stop.round, index=stop.index,

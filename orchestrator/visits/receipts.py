@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from functools import partial
 
 from pydantic import ValidationError
 
 from orchestrator.ledger.log import NewLeaf, receipt_leaf
 from orchestrator.sessions.remembered import ModelState
 from orchestrator.sessions.visit_state import VisitState
-from orchestrator.visits.run import Run
+from orchestrator.visits.run import Run, Waiting
 from shared.canonical import cbor_value
 from shared.claims.accountant import spent
 from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt, TourStatement
@@ -107,9 +108,7 @@ def make_receipt(
     cose = sign_receipt(receipt, run.signing_key)
     leaf = receipt_leaf(state.tree, state.id, cose, visit=visit.id, holder=visit.holder, outcome=outcome)
     holder, index = visit.holder, leaf.fact["index"]
-    run.outbox.append(
-        lambda: run.inboxes.post(
-            holder, kind="receipt", session=state.id, receipt=b64encode(cose).decode(), receipt_index=index
-        )
-    )
+    told = b64encode(cose).decode()
+    send = partial(run.inboxes.post, holder, kind="receipt", session=state.id, receipt=told, receipt_index=index)
+    run.outbox.append(Waiting(holder, send))
     return leaf

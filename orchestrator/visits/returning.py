@@ -125,7 +125,10 @@ def refused_by_gpu(visit: VisitState, content: RegionContent | None) -> str:
 
 
 async def verify(run: Run, returned: Returned) -> None:
-    """Law L8: after the fence everything equals the last committed state, by read-back; the fact is committed.
+    """Law L8: after the fence everything equals the last committed state, by read-back; the fact is being committed.
+
+    The training does not wait until it is durable: a crash rolls the GPU back, and the visit is recalled as it would be without a
+    training. It does wait where that would lose count of what was spent of the records' privacy, and where no training comes yet.
 
     Raises:
         VerificationFailed: something differs (code `integrity-broken`): roll back and quarantine.
@@ -135,7 +138,10 @@ async def verify(run: Run, returned: Returned) -> None:
     # What a visit took that is trained on later is written down here: nothing else of it is its own.
     taken: dict[str, Any] = {"durations": run.watch.reading()} if run.state.manifest.collect == "tour" else {}
     run.book.stage(new_fact(VisitFact.VERIFIED, visit=run.visit.id, **taken))
-    await run.commit()
+    if run.state.manifest.privacy is not None or run.state.manifest.collect == "tour":
+        await run.commit()
+    else:
+        run.begin_commit()
 
 
 def check_measured(run: Run, measured: Measured, nonce: bytes) -> None:

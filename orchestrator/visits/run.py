@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.gpu_session.bulk import records_of
 from orchestrator.gpu_session.life import GpuLife
@@ -25,6 +26,9 @@ from shared.errors import ProtocolViolation
 from shared.protocol.travel import TRAVEL, Travel
 from shared.service.clock import Clock, Entropy
 
+if TYPE_CHECKING:
+    from orchestrator.visits.granting import Granted
+
 LIVE_LOSSES = 512
 
 
@@ -34,19 +38,30 @@ class Stopwatch:
 
     timer: Callable[[], float]
     seconds: dict[str, float] = field(default_factory=dict)
+    _under_way: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Count the time spent inside under `name`."""
-        begin = self.timer()
+        self._under_way[name] = self.timer()
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + self.timer() - begin
+            self.seconds[name] = self.seconds.get(name, 0.0) + self.timer() - self._under_way.pop(name)
 
     def reading(self) -> dict[str, float]:
-        """Seconds by step, rounded to microseconds."""
-        return {name: round(value, 6) for name, value in self.seconds.items()}
+        """Seconds by step, rounded to microseconds; of a step under way, those so far."""
+        now = self.timer()
+        so_far = {name: self.seconds.get(name, 0.0) + now - begun for name, begun in self._under_way.items()}
+        return {name: round(value, 6) for name, value in (self.seconds | so_far).items()}
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Something for a holder's inbox that is said once what it speaks of is durable."""
+
+    holder: str
+    send: Callable[[], None]
 
 
 @dataclass
@@ -70,15 +85,19 @@ class Run:
     entropy: Entropy
     timer: Callable[[], float]
     leaving: Callable[[], bool]  # whether the session or the process is about to end: no holder is waited for any more
+    interrupted: Callable[[], bool] = lambda: False  # whether anything else is to be done before the next visit
     watch: Stopwatch = field(init=False)
-    outbox: list[Callable[[], None]] = field(default_factory=list)
+    outbox: list[Waiting] = field(default_factory=list)
     losses: deque[tuple[int, dict[str, object]]] = field(default_factory=lambda: deque(maxlen=LIVE_LOSSES))
     shown: int = 0  # live losses of the visit so far; they are numbered for event ids
 
     def __post_init__(self) -> None:
         self.watch = Stopwatch(self.timer)
         self.archive_records = records_of(self.archive)
-        self._away = False
+        self._switching: asyncio.Future[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
+        # The next visit's grant, where it was installed with the end of the one before; until it is offered its key is here.
+        self.granted: Granted | None = None
         self._head: SignedHead | None = None
         self._counted = (0, 0)
 
@@ -140,27 +159,72 @@ class Run:
             self.book.row(head_row(self._head))
         return self._head
 
-    async def send_away(self, holder: str) -> None:
-        """Have the GPU appear at the holder's port, if it travels; until it is home, nobody else may use the orchestrator's port."""
+    def begin_journey(self, holder: str) -> asyncio.Future[None]:
+        """Have the GPU appear at the holder's port, if it travels; until it is home, nobody else may use the orchestrator's port.
+
+        The switch is under way when this returns, and over when what it returns is done. Asked again, it is the same one.
+        """
+        if self._switching is None:
+            self._switching = asyncio.ensure_future(self._switch_to(holder))
+            self._switching.add_done_callback(_heard)
+        return self._switching
+
+    async def _switch_to(self, holder: str) -> None:
         if not self.travel.away:
             return
         await self.life.home.acquire()
-        self._away = True
-        await self.mux.to_holder(holder)
+        try:
+            await self.mux.to_holder(holder)
+        except BaseException:
+            self.life.home.release()
+            raise
 
     async def bring_home(self) -> None:
-        """Have the GPU appear at our port again; one that does not travel is there."""
+        """Have the GPU appear at our port again, after the switch that is under way; one that does not travel is there."""
+        switching, self._switching = self._switching, None
         if not self.travel.away:
             return
+        if switching is not None:
+            await asyncio.wait([switching])
         await self.mux.home()
-        if self._away:
-            self._away = False
+        if switching is not None and not switching.cancelled() and switching.exception() is None:
             self.life.home.release()
 
-    async def commit(self) -> None:
-        """Make what is staged durable, with a signed head over every new leaf, then send what waited for it."""
+    def give_up(self) -> None:
+        """This life is over: nothing of it is left under way, and no key of it lies here."""
+        if self._switching is not None:
+            self._switching.cancel()
+        self.granted = None
+
+    def begin_commit(self) -> None:
+        """Have what is staged made durable while something else is done; `written` tells when it is."""
+        self._writing = asyncio.ensure_future(self.commit())
+        self._writing.add_done_callback(_heard)
+
+    async def written(self) -> None:
+        """What `begin_commit` began is durable. Raises: Unavailable, Conflict: the database refused, and the book is closed."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            await writing
+
+    async def commit(self, first: Waiting | None = None) -> None:
+        """Make what is staged durable, with a signed head over every new leaf, then send what waited for it.
+
+        Args:
+            first: sent before what waits for other holders: theirs is no hurry.
+        """
         self.signed_head()
         await self.book.commit()
         outbox, self.outbox = self.outbox, []
-        for send in outbox:
-            send()
+        if first is not None:
+            earlier = sum(waiting.holder == first.holder for waiting in outbox)  # one holder hears in order
+            outbox.sort(key=lambda waiting: waiting.holder != first.holder)
+            outbox.insert(earlier, first)
+        for waiting in outbox:
+            waiting.send()
+
+
+def _heard(done: asyncio.Future[None]) -> None:
+    """Whoever waits for it hears of its failure; if nobody waits any more, the life was over before."""
+    if not done.cancelled():
+        done.exception()

@@ -49,6 +49,7 @@ async def work(
     losses: list[tuple[int, float]] = []
     poll = Poll(work=key, wait_ms=POLL_MS)
     state = (await run.life.batch([command, poll])).answer(1, WorkState)
+    await run.written()
     while True:
         losses.extend(state.losses)
         if follow and state.losses:
@@ -177,11 +178,10 @@ async def held_out_loss(run: Run, key: str) -> float | None:
     return state.loss if state.finite else None
 
 
-async def accept(run: Run, verdict: Verdict) -> None:
-    """Write the verdict down before the GPU is told to commit."""
+def accept(run: Run, verdict: Verdict) -> None:
+    """Stage the verdict: it is written down before the GPU is told to commit."""
     run.book.stage(
         new_fact(
             TrainingFact.VALIDATED, visit=run.visit.id, validation_before=verdict.before, validation_after=verdict.after
         )
     )
-    await run.commit()

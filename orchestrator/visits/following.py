@@ -1,0 +1,47 @@
+"""The next visit along with the end of this one: planned in its verdict's commit, granted in its epilogue's frame. Knows no step.
+
+So a stop that is known and whose holder is ready costs no commit and no frame of its own. Its two epochs are durable before the GPU
+hears of either, and the region is granted behind its scrub, in one frame (law L2). Where anything else may come between two visits (a
+pause, a checkpoint, a held-out check that may end the session), where the travel mode loads ahead, or where the holder is not ready,
+the next visit is planned and granted by itself.
+"""
+
+from __future__ import annotations
+
+from orchestrator.itinerary import PlannedVisit
+from orchestrator.visits.granting import Wanted, want
+from orchestrator.visits.planning import plan
+from orchestrator.visits.run import Run
+from orchestrator.visits.training import Verdict
+
+
+def plan_following(run: Run, verdict: Verdict) -> Wanted | None:
+    """Stage the next visit's plan, if it follows at once, and take its holder's one-time key; None: nothing is staged."""
+    stop = None if _decides(run, verdict) else _following(run)
+    channel = None if stop is None else run.channels.ready(stop.holder)
+    if stop is None or channel is None:
+        return None
+    return want(run, channel, plan(run, stop, behind=run.visit))
+
+
+def _decides(run: Run, verdict: Verdict) -> bool:
+    """Whether this visit's held-out check may end the session, or have its model sealed."""
+    rule = run.state.manifest.validation
+    if verdict.after is None or rule is None:
+        return False
+    return rule.patience is not None or rule.release is not None
+
+
+def _following(run: Run) -> PlannedVisit | None:
+    """The stop that is next whatever happens until this visit is closed."""
+    state, visit = run.state, run.visit
+    if not run.travel.away or run.leaving() or run.interrupted():
+        return None
+    stop = state.next_stop(visit.index)
+    if (
+        stop is None or stop.index in state.trained
+    ):  # a repeat after a reset: whether it may be, only the model before it tells
+        return None
+    if state.manifest.accumulate is not None and stop.round != visit.round:  # a step comes before it
+        return None
+    return stop
