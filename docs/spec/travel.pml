@@ -41,8 +41,8 @@
 #define REPLAYS 1
 #endif
 #define HOLDERS 2
-/* every attempt burns two numbers: the visit's and its fence's */
-#define EPOCHS (2 * (VISITS * (1 + RESETS) + CRASHES + RESTARTS + RESETS + TIMEOUTS + EVIL + REPLAYS) + 1)
+/* every attempt burns two numbers: the visit's and its fence's; what ends a life may burn those of the visit planned behind it, too */
+#define EPOCHS (2 * (VISITS * (1 + RESETS) + 2 * (CRASHES + RESETS + REPLAYS) + RESTARTS + TIMEOUTS + EVIL) + 1)
 #define NONE 0
 #define HOLDER_OF(visit) (1 + (visit) % HOLDERS)
 #define MALLORY 2
@@ -143,6 +143,13 @@ inline accept(epoch) {
     fi
 }
 
+/* a: epoch, b: holder */
+inline install(a, b) {
+    assert(g_taint == NONE && g_compute == NONE);    /* L2: no grant without the scrub of the last use; L7 */
+    region_move(g_region, RF_GRANTED);
+    g_high = a; g_grant[a] = b; looked = 0
+}
+
 /* Execute one command. Every precondition is the GPU's own; a refusal changes nothing. */
 inline execute(cmd, a, b) {
     f_refused = 0;
@@ -154,10 +161,7 @@ inline execute(cmd, a, b) {
         fi
     :: cmd == cmd_grant ->                           /* a: epoch, b: holder */
         if
-        :: g_session && a > g_high && g_region == R_CLEAN ->
-            assert(g_taint == NONE && g_compute == NONE);    /* L2: no grant without the scrub of the last use; L7 */
-            region_move(g_region, RF_GRANTED);
-            g_high = a; g_grant[a] = b; looked = 0
+        :: g_session && a > g_high && g_region == R_CLEAN -> install(a, b)
         :: else -> f_refused = 1
         fi
     :: cmd == cmd_fetch ->                           /* DIRECT: a: epoch whose ciphertext waits in staging */
@@ -188,9 +192,15 @@ inline execute(cmd, a, b) {
             g_model = g_model + 1; g_worked = a + 1
         :: else -> f_refused = 1
         fi
-    :: cmd == cmd_settle ->                          /* commit, scrub, statement */
+    :: cmd == cmd_settle ->                          /* commit, scrub, statement; b: the epoch of the visit that follows at once, granted then */
         if
-        :: g_session && g_worked == a + 1 -> g_committed = g_model; g_worked = NONE; scrub_region()
+        :: g_session && g_worked == a + 1 ->
+            g_committed = g_model; g_worked = NONE; scrub_region();
+            if
+            :: b == NONE
+            :: b != NONE && b > g_high && g_region == R_CLEAN -> install(b, HOLDER_OF(a + 1))
+            :: else -> f_refused = 1
+            fi
         :: else -> f_refused = 1
         fi
     :: cmd == cmd_undo ->                            /* roll back, scrub */
@@ -314,6 +324,7 @@ byte j_visit;                       /* visits closed: the position */
 byte j_phase = V_PLANNED, j_train = NONE;
 bit j_open;                         /* a visit is planned and not ended */
 byte j_epoch, j_high;
+byte j_next;                        /* epoch of the visit that is planned behind the one whose verdict was written, NONE if none */
 byte j_kept;                        /* position of the newest sealed checkpoint */
 bit j_placed;
 
@@ -327,8 +338,19 @@ inline call(cmd, a, b) {
         fi }
 }
 
+inline reserve(epoch, visit) { epoch = j_high + 1; j_high = j_high + 2; whose[epoch] = HOLDER_OF(visit) }
 inline fact(f) { atomic { visit_move(j_phase, f) } }
 inline phase_fact(f) { atomic { training_move(j_train, f) } }
+
+inline verified() { atomic { visit_move(j_phase, VF_VERIFIED); j_train = T_LOADED } }    /* one fact, two tables */
+/* The verdict, and the plan of what follows at once, in one commit. */
+inline validated() {
+    atomic { training_move(j_train, TF_VALIDATED);
+        if
+        :: j_visit + 1 < VISITS -> reserve(j_next, j_visit + 1)
+        :: true
+        fi }
+}
 
 /* Ways out: the move is in the table, whichever machine the visit has reached. */
 inline abandon(visit_fact, training_fact) {
@@ -350,7 +372,7 @@ again:
         :: g_session && j_placed -> open_life(1)
         :: else -> open_life(0)
         fi;
-        o_channel = g_channel;
+        o_channel = g_channel; j_next = NONE;         /* what follows is planned anew */
         if
         :: g_high > j_high -> j_high = g_high
         :: else
@@ -383,10 +405,12 @@ again:
         atomic { done = 1 };                                     /* committed before the GPU is told to forget the model */
         break
     :: j_visit < VISITS ->
-        atomic { j_phase = V_PLANNED; j_train = NONE; j_open = 1; j_epoch = j_high + 1; j_high = j_high + 2;
-                 whose[j_epoch] = HOLDER_OF(j_visit) };
-        /* grant, offer */
-        call(cmd_grant, j_epoch, HOLDER_OF(j_visit));
+        if
+        :: j_next != NONE -> atomic { j_phase = V_PLANNED; j_train = NONE; j_open = 1; j_epoch = j_next; j_next = NONE }    /* granted already */
+        :: else ->
+            atomic { j_phase = V_PLANNED; j_train = NONE; j_open = 1; reserve(j_epoch, j_visit) };
+            call(cmd_grant, j_epoch, HOLDER_OF(j_visit))
+        fi;
         fact(VF_GRANTED);
         fact(VF_OFFERED);
         atomic { lock[j_epoch] = h_life[HOLDER_OF(j_visit)]; offered[HOLDER_OF(j_visit)] = j_epoch };
@@ -427,21 +451,23 @@ again:
 #else
                 :: true ->
 #endif
-                    atomic { visit_move(j_phase, VF_VERIFIED); j_train = T_LOADED };    /* one fact, two tables */
-                    call(cmd_train, j_visit, 1);
+                    if                                            /* it becomes durable before the training is asked for, or only meanwhile */
+                    :: verified(); call(cmd_train, j_visit, 1)
+                    :: call(cmd_train, j_visit, 1); verified()
+                    fi;
                     if
                     :: phase_fact(TF_TRAINED);
 #ifndef WITHOUT_COMMIT_BEFORE_ACT
-                       phase_fact(TF_VALIDATED);
+                       validated();
 #endif
-                       call(cmd_settle, j_visit, 0);
+                       call(cmd_settle, j_visit, j_next);
 #ifdef WITHOUT_COMMIT_BEFORE_ACT
-                       phase_fact(TF_VALIDATED);
+                       validated();
 #endif
                        atomic { training_move(j_train, TF_SCRUBBED); training_move(j_train, TF_CLOSED);
                                 j_open = 0; j_train = NONE; j_visit++ };
                        if
-                       :: atomic { j_kept = j_visit }             /* a checkpoint is sealed now and then */
+                       :: atomic { j_next == NONE -> j_kept = j_visit }    /* a checkpoint is sealed now and then */
                        :: true
                        fi
                     :: atomic { evil > 0 -> evil-- };             /* the update is poisoned: rejected, rolled back bit for bit */

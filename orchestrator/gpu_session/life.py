@@ -112,16 +112,24 @@ class GpuLife:
 
     # ------------------------------------------------------------ commands
 
-    async def batch(self, commands: Sequence[Wire], bulk: Sequence[bytes] = ()) -> Batch:
+    async def batch(
+        self, commands: Sequence[Wire], bulk: Sequence[bytes] = (), *, behind: asyncio.Future[None] | None = None
+    ) -> Batch:
         """Run a batch.
 
+        Args:
+            behind: what must be done before the frame may leave; it is sealed meanwhile.
+
         Raises:
+            What `behind` raises: the life is over, for the frame's number is used up.
             CommandRefused: the GPU refused one of them. VerificationFailed: it answered something else.
             Unavailable, Conflict: no answer of the GPU's; the life is over, another may stand.
         """
         async with self._frames:
             n, ciphertext, records = self._channel.seal(encode_all(list(commands)), bulk)
             frame = CommandFrame(life=self.number, n=n, ct=ciphertext, bulk=records)
+            if behind is not None:
+                await behind
             with _only_sealed_words_count():
                 answer = await self.link.commands(frame)
                 payload, plain = self._channel.open(answer.life, answer.n, answer.ct, answer.bulk)

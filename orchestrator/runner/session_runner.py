@@ -149,7 +149,7 @@ class SessionRunner:
         if run is None:
             return
         try:
-            await run.bring_home()
+            await run.journey.back()
             await run.life.batch([EndSession()])
         except GputError as error:
             _log.warning("the GPU of a failed session was not wiped", session=self.book.state.id, code=error.code)

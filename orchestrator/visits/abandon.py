@@ -55,7 +55,7 @@ async def recall(run: Run, why: Recall, visit: VisitState) -> None:
     run.arrivals.forget(visit.id)
     run.inboxes.withdraw(visit.holder, run.state.id, ("offer",))
     if visit.phase in _BEFORE_FENCE:
-        await run.bring_home()
+        await run.journey.back()
         ours = run.entropy(32)
         batch = await run.life.batch(
             [OpenEpoch(epoch=visit.fence_epoch, entropy=ours, kills=[visit.epoch]), Drain(), Scrub(region=visit.region)]

@@ -79,6 +79,7 @@ async def _returned(run: Run) -> Returned:
     """Steps 5 to 7."""
     watch = run.watch
     with watch.step("provision"):
+        await run.journey.arrived()
         said = await word(run)
     with watch.step("report"):
         report(run, said)

@@ -61,7 +61,7 @@ async def close(run: Run, verdict: Verdict, wanted: Wanted | None) -> None:
         )
     with run.watch.step("close"):
         if wanted is not None:
-            run.begin_journey(wanted.visit.holder)  # under way while we look at what came of this visit
+            run.journey.begin(wanted.visit.holder)  # under way while we look at what came of this visit
         check_scrub(run, batch.answer(1, Scrubbed), visit.region)
         committed = batch.answer(0, Committed)
         if committed.step != visit.first_step + visit.steps:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -136,31 +134,19 @@ async def offer(run: Run, granted: Granted) -> None:
     """Have the MUX switched, seal the visit key to the holder, commit, and put the offer into the holder's inbox.
 
     The switch begins first, for it takes longest and depends on none of these facts: the GPU has just obeyed this life with the grant, so
-    no leader of the past comes as far as here. A holder hears of the visit once it is durable.
+    no leader of the past comes as far as here. Nobody waits for it here: the holder needs longer to its first record. It hears of the
+    visit once that is durable.
 
     Raises:
-        Unavailable: the platform does not answer.
+        Unavailable: the database refused.
     """
     visit = granted.visit
-    async with _switching(run, visit.holder):
-        sealed = _sealed(run, granted)
-        run.arrivals.expect(visit.id, visit.holder, visit.epoch)
-        offering = partial(run.inboxes.post, visit.holder, kind="offer", session=run.state.id, offer=sealed)
-        await run.commit(Waiting(visit.holder, offering))
-
-
-@asynccontextmanager
-async def _switching(run: Run, holder: str) -> AsyncIterator[None]:
-    """The MUX's switch is under way inside, and over behind; it is given up where what is inside fails."""
-    switching = run.begin_journey(holder)
-    try:
-        await asyncio.sleep(0)  # so that the request is on its way
-        yield
-    except BaseException:
-        switching.cancel()
-        await asyncio.wait([switching])
-        raise
-    await switching
+    run.journey.begin(visit.holder)
+    await asyncio.sleep(0)  # so that the request is on its way
+    sealed = _sealed(run, granted)
+    run.arrivals.expect(visit.id, visit.holder, visit.epoch)
+    offering = partial(run.inboxes.post, visit.holder, kind="offer", session=run.state.id, offer=sealed)
+    await run.commit(Waiting(visit.holder, offering))
 
 
 def _sealed(run: Run, granted: Granted) -> VisitOffer:

@@ -5,6 +5,7 @@ Knows no training and no HTTP route.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +74,8 @@ def report(run: Run, said: VisitReport) -> None:
 async def fence(run: Run) -> Returned:
     """MUX back; one batch: fetch what was staged, a new epoch that kills the visit's, drain, upload again, read everything back."""
     visit = run.visit
-    await run.bring_home()
+    homeward = asyncio.ensure_future(run.journey.back())
+    await asyncio.sleep(0)  # so that the request is on its way while the frame is sealed
     ours, nonce = run.entropy(32), run.entropy(32)
     batch = await run.life.batch(
         [
@@ -85,6 +87,7 @@ async def fence(run: Run) -> Returned:
             Measure(nonce=nonce),
         ],
         run.archive_records,
+        behind=homeward,
     )
     opened = batch.of(EpochOpened)
     run.life.draw(visit.fence_epoch, ours, opened.entropy)

@@ -20,6 +20,7 @@ from orchestrator.sessions.book import Book
 from orchestrator.sessions.remembered import ApprovedDataset, ModelState, Placement
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.visit_state import VisitState
+from orchestrator.visits.journey import Journey
 from shared.claims.archive import Archive
 from shared.crypto.signing import PartyKey
 from shared.errors import ProtocolViolation
@@ -94,7 +95,7 @@ class Run:
     def __post_init__(self) -> None:
         self.watch = Stopwatch(self.timer)
         self.archive_records = records_of(self.archive)
-        self._switching: asyncio.Future[None] | None = None
+        self.journey = Journey(self.mux, self.life.home, away=self.travel.away)
         self._writing: asyncio.Future[None] | None = None
         # The next visit's grant, where it was installed with the end of the one before; until it is offered its key is here.
         self.granted: Granted | None = None
@@ -159,41 +160,9 @@ class Run:
             self.book.row(head_row(self._head))
         return self._head
 
-    def begin_journey(self, holder: str) -> asyncio.Future[None]:
-        """Have the GPU appear at the holder's port, if it travels; until it is home, nobody else may use the orchestrator's port.
-
-        The switch is under way when this returns, and over when what it returns is done. Asked again, it is the same one.
-        """
-        if self._switching is None:
-            self._switching = asyncio.ensure_future(self._switch_to(holder))
-            self._switching.add_done_callback(_heard)
-        return self._switching
-
-    async def _switch_to(self, holder: str) -> None:
-        if not self.travel.away:
-            return
-        await self.life.home.acquire()
-        try:
-            await self.mux.to_holder(holder)
-        except BaseException:
-            self.life.home.release()
-            raise
-
-    async def bring_home(self) -> None:
-        """Have the GPU appear at our port again, after the switch that is under way; one that does not travel is there."""
-        switching, self._switching = self._switching, None
-        if not self.travel.away:
-            return
-        if switching is not None:
-            await asyncio.wait([switching])
-        await self.mux.home()
-        if switching is not None and not switching.cancelled() and switching.exception() is None:
-            self.life.home.release()
-
     def give_up(self) -> None:
         """This life is over: nothing of it is left under way, and no key of it lies here."""
-        if self._switching is not None:
-            self._switching.cancel()
+        self.journey.give_up()
         self.granted = None
 
     def begin_commit(self) -> None:

@@ -1,0 +1,69 @@
+"""Where the GPU of one life is: at our port, on its way to a holder's, or there. Knows the MUX and nobody's reasons.
+
+A switch takes two calls, one behind the other (to the platform, from there to the agent), and depends on nothing else of a visit: so it
+is begun as soon as it may be, and waited for where it is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from orchestrator.platform_link import Mux
+
+
+class Journey:
+    """One journey at a time.
+
+    Args:
+        home: held while the GPU is away or on its way: our port answers nobody then.
+        away: whether the GPU travels at all; where it does not, every switch is over at once.
+    """
+
+    def __init__(self, mux: Mux, home: asyncio.Lock, *, away: bool) -> None:
+        self._mux, self._home, self._away = mux, home, away
+        self._switch: asyncio.Task[None] | None = None
+
+    def begin(self, holder: str) -> None:
+        """Have the GPU appear at the holder's port, in the background; begun already, it is the same journey."""
+        if self._away and self._switch is None:
+            self._switch = asyncio.create_task(self._to(holder), name="switch")
+            self._switch.add_done_callback(_heard)
+
+    async def _to(self, holder: str) -> None:
+        await self._home.acquire()
+        try:
+            await self._mux.to_holder(holder)
+        except BaseException:
+            self._home.release()
+            raise
+
+    async def arrived(self) -> None:
+        """The switch that was begun is over. Raises: Unavailable, Refused: the platform did not do it."""
+        if self._switch is not None:
+            await asyncio.shield(self._switch)
+
+    async def back(self) -> None:
+        """Have the GPU appear at our port again, behind the switch that is under way; one that does not travel is there.
+
+        Raises:
+            Unavailable, Refused: the platform did not do it.
+        """
+        switch, self._switch = self._switch, None
+        if not self._away:
+            return
+        if switch is not None:
+            await asyncio.wait([switch])
+        await self._mux.home()
+        if switch is not None and not switch.cancelled() and switch.exception() is None:
+            self._home.release()
+
+    def give_up(self) -> None:
+        """The life is over: no switch is left under way."""
+        if self._switch is not None:
+            self._switch.cancel()
+
+
+def _heard(done: asyncio.Task[None]) -> None:
+    """Whoever waits for it hears of its failure; where nobody does any more, the life was over before."""
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,128 @@
+"""The MUX's switches run while other things are done; they keep their order, and none is left behind when a life ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from orchestrator.visits.journey import Journey
+from shared.errors import Unavailable
+
+
+class Platform:
+    """A MUX that takes as long as the test likes. `heard`: what it was asked, and what it did."""
+
+    def __init__(self) -> None:
+        self.bound, self.heard = asyncio.Event(), list[str]()
+        self.failure: Exception | None = None
+
+    async def to_holder(self, holder: str) -> None:
+        self.heard.append(f"asked for {holder}")
+        await self.bound.wait()
+        if self.failure is not None:
+            raise self.failure
+        self.heard.append(holder)
+
+    async def home(self) -> None:
+        self.heard.append("home")
+
+
+def journey(platform: Platform, *, away: bool = True) -> tuple[Journey, asyncio.Lock]:
+    lock = asyncio.Lock()
+    return Journey(platform, lock, away=away), lock  # type: ignore[arg-type]
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_switch_is_asked_for_at_once_and_waited_for_where_it_is_needed() -> None:
+    platform = Platform()
+    way, lock = journey(platform)
+    way.begin("north")
+    await settle()
+    assert platform.heard == ["asked for north"]
+    assert lock.locked()
+    arriving = asyncio.create_task(way.arrived())
+    await settle()
+    assert not arriving.done()
+    platform.bound.set()
+    await arriving
+    assert lock.locked(), "our port answers nobody until the GPU is home"
+
+
+async def test_begun_twice_it_is_one_journey() -> None:
+    platform = Platform()
+    way, _ = journey(platform)
+    way.begin("north")
+    way.begin("north")
+    platform.bound.set()
+    await way.arrived()
+    assert platform.heard == ["asked for north", "north"]
+
+
+async def test_the_way_home_waits_for_the_switch_under_way_and_frees_the_port() -> None:
+    platform = Platform()
+    way, lock = journey(platform)
+    way.begin("north")
+    returning = asyncio.create_task(way.back())
+    await settle()
+    assert platform.heard == ["asked for north"], "two switches at once would end wherever the slower one leads"
+    platform.bound.set()
+    await returning
+    assert platform.heard == ["asked for north", "north", "home"]
+    assert not lock.locked()
+    way.begin("south")
+    await way.arrived()
+    assert platform.heard[-1] == "south"
+
+
+async def test_a_switch_that_failed_is_heard_of_by_who_needs_it_and_holds_nothing() -> None:
+    platform = Platform()
+    platform.failure = Unavailable("the platform is gone")
+    platform.bound.set()
+    way, lock = journey(platform)
+    way.begin("north")
+    with pytest.raises(Unavailable, match="the platform is gone"):
+        await way.arrived()
+    assert not lock.locked()
+    await way.back()
+    assert platform.heard[-1] == "home"
+    assert not lock.locked()
+
+
+async def test_who_stops_waiting_does_not_take_the_switch_along() -> None:
+    platform = Platform()
+    way, _ = journey(platform)
+    way.begin("north")
+    arriving = asyncio.create_task(way.arrived())
+    await settle()
+    arriving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await arriving
+    platform.bound.set()
+    await way.arrived()
+    assert platform.heard[-1] == "north"
+
+
+async def test_a_life_that_ends_leaves_no_switch_under_way() -> None:
+    platform = Platform()
+    way, lock = journey(platform)
+    way.begin("north")
+    await settle()
+    way.give_up()
+    await settle()
+    assert len(asyncio.all_tasks()) == 1
+    assert not lock.locked()
+
+
+async def test_where_the_gpu_does_not_travel_nobody_is_asked() -> None:
+    platform = Platform()
+    way, lock = journey(platform, away=False)
+    way.begin("north")
+    await way.arrived()
+    await way.back()
+    assert platform.heard == []
+    assert not lock.locked()
