@@ -28,9 +28,10 @@ class CheckpointPace:
         """The GPU trained for so long."""
         self._trained_s += seconds
 
-    def due(self, now: float) -> bool:
-        """Whether one is due."""
-        return now - self._made_at >= self._interval_s and self._trained_s * self._share >= self._cost_s
+    def due(self, now: float, more_s: float = 0.0) -> bool:
+        """Whether one is due; `more_s`: seconds that the GPU trained besides, of which `trained` was not told yet."""
+        trained_s = self._trained_s + more_s
+        return now - self._made_at >= self._interval_s and trained_s * self._share >= self._cost_s
 
     def made(self, now: float, cost_s: float) -> None:
         """There is one, which took `cost_s`."""

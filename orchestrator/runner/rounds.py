@@ -41,7 +41,7 @@ class Rounds:
     ) -> None:
         self._run, self._wishes, self._heads, self._checkpoints = run, wishes, heads, checkpoints
         self._pace, self._model_path = pace, model_path
-        run.interrupted = lambda: wishes.any or pace.due(run.clock())
+        run.interrupted = lambda: wishes.any or pace.due(run.clock(), self._just_trained)
 
     async def travel(self) -> None:
         """Visit after visit until the itinerary is done or somebody wishes otherwise.
@@ -152,8 +152,12 @@ class Rounds:
         visit = plan(run, stop)
         await recall(run, Recall(reason, blame=blame, skip=True), visit)
 
+    @property
+    def _just_trained(self) -> float:
+        return self._run.watch.seconds.get("train", 0.0)
+
     async def _checkpoint_if_due(self) -> None:
-        self._pace.trained(self._run.watch.seconds.get("train", 0.0))
+        self._pace.trained(self._just_trained)
         # Not while records wait to be trained on: their stops lie behind us, and what they change does not.
         # Nor while the next holder has the GPU already.
         if not self._run.state.gathered and self._run.granted is None and self._pace.due(self._run.clock()):

@@ -80,11 +80,11 @@ def _reordered(patch: pytest.MonkeyPatch, order: tuple[type[Any], ...]) -> None:
     """The orchestrator gives the commands of a fence in this order, leaving out what is not in it, and pretends it had not."""
     honest = GpuLife.batch
 
-    async def batch(self: GpuLife, commands: Any, bulk: Any = ()) -> Batch:
+    async def batch(self: GpuLife, commands: Any, bulk: Any = (), *, behind: Any = None) -> Batch:
         if [type(command) for command in commands] != [gpu.OpenEpoch, gpu.Drain, gpu.UploadProgram, gpu.Measure]:
-            return await honest(self, commands, bulk)
+            return await honest(self, commands, bulk, behind=behind)
         given = sorted((c for c in commands if type(c) in order), key=lambda c: order.index(type(c)))
-        answered = await honest(self, given, bulk)
+        answered = await honest(self, given, bulk, behind=behind)
         answers = {type(command): answer for command, answer in zip(given, answered.answers, strict=True)}
         answers.setdefault(gpu.Drain, gpu_answers.Drained(outstanding=0))
         return Batch([answers[type(command)] for command in commands], answered.bulk)

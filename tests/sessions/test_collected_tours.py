@@ -167,9 +167,9 @@ async def test_a_recalled_visit_is_followed_by_a_read_back_before_the_others_are
     """The last holder vetoes with its key alive: the tour is trained on next, and no other fence comes between (law L3)."""
     sent, honest = [], GpuLife.batch
 
-    async def batch(life: GpuLife, commands: Any, *rest: Any) -> Any:
+    async def batch(life: GpuLife, commands: Any, *rest: Any, **more: Any) -> Any:
         sent.extend(type(command).__name__ for command in commands)
-        return await honest(life, commands, *rest)
+        return await honest(life, commands, *rest, **more)
 
     monkeypatch.setattr(GpuLife, "batch", batch)
     async with session_world(work) as world:

@@ -144,7 +144,9 @@ def recording(recorder: Recorder | None = None) -> Iterator[Recorder]:
     recorder = Recorder() if recorder is None else recorder
     batch = GpuLife.batch
 
-    async def watched(life: GpuLife, commands: Any, bulk: Any = ()) -> Batch:
+    async def watched(life: GpuLife, commands: Any, bulk: Any = (), *, behind: Any = None) -> Batch:
+        if behind is not None:  # ordered once it may leave
+            await behind
         recorder.timeline.append(Ordered(tuple(commands)))
         return await batch(life, commands, bulk)
 
