@@ -81,7 +81,7 @@ PAUSED = Way(then=(Visits(1), Say("pause")))
 WIPED = Way(power_lost_at="Commit")
 WAYS: Mapping[str, Way] = {
     "session.pause_asked": PAUSED, "session.paused": PAUSED, "session.resumed": PAUSED,
-    "session.restored": WIPED, "visit.recalled": AWAY, "training.recalled": Way(first=(Crash(ORCH, "train", 2, "after"),)),
+    "session.restored": WIPED, "visit.recalled": AWAY, "training.recalled": Way(first=(Crash(ORCH, "commit", 2, "before"),)),
     "training.lost": Way(power_lost_at="Train"), "visit.lost": Way(power_lost_at="InstallGrant"),
     # The first visit's holder is the city. With its report taken the orchestrator that comes back offers anew; the city that comes back
     # before anything was copied has no key for its visit any more.
