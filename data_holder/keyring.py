@@ -23,6 +23,7 @@ from shared.service.clock import Entropy
 from shared.service.guest import Guest
 from shared.service.key_file import key_id, read_key_file
 from shared.service.logging import get_logger
+from shared.service.statements import insert_rows
 from shared.service.store import Store
 
 JOURNAL_LABEL, COMMITMENT_LABEL, SEALING_LABEL = "holder-journal", "holder-commitments", "holder-keys"
@@ -105,7 +106,7 @@ class Keyring:
 
         def act(connection: Connection) -> None:
             connection.execute(sa.delete(KEYS).where(KEYS.c.path.in_(under)))
-            connection.execute(sa.insert(KEYS), rows)
+            insert_rows(connection, KEYS, rows)
 
         await self._store.write(act)
         for row in rows:

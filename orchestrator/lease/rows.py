@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from orchestrator.lease.table import LeaseRow
 from orchestrator.tables import LEASES
 from shared.errors import ConfigurationError
+from shared.service.prepared import Prepared
 
 DEPLOYMENT = "orchestrator"
 """One database serves one deployment, so there is one row."""
@@ -25,9 +26,11 @@ _LOOK = sa.select(
     LEASES.c.token, LEASES.c.holder, LEASES.c.identity, LEASES.c.seal,
     sa.extract("epoch", LEASES.c.expires_at - _NOW).label("left_s"),
 ).where(_WHERE)  # fmt: skip
-_RENEW = sa.text(
-    "UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => :lease_s) "
-    "WHERE name = :name AND holder = :holder AND token = :token AND expires_at > clock_timestamp()"
+_RENEW = Prepared(
+    sa.text(
+        "UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => :lease_s) "
+        "WHERE name = :name AND holder = :holder AND token = :token AND expires_at > clock_timestamp()"
+    )
 )
 _TAKE = sa.text(
     "UPDATE leases SET token = :token, holder = :holder, identity = :identity, seal = :seal, "
@@ -84,7 +87,7 @@ def led_by_another(connection: Connection, holder: str) -> bool:
 def renew(connection: Connection, who: Claimant, token: int) -> bool:
     """Whether the lease is still `who`'s under `token`; it is then, for `lease_s` from now."""
     values = {"name": DEPLOYMENT, "holder": who.holder, "token": token, "lease_s": who.lease_s}
-    return connection.execute(_RENEW, values).rowcount == 1
+    return _RENEW.run(connection, values) == 1
 
 
 def end(connection: Connection, who: Claimant, token: int, *, released: bool) -> None:

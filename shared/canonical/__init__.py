@@ -13,6 +13,7 @@ import cbor2
 import rfc8785
 from blake3 import blake3
 
+from shared.canonical.plain_json import plain_json
 from shared.errors import BadRequest
 
 MAX_JSON_BYTES = 4 * 1024 * 1024
@@ -25,7 +26,7 @@ def json_bytes(value: Any) -> bytes:
         BadRequest: the value has no canonical form (NaN, integers beyond 2^53, non-string keys).
     """
     try:
-        return rfc8785.dumps(value)
+        return plain_json(value).encode()
     except (rfc8785.CanonicalizationError, ValueError) as error:
         raise BadRequest(f"value has no canonical JSON form: {error}") from error
 

@@ -12,6 +12,7 @@ from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 
 from shared.errors import ConfigurationError, GputError, Unavailable
+from shared.service.prepared import run_text
 
 BUSY_TIMEOUT_MS = 5000
 CACHED_KIB = 1024
@@ -123,7 +124,7 @@ def _sqlite_engine(url: URL, access: Access) -> Engine:
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if access == "write" else "BEGIN")
+        run_text(connection, "BEGIN IMMEDIATE" if access == "write" else "BEGIN")
 
     return engine
 

@@ -21,6 +21,7 @@ from sqlalchemy.exc import IntegrityError
 
 from shared.canonical import cbor_bytes, json_bytes
 from shared.errors import Conflict, VerificationFailed
+from shared.service.prepared import Prepared
 from shared.service.tables import JOURNAL
 from shared.service.vocabulary import Vocabulary
 
@@ -68,8 +69,13 @@ class Journal:
         key never verifies under another. Without a vocabulary every kind is taken as it is. `table`: has the columns of `JOURNAL`."""
         self._key, self._vocabulary, self._table = key, vocabulary, table
         columns, of_stream = table.c, table.c.stream == sa.bindparam("stream")
-        self._insert = sa.insert(table)
-        self._end = sa.select(columns.seq, columns.chain).where(of_stream).order_by(columns.seq.desc()).limit(1)
+        self._insert = Prepared(sa.insert(table).inline(), columns.keys())
+        self._end = Prepared(
+            sa.select(columns.seq, columns.chain)
+            .where(of_stream)
+            .order_by(columns.seq.desc())
+            .limit(sa.literal_column("1"))
+        )
         self._all = sa.select(table).where(of_stream).order_by(columns.seq)
 
     def append(
@@ -95,15 +101,15 @@ class Journal:
             )
         if rows:
             try:
-                connection.execute(self._insert, rows)
+                self._insert.run_all(connection, rows)
             except IntegrityError as error:  # another process was faster; the primary key is the compare-and-set
                 raise _stale(stream, expected_seq, None) from error
         return head
 
     def head(self, connection: Connection, stream: str) -> Head:
         """Where the stream ends, as stored: not verified, good for `expected_seq` only."""
-        row = connection.execute(self._end, {"stream": stream}).first()
-        return EMPTY if row is None else Head(row.seq, bytes(row.chain))
+        row = self._end.first(connection, {"stream": stream})
+        return EMPTY if row is None else Head(row[0], bytes(row[1]))
 
     def load(self, connection: Connection, stream: str, *, anchor: Head | None = None) -> list[Fact]:
         """Every fact of the stream, in order, after the whole chain was verified.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -96,6 +96,8 @@ class RequestMiddleware:
         self._entropy = entropy
         self._total = REQUESTS.counter(registry)
         self._seconds = REQUEST_SECONDS.histogram(registry, REQUEST_BUCKETS_S)
+        # Finding a time series by its labels costs more than adding to it; there are few, by what they are labelled with.
+        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -159,8 +161,7 @@ class RequestMiddleware:
         # The route's template, never the path: an id in a label would make a time series per session.
         route = getattr(scope.get("route"), "path", None) or "none"
         method = scope["method"] if scope["method"] in METHODS else OTHER
-        self._total.labels(method, route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+        self._count(method, route, status, seconds)
         # From anybody else it could fill the collector, and add to whatever trace it likes.
         if self._tracing is not None and scope.get("gput.caller", scope.get(BELIEVED)) is not None:
             header = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
@@ -174,3 +175,11 @@ class RequestMiddleware:
             ms=round(seconds * 1000, 2),
             caller=scope.get("gput.caller"),
         )
+
+    def _count(self, method: str, route: str, status: int, seconds: float) -> None:
+        series = self._series.get((method, route, status))
+        if series is None:
+            series = self._total.labels(method, route, str(status)), self._seconds.labels(route)
+            self._series[method, route, status] = series
+        series[0].inc()
+        series[1].observe(seconds)

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from shared.errors import GputError, NotAuthenticated, Unavailable
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
+from shared.service.prepared import Prepared
 from shared.service.store import Store
 from shared.service.tables import REPLAY_NONCES
 from shared.service.trouble import Trouble
@@ -31,10 +32,12 @@ PURGE_EVERY_S = 30.0
 FLUSH_AFTER_S = 0.2
 """Nonces of requests that wrote nothing are made durable after this time."""
 
-_UPSERT = sa.text(
+_UPSERT = Prepared(
     # A party may use a nonce again once it has expired: its old row must not stand in the way.
-    "INSERT INTO replay_nonces (fingerprint, nonce, expires) VALUES (:fingerprint, :nonce, :expires) "
-    "ON CONFLICT (fingerprint, nonce) DO UPDATE SET expires = excluded.expires"
+    sa.text(
+        "INSERT INTO replay_nonces (fingerprint, nonce, expires) VALUES (:fingerprint, :nonce, :expires) "
+        "ON CONFLICT (fingerprint, nonce) DO UPDATE SET expires = excluded.expires"
+    )
 )
 
 
@@ -113,7 +116,7 @@ class ReplayWindow:
             rows = list(self._due)
             self._taken = len(rows)
         if rows:
-            connection.execute(_UPSERT, rows)
+            _UPSERT.run_all(connection, rows)
         if now >= self._purged_at + PURGE_EVERY_S:
             connection.execute(sa.delete(REPLAY_NONCES).where(REPLAY_NONCES.c.expires <= now))
             self._purged_at = now

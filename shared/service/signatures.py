@@ -101,7 +101,7 @@ class SignedAuth(httpx2.Auth):
     """Signs every request of an httpx2 client, with a fresh nonce each."""
 
     def __init__(self, key: RequestKey, clock: Clock, entropy: Entropy) -> None:
-        self._key = key
+        self._key, self._keyid = key, key.fingerprint
         self._clock = clock
         self._entropy = entropy
 
@@ -116,24 +116,35 @@ class SignedAuth(httpx2.Auth):
 
     def sign(self, request: httpx2.Request) -> None:
         """As `auth_flow`, in place."""
-        if DIGEST_HEADER not in request.headers:
-            try:
-                body = request.content
-            except httpx2.RequestNotRead:
-                raise ValueError("a streamed body is signed by its Content-Digest field; set it beforehand") from None
+        present = {name: request.headers[name] for name in (DIGEST_HEADER, KEY_HEADER) if name in request.headers}
+        try:
+            body: bytes | None = request.content
+        except httpx2.RequestNotRead:
+            body = None
+        request.headers.update(self.fields(request.method, request.url, present, body))
+
+    def fields(self, method: str, url: httpx2.URL, headers: Mapping[str, str], body: bytes | None) -> dict[str, str]:
+        """What a request has to have besides `headers` (lower-case names). `body`: empty for none, None for a stream.
+
+        Raises:
+            ValueError: the body is a stream and carries no Content-Digest field.
+        """
+        added: dict[str, str] = {}
+        if DIGEST_HEADER not in headers:
+            if body is None:
+                raise ValueError("a streamed body is signed by its Content-Digest field; set it beforehand")
             if body:
-                request.headers[DIGEST_HEADER] = content_digest(sha256(body))
-        url = request.url
+                added[DIGEST_HEADER] = content_digest(sha256(body))
         target = f"{url.scheme}://{url.netloc.decode()}{url.raw_path.decode()}"
-        covered = ["@method", "@target-uri", *(name for name in (DIGEST_HEADER, KEY_HEADER) if name in request.headers)]
+        covered = ["@method", "@target-uri"]
+        covered += [name for name in (DIGEST_HEADER, KEY_HEADER) if name in headers or name in added]
         nonce = base64.b64encode(self._entropy(NONCE_BYTES)).decode()
-        components = " ".join(f'"{name}"' for name in covered)
-        params = (
-            f'({components});created={int(self._clock())};nonce="{nonce}";keyid="{self._key.fingerprint}";tag="{TAG}"'
-        )
-        base = _signature_base(RequestParts(request.method, target, request.headers), covered, params)
-        request.headers["signature-input"] = f"{LABEL}={params}"
-        request.headers["signature"] = f"{LABEL}=:{base64.b64encode(self._key.sign_http(base)).decode()}:"
+        components = " ".join([f'"{name}"' for name in covered])
+        params = f'({components});created={int(self._clock())};nonce="{nonce}";keyid="{self._keyid}";tag="{TAG}"'
+        base = _signature_base(RequestParts(method, target, {**headers, **added}), covered, params)
+        added["signature-input"] = f"{LABEL}={params}"
+        added["signature"] = f"{LABEL}=:{base64.b64encode(self._key.sign_http(base)).decode()}:"
+        return added
 
 
 async def verify_request(

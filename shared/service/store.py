@@ -79,6 +79,7 @@ class Store:
         self._writer: threading.Thread | None = None
         self._reader: ThreadPoolExecutor | None = None
         self._write_engine: Engine | None = None
+        self._held: Connection | None = None  # the writer's, between its transactions
         self._read_engine: Engine | None = None
 
     async def open(self) -> None:
@@ -186,6 +187,7 @@ class Store:
                 self._commit(group)
             if not running:
                 self._fail_rest()
+                self._let_go()
 
     def _fail_rest(self) -> None:
         while not self._jobs.empty():
@@ -194,11 +196,11 @@ class Store:
 
     def _commit(self, group: list[_Job]) -> None:
         """One transaction for the whole group; each caller hears of its own fate after the commit."""
-        assert self._write_engine is not None
         outcomes: list[tuple[Any, BaseException | None]] = []
         committed = False
         try:
-            with self._write_engine.connect() as connection, connection.begin() as transaction:
+            connection = self._connection()
+            with connection.begin() as transaction:
                 for rider in self._riders:
                     rider.write(connection)
                 outcomes = [self._attempt(job.act, connection, alone=len(group) == 1) for job in group]
@@ -214,10 +216,26 @@ class Store:
             outcomes = [(None, failure) for _ in group]
         except Exception as error:  # the connection failed outside a statement: every caller must hear of it
             outcomes = [(None, error) for _ in group]
+        if not committed or self.dialect != "sqlite":
+            self._let_go()
         for rider in self._riders:
             rider.settle(committed=committed)
         for job, (value, failed) in zip(group, outcomes, strict=True):
             job.settle(value, failed)
+
+    def _connection(self) -> Connection:
+        """The writer's connection. A file's is kept, for nobody breaks it from afar; a server's is asked for anew each time, and
+        proved to be alive before anything is done on it."""
+        assert self._write_engine is not None
+        if self._held is None:
+            self._held = self._write_engine.connect()
+        return self._held
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            with contextlib.suppress(Exception):  # it broke, which was said already; the pool makes another
+                held.close()
 
     def _attempt(
         self, act: Callable[[Connection], Any], connection: Connection, *, alone: bool

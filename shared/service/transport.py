@@ -40,7 +40,7 @@ class HttpTransport(httpx2.AsyncBaseTransport):
             httpx2.TransportError: ConnectError, ConnectTimeout: nothing was sent. ReadError, ReadTimeout, WriteTimeout,
                 RemoteProtocolError: nobody knows whether it was heard. LocalProtocolError, UnsupportedProtocol: it is none of ours.
         """
-        origin, head, chunked = _origin(request), _head(request), "transfer-encoding" in request.headers
+        origin, (head, chunked) = _origin(request), _head(request)
         patience: Patience = request.extensions.get("timeout", {})
         connection = self._kept(origin) or await self._open(origin, patience)
         try:
@@ -135,10 +135,12 @@ def _origin(request: httpx2.Request) -> Origin:
     return scheme, host, request.url.port or _PORTS[scheme]
 
 
-def _head(request: httpx2.Request) -> bytes:
-    lines = [b"%b %b HTTP/1.1" % (request.method.encode("ascii"), request.url.raw_path)]
+def _head(request: httpx2.Request) -> tuple[bytes, bool]:
+    """The head's bytes, and whether the body goes in chunks."""
+    lines, chunked = [b"%b %b HTTP/1.1" % (request.method.encode("ascii"), request.url.raw_path)], False
     for name, value in request.headers.raw:
         if _BAD_HEADER.search(name) or _BAD_HEADER.search(value):
             raise httpx2.LocalProtocolError(f"the header {name!r} holds what no header may hold")
+        chunked = chunked or name.lower() == b"transfer-encoding"
         lines.append(b"%b: %b" % (name, value))
-    return b"\r\n".join([*lines, b"", b""])
+    return b"\r\n".join([*lines, b"", b""]), chunked

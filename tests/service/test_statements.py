@@ -60,7 +60,7 @@ def test_put_inserts_once_and_then_overwrites(connection: sa.Connection) -> None
 def test_a_statement_is_built_once(connection: sa.Connection) -> None:
     built = [
         (
-            statements._insert(THINGS),
+            statements._insert(THINGS, ("index",)),
             statements._update(THINGS, ("index",), ("data",)),
             statements._select(THINGS, ("index",)),
         )
