@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection
 
 from orchestrator.sessions.acceptance import unusual, update_size
 from orchestrator.sessions.book import Row
@@ -18,6 +18,7 @@ from orchestrator.visits.run import Run
 from shared.claims.training import learning
 from shared.errors import GputError
 from shared.protocol.training import TrainingFact
+from shared.service.statements import insert_rows
 from shared.wire.base import Wire
 from shared.wire.gpu import Evaluate, Poll, Train
 from shared.wire.gpu_answers import WorkState
@@ -116,7 +117,7 @@ def losses_row(run: Run, losses: list[tuple[int, float]], of: tuple[str, str]) -
     rows = [{"session": session, "visit": visit, "step": step, "holder": holder, "loss": loss} for step, loss in losses]
 
     def write(connection: Connection) -> None:
-        connection.execute(insert(LOSSES), rows)
+        insert_rows(connection, LOSSES, rows)
 
     return write
 
