@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,3 +88,21 @@ def test_an_allocation_takes_what_it_asks_for_and_gives_all_of_it_back() -> None
     assert os.fstat(hbm.fd).st_blocks * 512 == PAGE
     assert bytes(hbm.view(second, 5)) == b"stays"
     hbm.close()
+
+
+@pytest.mark.parametrize(("address", "length"), [(-PAGE, PAGE), (SIZE, PAGE), (0, SIZE + PAGE)])
+def test_advice_stays_inside(fd: int, address: int, length: int) -> None:
+    with pytest.raises(ValueError, match="not there"):
+        SharedMap(fd, SIZE).advise(mmap.MADV_NORMAL, address, length)
+
+
+def test_what_cannot_be_mapped_is_refused_and_takes_no_addresses(fd: int) -> None:
+    def mapped() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[0])
+
+    closed = os.open("/dev/null", os.O_RDONLY)
+    os.close(closed)
+    before = mapped()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        SharedMap(closed, 1 << 40)
+    assert mapped() - before < 1 << 20
