@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import mmap
 import os
 import select
 import signal
 import socket
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,6 +27,7 @@ from blake3 import blake3
 from gpu_agent.compute import huge_pages, messages, places, worker
 from gpu_agent.compute.places import Place
 from gpu_agent.hardware.hbm import Extent
+from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.loader import LoadedProgram, load_program
 from gpu_agent.workload.training import pin_determinism
 from shared.claims.training import TrainingOptions
@@ -34,6 +35,7 @@ from shared.errors import GputError, Unavailable, VerificationFailed
 
 _PR_SET_PDEATHSIG = 1
 _CACHE_LIMIT = 8
+_LATER_S = 0.03  # after a launch's end: by then a visit is settled, and no next one has its records yet
 
 
 @dataclass
@@ -51,7 +53,7 @@ class _Worker:
 class Parent:
     """Obeys the agent's messages: load, run, destroy, prepare, drop."""
 
-    def __init__(self, hbm: mmap.mmap, link: socket.socket, place: str) -> None:
+    def __init__(self, hbm: SharedMap, link: socket.socket, place: str) -> None:
         self._hbm, self._place = hbm, place
         # On a device a waiting worker holds memory of it, which the agent sweeps after a launch: there it says when to fork the next.
         self._ahead = place == places.HOST
@@ -61,22 +63,35 @@ class Parent:
         self._options: dict[str, TrainingOptions] = {}
         self._spare: _Worker | None = None
         self._running: _Worker | None = None
+        self._due: tuple[str, float] | None = None  # of which program to fork the next worker, and when at the latest
 
     def serve(self) -> None:
         """Until the agent is gone."""
         self._say({"op": "ready", "torch": torch.__version__})
         while True:
             waiting: list[Any] = [self._link, *(w.pidfd for w in (self._spare, self._running) if w is not None)]
-            readable, _, _ = select.select(waiting, [], [])
+            readable, _, _ = select.select(waiting, [], [], self._left())
             for one in (self._spare, self._running):
                 if one is not None and one.pidfd in readable:
                     self._buried(one)
                     # Not after a spare that died waiting: whatever kills it would kill the next one too; a launch will try again.
-                    if one.launch is not None and self._ahead:
-                        self._prepare_spare(one.code_digest)
+                    if one.launch is not None:
+                        self._prepare_later(one.code_digest)
             if self._link in readable and not self._obey():
                 self._end()
                 return
+            if self._due is not None and not self._left():
+                self._prepare_spare(self._due[0])
+
+    def _left(self) -> float | None:
+        """Seconds until a worker is to be forked without having been asked for; None: none is."""
+        return None if self._due is None else max(0.0, self._due[1] - time.monotonic())
+
+    def _prepare_later(self, digest: str) -> None:
+        """A launch is over, and its visit is being settled, for which everybody waits: the next worker comes once the agent has answered
+        for that and says so, with a launch, or soon without either."""
+        if self._ahead:
+            self._due = digest, time.monotonic() + _LATER_S
 
     def _obey(self) -> bool:
         data = self._link.recv(messages.MAX_MESSAGE)
@@ -92,7 +107,7 @@ class Parent:
                 self._destroy()
             case "drop":
                 self._end()
-                self._spare = self._running = None
+                self._spare = self._running = self._due = None
                 self._say({"op": "dropped"})
             case "prepare" if message["code_digest"] in self._programs:
                 self._prepare_spare(message["code_digest"])
@@ -113,7 +128,7 @@ class Parent:
         """Make sure the program is built; whether it had to be. The bytes are read from HBM and must have the digest."""
         if digest in self._programs:
             return False
-        archive = bytes(self._hbm[code.address : code.address + code.length])
+        archive = bytes(self._hbm.view[code.address : code.address + code.length])
         if blake3(archive).hexdigest() != digest:
             raise VerificationFailed("the code region does not hold the measured program", code="code-digest-mismatch")
         if len(self._programs) >= _CACHE_LIMIT:
@@ -150,6 +165,7 @@ class Parent:
 
     def _prepare_spare(self, digest: str) -> None:
         """Fork ahead of the next launch: forking and first touches are then off its path."""
+        self._due = None
         if self._spare is not None and self._spare.code_digest == digest:
             return
         if self._spare is not None:
@@ -207,8 +223,8 @@ class Parent:
             self._kill(dead)
             self._buried(dead, reaped=True)
         self._say({"op": "quiet"})
-        if dead is not None and self._ahead:
-            self._prepare_spare(dead.code_digest)
+        if dead is not None:
+            self._prepare_later(dead.code_digest)
 
     def _buried(self, dead: _Worker, *, reaped: bool = False) -> None:
         """A worker has died: its memory is gone. Tell, if it had a launch."""
@@ -256,7 +272,7 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to handle
     worker.warm_imports()
     pin_determinism(1)
-    hbm = mmap.mmap(hbm_fd, size, flags=mmap.MAP_SHARED | 0x4000)  # MAP_NORESERVE, as the agent maps it
+    hbm = SharedMap(hbm_fd, size)
     link = socket.socket(fileno=link_fd)
     try:
         Parent(hbm, link, place).serve()

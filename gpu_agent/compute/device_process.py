@@ -36,7 +36,6 @@ class DeviceCompute(ComputeProcess):
         if fabric.arena_fd >= 0:
             self._fds = (self._window_fd, fabric.arena_fd)
         self._dirty = False
-        self._digest = ""
 
     def load(self, code: Extent, code_digest: str) -> Loaded:
         """See `Compute.load`."""
@@ -69,16 +68,17 @@ class DeviceCompute(ComputeProcess):
                 self._prepare()
         return news
 
+    @property
+    def has_work_ahead(self) -> bool:
+        """Never: `destroy` says when the next worker may hold memory of the device."""
+        return False
+
     def close(self) -> None:
         """See `Compute.close`."""
         super().close()
         if self._window_fd >= 0:
             os.close(self._window_fd)
             self._window_fd = -1
-
-    def _prepare(self) -> None:
-        """Have the next worker make its context and warm up now."""
-        self._send({"op": "prepare", "code_digest": self._digest})
 
     def _show(self, code: Extent) -> Extent:
         self._window[: code.length] = self._hbm.peek(code.address, code.length)

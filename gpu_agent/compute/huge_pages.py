@@ -1,4 +1,4 @@
-"""Fewer, larger pages under a process that is forked again and again. Knows Linux's memory map; no tensor, no launch.
+"""Fewer, larger pages under a process that is forked again and again. Knows Linux's memory map and glibc; no tensor, no launch.
 
 A fork copies the parent's page tables and a worker's death takes its own apart: 160 MB of PyTorch in pages of 4 KiB make that 9 and 7
 ms, of which every visit waits for the second. In pages of 2 MiB they are 1.6 and 2.2, as long as nobody writes to them. Where the kernel
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 HUGE_PAGE: Final = 2 << 20
 _MADV_COLLAPSE: Final = 25  # asm-generic/mman-common.h, since Linux 6.1: now, and whatever the system's setting is
+_TUNABLES: Final = "GLIBC_TUNABLES"
+_HUGE_HEAP: Final = "glibc.malloc.hugetlb"
 _OWN: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s*(?:\[heap\])?")
 
 
@@ -31,6 +34,17 @@ def own_memory(maps: str) -> list[tuple[int, int]]:
             if end > start:
                 found.append((start, end - start))
     return found
+
+
+def with_huge_heap(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which a program's heap grows by huge pages (glibc 2.35 and later; others ignore it), unless it says otherwise.
+
+    A worker's activations are a third of what it touches for the first time in a short launch, and of what its death takes apart.
+    """
+    stated = environment.get(_TUNABLES, "")
+    if _HUGE_HEAP in stated:
+        return dict(environment)
+    return {**environment, _TUNABLES: ":".join(filter(None, (stated, f"{_HUGE_HEAP}=1")))}
 
 
 def collapse() -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 from gpu_agent.compute.arena import open_shared
 from gpu_agent.compute.own_memory import OwnMemory
 from gpu_agent.hardware.hbm import Extent
+from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.executor import DTYPES
 from gpu_agent.workload.tensors import tensors_over
 from shared.claims.layout import Placed, RegionPlan
@@ -65,7 +66,7 @@ class HostPlace:
     device = "cpu"
     warm_up_bytes = 8 * 1024 * 1024
 
-    def __init__(self, hbm: mmap.mmap, own: OwnMemory | None = None) -> None:
+    def __init__(self, hbm: SharedMap, own: OwnMemory | None = None) -> None:
         self._hbm, self._own = hbm, own
 
     def tensors(self, extent: Extent, plan: RegionPlan) -> dict[str, Tensor]:
@@ -73,16 +74,16 @@ class HostPlace:
         if not plan.length:
             return {}
         _require_room(extent, plan)
-        return tensors_over(memoryview(self._hbm)[extent.address : extent.address + extent.length], plan)
+        return tensors_over(self._hbm.view[extent.address : extent.address + extent.length], plan)
 
     def records(self, extent: Extent) -> Tensor:
         """See `Place.records`."""
-        return torch.frombuffer(self._hbm, dtype=torch.uint8, count=extent.length, offset=extent.address)
+        return torch.frombuffer(self._hbm.view, dtype=torch.uint8, count=extent.length, offset=extent.address)
 
     def touch(self, extent: Extent | None) -> None:
         """Enter an extent's pages into this process's page table at once; one fault for each would cost more."""
         if extent is not None and extent.length:
-            self._hbm.madvise(_POPULATE_WRITE, extent.address, -(-extent.length // mmap.PAGESIZE) * mmap.PAGESIZE)
+            self._hbm.advise(_POPULATE_WRITE, extent.address, -(-extent.length // mmap.PAGESIZE) * mmap.PAGESIZE)
 
     def settle(self) -> None:
         """The processor has no work of which its program does not know."""
@@ -99,7 +100,7 @@ class HostPlace:
 
     def scratch(self, length: int) -> HostPlace:
         """See `Place.scratch`."""
-        return HostPlace(mmap.mmap(-1, length))
+        return HostPlace(SharedMap(-1, length))
 
 
 class DevicePlace:
@@ -170,7 +171,7 @@ def device_of(name: str) -> str:
     return "cpu" if name == HOST else name.partition("/")[0]
 
 
-def opened(name: str, hbm: mmap.mmap) -> Place:
+def opened(name: str, hbm: SharedMap) -> Place:
     """The place of that name; on a CUDA device this makes the process's context, so only a worker may call it.
 
     Raises:

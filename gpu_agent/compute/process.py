@@ -9,10 +9,12 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
 from gpu_agent.compute import messages
+from gpu_agent.compute.huge_pages import with_huge_heap
 from gpu_agent.hardware.compute import Destroyed, Failed, Finished, Launch, Loaded, News
 from gpu_agent.hardware.hbm import Extent
 from shared.errors import GputError, InvalidProgram, Unavailable, VerificationFailed
@@ -33,7 +35,7 @@ class ComputeProcess:
         self._hbm_fd, self._hbm_bytes = hbm_fd, hbm_bytes
         self._place = "host"
         self._fds: tuple[int, ...] = (hbm_fd,)
-        self._environment = {key: value for key, value in os.environ.items() if not key.startswith("GPUT_")}
+        self._environment = with_huge_heap({k: value for k, value in os.environ.items() if not k.startswith("GPUT_")})
         self._changed = threading.Condition()
         self._news: deque[News] = deque()
         self._replies: deque[dict[str, Any]] = deque()
@@ -41,7 +43,8 @@ class ComputeProcess:
         self._number = 0
         self.most_beside: int | None = None
         """Most bytes that a training took at once beside HBM, of all that finished; None: none has told."""
-        self._active = False
+        self._active = self._spent = False
+        self._digest = ""
         self._alive = self._greeted = False
         self._process: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
@@ -87,7 +90,8 @@ class ComputeProcess:
         self._ready()
         with self._changed:
             self._number += 1
-            self._active = True
+            self._active, self._spent = True, False
+            self._digest = launch.code_digest
             self._news.clear()
         self._send(messages.launch_message(launch, self._number))
 
@@ -115,6 +119,22 @@ class ComputeProcess:
         if self._active:
             raise Unavailable("the compute process did not die in time", code="compute-stuck")
         return self.news(0)
+
+    @property
+    def has_work_ahead(self) -> bool:
+        """See `Compute.has_work_ahead`."""
+        return self._spent and self._alive
+
+    def look_ahead(self) -> None:
+        """See `Compute.look_ahead`."""
+        if self.has_work_ahead:
+            self._spent = False
+            with suppress(Unavailable):  # it is gone just now; the next launch will see
+                self._prepare()
+
+    def _prepare(self) -> None:
+        """Have the next worker forked and warmed up now."""
+        self._send({"op": "prepare", "code_digest": self._digest})
 
     def close(self) -> None:
         """End the compute parent and its workers."""
@@ -172,6 +192,7 @@ class ComputeProcess:
             news = messages.news_of(message)
             self._news.append(news)
             self._active = not isinstance(news, Destroyed)
+            self._spent = not self._active
             if isinstance(news, Finished) and news.beside is not None:
                 self.most_beside = max(news.beside, self.most_beside or 0)
 

@@ -31,6 +31,10 @@ class AddressSpace(ABC):
     def _clear(self, address: int, length: int) -> None:
         """Zero bytes, allocated or not."""
 
+    def _first_touch(self, address: int, length: int) -> None:
+        """Zero what was just allocated."""
+        self._clear(address, length)
+
     @property
     def used(self) -> int:
         """Allocated bytes, whole pages."""
@@ -51,7 +55,7 @@ class AddressSpace(ABC):
         address = self._random_gap(span)
         bisect.insort(self._starts, address)
         self._lengths[address] = span
-        self._clear(address, span)
+        self._first_touch(address, span)
         return address
 
     def forget(self, address: int) -> None:

@@ -78,6 +78,9 @@ class DeviceHBM(HBM):
         AddressSpace.__init__(self, fabric.size, entropy)
         self._fabric = fabric
 
+    def _first_touch(self, address: int, length: int) -> None:
+        self._clear(address, length)  # a device's memory has no pages of the host's
+
     def view(self, address: int, length: int) -> memoryview:
         """A copy of bytes inside one allocation, as they read now; not writable.
 

@@ -20,11 +20,11 @@ from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gpu_agent.hardware.address_space import PAGE, AddressSpace, pages
+from gpu_agent.hardware.shared_map import SharedMap
 from shared.canonical import blake3_256
 from shared.errors import OutOfMemory, VerificationFailed
 
 Buffer = bytes | bytearray | memoryview
-_MAP_NORESERVE: Final = 0x4000  # asm-generic/mman-common.h; Python names it only from 3.13 on
 _ZEROS: Final = bytes(1 << 20)
 _TAGGED: Final = 1 << 30
 """Bytes under one tag; the library takes less than 2^31."""
@@ -68,9 +68,8 @@ class HBM(AddressSpace):
         os.ftruncate(self.fd, self.size)
         # Compute shares the descriptor: cutting the memory short would end every process that touches it with SIGBUS.
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-        self._map = mmap.mmap(self.fd, self.size, flags=mmap.MAP_SHARED | _MAP_NORESERVE)
-        self._view = memoryview(self._map)
-        self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self._map = SharedMap(self.fd, self.size)
+        self._view, self._base = self._map.view, self._map.base
 
     def view(self, address: int, length: int) -> memoryview:
         """Writable bytes inside one allocation.
@@ -127,7 +126,7 @@ class HBM(AddressSpace):
         strays = list(self._strays())
         for stray in strays:
             self._clear(stray.address, stray.length)
-            self._map.madvise(mmap.MADV_REMOVE, stray.address, stray.length)
+            self._map.advise(mmap.MADV_REMOVE, stray.address, stray.length)
         if any(self._strays()):
             raise VerificationFailed("memory outside of allocations is not empty after its scrub", code="scrub-failed")
         return sum(stray.length for stray in strays)
@@ -197,7 +196,7 @@ class HBM(AddressSpace):
         """Scrub one allocation, with proof, and give its pages back to the host."""
         length = self._lengths[address]
         self.scrub(address, length)
-        self._map.madvise(mmap.MADV_REMOVE, address, length)
+        self._map.advise(mmap.MADV_REMOVE, address, length)
         self.forget(address)
 
     def wipe(self) -> None:
@@ -215,6 +214,10 @@ class HBM(AddressSpace):
         self.view(address, length)
         start, step = self._base + address, len(_ZEROS)
         return not any(_memcmp(start + at, _ZEROS, min(step, length - at)) for at in range(0, length, step))
+
+    def _first_touch(self, address: int, length: int) -> None:
+        self._map.enlarge(address, length)  # before its small pages are there: they need not be copied then
+        self._clear(address, length)
 
     def _clear(self, address: int, length: int) -> None:
         ctypes.memset(self._base + address, 0, length)

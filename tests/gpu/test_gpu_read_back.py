@@ -82,6 +82,7 @@ def test_an_older_commit_is_not_the_last_one(world: World) -> None:
 
 def test_a_commit_finds_its_digests_worked_out(world: World, hashed: list[int]) -> None:
     world.set_up()
+    world.device.look_ahead()  # an earlier launch's successor
     assert not world.device.has_work_ahead
     holder = _trained(world)
     assert world.device.has_work_ahead

@@ -5,7 +5,9 @@ from __future__ import annotations
 import mmap
 import os
 
-from gpu_agent.compute.huge_pages import HUGE_PAGE, collapse, own_memory
+import pytest
+
+from gpu_agent.compute.huge_pages import HUGE_PAGE, collapse, own_memory, with_huge_heap
 
 MAPS = """\
 00400000-00401000 r--p 00000000 08:01 131 /usr/bin/python3.11
@@ -31,3 +33,18 @@ def test_what_lies_there_stays() -> None:
         memory[at : at + len(data)] = data
     assert collapse() >= 0  # nothing where the kernel knows no such call
     assert all(memory[at : at + len(data)] == data for at in range(0, len(memory), 1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        (None, "glibc.malloc.hugetlb=1"),
+        ("glibc.malloc.check=1", "glibc.malloc.check=1:glibc.malloc.hugetlb=1"),
+        ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0"),
+    ],
+)
+def test_a_heap_grows_by_huge_pages_unless_the_operator_says_otherwise(stated: str | None, expected: str) -> None:
+    before = {"HOME": "/"} | ({} if stated is None else {"GLIBC_TUNABLES": stated})
+    kept = dict(before)
+    assert with_huge_heap(before) == {"HOME": "/", "GLIBC_TUNABLES": expected}
+    assert before == kept

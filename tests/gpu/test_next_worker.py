@@ -1,0 +1,159 @@
+"""When the next worker is forked: not while a visit is being settled; when the agent says so, with a launch, or soon without either."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from gpu_agent.compute import __main__ as parents
+from gpu_agent.compute import messages, places
+from gpu_agent.compute.__main__ import Parent
+from gpu_agent.hardware.shared_map import SharedMap
+from gpu_agent.workload.loader import LoadedProgram
+from shared.wire import gpu
+from tests.gpu.gpu_training import DATA
+from tests.gpu.gpu_world import OPTIONS, World
+
+DIGEST = "ab" * 32
+
+
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """What a parent forks, as process ids; they wait and do nothing."""
+    made: list[subprocess.Popen[bytes]] = []
+    pids: list[int] = []
+    held: list[int] = []
+    pipe = os.pipe
+
+    def held_pipe() -> tuple[int, int]:
+        ends = pipe()
+        held.append(os.dup(ends[0]))  # as a worker would hold it
+        return ends
+
+    def fork() -> int:
+        made.append(subprocess.Popen(["sleep", "600"]))
+        pids.append(made[-1].pid)
+        return pids[-1]
+
+    monkeypatch.setattr(parents.os, "fork", fork)
+    monkeypatch.setattr(parents.os, "pipe", held_pipe)
+    yield pids
+    for end in held:
+        os.close(end)
+    for one in made:
+        one.kill()
+        one.wait()
+
+
+class Agent:
+    """The agent's end of a parent that runs here, one message at a time."""
+
+    def __init__(self, place: str = places.HOST) -> None:
+        self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.parent = Parent(SharedMap(-1, 4096), theirs, place)
+        self.parent._programs[DIGEST] = cast("LoadedProgram", object())
+
+    def say(self, **message: Any) -> None:
+        self.link.send(messages.pack(message))
+        assert self.parent._obey()
+
+    def launch(self) -> None:
+        every_core = OPTIONS.model_copy(update={"threads": len(os.sched_getaffinity(0))}).model_dump(mode="json")
+        self.say(op="run", launch=1, code={"address": 0, "length": 1}, code_digest=DIGEST, options=every_core)
+
+    def worker_dies(self) -> None:
+        running = self.parent._running
+        assert running is not None
+        os.kill(running.pid, signal.SIGKILL)
+        self.parent._buried(running)
+        self.parent._prepare_later(running.code_digest)
+
+
+def test_a_launch_that_ended_is_followed_by_no_fork_until_the_agent_says_so(forks: list[int]) -> None:
+    agent = Agent()
+    agent.launch()
+    assert len(forks) == 1
+    agent.worker_dies()
+    assert len(forks) == 1
+    assert agent.parent._left() is not None
+    agent.say(op="prepare", code_digest=DIGEST)
+    assert (len(forks), agent.parent._left()) == (2, None)
+    agent.say(op="prepare", code_digest=DIGEST)
+    agent.launch()
+    assert len(forks) == 2, "the launch found what was prepared"
+
+
+def test_a_launch_that_finds_no_worker_makes_one(forks: list[int]) -> None:
+    agent = Agent()
+    for number in (1, 2, 3):
+        agent.launch()
+        assert (len(forks), agent.parent._left()) == (number, None)
+        agent.say(op="destroy")
+        assert (len(forks), agent.parent._left() is None) == (number, False)
+
+
+def test_on_a_device_nothing_is_forked_before_the_agent_says_so(forks: list[int]) -> None:
+    agent = Agent("cpu/3/4096")
+    agent.launch()
+    agent.say(op="destroy")
+    assert (len(forks), agent.parent._left()) == (1, None)
+
+
+def workers(world: World) -> set[str]:
+    return set(Path(f"/proc/{world.compute.pid}/task/{world.compute.pid}/children").read_text().split())
+
+
+def until_a_worker_waits(world: World) -> None:
+    for _ in range(3000):
+        if workers(world):
+            return
+        time.sleep(0.01)
+    raise AssertionError("no worker was ever forked")
+
+
+def trained(world: World) -> gpu.Scrub:
+    options = OPTIONS.model_copy(update={"threads": len(os.sched_getaffinity(0))})
+    world.set_up(options=options)
+    holder = world.visit(DATA)
+    assert world.train(holder, "w1", 4, 0).state == "done"
+    return gpu.Scrub(region=holder.grant.region)
+
+
+def test_the_device_asks_for_it_once_the_visit_is_settled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    scrub = trained(world)
+    monkeypatch.setattr(type(world.compute), "_prepare", lambda compute: asked.append(compute._digest))
+    world.device.look_ahead()
+    assert (asked, world.device.has_work_ahead) == ([], False), "the model is to be committed yet"
+    world.run(gpu.Commit(work="w1"), scrub)
+    assert world.device.has_work_ahead
+    world.device.look_ahead()
+    world.device.look_ahead()
+    assert asked == [world.device._state.session.code_digest]
+    assert not world.device.has_work_ahead
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_worker_waits_soon_after_a_launch_asked_for_or_not(world: World, asked: bool) -> None:
+    world.run(gpu.Commit(work="w1"), trained(world))
+    if asked:
+        world.device.look_ahead()
+    until_a_worker_waits(world)
+
+
+def test_a_compute_that_is_gone_is_asked_for_nothing(world: World) -> None:
+    world.run(gpu.Commit(work="w1"), trained(world))
+    assert world.compute.pid is not None
+    os.kill(world.compute.pid, signal.SIGKILL)
+    while world.compute.pid is not None:
+        time.sleep(0.01)
+    world.device.look_ahead()
+    assert not world.device.has_work_ahead
