@@ -8,9 +8,11 @@ from collections.abc import Sequence
 import cbor2
 from blake3 import blake3
 
+DIGESTED_BYTES = 4096
+
 
 def entry(salt: bytes, index: int, record: bytes) -> bytes:
-    body = record if len(record) < 4096 else blake3(record).digest()
+    body = record if len(record) < DIGESTED_BYTES else blake3(record).digest()
     return b"gput/record/2" + salt + index.to_bytes(8, "big") + body
 
 

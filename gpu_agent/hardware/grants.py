@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpu_agent.hardware.early_digests import EarlyDigests
 from gpu_agent.hardware.regions import RegionTable
 from shared.claims.visit import Grant
 from shared.crypto.chains import OpeningChains
@@ -26,7 +27,7 @@ class LiveGrant:
 
     `total` is the first copy record's, which all others repeat; `proof` gathers the membership proof; `dead` says why it ended. `stock` is
     the command path of a key to the whole GPU; `salt` keys the commitment of what was published and, where its key commands the whole GPU,
-    `lying`: BLAKE3 over the bytes themselves, which the fence looks for again.
+    `lying`: BLAKE3 over the bytes themselves, which the fence looks for again. `early`: digests that are made while records land.
     """
 
     grant: Grant
@@ -44,9 +45,12 @@ class LiveGrant:
     salt: bytes = b""
     lying: bytes = b""
     fetched: bool = False
+    early: EarlyDigests | None = None
 
     def erase(self) -> None:
-        """Forget every key."""
+        """Forget every key, and whatever is under way."""
+        if self.early is not None:
+            self.early.drop()
         self.channel.erase()
         if self.stock is not None:
             self.stock.erase()
