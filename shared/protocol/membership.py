@@ -93,7 +93,8 @@ def commitment(salt: bytes, leaves: bytes) -> bytes:
 
 def parents(level: Sequence[bytes]) -> list[bytes]:
     """The next level of the tree: pairs hashed, an odd last node passed up as it is (the tree of RFC 9162, from the leaves up)."""
-    found = [node_hash(level[at], level[at + 1]) for at in range(0, len(level) - 1, 2)]
+    # `node_hash`, written out: one call less for each node of a tree.
+    found = [_sha256(b"\x01" + left + right).digest() for left, right in zip(level[::2], level[1::2], strict=False)]
     return found + list(level[-1:]) if len(level) % 2 else found
 
 
@@ -136,6 +137,9 @@ def root_of(leaves: Sequence[tuple[int, bytes]], size: int, proof: bytes) -> byt
     """
     at, level = 0, list(leaves)
     while size > 1:
+        if len(level) == size:  # all of a level is known: nothing is lacking from here up
+            level = list(enumerate(_to_the_top([node for _, node in level])))
+            break
         above, number = [], 0
         while number < len(level):
             position, here = level[number]
@@ -153,6 +157,12 @@ def root_of(leaves: Sequence[tuple[int, bytes]], size: int, proof: bytes) -> byt
     return level[0][1]
 
 
+def _to_the_top(level: list[bytes]) -> list[bytes]:
+    while len(level) > 1:
+        level = parents(level)
+    return level
+
+
 def check_membership(
     data: memoryview, proof: bytes, expected_root: bytes, *, salt: bytes, cursor: CursorRange, records: int,
     hash_leaves: HashLeaves = leaf_hashes,
@@ -166,10 +176,10 @@ def check_membership(
         VerificationFailed: `data-not-approved`; says what does not fit, and quotes nothing.
     """
     indexes = records_of(cursor, records).tolist()
-    hashed, leaves = hash_leaves(salt, indexes, data), dict[int, bytes]()
-    for index, leaf in zip(indexes, hashed, strict=True):
-        if leaves.setdefault(index, leaf) != leaf:
-            raise _failed("one that it names twice came with other bytes the second time")
+    hashed = hash_leaves(salt, indexes, data)
+    leaves = dict(zip(indexes, hashed, strict=True))
+    if len(leaves) < len(indexes) and any(leaves[index] != leaf for index, leaf in zip(indexes, hashed, strict=True)):
+        raise _failed("one that it names twice came with other bytes the second time")
     found = dataset_root(root_of(sorted(leaves.items()), records, proof), records, len(data) // cursor.count)
     if found != expected_root:
         raise _failed("records and proof do not lead to its root")
