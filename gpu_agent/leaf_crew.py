@@ -7,20 +7,17 @@ threads run while they work on more than 2 KiB. What each thread holds is a view
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from shared.protocol.membership import digests, leaf_hashes
+from shared.protocol.membership import leaf_hashes
 
 SHORT_RECORD: Final = 8192
 """Below this the interpreter's own work outweighs the hash's, and threads only wait for one another."""
 LEAST_BYTES: Final = 512 * 1024
 """What is worth a thread of its own."""
 MOST_THREADS: Final = 16
-NICENESS: Final = 5
-"""While records arrive, whoever opens them, and a holder on this machine that seals them, go first."""
 
 
 class LeafCrew:
@@ -28,7 +25,7 @@ class LeafCrew:
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = min(threads or len(os.sched_getaffinity(0)), MOST_THREADS)
-        self._pool = ThreadPoolExecutor(self.threads, "leaves", initializer=_give_way)
+        self._pool = ThreadPoolExecutor(self.threads, "leaves")
 
     def __call__(self, salt: bytes, indexes: Sequence[int], records: memoryview) -> list[bytes]:
         """As `leaf_hashes`. Raises: ValueError, as it does."""
@@ -42,14 +39,6 @@ class LeafCrew:
         ]
         return [leaf for part in hashing for leaf in part.result()]
 
-    def digesting(self, records: memoryview, size: int) -> Callable[[], list[bytes]]:
-        """As `HashesAhead.digesting`: on one thread, for a visit's chunks come one after another."""
-        return self._pool.submit(digests, records, size).result
-
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown(wait=True)
-
-
-def _give_way() -> None:
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

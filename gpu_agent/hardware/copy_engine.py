@@ -6,7 +6,6 @@ acknowledged without effect, or the grant dies and what it wrote is erased.
 
 from __future__ import annotations
 
-from gpu_agent.hardware.early_digests import early_digests
 from gpu_agent.hardware.epochs import Epochs
 from gpu_agent.hardware.grants import GrantTable, LiveGrant
 from gpu_agent.hardware.hbm import HBM
@@ -62,8 +61,7 @@ class CopyEngine:
             self.staging.open(grant.epoch, most_records(grant), most_bytes(grant))
         channel = OpeningChains(key, grant.chains, label=label, iv_mask=mask, channel_counter=channel_counter)
         self._regions.move(grant.region, RegionFact.GRANTED, Role.ORCHESTRATOR)
-        live, start = self.grants.install(grant, channel, stock), self._regions.get(grant.region).address
-        live.early = early_digests(grant, self.hash_leaves, lambda at, length: self._hbm.view(start + at, length))
+        self.grants.install(grant, channel, stock)
         return GrantInstalled(engine=engine, channel_counter=channel_counter, iv_mask=mask)
 
     def copy(self, port: str, record: bytes | memoryview, now: float) -> CopyAck:
@@ -185,8 +183,6 @@ class CopyEngine:
         self._hbm.land(address, header.length)
         self._regions.move(region.handle, RegionFact.CHUNK, Role.HOLDER)
         live.received += header.length
-        if live.early is not None:
-            live.early.landed(live.received)
 
     def _close(self, live: LiveGrant, raw: bytes, sealed: memoryview) -> None:
         """Publish the region if the closing record states exactly what lies in it, and that is what the holder approved to bring."""
@@ -207,7 +203,7 @@ class CopyEngine:
         data = self._hbm.view(region.address, live.received)
         leaves = check_membership(
             data, bytes(live.proof), bytes.fromhex(grant.dataset_root), salt=closing.dataset_salt, cursor=grant.cursor,
-            records=grant.dataset_records, hash_leaves=self.hash_leaves if live.early is None else live.early.leaves,
+            records=grant.dataset_records, hash_leaves=self.hash_leaves,
         )  # fmt: skip
         found = commitment(closing.salt, b"".join(leaves)).hex()
         if closing.commitment != found:
@@ -218,8 +214,6 @@ class CopyEngine:
         live.consumed, live.commitment, live.salt = True, found, closing.salt
 
     def _kill(self, live: LiveGrant, writing: int, fault: GputError) -> None:
-        if live.early is not None:
-            live.early.drop()
         region = self._regions.get(live.grant.region)
         # A failed open may have left unauthenticated plaintext behind the last accepted chunk.
         written = min(region.length, live.received + writing)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpu_agent.hardware.early_digests import EarlyDigests
 from gpu_agent.hardware.regions import RegionTable
 from shared.claims.visit import Grant
 from shared.crypto.chains import OpeningChains
@@ -27,7 +26,7 @@ class LiveGrant:
 
     `total` is the first copy record's, which all others repeat; `proof` gathers the membership proof; `dead` says why it ended. `stock` is
     the command path of a key to the whole GPU; `salt` keys the commitment of what was published and, where its key commands the whole GPU,
-    `lying`: BLAKE3 over the bytes themselves, which the fence looks for again. `early`: digests that are made while records land.
+    `lying`: BLAKE3 over the bytes themselves, which the fence looks for again.
     """
 
     grant: Grant
@@ -45,12 +44,9 @@ class LiveGrant:
     salt: bytes = b""
     lying: bytes = b""
     fetched: bool = False
-    early: EarlyDigests | None = None
 
     def erase(self) -> None:
-        """Forget every key, and whatever is under way."""
-        if self.early is not None:
-            self.early.drop()
+        """Forget every key."""
         self.channel.erase()
         if self.stock is not None:
             self.stock.erase()

@@ -24,7 +24,7 @@ from tests.gpu.gpu_holder import DATASET_SALT, Holder, root_of
 from tests.gpu.gpu_world import RECORD_BYTES, World, records
 
 N = 100
-LONG = "gpu_agent.hardware.early_digests", "shared.protocol.membership", "tests.dataset_tree"
+LONG = "shared.protocol.membership", "tests.dataset_tree"
 DATASET = records(N, seed=9)
 OWN = dataset_tree.split(DATASET, RECORD_BYTES)
 SHUFFLED = CursorRange(start=30, count=24, order="shuffled", seed=4)
@@ -32,7 +32,7 @@ SHUFFLED = CursorRange(start=30, count=24, order="shuffled", seed=4)
 
 @pytest.fixture(autouse=True, params=["short", "long"])
 def records_are(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, world: World) -> Iterator[None]:
-    """Everything here holds of short records, hashed when the visit closes, and of long ones, hashed by others while more arrive."""
+    """Everything here holds of short records, and of long ones, which stand in their entry by a digest."""
     if request.param == "short":
         yield
         return
