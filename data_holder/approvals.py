@@ -44,6 +44,7 @@ from shared.errors import (
     Unavailable,
     VerificationFailed,
 )
+from shared.protocol.membership import RULE
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
 from shared.service.printable import printable
@@ -173,8 +174,7 @@ class Approvals:
             anew: whether an approval takes the place of the one before, with what the dataset declares now.
 
         Raises:
-            Conflict: as `deciding.check_may_decide` and `deciding.corrects`.
-            InvalidData: the dataset does not fit the program or the session's privacy; the detail names the reason.
+            Conflict: as `deciding.check_may_decide`, `deciding.corrects`. InvalidData: the dataset does not fit; it says why.
             ManifestRefused, VerificationFailed: as `Predecessors.check`, of an approval.
         """
 
@@ -225,7 +225,7 @@ class Approvals:
         kept = before.dataset if approval.decision == "veto" and before is not None else dataset
         body = {
             "document": signed.document, "signature": signed.signature, "dataset": kept, "by": by,
-            "dataset_root": approval.dataset_root, "records": approval.records,
+            "dataset_root": approval.dataset_root, "records": approval.records, "record_rule": RULE,
         }  # fmt: skip
         row = {
             "state": _STATES[approval.decision], "dataset": kept, "reason": approval.reason, "decided_by": by,

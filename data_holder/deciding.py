@@ -6,6 +6,7 @@ from data_holder.identity import OwnKeys
 from data_holder.protocol.state import SessionState
 from data_holder.requests import verify_decision, verify_manifest
 from shared.errors import Conflict
+from shared.protocol.membership import RULE
 from shared.wire.visit import Approval
 
 
@@ -49,12 +50,27 @@ def check_may_decide(
         raise Conflict(f"session {state.session} was decided before: {last.decision}", code="already-decided")
 
 
+def check_rule(state: SessionState) -> None:
+    """Whether the root that was approved is made as this release makes it, so that it can be held to the dataset at all.
+
+    Raises:
+        Conflict: `approved-by-older-rule`.
+    """
+    if state.dataset_root and state.record_rule != RULE:
+        raise Conflict(
+            f"session {state.session} was approved by a release that made a dataset's root by another rule",
+            code="approved-by-older-rule", expected=f"rule {RULE}", got=f"rule {state.record_rule}",
+            remedy="Run that release until the session has ended, or have its owner end it and go on by a successor",
+        )  # fmt: skip
+
+
 def corrects(state: SessionState, keys: OwnKeys, approval: Approval) -> bool:
     """Whether an approval that is said anew says something else of its dataset than the one before.
 
     Raises:
-        Conflict: `dataset-changed`: it is about other records.
+        Conflict: `dataset-changed`: it is about other records. Or as `check_rule`.
     """
+    check_rule(state)
     last = verify_decision(state, keys)
     if last is None or last.dataset_root != approval.dataset_root:
         raise Conflict(

@@ -28,8 +28,8 @@ VOCABULARY = Vocabulary(
     # 2: the signed document may have a profile, which an older reader would take for a changed one.
     versions=dict.fromkeys(KINDS, 1) | {DECISION: 2},
     steps={(DECISION, 1): lambda body: body},
-    # Approvals signed before they said how many records they are over.
-    added={DECISION: {"records": None}},
+    # Approvals signed before they said how many records they are over, and before there was a second rule for their root.
+    added={DECISION: {"records": None, "record_rule": 1}},
 )
 """How facts of earlier releases are read."""
 

@@ -15,6 +15,7 @@ from data_holder.approvals import Approvals
 from data_holder.bounce import BounceLink
 from data_holder.channel import Channels, OpenChannel
 from data_holder.commitments import Commitments, Committed
+from data_holder.deciding import check_rule
 from data_holder.gpu_channel import Provisioned, Provisioner, Sleep
 from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, OrchestratorLink, document
@@ -205,8 +206,9 @@ class Visits:
         """The dataset, open, if it is the approved one byte for byte.
 
         Raises:
-            ProtocolViolation: `dataset-changed`. UnfitData, NotFound: it cannot be read as it lies there.
+            ProtocolViolation: `dataset-changed`. Conflict: `approved-by-older-rule`. UnfitData, NotFound: it cannot be read.
         """
+        check_rule(self._ledger.state(session))
         known, approved = self._open.get(session), admitted.approved
         if known is None:
             _, program = await self._approvals.show(session)

@@ -1,7 +1,7 @@
 """Hashing a visit's records on several cores: the leaves that `leaf_hashes` gives, in the same order. Knows no tree, no key and no memory.
 
-SHA-256 over every record is the longest part of taking a visit in, and records are hashed apart from one another; hashlib lets other
-threads run while it works on more than 2 KiB. What each thread holds is a view: no byte of a record is copied (law L7).
+Hashing every record is the longest part of taking a visit in, and records are hashed apart from one another; the hashes let other
+threads run while they work on more than 2 KiB. What each thread holds is a view: no byte of a record is copied (law L7).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from shared.protocol.membership import leaf_hashes
 
-SHORT_RECORD: Final = 4096
+SHORT_RECORD: Final = 8192
 """Below this the interpreter's own work outweighs the hash's, and threads only wait for one another."""
 LEAST_BYTES: Final = 512 * 1024
 """What is worth a thread of its own."""

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 import cbor2
 from blake3 import blake3
 
+DIGESTED_BYTES = 4096
+
 
 def entry(salt: bytes, index: int, record: bytes) -> bytes:
-    return b"gput/record/1" + salt + index.to_bytes(8, "big") + record
+    body = record if len(record) < DIGESTED_BYTES else blake3(record).digest()
+    return b"gput/record/2" + salt + index.to_bytes(8, "big") + body
 
 
 def leaf(salt: bytes, index: int, record: bytes) -> bytes:
@@ -37,7 +40,7 @@ def levels(salt: bytes, records: Sequence[bytes]) -> list[list[bytes]]:
 
 def root(salt: bytes, records: Sequence[bytes]) -> bytes:
     """The dataset root that a holder approves."""
-    shape = ["gput/dataset/1", len(records), len(records[0]), levels(salt, records)[-1][0]]
+    shape = ["gput/dataset/2", len(records), len(records[0]), levels(salt, records)[-1][0]]
     return hashlib.sha256(cbor2.dumps(shape, canonical=True)).digest()
 
 

@@ -21,11 +21,11 @@ from data_holder.datasets.dataset import Dataset
 from shared.canonical import keyed_blake3
 from shared.claims.visit import CursorRange
 from shared.errors import Unavailable
-from shared.protocol.membership import dataset_root, leaf_hashes, parents, siblings
+from shared.protocol.membership import RULE, dataset_root, leaf_hashes, parents, siblings
 from shared.protocol.merkle import HASH_BYTES
 from shared.protocol.record_order import records_of
 
-MAGIC, KIND = b"gputtree", "tree"
+MAGIC, KIND = b"gputtre%d" % RULE, "tree"  # those of the first rule end in another letter
 _HEADER = struct.Struct("<8sQQQ")
 FREE_BYTES = 256 << 20
 """Up to this size a tree is kept whole."""
@@ -178,7 +178,7 @@ def tree_is_kept(dataset: Dataset, salt: bytes, folder: Path, stem: str) -> bool
 
 
 def _state(dataset: Dataset, salt: bytes) -> bytes:
-    return keyed_blake3(salt, dataset.identity)
+    return keyed_blake3(salt, bytes((RULE,)) + dataset.identity)
 
 
 def forget_tree(folder: Path, stem: str) -> None:

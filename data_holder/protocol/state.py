@@ -79,6 +79,7 @@ class SessionState:
     decision: Decision | None = None
     dataset_root: str = ""  # as approved, over so many `records`; a veto does not take it from the visits before
     records: int = 0
+    record_rule: int = 0  # by which that root was made (`shared.protocol.membership`)
     highest_epoch: int = 0
     head: RememberedHead | None = None
     channels: dict[str, ChannelRecord] = field(default_factory=dict)
@@ -112,7 +113,8 @@ def _request(state: SessionState, body: Mapping[str, Any]) -> None:
 def _decision(state: SessionState, body: Mapping[str, Any]) -> None:
     document, signature = base64.b64decode(body["document"]), base64.b64decode(body["signature"])
     state.decision = Decision(document, signature, body["dataset"], body["by"])
-    state.dataset_root = body["dataset_root"] or state.dataset_root
+    if body["dataset_root"]:
+        state.dataset_root, state.record_rule = body["dataset_root"], int(body["record_rule"])
     state.records = body["records"] or state.records
 
 

@@ -119,6 +119,7 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
     "transfer": Bench("a dataset's file into GPU memory, over each link, beside the limits of cipher and server", False, (
         Definition("seal_gb_per_s", "GB/s", "one core's AES-256-GCM, 1 MiB chunks, encrypting", Better.HIGHER, plotted=True),
         Definition("open_gb_per_s", "GB/s", "the same, decrypting", Better.HIGHER, plotted=True),
+        Definition("memory_gb_per_s", "GB/s", "two cores' cipher, out of memory and into memory, overlapped", Better.HIGHER, plotted=True),
         Definition("http.plain_gb_per_s", "GB/s", "the same server and client, nothing sealed or hashed", Better.HIGHER, plotted=True),
         Definition("*.moved_gb_per_s", "GB/s", "until the last record is in GPU memory, its tag verified", Better.HIGHER, plotted=True),
         Definition("*.gb_per_s", "GB/s", "until publication, everything counted", Better.HIGHER, plotted=True),
@@ -126,6 +127,8 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
         Definition("http.ratio", "times", "until publication ÷ the same", Better.HIGHER),
         Definition("*.moved_ratio", "times", "until the last record is in GPU memory ÷ the slower direction of the cipher", Better.HIGHER),
         Definition("*.ratio", "times", "until publication ÷ the same", Better.HIGHER),
+        Definition("*.moved_memory_ratio", "times", "the last record is in GPU memory ÷ the cipher from memory to memory", Better.HIGHER),
+        Definition("*.memory_ratio", "times", "until publication ÷ the same", Better.HIGHER),
         Definition("*.processor_ns", "ns", "processor time a byte, holder and agent together"),
         Definition("*.stage_ns", "ns", "a byte, this stage alone on one core"),
     )),

@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-LINK_COLUMNS = ("link", "bytes", "seconds", "gb_per_s", "moved_gb_per_s", "limit", "limit_gb_per_s", "ratio", "moved_ratio")  # fmt: skip
+LINK_COLUMNS = (
+    "link", "bytes", "seconds", "gb_per_s", "moved_gb_per_s", "limit", "limit_gb_per_s", "ratio", "moved_ratio", "memory_ratio",
+    "moved_memory_ratio",
+)  # fmt: skip
 STAGE_COLUMNS = ("stage", "where", "ns_per_byte", "share")
 NANO, GIGA = 1e9, 1e9
+_BY_LINK = ("gb_per_s", "ratio", "memory_ratio", "moved_gb_per_s", "moved_ratio", "moved_memory_ratio")
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Found:
-    """What one run found. `seal`, `open`: bytes a second of one core; `links`: transfers by link; `plain`: the bare server's seconds."""
+    """What one run found. `seal`, `open`: bytes a second of one core; `memory`: of two cores' cipher from memory to memory; `links`:
+    transfers by link; `plain`: the bare server's seconds."""
 
     length: int
     seal: float
     open: float
+    memory: float
     links: Mapping[str, Sequence[Transfer]]
     plain: Sequence[float]
     stages: Sequence[Stage]
@@ -65,6 +71,7 @@ def links(found: Found) -> list[dict[str, Any]]:
             "link": link, "bytes": found.length, "seconds": _digits(seconds), "gb_per_s": _digits(whole / GIGA),
             "moved_gb_per_s": _digits(moved / GIGA), "limit": name, "limit_gb_per_s": _digits(limit / GIGA),
             "ratio": _digits(whole / limit), "moved_ratio": _digits(moved / limit),
+            "memory_ratio": _digits(whole / found.memory), "moved_memory_ratio": _digits(moved / found.memory),
         })  # fmt: skip
     return rows
 
@@ -84,11 +91,10 @@ def stages(found: Found) -> list[dict[str, Any]]:
 def named(found: Found) -> dict[str, float]:
     """The same as figures by name."""
     figures = {"seal_gb_per_s": found.seal / GIGA, "open_gb_per_s": found.open / GIGA}
+    figures["memory_gb_per_s"] = found.memory / GIGA
     figures["http.plain_gb_per_s"] = found.limits["http"][1] / GIGA
     for row, transfers in zip(links(found), found.links.values(), strict=True):
-        figures |= {
-            f"{row['link']}.{name}": row[name] for name in ("gb_per_s", "ratio", "moved_gb_per_s", "moved_ratio")
-        }
+        figures |= {f"{row['link']}.{name}": row[name] for name in _BY_LINK}
         processor = statistics.median(one.processor_s for one in transfers)
         figures[f"{row['link']}.processor_ns"] = processor / found.length * NANO
     return figures | {f"{_word(one)}.stage_ns": one.seconds / found.length * NANO for one in found.stages}

@@ -25,8 +25,9 @@ def transfer(
 ) -> None:
     """A dataset's file into GPU memory, over the bounce buffer and over HTTP; the limits of either, measured in the same run.
 
-    `ratio`: to publication, everything counted; `moved_ratio`: until the last record is in GPU memory, its tag verified. Second table: what
-    each stage takes for a byte, alone on one core.
+    `ratio`: to publication, everything counted; `moved_ratio`: until the last record is in GPU memory, its tag verified. The same with
+    `memory`: of what two cores' cipher moves from memory to memory, where `limit` is a cipher in its cache. Second table: what each
+    stage takes for a byte, alone on one core.
 
     Example:  gput bench transfer --runs 5 --save transfer.json
     """

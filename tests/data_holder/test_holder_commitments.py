@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from data_holder.datasets import record_tree
+from data_holder.ledger import VOCABULARY
 from shared.errors import Unavailable
+from shared.protocol.membership import RULE
 from tests import dataset_tree
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION, make_manifest, write_dataset
@@ -153,3 +155,23 @@ async def test_nothing_is_committed_to_before_the_enclave_gave_the_key(start: St
         with pytest.raises(Unavailable) as caught:
             running.holder.approvals._commitments._salt(SESSION, "ehr")
         assert caught.value.code == "journal-locked"
+
+
+async def test_what_an_earlier_release_approved_is_refused_by_name(running: Running) -> None:
+    """Its root is made in another way, so that nothing can be said of the files: "changed" would send people to look for a change."""
+    await running.approved_with_channel()
+    state = running.holder.ledger.state(SESSION)
+    assert state.record_rule == RULE
+    written = VOCABULARY.read(
+        "decision/2", {"document": "", "signature": "", "dataset_root": state.dataset_root, "records": 50}
+    )
+    assert written[1]["record_rule"] == 1  # what was written down before there was another
+    state.record_rule = 1
+    await visit(running)
+    await running.until(lambda: running.orchestrator.refusals)
+    assert running.orchestrator.refusals[0]["code"] == "approved-by-older-rule"
+    assert running.gpu.calls == 0
+    body = {"manifest": (await running.get(f"/v1/requests/{SESSION}"))["manifest"], "anew": True}
+    anew = await running.client.post(f"/v1/requests/{SESSION}/approve", json=body)
+    assert (anew.status_code, anew.json()["code"]) == (409, "approved-by-older-rule")
+    assert "successor" in anew.json()["remedy"]

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_holder.datasets import Dataset, RecordTree, UnfitData, forget_tree, open_dataset, record_tree
+from data_holder.datasets import Dataset, RecordTree, UnfitData, forget_tree, open_dataset, record_tree, tree_is_kept
 from data_holder.datasets import dataset as dataset_module
+from shared.canonical import keyed_blake3
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import CursorRange
 from shared.errors import ConfigurationError
@@ -136,6 +137,23 @@ def test_a_file_that_is_no_tree_of_ours_is_made_again(tmp_path: Path, spoil: Any
         file.write_bytes(spoil(file.read_bytes()))
         assert RecordTree(dataset, SALT, folder, "s").root == root
         assert RecordTree(dataset, SALT, folder, "s").proof(CursorRange(start=0, count=1))
+
+
+def test_a_tree_of_an_earlier_rule_is_not_believed(tmp_path: Path) -> None:
+    folder = tmp_path / "trees"
+    with open_text(tmp_path, 20) as dataset:
+        root = RecordTree(dataset, SALT, folder, "s").root
+        (file,) = folder.glob("s-*.tree")
+        kept = bytearray(file.read_bytes())
+        kept[:8], kept[-32:] = b"gputtree", bytes(32)  # as the first rule had it
+        file.write_bytes(kept)
+        assert RecordTree(dataset, SALT, folder, "s").root == root
+        older = folder / f"s-{keyed_blake3(SALT, dataset.identity).hex()[:16]}.tree"  # and where
+        file.rename(older)
+        older.write_bytes(kept)
+        assert not tree_is_kept(dataset, SALT, folder, "s")
+        assert RecordTree(dataset, SALT, folder, "s").root == root
+        assert list(folder.glob("s-*.tree")) == [file]
 
 
 def test_data_that_changes_under_the_hand_gives_no_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

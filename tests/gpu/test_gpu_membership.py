@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from gpu_agent.leaf_crew import LeafCrew
 from shared.claims.receipt import DeviceStatement
 from shared.claims.visit import CursorRange
 from shared.crypto import cose
@@ -22,9 +24,24 @@ from tests.gpu.gpu_holder import DATASET_SALT, Holder, root_of
 from tests.gpu.gpu_world import RECORD_BYTES, World, records
 
 N = 100
+LONG = "shared.protocol.membership", "tests.dataset_tree"
 DATASET = records(N, seed=9)
 OWN = dataset_tree.split(DATASET, RECORD_BYTES)
 SHUFFLED = CursorRange(start=30, count=24, order="shuffled", seed=4)
+
+
+@pytest.fixture(autouse=True, params=["short", "long"])
+def records_are(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, world: World) -> Iterator[None]:
+    """Everything here holds of short records, and of long ones, which stand in their entry by a digest."""
+    if request.param == "short":
+        yield
+        return
+    for module in LONG:
+        monkeypatch.setattr(f"{module}.DIGESTED_BYTES", RECORD_BYTES)
+    crew = LeafCrew(threads=2)
+    monkeypatch.setattr(world.device._state.copies, "hash_leaves", crew)
+    yield
+    crew.close()
 
 
 def named(cursor: CursorRange) -> list[bytes]:

@@ -44,7 +44,7 @@ def test_the_same_leaves_in_the_same_order(crew: LeafCrew, count: int, size: int
 
 
 def test_much_is_hashed_by_several_calls_and_little_by_one(crew: LeafCrew, monkeypatch: pytest.MonkeyPatch) -> None:
-    names, size = _threads(monkeypatch), 8192
+    names, size = _threads(monkeypatch), SHORT_RECORD
     crew(SALT, range(64), memoryview(bytes(64 * size)))
     assert names == [threading.current_thread().name]  # as much as one thread is worth
     names.clear()

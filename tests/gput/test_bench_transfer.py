@@ -13,7 +13,7 @@ from gput.bench.transfer_tables import Found, Stage, Transfer
 
 GIGA = 10**9
 FOUND = Found(
-    GIGA, 10e9, 8e9,
+    GIGA, 10e9, 8e9, 5e9,
     {"bounce": [Transfer(0.5, 0.25, 0.9), Transfer(0.25, 0.125, 0.7), Transfer(1.0, 0.5, 0.8)], "http": [Transfer(2.0, 1.0, 3.0)]},
     [0.5, 0.8, 4.0],
     [Stage("leaf hashing", "GPU", 0.6), Stage("sealing", "holder", 0.2), Stage("reading ahead", "holder", 0.3, counts=False)],
@@ -24,6 +24,7 @@ def test_ratios_are_medians_against_the_limit_of_the_link() -> None:
     bounce, http = tables.links(FOUND)
     assert (bounce["gb_per_s"], bounce["moved_gb_per_s"], bounce["limit_gb_per_s"]) == (2.0, 4.0, 8.0)
     assert (bounce["ratio"], bounce["moved_ratio"]) == (0.25, 0.5)
+    assert (bounce["memory_ratio"], bounce["moved_memory_ratio"]) == (0.4, 0.8)
     assert (http["gb_per_s"], http["limit_gb_per_s"], http["ratio"], http["moved_ratio"]) == (0.5, 1.25, 0.4, 0.8)
 
 

@@ -11,22 +11,22 @@ from shared.protocol.membership import check_membership, commitment, dataset_roo
 
 SALT = bytes(range(32))
 RECORDS = [bytes([i]) * 6 + i.to_bytes(2, "little") for i in range(11)]
-FIRST_LEAF = "1ba5b8f8473d70f639c205376d9087efffcda50a30abdc693732924d438f002d"
-LAST_LEAF = "8d0d4aabe4304b45f640ee3709dd16ff664ce6d3344f63ad7731d321eaa0798e"
-TREE = "e85dd0c842492bec3a02f7722f1e3808a16350425a4142fff4948b3d60d5e6b5"
-ROOT = "83da17c9946381d46437da54b79aaf1ef6f1358e5fb70e9d6c138fee989fdce2"
+FIRST_LEAF = "5827d73e170a9df9af8c0fb12d3216df6feceee95212b115a3a090e34e35ae40"
+LAST_LEAF = "cd20319871514ac10f89df16d907bbb2a74c8d13aa5235a3c520e9d657dd10b2"
+TREE = "7d945aa4d47230937c395ec8d3cf26394be894e344a19142779bba9b5a5a6a18"
+ROOT = "443bc224b03b256df7ba799abd0c8f8acc585b2acb69c454e4e5ac3e931ae0fc"
 PROOF_2_7_10 = (
-    "19b8a845e623398539231a0387ce60a100ff82a4ae381effe1503599fac003763d8aaba3cec2ae0742feda1ffcb47d88b0ceead81a8ff834d1cf329f50966257"
-    "741d8c8157fba6d69ca816edb5ce13d8d55bbb13efb59a15c167efd8d5027f8f5c551800cf80c488d659e73fe84e677de5cf479f154c4924007806b5df61d19f"
-    "5e93d58fdb5b332d8181460b0386fd27158c858047588a1830298ee595b9f1b0"
+    "a402221f0139bb192cfc67ec6d3b17840ceb717cfe4208c13cd3f4343aaf369c14461872628a20770a249bbb7e11b320fe8ed6dc429eaf3654e6a6faa3be7f0a"
+    "aa883402e5df1edfb8c1bb7f3c4e74f5a6ddebea3e921899d50ae885ae906edbd721baf21378c22a0e267636e8a1017ffd0e05897b466beee8c66de0d156771c"
+    "7e68f3138a6bf5be4b157e934113b378f68a93f7d7d578d658bbb945d204ca1e"
 )
 """Hashes of leaves 3 and 6, then of the pairs 0, 2 and 4; the eleventh leaf stands alone and needs none."""
 PROOF_WRAPPING = (
-    "faf03d6d3f7a4944d106f67f56c77478ef0190442d42be72adae3da5358742f80de8e26a57431ea60b00a544e91b649cb646d72571f06a17da3996a301d4043e"
-    "b150ff02a595eaac6aa239c215b77bfb76c5543f29c49648e469b998a6e9eab0"
+    "f915eaec115091254c6544a1049288f86e1e1e2fa1926a3a3755860341913fc09c4b08b43cbb56e58ab7466c9628b04b4402238d847b2b1a1e04b3883ad906e0"
+    "f1401c4dcfe28ff21961bbae2c9e23f4167afbecccfda6b1df5f8f1d9c520b86"
 )
 """For records 9, 10, 0, 1: leaf 8, pair 1 (leaves 2 and 3), and the four leaves from 4 on."""
-STATED_WRAPPING = "65d7d3f7c7f4681c13ca6f295388e384db9e9de6788be6eec05ee3ae40555201"
+STATED_WRAPPING = "ce952ac9fbd2da511af0d2021b6e47451cbfb29baacd675d01aa2e7d6808a026"
 """Of the same four records, under the salt 20 21 … 3f."""
 
 
@@ -43,6 +43,19 @@ def test_leaves_and_root() -> None:
     assert (leaves[0].hex(), leaves[10].hex()) == (FIRST_LEAF, LAST_LEAF)
     assert root_of(list(enumerate(leaves)), 11, b"").hex() == TREE
     assert dataset_root(bytes.fromhex(TREE), 11, 8).hex() == ROOT
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        (4095, "84ff048037789d1556a5781adb393a782889538b18b8ae76dd2ee685a3822f28"),
+        (4096, "469d5c971bd0a4eb05d87f5a41ad59f873c2e7c5d76d560496ce15aaec65fb64"),
+        (5000, "007db5979dbd1fd36cda56323c1dfb21e041b193aaa8aee055d76072e9dfd92c"),
+    ],
+)
+def test_long_records_stand_in_their_entry_by_their_digest(length: int, expected: str) -> None:
+    record = bytes(at % 251 for at in range(length))  # as BLAKE3's own vectors are filled
+    assert [leaf.hex() for leaf in leaf_hashes(SALT, [7, 7], memoryview(2 * record))] == [expected, expected]
 
 
 def test_a_proof_of_three_scattered_records() -> None:

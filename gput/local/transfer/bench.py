@@ -29,6 +29,7 @@ from gput.local.job import Say, run_module
 from gput.local.made_up import arrays
 from gput.local.process import Service
 from gput.local.transfer.limits import Stages, cipher
+from gput.local.transfer.memory_limit import through_memory
 from gput.local.transfer.stand import GPU, HOLDER, SESSION, Approved, Stand
 from shared.claims.archive import open_archive
 from shared.claims.visit import MAX_CHUNK_BYTES, CursorRange
@@ -232,7 +233,8 @@ async def measure(folder: Path, mebibytes: int, times: int, say: Say) -> Found:
             await stand.stop()
         core = cipher()
         stages = Stages(data.committed, data.cursor(0)).measure()
-        return Found(data.length, core.seal, core.open, links, plain, stages)
+        memory = through_memory(data.length)
+        return Found(data.length, core.seal, core.open, memory, links, plain, stages)
 
 
 async def _seconds(act: Callable[[], Awaitable[None]]) -> float:
