@@ -42,6 +42,9 @@ class ComputeProcess:
         self._replies: deque[dict[str, Any]] = deque()
         self._woken = False
         self._number = 0
+        self._loaded = set[
+            str
+        ]()  # what the parent that lives has built; it may have dropped one since, and builds it again then
         self.most_beside: int | None = None
         """Most bytes that a training took at once beside HBM, of all that finished; None: none has told."""
         self._active = self._spent = False
@@ -73,17 +76,21 @@ class ComputeProcess:
         theirs.close()
         self._link, self._alive, self._greeted = ours, True, False
         self._replies.clear()
+        self._loaded.clear()
         self._reader = threading.Thread(target=self._read, args=(ours,), name="gpu-compute", daemon=True)
         self._reader.start()
 
     def load(self, code: Extent, code_digest: str) -> Loaded:
-        """See `Compute.load`."""
+        """See `Compute.load`. A parent that has the program need not hear of it again: it looks for itself at each launch."""
         self._ready()
+        if code_digest in self._loaded:
+            return Loaded(False)
         self._send({"op": "load", "code": asdict(code), "code_digest": code_digest})
         reply = self._reply("loaded", LOAD_DEADLINE_S)
         if "code" in reply:
             kind = _KINDS.get(reply["kind"], InvalidProgram)
             raise kind(reply["detail"], code=reply["code"])
+        self._loaded.add(code_digest)
         return Loaded(reply["rebuilt"])
 
     def start(self, launch: Launch) -> None:

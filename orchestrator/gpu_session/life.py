@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -113,12 +113,16 @@ class GpuLife:
     # ------------------------------------------------------------ commands
 
     async def batch(
-        self, commands: Sequence[Wire], bulk: Sequence[bytes] = (), *, behind: asyncio.Future[None] | None = None
+        self,
+        commands: Sequence[Wire],
+        bulk: Sequence[bytes] = (),
+        *,
+        behind: Callable[[], Awaitable[None]] | None = None,
     ) -> Batch:
         """Run a batch.
 
         Args:
-            behind: what must be done before the frame may leave; it is sealed meanwhile.
+            behind: waits until the frame may leave; it is sealed before.
 
         Raises:
             What `behind` raises: the life is over, for the frame's number is used up.
@@ -129,7 +133,7 @@ class GpuLife:
             n, ciphertext, records = self._channel.seal(encode_all(list(commands)), bulk)
             frame = CommandFrame(life=self.number, n=n, ct=ciphertext, bulk=records)
             if behind is not None:
-                await behind
+                await behind()
             with _only_sealed_words_count():
                 answer = await self.link.commands(frame)
                 payload, plain = self._channel.open(answer.life, answer.n, answer.ct, answer.bulk)

@@ -89,6 +89,16 @@ class Book:
         if self._tail is not None:
             await asyncio.shield(self._tail)
 
+    def begin_commit(self) -> None:
+        """Everything staged so far is on its way to the database when this returns; `commit` tells when it is durable.
+
+        Raises:
+            Unavailable: the book is closed.
+        """
+        self.require_open()
+        if self._facts or self._rows:
+            self._tail = asyncio.ensure_future(self._settled(*self._sent()))
+
     async def record(self, fact: NewFact, *rows: Row) -> None:
         """`stage` and `commit`."""
         self.stage(fact, *rows)
@@ -137,6 +147,11 @@ class Book:
 
     async def _write(self) -> None:
         self._due = False
+        if self._facts or self._rows:  # else somebody has begun it meanwhile
+            await self._settled(*self._sent())
+
+    def _sent(self) -> tuple[asyncio.Future[Head], list[NewFact], float]:
+        """What was staged, in the writer's queue; the write, its facts, and the moment that they have."""
         facts, rows, (new, changed) = self._facts, self._rows, self._visit_rows()
         self._facts, self._rows = [], []
         expected, at = self._written, self.state.updated_at if facts else self._clock()
@@ -152,16 +167,26 @@ class Book:
             return head
 
         try:
-            self.head = await self._store.write(act)
+            return self._store.enqueue(act), facts, at
         except BaseException:
-            self.closed = True
-            self._doubted()
-            self.changes.notify()  # who waits with this book in its hand must fetch another
+            self._broken()
+            raise
+
+    async def _settled(self, write: asyncio.Future[Head], facts: list[NewFact], at: float) -> None:
+        try:
+            self.head = await write
+        except BaseException:
+            self._broken()
             raise
         for fact in facts:
             self.durable.apply(fact.kind, fact.body, at)
-            self._watch(Noted(session, fact.kind, fact.body, at))
+            self._watch(Noted(self.state.id, fact.kind, fact.body, at))
         self.changes.notify()
+
+    def _broken(self) -> None:
+        self.closed = True
+        self._doubted()
+        self.changes.notify()  # who waits with this book in its hand must fetch another
 
     def _projection(self) -> dict[str, Any]:
         """The session's row: its summary only when a listing would read differently (it grows with the roster)."""

@@ -106,7 +106,7 @@ async def _trained(run: Run) -> None:
         with watch.step("verdict"):
             accept(run, verdict)
             wanted = plan_following(run, verdict)
-            await run.commit()
+            run.begin_commit()
         await close(run, verdict, wanted)
     else:
         await drop_ahead(run, "the visit before it was not kept")

@@ -42,8 +42,8 @@ def check_scrub(run: Run, scrubbed: Scrubbed, region: int) -> None:
 
 
 async def close(run: Run, verdict: Verdict, wanted: Wanted | None) -> None:
-    """Commit the model in the GPU, scrub, close, and grant the visit that follows at once, if one does. The facts are staged; the next
-    commit makes them durable.
+    """Commit the model in the GPU, scrub, close, and grant the visit that follows at once, if one does; all that once the verdict is
+    durable, which is being written. The closing facts are staged; the next commit makes them durable.
 
     Raises:
         CommandRefused, VerificationFailed, Unavailable.

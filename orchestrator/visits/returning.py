@@ -87,7 +87,7 @@ async def fence(run: Run) -> Returned:
             Measure(nonce=nonce),
         ],
         run.archive_records,
-        behind=homeward,
+        behind=lambda: homeward,
     )
     opened = batch.of(EpochOpened)
     run.life.draw(visit.fence_epoch, ours, opened.entropy)

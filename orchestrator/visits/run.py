@@ -44,11 +44,33 @@ class Stopwatch:
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Count the time spent inside under `name`."""
-        self._under_way[name] = self.timer()
+        self._begin(name)
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + self.timer() - self._under_way.pop(name)
+            self._end(name)
+
+    @contextmanager
+    def steps(self, first: str, second: str) -> Iterator[Callable[[], None]]:
+        """Count the time spent inside under `first` until what this gives is called, and from then on under `second`."""
+        self._begin(first)
+
+        def turn() -> None:
+            self._end(first)
+            self._begin(second)
+
+        try:
+            yield turn
+        finally:
+            for name in (first, second):
+                if name in self._under_way:
+                    self._end(name)
+
+    def _begin(self, name: str) -> None:
+        self._under_way[name] = self.timer()
+
+    def _end(self, name: str) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + self.timer() - self._under_way.pop(name)
 
     def reading(self) -> dict[str, float]:
         """Seconds by step, rounded to microseconds; of a step under way, those so far."""
@@ -167,6 +189,8 @@ class Run:
 
     def begin_commit(self) -> None:
         """Have what is staged made durable while something else is done; `written` tells when it is."""
+        self.signed_head()
+        self.book.begin_commit()
         self._writing = asyncio.ensure_future(self.commit())
         self._writing.add_done_callback(_heard)
 

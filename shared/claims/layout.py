@@ -10,9 +10,8 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from blake3 import blake3
-
 from shared.canonical import cbor_bytes
+from shared.canonical.block_hasher import BlockHasher
 from shared.claims.program import ProgramManifest, TensorSpec
 from shared.claims.records import ITEM_BYTES
 from shared.claims.training import SGD, TrainingOptions
@@ -108,7 +107,7 @@ def region_digest(plan: RegionPlan, read: Callable[[int, int], bytes | memoryvie
     Args:
         read: (offset, length) -> the region's bytes.
     """
-    hasher = blake3()
+    hasher = BlockHasher()
     for placed in sorted(plan.tensors, key=lambda p: p.spec.name):
         hasher.update(cbor_bytes([placed.spec.name, placed.spec.dtype, list(placed.spec.shape), placed.size_bytes]))
         hasher.update(read(placed.offset, placed.size_bytes))

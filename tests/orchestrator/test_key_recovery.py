@@ -252,16 +252,16 @@ async def test_a_manifest_that_its_owner_did_not_sign_asks_for_nothing(scene: Sc
 async def test_an_answer_to_the_commit_that_is_lost_is_no_second_fact(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recovery, write, lost = await scene.recovery(), scene.room.store.write, []
+    recovery, enqueue, lost = await scene.recovery(), scene.room.store.enqueue, []
 
     async def losing(act: Any) -> Any:
-        done = await write(act)
+        done = await enqueue(act)
         if not lost:
             lost.append(True)
             raise Unavailable("the answer was lost")
         return done
 
-    monkeypatch.setattr(scene.room.store, "write", losing)
+    monkeypatch.setattr(scene.room.store, "enqueue", lambda act: asyncio.ensure_future(losing(act)))
     monkeypatch.setattr(key_recovery, "ASK_AGAIN_S", 0.01)
     await scene.give(recovery, "h0", "h1", "h2")
     assert await recovery.drive()

@@ -146,7 +146,7 @@ def recording(recorder: Recorder | None = None) -> Iterator[Recorder]:
 
     async def watched(life: GpuLife, commands: Any, bulk: Any = (), *, behind: Any = None) -> Batch:
         if behind is not None:  # ordered once it may leave
-            await behind
+            await behind()
         recorder.timeline.append(Ordered(tuple(commands)))
         return await batch(life, commands, bulk)
 
