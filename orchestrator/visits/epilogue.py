@@ -49,16 +49,15 @@ async def close(run: Run, verdict: Verdict, wanted: Wanted | None) -> None:
         CommandRefused, VerificationFailed, Unavailable.
     """
     visit = run.visit
-    with run.watch.step("epilogue"):
+    with run.watch.steps("verdict", "epilogue") as durable:
+
+        async def judged() -> None:
+            await run.written()
+            durable()
+
         granting = None if wanted is None else to_grant(run, wanted)
-        batch = await run.life.batch(
-            [
-                Commit(work=f"{visit.id}/train"),
-                Scrub(region=visit.region),
-                CloseVisit(visit=visit.id),
-                *(granting or ()),
-            ]
-        )
+        closing = Commit(work=f"{visit.id}/train"), Scrub(region=visit.region), CloseVisit(visit=visit.id)
+        batch = await run.life.batch([*closing, *(granting or ())], behind=judged)
     with run.watch.step("close"):
         if wanted is not None:
             run.journey.begin(wanted.visit.holder)  # under way while we look at what came of this visit
