@@ -164,6 +164,9 @@ def test_roll_back_ends_a_running_training(world: World) -> None:
     before = world.measure()
     holder = world.visit(records(800))
     world.run(world.train_command(holder, steps=100))
+    assert world.compute.pid is not None
+    for pid in children(world.compute.pid):
+        os.kill(pid, signal.SIGSTOP)  # else it may be done before it is rolled back
     assert world.refused(world.train_command(holder, "w2")) == "work-running"
     assert world.refused(gpu.Scrub(region=holder.grant.region)) == "out-of-order"
     assert world.run(gpu.RollBack())[0].model == before.model

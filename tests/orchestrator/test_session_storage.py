@@ -253,19 +253,21 @@ async def test_who_commits_at_the_same_moment_shares_a_write_and_its_fate(tmp_pa
         ).body()
         for i in range(2)
     ]
-    write, gone = room.store.write, Unavailable("lost while it committed", code="database-unreachable")
+    enqueue, gone = room.store.enqueue, Unavailable("lost while it committed", code="database-unreachable")
 
     writes = []
 
-    async def first_unheard(act: Callable[[Connection], Any]) -> Any:
-        writes.append(act)
-        first = len(writes) == 1
-        value = await write(act)
+    async def told(written: asyncio.Future[Any], *, first: bool) -> Any:
+        value = await written
         if first:
             raise gone
         return value
 
-    with patch.object(room.store, "write", first_unheard):
+    def first_unheard(act: Callable[[Connection], Any]) -> asyncio.Future[Any]:
+        writes.append(act)
+        return asyncio.ensure_future(told(enqueue(act), first=len(writes) == 1))
+
+    with patch.object(room.store, "enqueue", first_unheard):
         both = await asyncio.gather(
             *(book.record(new_fact(SessionFact.APPROVED, Role.HOLDER, **body)) for body in said),
             return_exceptions=True,

@@ -27,7 +27,7 @@ def unheard(world: World, kind: str) -> Iterator[list[str]]:
     app = world["orchestrator"].app
     assert app is not None
     mine, met, done = service_state(app).store, list[str](), list[str]()
-    append, write = Journal.append, Store.write
+    append, enqueue = Journal.append, Store.enqueue
 
     def appended(
         journal: Journal, connection: Connection, stream: str, facts: Sequence[NewFact], **options: Any
@@ -37,7 +37,7 @@ def unheard(world: World, kind: str) -> Iterator[list[str]]:
             met.append(stream)
         return head
 
-    async def written(store: Store, act: Callable[[Connection], Any]) -> Any:
+    def enqueued(store: Store, act: Callable[[Connection], Any]) -> asyncio.Future[Any]:
         wrote_it = False
 
         def watched(connection: Connection) -> Any:
@@ -47,13 +47,16 @@ def unheard(world: World, kind: str) -> Iterator[list[str]]:
             wrote_it = len(met) > before
             return value
 
-        value = await write(store, watched)
-        if store is mine and not done and wrote_it:
-            done.append(kind)
-            raise GONE
-        return value
+        async def told(written: asyncio.Future[Any]) -> Any:
+            value = await written
+            if store is mine and not done and wrote_it:
+                done.append(kind)
+                raise GONE
+            return value
 
-    with patch.object(Journal, "append", appended), patch.object(Store, "write", written):
+        return asyncio.ensure_future(told(enqueue(store, watched)))
+
+    with patch.object(Journal, "append", appended), patch.object(Store, "enqueue", enqueued):
         yield done
 
 
