@@ -16,7 +16,7 @@ from data_holder.datasets.values import Array, little_endian
 from shared.claims.records import RecordField, RecordSchema
 
 PIECE_BYTES = 256 * 1024
-"""Rows at random places are gathered so much at a time: then they are put into their records out of a core's own cache."""
+"""Short rows at random places are gathered so much at a time: then they are put into their records out of a core's own cache."""
 LONG_ROW = 4096
 
 
@@ -61,7 +61,7 @@ class ArrayDataset(Dataset):
             if isinstance(chosen, slice):
                 _put(array.values[chosen], field, place)
             else:
-                step = max(1, PIECE_BYTES // field.size_bytes)
+                step = _together(field.size_bytes, len(chosen))
                 for first in range(0, len(chosen), step):
                     _put(_taken(array.values, chosen[first : first + step]), field, place[first : first + step])
             at += field.size_bytes
@@ -76,6 +76,11 @@ class ArrayDataset(Dataset):
         for file in self._held:
             self._maps.bytes_of(file)
         self._maps.settle()
+
+
+def _together(row_bytes: int, rows: int) -> int:
+    """How many rows are gathered at a time."""
+    return max(1, PIECE_BYTES // row_bytes) if row_bytes < LONG_ROW else max(1, rows)
 
 
 def _taken(values: Array, indexes: NDArray[np.int64]) -> Array:
