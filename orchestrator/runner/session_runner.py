@@ -41,15 +41,15 @@ LOOK_S = 3600.0
 MAX_CONFLICTS = 10
 """Lives in a row that may break on a refusal (a port not bound yet, a GPU just reset) before that counts as the session's fault."""
 
-CLOCKS_DIFFER = ("signature-stale", "grant-expired")
-"""What a peer says whose clock is not ours. Nothing is wrong with the session: it waits until the clocks are set right."""
+NOT_OURS = ("signature-stale", "grant-expired", "signature-replayed")
+"""What a peer says whose clock is not ours, or to whom the network brought a request twice. Nothing is wrong with the session: it waits."""
 
 
 def _passes(error: GputError, failures: int) -> bool:
     """Whether another life may do better than the one that broke on this, after so many that broke in a row."""
     if isinstance(error, Conflict):
         return failures < MAX_CONFLICTS
-    return isinstance(error, Unavailable) or error.code in CLOCKS_DIFFER
+    return isinstance(error, Unavailable) or error.code in NOT_OURS
 
 
 def _pause_over(session: str, limit_s: float) -> Conflict:
