@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-HUGE_PAGE: Final = 2 << 20
-_MADV_COLLAPSE: Final = 25  # asm-generic/mman-common.h, since Linux 6.1: now, and whatever the system's setting is
+from gpu_agent.hardware.shared_map import HUGE_PAGE, MADV_COLLAPSE
+
 _TUNABLES: Final = "GLIBC_TUNABLES"
 _HUGE_HEAP: Final = "glibc.malloc.hugetlb"
 _OWN: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s*(?:\[heap\])?")
@@ -52,4 +52,4 @@ def collapse() -> int:
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     places = own_memory(Path("/proc/self/maps").read_text())
-    return sum(length for start, length in places if madvise(start, length, _MADV_COLLAPSE) == 0)
+    return sum(length for start, length in places if madvise(start, length, MADV_COLLAPSE) == 0)

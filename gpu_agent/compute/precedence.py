@@ -1,6 +1,7 @@
 """Giving way to whoever is asked for something: a process that works ahead takes only what processor time nobody else wants. Knows Linux.
 
-SCHED_IDLE (sched(7)) and not a niceness, which nobody without privileges takes back. Where the system refuses, everything works as before.
+SCHED_IDLE (sched(7)) and not a niceness, which nobody without privileges takes back. Where the system refuses, or the operator chose
+another policy for the agent, everything works as before.
 """
 
 from __future__ import annotations
@@ -8,6 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Final
+
+_USUAL: Final = os.sched_getscheduler(0) == os.SCHED_OTHER
+"""Else somebody chose for us, and we could not go back to that."""
 
 
 def give_way(pid: int = 0) -> None:
@@ -31,5 +36,6 @@ def giving_way() -> Iterator[None]:
 
 
 def _schedule(pid: int, policy: int) -> None:
-    with suppress(OSError):  # gone, or forbidden here
-        os.sched_setscheduler(pid, policy, os.sched_param(0))
+    if _USUAL:
+        with suppress(OSError):  # gone, or forbidden here
+            os.sched_setscheduler(pid, policy, os.sched_param(0))

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 HUGE_PAGE: Final = 2 << 20
-_MADV_COLLAPSE: Final = 25  # asm-generic/mman-common.h
+MADV_COLLAPSE: Final = 25  # asm-generic/mman-common.h, since Linux 6.1: now, and whatever the system's setting is
 _PROT_NONE: Final = 0
 _MAP_FIXED: Final = 0x10
 _MAP_NORESERVE: Final = 0x4000  # Python names it only from 3.13 on
@@ -71,7 +71,7 @@ class SharedMap:
         for at in range(first, end, HUGE_PAGE):
             self.view[at] |= 0  # the kernel makes a page larger, it makes none
             with suppress(OSError):
-                self.advise(_MADV_COLLAPSE, at, HUGE_PAGE)
+                self.advise(MADV_COLLAPSE, at, HUGE_PAGE)
 
 
 def _map(at: int | None, length: int, protection: int, flags: int, fd: int) -> int:

@@ -38,9 +38,8 @@ def _following(run: Run) -> PlannedVisit | None:
     if not run.travel.away or run.leaving() or run.interrupted():
         return None
     stop = state.next_stop(visit.index)
-    if (
-        stop is None or stop.index in state.trained
-    ):  # a repeat after a reset: whether it may be, only the model before it tells
+    # A stop that was trained on before a reset is a repeat: whether it may be, only the model before it tells.
+    if stop is None or stop.index in state.trained:
         return None
     if state.manifest.accumulate is not None and stop.round != visit.round:  # a step comes before it
         return None

@@ -27,7 +27,7 @@ class Journey:
         """Have the GPU appear at the holder's port, in the background; begun already, it is the same journey."""
         if self._away and self._switch is None:
             self._switch = asyncio.create_task(self._to(holder), name="switch")
-            self._switch.add_done_callback(_heard)
+            self._switch.add_done_callback(heard)
 
     async def _to(self, holder: str) -> None:
         await self._home.acquire()
@@ -63,7 +63,7 @@ class Journey:
             self._switch.cancel()
 
 
-def _heard(done: asyncio.Task[None]) -> None:
-    """Whoever waits for it hears of its failure; where nobody does any more, the life was over before."""
+def heard(done: asyncio.Future[None]) -> None:
+    """For what runs beside: whoever waits for it hears of its failure; where nobody does any more, the life was over before."""
     if not done.cancelled():
         done.exception()

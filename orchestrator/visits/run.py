@@ -20,7 +20,7 @@ from orchestrator.sessions.book import Book
 from orchestrator.sessions.remembered import ApprovedDataset, ModelState, Placement
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.visit_state import VisitState
-from orchestrator.visits.journey import Journey
+from orchestrator.visits.journey import Journey, heard
 from shared.claims.archive import Archive
 from shared.crypto.signing import PartyKey
 from shared.errors import ProtocolViolation
@@ -192,7 +192,7 @@ class Run:
         self.signed_head()
         self.book.begin_commit()
         self._writing = asyncio.ensure_future(self.commit())
-        self._writing.add_done_callback(_heard)
+        self._writing.add_done_callback(heard)
 
     async def written(self) -> None:
         """What `begin_commit` began is durable. Raises: Unavailable, Conflict: the database refused, and the book is closed."""
@@ -215,9 +215,3 @@ class Run:
             outbox.insert(earlier, first)
         for waiting in outbox:
             waiting.send()
-
-
-def _heard(done: asyncio.Future[None]) -> None:
-    """Whoever waits for it hears of its failure; if nobody waits any more, the life was over before."""
-    if not done.cancelled():
-        done.exception()

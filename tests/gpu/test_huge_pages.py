@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from gpu_agent.compute.huge_pages import HUGE_PAGE, collapse, own_memory, with_huge_heap
+from gpu_agent.compute.huge_pages import collapse, own_memory, with_huge_heap
+from gpu_agent.hardware.shared_map import HUGE_PAGE
 
 MAPS = """\
 00400000-00401000 r--p 00000000 08:01 131 /usr/bin/python3.11

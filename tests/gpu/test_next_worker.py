@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from gpu_agent.compute import __main__ as parents
-from gpu_agent.compute import messages, places
+from gpu_agent.compute import messages, places, precedence
 from gpu_agent.compute.__main__ import Parent
 from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.loader import LoadedProgram
@@ -105,6 +105,24 @@ def test_on_a_device_nothing_is_forked_before_the_agent_says_so(forks: list[int]
     agent.launch()
     agent.say(op="destroy")
     assert (len(forks), agent.parent._left()) == (1, None)
+
+
+def test_who_is_forked_ahead_gives_way_until_its_launch(forks: list[int]) -> None:
+    agent = Agent()
+    agent.say(op="prepare", code_digest=DIGEST)
+    assert os.sched_getscheduler(forks[-1]) == os.SCHED_IDLE
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER, "only while it forks"
+    agent.launch()
+    assert os.sched_getscheduler(forks[-1]) == os.SCHED_OTHER
+    agent.say(op="destroy")
+    agent.launch()
+    assert (len(forks), os.sched_getscheduler(forks[-1])) == (2, os.SCHED_OTHER), "this one is waited for"
+
+
+def test_a_policy_that_the_operator_chose_is_left_alone(forks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precedence, "_USUAL", False)
+    Agent().say(op="prepare", code_digest=DIGEST)
+    assert os.sched_getscheduler(forks[-1]) == os.SCHED_OTHER
 
 
 def workers(world: World) -> set[str]:
