@@ -17,7 +17,6 @@ import signal
 import socket
 import sys
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,7 +26,6 @@ from blake3 import blake3
 
 from gpu_agent.compute import huge_pages, messages, places, worker
 from gpu_agent.compute.places import Place
-from gpu_agent.compute.precedence import giving_way, stand_up
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.loader import LoadedProgram, load_program
@@ -153,12 +151,11 @@ class Parent:
             self._say(messages.failed_message(number, error.code, error.detail))
             self._say({"op": "destroyed", "launch": number})
             return
-        self._prepare_spare(digest, wanted=True)
+        self._prepare_spare(digest)
         chosen, self._spare = self._spare, None
         if chosen is None:
             raise RuntimeError("no worker after one was prepared")
         chosen.launch, self._running = number, chosen
-        stand_up(chosen.pid)  # it may be warming up still
         os.write(chosen.control, messages.pack(message))
         options = self._options[digest] = TrainingOptions.model_validate(message["options"])
         # While the launch runs, where it leaves a core for that: forking and warming up take as long as half a visit's control, and
@@ -166,8 +163,8 @@ class Parent:
         if self._ahead and options.threads < len(os.sched_getaffinity(0)):
             self._prepare_spare(digest)
 
-    def _prepare_spare(self, digest: str, *, wanted: bool = False) -> None:
-        """Fork ahead of the next launch: forking and first touches are then off its path. `wanted`: the launch is there already."""
+    def _prepare_spare(self, digest: str) -> None:
+        """Fork ahead of the next launch: forking and first touches are then off its path."""
         self._due = None
         if self._spare is not None and self._spare.code_digest == digest:
             return
@@ -175,11 +172,11 @@ class Parent:
             self._kill(self._spare)
             self._spare = None
         read_end, write_end = os.pipe()
-        with nullcontext() if wanted else giving_way():  # whoever settles a visit meanwhile goes first
-            pid = os.fork()
-            if pid == 0:
-                os.close(write_end)
-                self._become_worker(read_end, digest)
+        # At the usual priority: who once gave way (SCHED_IDLE) needs CAP_SYS_NICE to have its turn again, and starves a launch till then.
+        pid = os.fork()
+        if pid == 0:
+            os.close(write_end)
+            self._become_worker(read_end, digest)
         os.close(read_end)
         self._spare = _Worker(pid, os.pidfd_open(pid), write_end, digest)
 
@@ -191,7 +188,6 @@ class Parent:
             _die_with(self._pid)
             place = self._warm_place(program, self._options.get(digest, program.manifest.defaults))
             data = os.read(control, messages.MAX_MESSAGE)
-            stand_up()
             if data:
                 self._work(messages.unpack(data), program, place)
             status = 0

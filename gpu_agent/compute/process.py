@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from gpu_agent.compute import messages
 from gpu_agent.compute.huge_pages import with_huge_heap
-from gpu_agent.compute.precedence import stand_up
 from gpu_agent.hardware.compute import Destroyed, Failed, Finished, Launch, Loaded, News
 from gpu_agent.hardware.hbm import Extent
 from shared.errors import GputError, InvalidProgram, Unavailable, VerificationFailed
@@ -101,8 +100,6 @@ class ComputeProcess:
             self._active, self._spent = True, False
             self._digest = launch.code_digest
             self._news.clear()
-        if self._process is not None:
-            stand_up(self._process.pid)  # it may be forking ahead still, for this very launch
         self._send(messages.launch_message(launch, self._number))
 
     def news(self, timeout_s: float) -> list[News]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from shared.names import RegionKind
-from shared.wire import gpu, gpu_answers
+from shared.wire import gpu
 from tests.adversary.rows import attack
-from tests.gpu.gpu_training import DATA, committed_visit
+from tests.gpu.gpu_training import DATA, committed_visit, waiting_workers, workers
 from tests.gpu.gpu_world import (
     BATCH,
     MANIFEST,
@@ -21,10 +21,6 @@ from tests.gpu.gpu_world import (
     World,
     records,
 )
-
-
-def children(pid: int) -> list[int]:
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_the_same_session_gives_the_same_model_interrupted_or_not(world: World) -> None:
@@ -144,7 +140,7 @@ def test_a_killed_compute_process_fails_the_work_and_the_gpu_lives_on(world: Wor
     world.run(world.train_command(holder, steps=100))
     parent = world.compute.pid
     assert parent is not None
-    for pid in children(parent):
+    for pid in workers(world):
         os.kill(pid, signal.SIGKILL)
     state = world.finish("w1")
     assert (state.state, state.code) == ("failed", "compute-killed")
@@ -163,10 +159,9 @@ def test_roll_back_ends_a_running_training(world: World) -> None:
     world.set_up()
     before = world.measure()
     holder = world.visit(records(800))
-    world.run(world.train_command(holder, steps=100))
-    assert world.compute.pid is not None
-    for pid in children(world.compute.pid):
+    for pid in waiting_workers(world):
         os.kill(pid, signal.SIGSTOP)  # else it may be done before it is rolled back
+    world.run(world.train_command(holder, steps=100))
     assert world.refused(world.train_command(holder, "w2")) == "work-running"
     assert world.refused(gpu.Scrub(region=holder.grant.region)) == "out-of-order"
     assert world.run(gpu.RollBack())[0].model == before.model
@@ -175,22 +170,23 @@ def test_roll_back_ends_a_running_training(world: World) -> None:
 
 
 def test_copies_go_on_while_a_poll_waits(world: World) -> None:
-    import threading
-
     world.set_up()
     holder, other = world.visit(records(800)), world.install(region=1)
-    world.run(world.train_command(holder, steps=100))
     sealed = Holder.seal(other, DATA[: 32 * RECORD_BYTES])
-    answers: list[gpu_answers.WorkState] = []
-    waiting = threading.Thread(
-        target=lambda: answers.append(world.run(gpu.Poll(work="w1", after=99, wait_ms=20_000))[0])
-    )
-    waiting.start()
-    for record in sealed:
-        ack = other.copy(record)
-    assert ack.published
-    waiting.join(30)
-    assert answers[0].state == "done" or answers[0].steps_done == 100
+    assert world.compute.pid is not None
+    os.kill(
+        world.compute.pid, signal.SIGSTOP
+    )  # no step is made, so the poll has nothing to answer while the records come
+    world.run(world.train_command(holder, steps=100))
+    with ThreadPoolExecutor(1) as pool:
+        polled = pool.submit(lambda: [world.run(gpu.Poll(work="w1", after=99, wait_ms=20_000))[0] for _ in range(3)])
+        for record in sealed:
+            ack = other.copy(record)
+        assert ack.published
+        assert not polled.done()
+        os.kill(world.compute.pid, signal.SIGCONT)
+        last = polled.result()[-1]
+    assert last.state == "done" or last.steps_done == 100
 
 
 def test_a_model_is_made_from_its_seed_inside_the_gpu(world: World) -> None:

@@ -8,18 +8,17 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from gpu_agent.compute import __main__ as parents
-from gpu_agent.compute import messages, places, precedence
+from gpu_agent.compute import messages, places
 from gpu_agent.compute.__main__ import Parent
 from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.loader import LoadedProgram
 from shared.wire import gpu
-from tests.gpu.gpu_training import DATA
+from tests.gpu.gpu_training import DATA, waiting_workers
 from tests.gpu.gpu_world import OPTIONS, World
 
 DIGEST = "ab" * 32
@@ -107,36 +106,6 @@ def test_on_a_device_nothing_is_forked_before_the_agent_says_so(forks: list[int]
     assert (len(forks), agent.parent._left()) == (1, None)
 
 
-def test_who_is_forked_ahead_gives_way_until_its_launch(forks: list[int]) -> None:
-    agent = Agent()
-    agent.say(op="prepare", code_digest=DIGEST)
-    assert os.sched_getscheduler(forks[-1]) == os.SCHED_IDLE
-    assert os.sched_getscheduler(0) == os.SCHED_OTHER, "only while it forks"
-    agent.launch()
-    assert os.sched_getscheduler(forks[-1]) == os.SCHED_OTHER
-    agent.say(op="destroy")
-    agent.launch()
-    assert (len(forks), os.sched_getscheduler(forks[-1])) == (2, os.SCHED_OTHER), "this one is waited for"
-
-
-def test_a_policy_that_the_operator_chose_is_left_alone(forks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precedence, "_USUAL", False)
-    Agent().say(op="prepare", code_digest=DIGEST)
-    assert os.sched_getscheduler(forks[-1]) == os.SCHED_OTHER
-
-
-def workers(world: World) -> set[str]:
-    return set(Path(f"/proc/{world.compute.pid}/task/{world.compute.pid}/children").read_text().split())
-
-
-def until_a_worker_waits(world: World) -> None:
-    for _ in range(3000):
-        if workers(world):
-            return
-        time.sleep(0.01)
-    raise AssertionError("no worker was ever forked")
-
-
 def trained(world: World) -> gpu.Scrub:
     options = OPTIONS.model_copy(update={"threads": len(os.sched_getaffinity(0))})
     world.set_up(options=options)
@@ -164,7 +133,7 @@ def test_a_worker_waits_soon_after_a_launch_asked_for_or_not(world: World, asked
     world.run(gpu.Commit(work="w1"), trained(world))
     if asked:
         world.device.look_ahead()
-    until_a_worker_waits(world)
+    waiting_workers(world)
 
 
 def test_a_compute_that_is_gone_is_asked_for_nothing(world: World) -> None:

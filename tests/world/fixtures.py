@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from gpu_agent.unit import GpuUnit
+from orchestrator.lease import keeper
 from tests.world.world import NewWorld, World, shared_unit
 from tests.world.world_canaries import watched
 from tests.world.world_hand import Hand, at_hand
 from tests.world.world_material import HOLDERS, Material, make_material
 from tests.world.world_recording import Recording, record_session
+from tests.world.world_service import unless_killed
 from tests.world.world_standby import NewPair, PairWorld
 
 
@@ -60,8 +62,11 @@ async def world(new_world: NewWorld) -> AsyncIterator[World]:
 
 
 @pytest.fixture
-def new_pair(tmp_path: Path, material: Material, unit: GpuUnit, postgres_url: str) -> NewPair:
+def new_pair(
+    tmp_path: Path, material: Material, unit: GpuUnit, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> NewPair:
     """Worlds with an orchestrator and its standby over one PostgreSQL."""
+    monkeypatch.setattr(keeper, "_apart", unless_killed(keeper._apart))  # else a killed leader lets go of its lease
 
     @asynccontextmanager
     async def make() -> AsyncIterator[PairWorld]:

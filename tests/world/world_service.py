@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import httpx2
 from fastapi import FastAPI
@@ -17,6 +17,7 @@ from shared.service.app import service_state
 from tests.world.world_tasks import waiting
 from tests.world.world_wire import Call
 
+P, R = ParamSpec("P"), TypeVar("R")
 GRACE_S = 2.0
 END_S = 60.0
 INCARNATION: contextvars.ContextVar[Incarnation | None] = contextvars.ContextVar("incarnation", default=None)
@@ -36,6 +37,10 @@ class Incarnation:
 
     # What a rider of the store is asked: a killed process commits nothing any more.
     def write(self, _connection: Connection) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Raises: Unavailable: it was killed."""
         if self.dead:
             raise Unavailable("this process was killed", code="killed")
 
@@ -43,6 +48,18 @@ class Incarnation:
         if committed and self.at_commit is not None:
             self.at_commit()
             self.at_commit = None
+
+
+def unless_killed(act: Callable[P, R]) -> Callable[P, R]:
+    """`act`, for what does not pass by a store: nobody does it after its kill."""
+
+    def act_alive(*args: P.args, **options: P.kwargs) -> R:
+        owner = INCARNATION.get()
+        if owner is not None:
+            owner.check()
+        return act(*args, **options)
+
+    return act_alive
 
 
 def task_factory(
