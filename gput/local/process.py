@@ -15,7 +15,7 @@ from typing import Any
 from shared.errors import Unavailable
 
 READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 20.0
 TAIL_LINES = 12
 
 

@@ -59,6 +59,33 @@ FACTS: dict[tuple[str, str], tuple[str, str]] = {
 NOBODYS = "orchestrator"
 """On whose lane the losses of a collected tour stand, which are over several holders' records."""
 AT_HOLDER = {"granted", "offered"}
+GAPS = {"life_opened", "paused"}
+"""Before these nothing was trained for a time that says nothing of the time left: a stop, a failure, a pause."""
+
+
+@dataclass
+class Pace:
+    """Seconds from one end of a visit (or of a tour whose visits close together) to the next, by the journal's time: what was trained
+    before somebody began to watch counts as it was, and what lay between two runs does not."""
+
+    seconds: float = 0.0
+    intervals: int = 0
+    last: tuple[int, float] | None = None
+
+    def ended(self, unit: int, at: float) -> None:
+        """A visit or tour of that number has closed."""
+        if self.last is not None and self.last[0] != unit:
+            self.seconds, self.intervals = self.seconds + at - self.last[1], self.intervals + 1
+        if self.last is None or self.last[0] != unit:
+            self.last = unit, at
+
+    def interrupted(self) -> None:
+        """What comes next follows on nothing."""
+        self.last = None
+
+    def left_s(self, units: int) -> float | None:
+        """For so many more; None: nothing is known yet."""
+        return self.seconds / self.intervals * units if self.intervals else None
 
 
 @dataclass
@@ -69,7 +96,6 @@ class Progress:
     rounds: int
     visits: int
     started: float
-    closed: int = 0
     round: int = 0
     at: str = "orchestrator"
     doing: str = "setting up"
@@ -77,21 +103,28 @@ class Progress:
     losses: dict[str, deque[float]] = field(default_factory=dict)
     lanes: dict[str, deque[str]] = field(default_factory=dict)
     held_out: float | None = None
-    first_close: float = 0.0
+    stops: set[int] = field(default_factory=set)
+    pace: Pace = field(default_factory=Pace)
+    pace_of_tours: Pace = field(default_factory=Pace)
     whose: dict[str, str] = field(default_factory=dict)
-    first_mixed: int = 0
+    mixed: bool = False
+    last_close: float = 0.0
 
     def __post_init__(self) -> None:
         self.losses = {name: deque(maxlen=400) for name in (NOBODYS, *self.holders)}
         self.lanes = {name: deque(maxlen=LANE) for name in (NOBODYS, *self.holders)}
+
+    @property
+    def closed(self) -> int:
+        """Stops of the itinerary whose visit has closed; one that was made again after a restore counts once."""
+        return len(self.stops)
 
     def fold(self, event: Event, now: float) -> None:
         """Take one event in."""
         data: dict[str, Any] = event.data
         if event.event == "loss" and (of := data["holder"] or NOBODYS) in self.losses:
             self.losses[of].append(float(data["loss"]))
-            if of == NOBODYS and not self.first_mixed:
-                self.first_mixed = self.round
+            self.mixed |= of == NOBODYS
         word = FACTS.get((event.event, str(data.get("fact"))))
         if word is not None:
             visit = str(data.get("visit"))  # only its first fact names the holder, and a tour's visits close together
@@ -101,8 +134,14 @@ class Progress:
         if data.get("validation_after") is not None:
             self.held_out = float(data["validation_after"])
         if (event.event, data.get("fact")) == ("training", "closed"):
-            self.closed += 1
-            self.first_close = self.first_close or now
+            self.last_close = now
+            self.stops.add(data["index"])
+            self.pace.ended(data["index"], data["at"])
+            self.pace_of_tours.ended(self.round, data["at"])
+        self.mixed |= data.get("fact") == "tour_judged"
+        if data.get("fact") in GAPS:
+            self.pace.interrupted()
+            self.pace_of_tours.interrupted()
 
     def _moved(self, fact: str, doing: str, mark: str) -> None:
         self.doing = doing
@@ -112,11 +151,12 @@ class Progress:
                 lane.append(mark if name == self.at else "░")
 
     def left_s(self, now: float) -> float | None:
-        """Estimated seconds left, from the visits closed so far, or from the rounds where all visits of one close together."""
-        done, left = self.closed - 1, self.visits - self.closed
-        if self.first_mixed:
-            done, left = self.round - self.first_mixed, self.rounds - self.round
-        return (now - self.first_close) / done * left if done > 0 else None
+        """Estimated seconds left, at the pace of the visits closed so far, or of the tours where all visits of one close together."""
+        pace, units = (
+            (self.pace_of_tours, self.rounds - self.round) if self.mixed else (self.pace, self.visits - self.closed)
+        )
+        left = pace.left_s(units)
+        return None if left is None else max(0.0, left - (now - self.last_close))
 
 
 class View(Protocol):

@@ -35,7 +35,8 @@ from shared.wire.visit import GpuEvidence, Signed
 
 _log = get_logger("runner")
 PATIENCE_S = (0.2, 0.5, 1.0, 2.0, 5.0)
-STOP_S = 3.0
+STOP_S = 8.0
+"""For the visit that trains and for a checkpoint; what stops services allows ten seconds and more. Then the last checkpoint has to do."""
 LOOK_S = 3600.0
 """A paused session looks at the clock so often at least, however it was set meanwhile."""
 MAX_CONFLICTS = 10

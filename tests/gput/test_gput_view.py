@@ -20,7 +20,7 @@ from tests.gput.gput_samples import Saved
 
 
 def fact(machine: str, fact: str, **data: Any) -> Event:
-    return Event(1, machine, {"fact": fact, "holder": "north", "round": 1, **data})
+    return Event(1, machine, {"fact": fact, "holder": "north", "round": 1, "index": 1, "at": 0.0, **data})
 
 
 def progress(visits: int = 6) -> Progress:
@@ -48,13 +48,38 @@ def test_a_lane_keeps_what_fits() -> None:
     assert {len(lane) for lane in p.lanes.values()} == {LANE}
 
 
+def closed(p: Progress, index: int, at: float, now: float | None = None) -> None:
+    p.fold(fact("training", "closed", index=index, at=at), at if now is None else now)
+
+
 def test_time_left_comes_from_the_visits_closed() -> None:
     p = progress(visits=6)
-    p.fold(fact("training", "closed"), 10.0)
+    closed(p, 1, 10.0)
     assert p.left_s(10.0) is None
-    p.fold(fact("training", "closed"), 12.0)
-    p.fold(fact("training", "closed"), 14.0)
-    assert p.left_s(14.0) == pytest.approx(6.0)
+    closed(p, 2, 12.0)
+    closed(p, 3, 14.0)
+    assert (p.left_s(14.0), p.left_s(15.5)) == (pytest.approx(6.0), pytest.approx(4.5))
+    assert p.left_s(99.0) == 0.0
+
+
+def test_time_left_after_a_stop_comes_from_what_was_trained_and_not_from_how_fast_that_is_read() -> None:
+    """Two visits and a stop of an hour; whoever watches the resumed session reads all that within a moment."""
+    p = progress(visits=6)
+    closed(p, 1, 10.0, now=5000.0)
+    closed(p, 2, 14.0, now=5000.0)
+    assert p.left_s(5000.0) == pytest.approx(16.0)
+    p.fold(fact("session", "life_opened", at=3600.0), 5000.0)
+    closed(p, 3, 3608.0, now=5002.0)
+    assert p.left_s(5002.0) == pytest.approx(12.0)
+
+
+def test_a_visit_that_is_made_again_counts_once() -> None:
+    p = progress(visits=6)
+    closed(p, 1, 10.0)
+    closed(p, 2, 12.0)
+    p.fold(fact("session", "life_opened"), 20.0)
+    closed(p, 2, 22.0)
+    assert p.closed == 2
 
 
 @pytest.mark.parametrize(("machine", "word"), [
@@ -95,7 +120,8 @@ def long_running() -> Progress:
     for number in range(LANE):
         p.fold(fact("visit", "offered", holder="a-hospital-with-a-long-name", round=99), number * 30.0)
         p.fold(Event(1, "loss", {"holder": "a-hospital-with-a-long-name", "loss": 12.3456}), 0.0)
-        p.fold(fact("training", "closed", validation_after=1.25, round=99), number * 30.0)
+        closing = fact("training", "closed", validation_after=1.25, round=99, index=number + 1, at=number * 30.0)
+        p.fold(closing, number * 30.0)
     return p
 
 
@@ -119,7 +145,7 @@ def test_the_panel_never_wraps(width: int) -> None:
 
 def test_the_panel_at_80_columns_says_everything() -> None:
     head, where, *_, last = lines_of(long_running(), 1440.0, 80)
-    assert head == "EMULATED: not confidential  round 99/100  visit 49/300  24:00, ~2:06:00 left"
+    assert head == "EMULATED: not confidential  round 99/100  visit 49/300  24:00, ~2:05:30 left"
     assert where.split() == ["GPU:", "orchestrator", "closed"]
     assert last == "held-out loss 1.250"
     assert lines_of(progress(), 0.4, 80)[0] == "EMULATED: not confidential  visit 1/6  0 s"
@@ -208,7 +234,8 @@ def test_a_collected_tours_visits_close_together_each_under_its_holders_name(
             now[0] += 5.0
             view.show(Event(2, "loss", {"visit": f"city{number}", "holder": "", "loss": 4.0 - number}))
             for holder in ("north", "city"):
-                view.show(Event(3, "training", {"fact": "closed", "visit": f"{holder}{number}"}))
+                data = {"visit": f"{holder}{number}", "index": 2 * number + (holder == "city"), "at": now[0]}
+                view.show(Event(3, "training", {"fact": "closed", **data}))
     lines = [line.split() for line in capsys.readouterr().err.splitlines()]
     assert [line[4] for line in lines] == ["north", "city"] * 3
     assert [line[6] for line in lines] == ["3.000"] * 2 + ["2.000"] * 2 + ["1.000"] * 2
