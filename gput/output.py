@@ -38,6 +38,15 @@ def emit(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], fmt: Format)
         _table(found, columns)
 
 
+def emit_tables(tables: Sequence[tuple[Iterable[Mapping[str, Any]], Sequence[str]]], fmt: Format) -> None:
+    """Print several (rows, columns): a table each for people; for programs one list of all rows, so that json is one document."""
+    if fmt is Format.TABLE:
+        for rows, columns in tables:
+            emit(rows, columns, fmt)
+    else:
+        emit([row for rows, _ in tables for row in rows], (), fmt)
+
+
 def show(record: Mapping[str, Any], fmt: Format) -> None:
     """Print one record: a table shows a line per field, a record inside it as `field.name`, a list of records as a table below."""
     if fmt is Format.TABLE:

@@ -18,7 +18,7 @@ from gput.commands.bench_travel import ablation, travel
 from gput.commands.bench_visit import visit
 from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
 from gput.commands.manners import Commands, FormatOption
-from gput.output import Format, emit, say
+from gput.output import Format, emit, emit_tables, say
 from shared.errors import BadRequest, JobFailed
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def _emit_life(samples: list[Sample], fmt: Format) -> None:
 
     names = [f"control_{share}_ms" for share in ("median", "p99")]
     rows = [{"visits": one.visits, **{name: one.figures.get(name) for name in names}} for one in samples]
-    emit(rows, ("visits", *names), fmt)
-    emit(trends(samples), ("figure", "first", "last", "per_1000_visits", "grows"), fmt)
+    growth = trends(samples), ("figure", "first", "last", "per_1000_visits", "grows")
+    emit_tables([(rows, ("visits", *names)), growth], fmt)
 
 
 @app.command()
@@ -235,9 +235,12 @@ def checkpoint(
 
     with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
         found = asyncio.run(compare(Path(folder), Texts(rounds=rounds), pairs, say))
-    emit(found, ("checkpoints", "made", "checkpoint_s", "training_s", "session_s"), fmt)
-    emit([ratios(found)], ("training_ratio", "session_ratio", "share_of_training"), fmt)
-    keeping.keep([ratios(found)])
+    together = ratios(found)
+    emit_tables([
+        (found, ("checkpoints", "made", "checkpoint_s", "training_s", "session_s")),
+        ([together], ("training_ratio", "session_ratio", "share_of_training")),
+    ], fmt)  # fmt: skip
+    keeping.keep([together])
 
 
 app.command()(visit)

@@ -14,7 +14,7 @@ from gput.bench.figures import BENCHES, figures
 from gput.bench.machine import machine, program
 from gput.bench.result import Result, moment, write
 from gput.files import place_for
-from gput.output import Format, emit, say
+from gput.output import Format, emit, emit_tables, say
 
 if TYPE_CHECKING:
     from gput.bench.result import Figure
@@ -58,8 +58,7 @@ class Keeping:
             tables, values = once()
             found.append(values)
         if runs == 1:
-            for table in tables:
-                emit(table.rows, table.columns, fmt)
+            emit_tables([(table.rows, table.columns) for table in tables], fmt)
         else:
             emit(_spread(figures(self._bench, found)), ("figure", "unit", "median", "least", "most"), fmt)
         self.keep(found)

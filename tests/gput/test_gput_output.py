@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gput.event_lines import lines
-from gput.output import Format, Ticker, emit, explain, say, show
+from gput.output import Format, Ticker, emit, emit_tables, explain, say, show
 from shared.errors import BadRequest, Unavailable, VerificationFailed
 from shared.service.problem_reader import error_of
 
@@ -38,6 +38,18 @@ def test_a_table_shows_the_chosen_columns(capsys: pytest.CaptureFixture[str]) ->
     assert head.split() == ["id", "n", "who", "updated_at"]
     assert first.split() == ["a", "1.235", "x,", "y", "1970-01-01", "00:00:00", "UTC"]
     assert second.split()[:3] == ["[bold]b[/bold]", "-", "-"]  # markup of somebody's name is text
+
+
+def test_several_tables_are_one_document_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = [([{"step": "fence", "ms": 6.0}], ("step", "ms")), ([{"service": "agent", "mb": 90}], ("service", "mb"))]
+    emit_tables(tables, Format.JSON)
+    assert json.loads(capsys.readouterr().out) == [{"step": "fence", "ms": 6.0}, {"service": "agent", "mb": 90}]
+    emit_tables(tables, Format.JSONL)
+    assert [*map(json.loads, capsys.readouterr().out.splitlines())] == [row for rows, _ in tables for row in rows]
+    emit_tables(tables, Format.TABLE)
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["step", "ms"], ["fence", "6"], ["service", "mb"], ["agent", "90"],
+    ]  # fmt: skip
 
 
 def test_no_rows_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
