@@ -6,16 +6,19 @@ Knows the in-process world; no test.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx2
 import sqlalchemy as sa
+import structlog
 from fastapi import FastAPI
 from sqlalchemy import Connection
+from structlog.contextvars import merge_contextvars
 
 from gpu_agent.unit import GpuUnit
 from gput.client import UNATTESTED, AsyncClient
@@ -122,6 +125,11 @@ class PairWorld(World):
         settings = {f"holder-{name}": {"orchestrator_url": BOTH} for name in options.get("holders", material.keys)}
         super().__init__(folder, material, unit, settings=settings, **options)
         self.database_url, self.ice = database_url, Ice()
+        self._said: list[MutableMapping[str, Any]] = []
+        structlog.configure(
+            processors=[merge_contextvars, self._hear],
+            wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        )
         self.wire.services[SECOND] = Service(SECOND, lambda incarnation: self._one(SECOND, incarnation, time.monotonic))
         self.wire.hooks.append(self.ice.hook)
         self.wire.patient.add(FIRST)  # a machine that stands still counts no time
@@ -184,9 +192,14 @@ class PairWorld(World):
         """The database's clock goes on by a lease."""
         self._in_database("UPDATE leases SET expires_at = clock_timestamp()")
 
-    def token(self) -> int:
-        """How often the lease was taken."""
-        return int(self._in_database("SELECT token FROM leases")[0])
+    def taken(self, times: int) -> None:
+        """The lease was taken so often; else what both said of it."""
+        assert int(self._in_database("SELECT token FROM leases")[0]) == times, self._said
+
+    def _hear(self, _logger: object, _method: str, event: MutableMapping[str, Any]) -> NoReturn:
+        if event.get("component") in ("lease", "office"):
+            self._said.append(event)
+        raise structlog.DropEvent
 
     def _in_database(self, statement: str) -> list[Any]:
         engine = sa.create_engine(sa.make_url(self.database_url).set(drivername="postgresql+psycopg"))
