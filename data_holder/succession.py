@@ -26,7 +26,7 @@ from shared.errors import BadRequest, VerificationFailed
 from shared.protocol.merkle import verify_consistency
 from shared.service.store import Store
 
-PAGE = 200
+PAGE, MAX_PAGES = 200, 50
 
 
 class Predecessors:
@@ -78,10 +78,25 @@ class Predecessors:
             if party == self._name:
                 came = before in self._keys().publics
             else:
-                history: Any = json_value(await self._link.get(f"/v1/parties/{party}/keys", params={"limit": PAGE}))
-                came = came_by_rotation(history.get("items", []), party, keys[party], before)
+                came = came_by_rotation(await self._keys_of(party), party, keys[party], before)
             found |= {party} if came else set()
         return found
+
+    async def _keys_of(self, party: str) -> list[Any]:
+        """Every key that it had, page by page: somebody who changes it weekly fills one in four years.
+
+        Raises:
+            VerificationFailed: `predecessor-mismatch`: the orchestrator comes to no end.
+        """
+        found: list[Any] = []
+        params: dict[str, Any] = {"limit": PAGE}
+        for _ in range(MAX_PAGES):
+            page: Any = json_value(await self._link.get(f"/v1/parties/{party}/keys", params=params))
+            found += page.get("items", [])
+            if (after := page.get("next")) is None:
+                return found
+            params["after"] = after
+        raise VerificationFailed(f"the list of {party}'s keys has no end", code="predecessor-mismatch")
 
     async def _models(self, said: Predecessor) -> None:
         """Where an own receipt says what the model was at this step, it was this one; and whose visit was accepted is a contributor."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
 
+import data_holder.succession
 import orchestrator.sessions.heritage as heritage
+from data_holder.links import OrchestratorLink
 from gput.succession import successor_of
 from shared.crypto.signing import PartyKey, fingerprint
-from shared.errors import InvalidManifest
+from shared.errors import InvalidManifest, VerificationFailed
 from tests.successors.successor_world import CAME, FIRST, LEFT, NewWorld, Rested, SuccessorWorld
 from tests.world.world_hand import Hand, at_hand
 
@@ -55,7 +58,9 @@ async def replace(world: SuccessorWorld, holder: str) -> None:
 async def test_who_rotated_its_key_goes_on_by_one_command(
     new_world: NewWorld, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody agreed to going on without some, and nobody is gone: client, orchestrator and holders see that from the signatures."""
+    """Nobody agreed to going on without some, and nobody is gone: client, orchestrator and holders see that from the signatures.
+    However many keys a holder had, the others read them all."""
+    monkeypatch.setattr(data_holder.succession, "PAGE", 1)
     async with new_world() as world:
         hand = at_hand(world, tmp_path, capsys, monkeypatch)
         session = await agreed_with_all(world)
@@ -108,3 +113,18 @@ async def test_another_party_under_an_old_name_is_not_who_left(
         assert f"without {LEFT}, which agreed" in err
         assert f"{LEFT} for the first time" in err
         assert CAME not in err
+
+
+async def test_a_list_of_keys_without_an_end_is_given_up() -> None:
+    class Endless:
+        asked = 0
+
+        async def get(self, path: str, params: dict[str, Any]) -> bytes:
+            Endless.asked += 1
+            return json.dumps({"items": [{"key": "00"}], "next": f"after{self.asked}"}).encode()
+
+    nothing = cast(Any, None)
+    link = cast(OrchestratorLink, Endless())
+    with pytest.raises(VerificationFailed, match="no end") as refused:
+        await data_holder.succession.Predecessors("north", nothing, nothing, nothing, link)._keys_of("city")
+    assert (refused.value.code, Endless.asked) == ("predecessor-mismatch", data_holder.succession.MAX_PAGES)
