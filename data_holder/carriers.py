@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, runtime_checkable
+from typing import Final, Literal, Protocol
 
 from data_holder.bounce import BounceBuffer
 from data_holder.doorbell import Answer, Doorbell
@@ -47,6 +47,10 @@ class Carrier(Protocol):
     first: int
     most: int
 
+    @property
+    def ordered(self) -> FollowingCarrier | None:
+        """Itself, where it keeps order."""
+
     def slots(self, count: int, length: int) -> list[Slot]:
         """Room for at most `count` records of at most `length` bytes each."""
 
@@ -58,7 +62,6 @@ class Carrier(Protocol):
         """
 
 
-@runtime_checkable
 class FollowingCarrier(Carrier, Protocol):
     """A way that keeps order, so that batches may follow others that are under way. `depth`: how many at once."""
 
@@ -119,6 +122,7 @@ class HttpCarrier:
 
     name: LinkName = "http"
     first = 1
+    ordered = None
 
     def __init__(self, link: GpuLink) -> None:
         self._link, self.most = link, 1
@@ -145,6 +149,11 @@ class BounceCarrier:
 
     def __init__(self, link: GpuLink, buffer: BounceBuffer, bell: Doorbell) -> None:
         self._link, self._buffer, self._bell, self.first, self.most = link, buffer, bell, 1, 1
+
+    @property
+    def ordered(self) -> FollowingCarrier:
+        """As `Carrier`."""
+        return self
 
     def slots(self, count: int, length: int) -> list[Slot]:
         """Places in the buffer, as many as it has; none where a record does not fit in twice."""

@@ -91,21 +91,16 @@ class Provisioner:
                 raise failed.exceptions[0] from None  # the others ended because of it
         return self._carrier.name
 
-    @property
-    def _ordered(self) -> FollowingCarrier | None:
-        """The way, where it is one that keeps order."""
-        return self._carrier if isinstance(self._carrier, FollowingCarrier) else None
-
     async def _all(self) -> None:
-        room, before = asyncio.Semaphore(self._ordered.depth if self._ordered else 1), asyncio.Event()
+        room, before = asyncio.Semaphore(self._carrier.ordered.depth if self._carrier.ordered else 1), asyncio.Event()
         before.set()
         async with asyncio.TaskGroup() as under_way:
             while True:
                 await room.acquire()
-                if self._first_ack is None or not (self._ordered and self._ordered.open):
+                if self._first_ack is None or not (self._carrier.ordered and self._carrier.ordered.open):
                     await before.wait()  # then nothing is under way
-                    if self._ordered:
-                        self._ordered.resume()
+                    if self._carrier.ordered:
+                        self._carrier.ordered.resume()
                 batch = await self._ahead.batch(self._carrier.first if self._first_ack is None else self._carrier.most)
                 if not batch:
                     break
@@ -115,7 +110,7 @@ class Provisioner:
 
     def _follow(self, batch: Sequence[Lying]) -> Sent | None:
         """Send a batch behind others where that can be. The first one goes alone: nobody knows yet whether the GPU is there."""
-        left, ordered = self._grant.expires_at - self._clock(), self._ordered
+        left, ordered = self._grant.expires_at - self._clock(), self._carrier.ordered
         if self._first_ack is None or left <= 0 or ordered is None or not ordered.open:
             return None
         self._sent += _bytes(batch)
