@@ -178,8 +178,8 @@ def visit_keys_hang_on_the_resume_secret(patch: Patch) -> None:
 
 BLIND = """
 import runpy, sys
-import gpu_agent.workload.training as training
-training.check_records = lambda *_: None
+from gpu_agent.workload import mixture, training
+mixture.check_records = training.check_records = lambda *_: None
 sys.argv[0] = "compute"
 runpy.run_module("gpu_agent.compute", run_name="__main__")
 """
