@@ -74,10 +74,11 @@ class Pace:
 
     def ended(self, unit: int, at: float) -> None:
         """A visit or tour of that number has closed."""
-        if self.last is not None and self.last[0] != unit:
+        if self.last is not None and self.last[0] == unit:  # another visit of the tour that has just closed
+            return
+        if self.last is not None:
             self.seconds, self.intervals = self.seconds + at - self.last[1], self.intervals + 1
-        if self.last is None or self.last[0] != unit:
-            self.last = unit, at
+        self.last = unit, at
 
     def interrupted(self) -> None:
         """What comes next follows on nothing."""
@@ -152,10 +153,8 @@ class Progress:
 
     def left_s(self, now: float) -> float | None:
         """Estimated seconds left, at the pace of the visits closed so far, or of the tours where all visits of one close together."""
-        pace, units = (
-            (self.pace_of_tours, self.rounds - self.round) if self.mixed else (self.pace, self.visits - self.closed)
-        )
-        left = pace.left_s(units)
+        of_tours, of_visits = self.rounds - self.round, self.visits - self.closed
+        left = self.pace_of_tours.left_s(of_tours) if self.mixed else self.pace.left_s(of_visits)
         return None if left is None else max(0.0, left - (now - self.last_close))
 
 

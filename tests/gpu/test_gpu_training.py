@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
+from gpu_agent.hardware.compute import News
 from shared.names import RegionKind
 from shared.wire import gpu
 from tests.adversary.rows import attack
@@ -169,24 +172,33 @@ def test_roll_back_ends_a_running_training(world: World) -> None:
     world.run(gpu.Scrub(region=holder.grant.region))
 
 
-def test_copies_go_on_while_a_poll_waits(world: World) -> None:
+def test_copies_go_on_while_a_poll_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.set_up()
     holder, other = world.visit(records(800)), world.install(region=1)
     sealed = Holder.seal(other, DATA[: 32 * RECORD_BYTES])
+    news, waits = world.compute.news, threading.Event()
+
+    def told(timeout_s: float) -> list[News]:
+        waits.set()
+        return news(timeout_s)
+
+    monkeypatch.setattr(world.compute, "news", told)
     assert world.compute.pid is not None
-    os.kill(
-        world.compute.pid, signal.SIGSTOP
-    )  # no step is made, so the poll has nothing to answer while the records come
+    # No step is made, so the poll has nothing to answer while the records come.
+    os.kill(world.compute.pid, signal.SIGSTOP)
     world.run(world.train_command(holder, steps=100))
     with ThreadPoolExecutor(1) as pool:
-        polled = pool.submit(lambda: [world.run(gpu.Poll(work="w1", after=99, wait_ms=20_000))[0] for _ in range(3)])
-        for record in sealed:
-            ack = other.copy(record)
-        assert ack.published
-        assert not polled.done()
-        os.kill(world.compute.pid, signal.SIGCONT)
-        last = polled.result()[-1]
-    assert last.state == "done" or last.steps_done == 100
+        waits.clear()
+        polled = pool.submit(lambda: world.run(gpu.Poll(work="w1", after=99, wait_ms=20_000)))
+        try:
+            assert waits.wait(20)
+            for record in sealed:
+                ack = other.copy(record)
+            assert ack.published
+            assert not polled.done()
+        finally:
+            os.kill(world.compute.pid, signal.SIGCONT)
+    assert world.finish("w1").steps_done == 100
 
 
 def test_a_model_is_made_from_its_seed_inside_the_gpu(world: World) -> None:
