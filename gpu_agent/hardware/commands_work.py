@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gpu_agent.hardware.bulk import Bulk
 from gpu_agent.hardware.commands_tour import signed_end
 from gpu_agent.hardware.launch import launch
@@ -14,6 +16,9 @@ from shared.errors import BadRequest, ProtocolViolation
 from shared.names import RegionKind, Role
 from shared.wire.gpu import Commit, EndTour, Evaluate, Poll, RollBack, Train
 from shared.wire.gpu_answers import Committed, WorkState
+
+GATHER_S: Final = 0.25
+"""So long a poll gathers steps before it tells of them: a frame for each short step would want the cores that train."""
 
 
 def train(state: GpuState, command: Train, bulk: Bulk) -> WorkState:
@@ -79,11 +84,14 @@ def evaluate(state: GpuState, command: Evaluate, bulk: Bulk) -> WorkState:
 
 
 def poll(state: GpuState, command: Poll, bulk: Bulk) -> WorkState:
-    """A work's state; waits, without holding up copies, until there is news beyond `after` steps or the time is over."""
+    """A work's state; waits, without holding up copies, until the work is over, or steps beyond `after` were gathered for GATHER_S, or the
+    time is over."""
     work = state.ledger.work(command.work)
-    deadline = state.clock() + command.wait_ms / 1000
-    while work.state == "running" and len(work.losses) <= command.after:
-        left = deadline - state.clock()
+    began = state.clock()
+    deadline = began + command.wait_ms / 1000
+    while work.state == "running":
+        until = min(deadline, began + GATHER_S) if work.has_news(command.after) else deadline
+        left = until - state.clock()
         news = state.wait(left) if left > 0 else []
         if not news:
             break

@@ -76,6 +76,11 @@ class Work:
             return None
         return self.command.parts[self.part].visit
 
+    def has_news(self, after: int) -> bool:
+        """Whether steps beyond the first `after` are worth an answer while it runs; the last one is not, for the work's end follows it."""
+        steps = self.command.steps if isinstance(self.command, Train | TrainTour) else 0
+        return after < len(self.losses) < steps
+
     def tell(self, rule: ReleaseRule, after: int) -> WorkState:
         """The work's state with losses of steps beyond the first `after`.
 
