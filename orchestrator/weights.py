@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from orchestrator.files import PIECE, CheckedFile
 from shared.canonical import json_value
@@ -20,6 +20,13 @@ from shared.claims.records import ITEM_BYTES, SAFETENSORS
 from shared.errors import BadRequest, InvalidData
 
 MAX_HEADER_BYTES = 4 * 1024 * 1024
+
+
+class Sink(Protocol):
+    """What bytes are written to."""
+
+    def write(self, data: bytes, /) -> int:
+        """Take all of them; how many."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +169,7 @@ def _place(placed: Placed, header: dict[str, Any], data_start: int, size: int) -
     return data_start + begin
 
 
-def write_header(file: BinaryIO, plan: RegionPlan) -> None:
+def write_header(file: Sink, plan: RegionPlan) -> None:
     """The header of an export of `plan`; the tensors' bytes must follow in the plan's order, without padding."""
     entries: dict[str, Any] = {}
     at = 0

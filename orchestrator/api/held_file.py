@@ -8,28 +8,30 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio
 from fastapi.responses import FileResponse
 from starlette.types import Receive, Scope, Send
+
+from orchestrator.model_file import ModelFile
 
 MOST_DIGITS = 15
 """Of a number in a Range header: a petabyte. Python refuses to read one of thousands of digits, and not as a part that is malformed."""
 
 
 class HeldFile(FileResponse):
-    """`size`: in bytes. Raises: FileNotFoundError."""
+    """`size`: in bytes. Raises: FileNotFoundError. VerificationFailed: what lies there is not what was sealed."""
 
-    def __init__(self, path: Path, sha256: str) -> None:
-        self._file = path.open("rb")
+    def __init__(self, model: ModelFile, sha256: str) -> None:
+        found = model.open()
+        self._file, self.size = found.file, found.size
         try:
-            status = os.fstat(self._file.fileno())
-            self.size = status.st_size
+            status = os.stat_result((stat.S_IFREG, 0, 0, 1, 0, 0, found.size, 0, int(found.modified), 0))
             super().__init__(
-                path, media_type="application/octet-stream", filename="model.safetensors", headers={"etag": f'"{sha256}"'},
+                model.path, media_type="application/octet-stream", filename="model.safetensors", headers={"etag": f'"{sha256}"'},
                 stat_result=status,
             )  # fmt: skip
         except BaseException:

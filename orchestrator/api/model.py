@@ -20,13 +20,25 @@ from shared.service.signatures import Caller
 router = APIRouter(tags=["model and GPUs"])
 
 
-def _may_fetch(caller: Caller, state: SessionState) -> bool:
-    if not caller.fingerprint:  # a bearer token, which anybody may have copied
-        return False
+def _check_release(caller: Caller, state: SessionState) -> None:
+    """That the output policy gives the model to the caller.
+
+    An owner is who signed the manifest that the holders approved, and not whoever has its name now: the folder of owners' keys is its
+    operator's to write. Raises: NotPermitted.
+    """
     release = state.manifest.output.release_to
-    if Role.OWNER in caller.roles and caller.name == state.owner:
-        return "owner" in release
-    return Role.HOLDER in caller.roles and "holders" in release and caller.name in state.active
+    owner = Role.OWNER in caller.roles and caller.name == state.owner
+    holder = Role.HOLDER in caller.roles and caller.name in state.active
+    named = "owner" in release if owner else holder and "holders" in release
+    if not named or not caller.fingerprint:  # a bearer token's has none: anybody may have copied it
+        raise NotPermitted("The manifest's output policy does not release the model to you", code="output-policy",
+                           expected=", ".join(release), got=caller.name)  # fmt: skip
+    if owner and caller.fingerprint != state.owner_key:
+        raise NotPermitted(
+            "The model is released to the key that signed its manifest, and yours came later", code="owner-key-replaced",
+            remedy="Fetch it with that key: its public half in the place of the new one in `owner_keys` makes it count again.",
+            expected=state.owner_key, got=caller.fingerprint,
+        )  # fmt: skip
 
 
 @router.get(
@@ -35,14 +47,12 @@ def _may_fetch(caller: Caller, state: SessionState) -> bool:
 )  # fmt: skip
 async def model(session: str, request: Request, caller: Anybody, parts: Parts) -> Response:
     state = (await visible(parts, caller, session)).durable
-    if not _may_fetch(caller, state):
-        raise NotPermitted("The manifest's output policy does not release the model to you", code="output-policy",
-                           expected=", ".join(state.manifest.output.release_to), got=caller.name)  # fmt: skip
+    _check_release(caller, state)
     if state.exported is None:
         raise Conflict(f"The session is {state.phase.value}; its model is not finished", code="model-not-ready",
                        remedy="Wait until the session is COMPLETED.")  # fmt: skip
     try:
-        answer = await asyncio.to_thread(HeldFile, parts.house.model_path(session), state.exported["sha256"])
+        answer = await asyncio.to_thread(HeldFile, parts.house.model(session), state.exported["sha256"])
     except FileNotFoundError:
         raise await _gone(parts, session) from None
     try:

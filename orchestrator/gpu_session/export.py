@@ -1,16 +1,17 @@
-"""The finished model as safetensors: committed bytes read under the D2H key, written atomically, checked against the committed digest.
+"""The finished model as safetensors: committed bytes read under the D2H key, sealed to the disk, checked against the committed digest.
 
 Knows no output policy and no HTTP.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
-from pathlib import Path
+from typing import BinaryIO
 
-from orchestrator.files import atomic_file, file_digest
 from orchestrator.gpu_session.bulk import BATCH_BYTES, BATCH_RECORDS
 from orchestrator.gpu_session.life import GpuLife
+from orchestrator.model_file import ModelFile
 from orchestrator.weights import read_at, write_header
 from shared.claims.layout import RegionPlan, region_digest
 from shared.errors import VerificationFailed
@@ -26,15 +27,14 @@ class Exported:
     size_bytes: int
 
 
-async def export_model(life: GpuLife, plan: RegionPlan, path: Path, expected: str) -> Exported:
-    """Read the committed model out of the GPU into `path`.
+async def export_model(life: GpuLife, plan: RegionPlan, place: ModelFile, expected: str) -> Exported:
+    """Read the committed model out of the GPU into `place`.
 
     Raises:
         VerificationFailed: what came out is not the committed model (code `export-mismatch`); no file appears.
     """
-    with atomic_file(path) as file:
+    with place.making() as file:
         write_header(file, plan)
-        start = file.tell()
         for group in _groups(plan):
             batch = await life.batch([Export(offset=offset, length=length) for offset, length in group])
             got = 0
@@ -44,16 +44,13 @@ async def export_model(life: GpuLife, plan: RegionPlan, path: Path, expected: st
                 raise VerificationFailed(
                     "The GPU exported another number of bytes than asked for", code="export-mismatch"
                 )
-        file.flush()
-        digest = _digest(Path(file.name), start, plan)
-        if digest != expected:
-            raise VerificationFailed("The exported model is not the committed one", code="export-mismatch",
-                                     expected=expected, got=digest)  # fmt: skip
-    return _described(path, digest)
-
-
-def _described(path: Path, digest: str) -> Exported:
-    return Exported(digest, file_digest(path, "sha256"), path.stat().st_size)
+        with file.read_back() as (model, size):
+            digest = _digest(model, size, plan)
+            if digest != expected:
+                raise VerificationFailed("The exported model is not the committed one", code="export-mismatch",
+                                         expected=expected, got=digest)  # fmt: skip
+            model.seek(0)
+            return Exported(digest, hashlib.file_digest(model, "sha256").hexdigest(), size)
 
 
 def _groups(plan: RegionPlan) -> list[list[tuple[int, int]]]:
@@ -72,14 +69,11 @@ def _groups(plan: RegionPlan) -> list[list[tuple[int, int]]]:
     return groups
 
 
-def _digest(path: Path, start: int, plan: RegionPlan) -> str:
+def _digest(file: BinaryIO, size: int, plan: RegionPlan) -> str:
     places: dict[int, int] = {}
-    at = start
+    at = size - sum(placed.size_bytes for placed in plan.tensors)  # tensors are what stands at the end
     for placed in plan.tensors:
         if placed.size_bytes:  # a zero-size tensor may share its offset with the next one
             places[placed.offset] = at
         at += placed.size_bytes
-    with path.open("rb") as file:
-        return region_digest(
-            plan, lambda offset, length: read_at(file, places[offset], length) if length else b""
-        ).hex()
+    return region_digest(plan, lambda offset, length: read_at(file, places[offset], length) if length else b"").hex()

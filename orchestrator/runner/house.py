@@ -13,6 +13,7 @@ from orchestrator.holders.arrivals import Arrivals
 from orchestrator.holders.channels import CpuRoom
 from orchestrator.holders.inbox import Inboxes
 from orchestrator.library import Library
+from orchestrator.model_file import ModelFile
 from orchestrator.platform_link import Mux
 from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.sessions.fetches import Fetches
@@ -56,9 +57,9 @@ class House:
         """A session's files: checkpoints, model."""
         return self.settings.session_folder(session)
 
-    def model_path(self, session: str) -> Path:
+    def model(self, session: str) -> ModelFile:
         """The exported model."""
-        return self.folder(session) / "model.safetensors"
+        return ModelFile(self.folder(session), self.keyring.sealing_key(session), session, self.entropy)
 
     def link(self, gpu: str) -> AgentLink:
         """A GPU's orchestrator port."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from orchestrator.gpu_session.checkpoints import Checkpoints
@@ -13,6 +12,7 @@ from orchestrator.holders.channels import Channel
 from orchestrator.ids import new_checkpoint_name
 from orchestrator.itinerary import PlannedVisit
 from orchestrator.ledger.log import event_leaf
+from orchestrator.model_file import ModelFile
 from orchestrator.runner.heads import Heads
 from orchestrator.runner.pace import CheckpointPace
 from orchestrator.runner.wishes import Wishes
@@ -37,10 +37,10 @@ class Rounds:
     """Drives one session's visits within one life."""
 
     def __init__(
-        self, run: Run, wishes: Wishes, heads: Heads, checkpoints: Checkpoints, pace: CheckpointPace, model_path: Path
+        self, run: Run, wishes: Wishes, heads: Heads, checkpoints: Checkpoints, pace: CheckpointPace, model: ModelFile
     ) -> None:
         self._run, self._wishes, self._heads, self._checkpoints = run, wishes, heads, checkpoints
-        self._pace, self._model_path = pace, model_path
+        self._pace, self._model = pace, model
         run.interrupted = lambda: wishes.any or pace.due(run.clock(), self._just_trained)
 
     async def travel(self) -> None:
@@ -199,7 +199,7 @@ class Rounds:
         else:
             await self.leave_for_successor()
         region = plan_memory(run.program.manifest, state.manifest.training).model
-        exported = await export_model(run.life, region, self._model_path, run.committed.model)
+        exported = await export_model(run.life, region, self._model, run.committed.model)
         run.book.stage(new_fact(SessionFact.EXPORTED, **asdict(exported), **run.link_bytes()))
         run.book.stage(new_fact(SessionFact.COMPLETED))
         await run.commit()

@@ -216,7 +216,7 @@ class SessionRunner:
         plan = plan_memory(run.program.manifest, manifest.training, manifest.accumulate is not None)
         cost_s = expected_cost(made[-1].seconds if made else None, plan.model.length + plan.optimiser.length)
         pace = CheckpointPace(settings.checkpoint_interval_s, settings.checkpoint_share, run.clock(), cost_s)
-        rounds = Rounds(run, wishes, self.heads, checkpoints, pace, house.model_path(run.state.id))
+        rounds = Rounds(run, wishes, self.heads, checkpoints, pace, house.model(run.state.id))
         if (run.state.manifest.privacy or run.state.inherited) is not None and not run.state.checkpoints:
             # From here on the secret of the noise outlives the GPU's memory, and nothing is needed of a predecessor.
             await rounds.checkpoint()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def _submitted(state: SessionState, body: dict[str, Any]) -> None:
     state.start_model, state.inherited = body["start_model"], Inherited.of(body["inherited"])
+    state.owner_key = body["owner_key"]
 
 
 def _said(state: SessionState, body: dict[str, Any], decision: str) -> None:

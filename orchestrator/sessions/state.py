@@ -31,6 +31,7 @@ class SessionState:
     manifest: Manifest
     owner: str
     gpu: str
+    owner_key: str = ""  # fingerprint of the key that signed the manifest
     phase: SessionPhase = SESSION.initial
     seq: int = 0
     updated_at: float = 0.0

@@ -169,3 +169,33 @@ def at_rest_open(key: Secret, name: str, sealed: bytes, aad: bytes = b"") -> byt
 
 def _at_rest(key: Secret, name: str) -> AESGCM:
     return AESGCM(hkdf(key.reveal(), cbor_bytes(["gput/at-rest", name]), KEY_BYTES))
+
+
+class AtRestStream:
+    """Seals one long message for storage in pieces that open one by one, in any order. Nonces are those of STREAM (Hoang, Reyhanitabar,
+    Rogaway, Vizár 2015): the piece's number, and whether it is the last one; so none can be left out, moved, or taken for the end.
+
+    Args:
+        name: of this message; a key of its own is derived for it, so the caller never seals two messages under one name.
+    """
+
+    def __init__(self, key: Secret, name: str) -> None:
+        self._cipher = AESGCM(hkdf(key.reveal(), cbor_bytes(["gput/at-rest-stream", name]), KEY_BYTES))
+        self._name = name
+
+    def seal(self, number: int, piece: Buffer, *, last: bool) -> bytes:
+        """Piece `number`, from 0, and its tag (TAG_BYTES)."""
+        return self._cipher.encrypt(_stream_nonce(number, last), piece, None)
+
+    def open(self, number: int, sealed: Buffer, *, last: bool) -> bytes:
+        """Inverse of `seal`. Raises: VerificationFailed `tag-mismatch`."""
+        try:
+            return self._cipher.decrypt(_stream_nonce(number, last), sealed, None)
+        except InvalidTag:
+            raise VerificationFailed(
+                f"piece {number} of sealed {self._name!r} does not authenticate", code="tag-mismatch"
+            ) from None
+
+
+def _stream_nonce(number: int, last: bool) -> bytes:
+    return number.to_bytes(8, "big") + int(last).to_bytes(4, "big")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +14,11 @@ import pytest
 
 from orchestrator.api import model as routes
 from orchestrator.api.held_file import HeldFile
+from orchestrator.model_file import ModelFile
 from orchestrator.sessions.removals import Removal
 from shared.canonical import sha256
-from shared.errors import NotFound, VerificationFailed
+from shared.crypto.secret import Secret
+from shared.errors import NotFound, NotPermitted, VerificationFailed
 from shared.names import Role
 from shared.service.signatures import Caller
 
@@ -24,35 +26,51 @@ ASKED: Any = SimpleNamespace(headers={})
 ALICE = Caller("0f" * 32, "alice", frozenset({Role.OWNER}))
 
 
-def house(path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> Any:
+def model_in(folder: Path, content: bytes | None = None) -> ModelFile:
+    """The model's file in a folder; with `content`, sealed there."""
+    model = ModelFile(folder, Secret(bytes(range(32))), "s_a", os.urandom)
+    if content is not None:
+        with model.making() as file:
+            file.write(content)
+            with file.read_back() as (found, size):
+                assert (found.read(), size) == (content, len(content))
+    return model
+
+
+def house(model: ModelFile, monkeypatch: pytest.MonkeyPatch, content: bytes) -> Any:
     output = SimpleNamespace(release_to=("owner",))
     state = SimpleNamespace(
-        owner="alice", exported={"sha256": sha256(content).hex()}, manifest=SimpleNamespace(output=output)
+        owner="alice",
+        owner_key=ALICE.fingerprint,
+        active=("alice",),
+        exported={"sha256": sha256(content).hex()},
+        manifest=SimpleNamespace(output=output),
     )
     monkeypatch.setattr(routes, "visible", AsyncMock(return_value=SimpleNamespace(durable=state)))
     removals = SimpleNamespace(of=AsyncMock(return_value=None))
-    return SimpleNamespace(
-        house=SimpleNamespace(model_path=lambda session: path, fetches=AsyncMock(), removals=removals)
-    )
+    return SimpleNamespace(house=SimpleNamespace(model=lambda session: model, fetches=AsyncMock(), removals=removals))
 
 
-async def received(answer: Any, *, at_each: Callable[[], None] = lambda: None) -> list[Any]:
-    """The messages in which an answer is sent; `at_each`: what happens meanwhile."""
+async def received(
+    answer: Any, *, at_each: Callable[[], None] = lambda: None, headers: Sequence[tuple[bytes, bytes]] = ()
+) -> list[Any]:
+    """The messages in which an answer is sent; `at_each`: what happens meanwhile. `headers`: of the request."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
         at_each()
 
-    await answer({"type": "http", "method": "GET", "headers": [], "asgi": {"spec_version": "2.4"}}, AsyncMock(), send)
+    await answer(
+        {"type": "http", "method": "GET", "headers": list(headers), "asgi": {"spec_version": "2.4"}}, AsyncMock(), send
+    )
     return sent
 
 
 async def test_it_is_hashed_on_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model may be gigabytes: on the event loop's own thread its hash held up every visit."""
-    path = tmp_path / "model"
+    model = model_in(tmp_path, b"weights")
     threads: list[threading.Thread] = []
-    path.write_bytes(b"weights")
 
     digest = HeldFile.digest
 
@@ -61,7 +79,7 @@ async def test_it_is_hashed_on_another_thread(tmp_path: Path, monkeypatch: pytes
         return digest(file)
 
     monkeypatch.setattr(HeldFile, "digest", hashed)
-    parts = house(path, monkeypatch, b"weights")
+    parts = house(model, monkeypatch, b"weights")
     answer = await routes.model("s_a", ASKED, ALICE, parts)
     assert answer.headers["etag"] == f'"{sha256(b"weights").hex()}"'
     assert threads[0] is not threading.main_thread()
@@ -72,9 +90,8 @@ async def test_it_is_hashed_on_another_thread(tmp_path: Path, monkeypatch: pytes
 async def test_one_that_was_changed_is_neither_handed_out_nor_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "model"
-    path.write_bytes(b"other weights")
-    parts = house(path, monkeypatch, b"weights")
+    model = model_in(tmp_path, b"other weights")
+    parts = house(model, monkeypatch, b"weights")
     with pytest.raises(VerificationFailed):
         await routes.model("s_a", ASKED, ALICE, parts)
     parts.house.fetches.record.assert_not_awaited()
@@ -82,19 +99,18 @@ async def test_one_that_was_changed_is_neither_handed_out_nor_written_down(
 
 async def test_what_is_sent_is_what_was_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is the platform's: under the model's name there lies another file as soon as the first one was opened."""
-    content, path, opened = os.urandom(300_000), tmp_path / "model", Path.open
-    path.write_bytes(content)
+    content, opened = os.urandom(300_000), Path.open
+    model, other = model_in(tmp_path, content), model_in(tmp_path / "other", b"other weights")
 
     def swapped(file: Path, *arguments: Any, **options: Any) -> Any:
         found = opened(file, *arguments, **options)
-        if file == path:
-            (tmp_path / "other").write_bytes(b"other weights")
-            (tmp_path / "other").rename(path)
+        if file == model.path and other.path.exists():
+            other.path.rename(model.path)
         return found
 
     monkeypatch.setattr(Path, "open", swapped)
-    sent = await received(await routes.model("s_a", ASKED, ALICE, house(path, monkeypatch, content)))
-    assert path.read_bytes() == b"other weights"
+    sent = await received(await routes.model("s_a", ASKED, ALICE, house(model, monkeypatch, content)))
+    assert model.open().file.read() == b"other weights"
     assert (sent[0]["status"], b"".join(one["body"] for one in sent[1:])) == (200, content)
 
 
@@ -102,9 +118,7 @@ async def test_a_range_of_thousands_of_digits_counts_as_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was answered with 500."""
-    path = tmp_path / "model"
-    path.write_bytes(b"weights")
-    parts = house(path, monkeypatch, b"weights")
+    parts = house(model_in(tmp_path, b"weights"), monkeypatch, b"weights")
     asked: Any = SimpleNamespace(headers={"range": f"bytes={'9' * 5000}-"})
     answer: Any = await routes.model("s_a", asked, ALICE, parts)
     assert parts.house.fetches.record.await_args.kwargs["asked"] == len(b"weights")
@@ -113,15 +127,14 @@ async def test_a_range_of_thousands_of_digits_counts_as_the_whole(
 
 @pytest.mark.parametrize("failing", ["hashing", "writing it down"])
 async def test_what_is_not_sent_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
-    path, held, made = tmp_path / "model", [], HeldFile.__init__  # type: Path, list[HeldFile], Any
-    path.write_bytes(b"weights")
+    model, held, made = model_in(tmp_path, b"weights"), [], HeldFile.__init__  # type: ModelFile, list[HeldFile], Any
 
     def kept(file: HeldFile, *arguments: Any) -> None:
         made(file, *arguments)
         held.append(file)
 
     monkeypatch.setattr(HeldFile, "__init__", kept)
-    parts = house(path, monkeypatch, b"weights")
+    parts = house(model, monkeypatch, b"weights")
     if failing == "hashing":
         monkeypatch.setattr(HeldFile, "digest", Mock(side_effect=OSError("the disk")))
     else:
@@ -135,7 +148,7 @@ async def test_what_is_not_sent_is_closed(tmp_path: Path, monkeypatch: pytest.Mo
 async def test_of_one_that_is_gone_it_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removal: Removal | None, code: str
 ) -> None:
-    parts = house(tmp_path / "model", monkeypatch, b"weights")
+    parts = house(model_in(tmp_path), monkeypatch, b"weights")
     parts.house.removals.of.return_value = removal
     with pytest.raises(NotFound) as refusal:
         await routes.model("s_a", ASKED, ALICE, parts)
@@ -147,11 +160,80 @@ async def test_one_that_is_removed_while_it_is_sent_arrives_whole(
 ) -> None:
     """It was cut off, or answered with 500, by whoever removed the session in the meantime."""
     content = os.urandom(300_000)
-    path = tmp_path / "model"
     for removed in ("before it begins", "in its middle"):
-        path.write_bytes(content)
-        answer = await routes.model("s_a", ASKED, ALICE, house(path, monkeypatch, content))
+        model = model_in(tmp_path, content)
+        answer = await routes.model("s_a", ASKED, ALICE, house(model, monkeypatch, content))
         if removed == "before it begins":
-            path.unlink()
-        sent = await received(answer, at_each=lambda: path.unlink(missing_ok=True))
+            model.path.unlink()
+        sent = await received(answer, at_each=lambda model=model: model.path.unlink(missing_ok=True))
         assert (sent[0]["status"], b"".join(one["body"] for one in sent[1:])) == (200, content)
+
+
+async def test_it_lies_sealed_and_comes_out_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"weights" * 1000
+    model = model_in(tmp_path, content)
+    assert b"weights" not in model.path.read_bytes()  # a few bytes
+    sent = await received(await routes.model("s_a", ASKED, ALICE, house(model, monkeypatch, content)))
+    headers = dict(sent[0]["headers"])
+    assert (headers[b"content-length"], b"".join(one["body"] for one in sent[1:])) == (b"7000", content)
+
+
+async def test_a_part_of_it_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = os.urandom(3_000_000)
+    asked: Any = SimpleNamespace(headers={"range": "bytes=1500000-2600000"})
+    answer: Any = await routes.model("s_a", asked, ALICE, house(model_in(tmp_path, content), monkeypatch, content))
+    sent = await received(answer, headers=[(b"range", b"bytes=1500000-2600000")])
+    assert (sent[0]["status"], b"".join(one["body"] for one in sent[1:])) == (206, content[1_500_000:2_600_001])
+
+
+async def test_one_that_a_release_before_left_plain_is_still_handed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    sent = await received(await routes.model("s_a", ASKED, ALICE, house(model_in(tmp_path), monkeypatch, b"weights")))
+    assert b"".join(one["body"] for one in sent[1:]) == b"weights"
+
+
+async def test_one_that_is_broken_on_disk_is_not_handed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_in(tmp_path, b"weights")
+    model.path.write_bytes(model.path.read_bytes()[:-1])
+    with pytest.raises(VerificationFailed) as refusal:
+        await routes.model("s_a", ASKED, ALICE, house(model, monkeypatch, b"weights"))
+    assert refusal.value.code == "stored-file-changed"
+
+
+def test_one_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
+    def failing() -> None:
+        with model_in(tmp_path).making() as file:
+            file.write(b"weights")
+            raise VerificationFailed("not the committed model")
+
+    with pytest.raises(VerificationFailed):
+        failing()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_nobody_read_back_is_whole(tmp_path: Path) -> None:
+    model = model_in(tmp_path)
+    with model.making() as file:
+        file.write(b"weights")
+    assert model.open().file.read() == b"weights"
+
+
+@pytest.mark.parametrize(
+    ("caller", "code"),
+    [
+        (Caller("1e" * 32, "alice", frozenset({Role.OWNER})), "owner-key-replaced"),  # a key in the old one's place
+        (Caller("0f" * 32, "bob", frozenset({Role.OWNER})), "output-policy"),
+        (Caller("", "alice", frozenset({Role.OWNER})), "output-policy"),  # a bearer token
+        (Caller("0f" * 32, "alice", frozenset({Role.HOLDER})), "output-policy"),
+    ],
+)
+async def test_an_owners_model_goes_to_the_key_that_signed_its_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caller: Caller, code: str
+) -> None:
+    parts = house(model_in(tmp_path, b"weights"), monkeypatch, b"weights")
+    with pytest.raises(NotPermitted) as refusal:
+        await routes.model("s_a", ASKED, caller, parts)
+    assert refusal.value.code == code
+    parts.house.fetches.record.assert_not_awaited()

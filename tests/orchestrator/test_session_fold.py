@@ -23,7 +23,7 @@ from tests.orchestrator.orchestrator_samples import MODEL, PLACEMENT, SESSION, a
 def running(agreed_manifest: Manifest | None = None, without: tuple[int, ...] = ()) -> SessionState:
     agreed_manifest = agreed_manifest or manifest()
     state = SessionState(SESSION, agreed_manifest, "alice", "gpu-0")
-    apply(state, new_fact(SessionFact.SUBMITTED, Role.OWNER, start_model=None, inherited=None))
+    apply(state, new_fact(SessionFact.SUBMITTED, Role.OWNER, owner_key="0f" * 32, start_model=None, inherited=None))
     for i in range(len(agreed_manifest.roster)):
         if i not in without:
             said = verify_approval(

@@ -31,7 +31,7 @@ MG, G = (
 
 def waiting(of: Manifest) -> SessionState:
     state = SessionState(SESSION, of, "alice", "gpu-0")
-    submitted = new_fact(SessionFact.SUBMITTED, Role.OWNER, start_model=None, inherited=None)
+    submitted = new_fact(SessionFact.SUBMITTED, Role.OWNER, owner_key="0f" * 32, start_model=None, inherited=None)
     state.apply(submitted.kind, submitted.body, 1.0)
     return state
 

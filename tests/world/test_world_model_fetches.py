@@ -12,6 +12,7 @@ from shared.canonical import sha256
 from shared.errors import Conflict, NotPermitted
 from shared.service.http import Peers
 from tests.world.world import NewWorld, url
+from tests.world.world_search import leaks
 from tests.world.world_wire import Link
 
 ORCH = "orchestrator"
@@ -34,6 +35,7 @@ async def test_a_fetch_is_written_down_before_the_model_is_handed_out(new_world:
                 await world.owner.model(session, tmp_path / "model")
             world.offset += WINDOW_S + 1
         content = (tmp_path / "model").read_bytes()
+        assert leaks(world.files(), [content[-64:]]) == [], "what lies on the disk is sealed"
         await world[ORCH].kill()
         await world[ORCH].start()
         rows = await holder.items(path)

@@ -147,7 +147,7 @@ async def test_killed_in_the_middle_it_goes_on(new_world: NewWorld, monkeypatch:
 async def test_an_owner_removes_a_finished_session_before_its_time(new_world: NewWorld) -> None:
     async with new_world() as world:
         session = await finished(world)
-        model = world.folder / ORCH / "sessions" / session / "model.safetensors"
+        model = world.folder / ORCH / "sessions" / session / "model.sealed"
         assert model.is_file()
         async with running(world) as young:
             with pytest.raises(Conflict) as caught:

@@ -247,8 +247,8 @@ class World:
         return tuple(self.material.canaries.values())
 
     def files(self) -> list[bytes]:
-        """What services keep on disk, but the holders' own data and the exported model."""
-        return [data for _, data in contents_below(self.folder, {"ehr.npz", "model.safetensors"})]
+        """What services keep on disk, but the holders' own data."""
+        return [data for _, data in contents_below(self.folder, {"ehr.npz"})]
 
     async def seen(self, client: str, server: str, part: str, count: int = 1, seconds: float = PATIENCE_S) -> Exchange:
         """The count-th exchange on a link whose path contains `part`, once it is there."""
