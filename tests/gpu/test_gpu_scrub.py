@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pytest
+
+from gpu_agent.hardware import commands_work
 from shared.names import RegionKind
 from shared.wire import gpu
 from tests.adversary.rows import attack
@@ -81,7 +84,7 @@ def test_nothing_of_a_record_is_left_after_the_scrub(world: World) -> None:
     assert not any(world.hbm.view(gradients.address, gradients.length))
 
 
-def test_the_search_finds_what_a_training_process_holds(world: World) -> None:
+def test_the_search_finds_what_a_training_process_holds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The counterpart: a worker's own heap does hold records, so an empty search above means something."""
     world.set_up()
     mark = b"".join((0x3F800000 | int.from_bytes(os.urandom(2), "little") << 5).to_bytes(4, "little") for _ in range(2))
@@ -90,6 +93,7 @@ def test_the_search_finds_what_a_training_process_holds(world: World) -> None:
         data[at : at + 8] = mark
     holder = world.visit(bytes(data))
     world.run(world.train_command(holder, steps=96))
+    monkeypatch.setattr(commands_work, "GATHER_S", 0.0)  # to hear of the third step while others follow
     world.run(gpu.Poll(work="w1", after=2, wait_ms=5000))
     assert world.compute.pid is not None
     workers = descendants(world.compute.pid)
