@@ -23,6 +23,7 @@ from gpu_agent.hardware.mux import Mux
 from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.leaf_crew import LeafCrew
 from gpu_agent.metrics import GpuCollector
+from gpu_agent.mux_register import SelectedPort, register_of
 from gpu_agent.ports import doorbell, ports
 from gpu_agent.settings import AgentSettings
 from gpu_agent.unit import GpuUnit, unit_of
@@ -74,7 +75,15 @@ def build_gpu(settings: AgentSettings, clock: Clock = system_clock, entropy: Ent
     device = Device(
         name, root, hbm, compute, entropy=entropy, clock=clock, next_boot=boots.advance, report=report, hash_leaves=crew,
     )  # fmt: skip
-    return GpuUnit(device, compute, Mux(tuple(settings.ports)), crew.close)
+    if settings.mux_registers is None:
+        return GpuUnit(device, compute, Mux(tuple(settings.ports)), crew.close)
+    register = SelectedPort(register_of(settings.mux_registers, name))
+
+    def closed() -> None:
+        crew.close()
+        register.close()
+
+    return GpuUnit(device, compute, Mux(tuple(settings.ports), register), closed)
 
 
 def create_app(

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 BOOTS = Family("gput_gpu_boots", "counter", "Boots of the device, over all restarts of the agent.", ("gpu",))
 SWITCHES = Family(
-    "gput_gpu_port_switches", "counter", "How often the MUX bound another port since the agent's start.", ("gpu",)
+    "gput_gpu_port_switches",
+    "counter",
+    "How often the MUX bound another port, since the agent's start or its select register's making.",
+    ("gpu",),
 )
 MEMORY = Family("gput_gpu_memory_bytes", "gauge", "Memory of the GPU.", ("gpu",))
 BESIDE = Family(

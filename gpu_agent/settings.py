@@ -15,7 +15,7 @@ HOST = "cpu:"
 _HEADROOM = 0.8
 _EMULATED_ONLY = {
     "device_dir", "platform_key", "compute", "hbm_bytes", "backing_bytes", "ports", "bounce_socket", "bounce_bytes",
-    "bounce_connections",
+    "bounce_connections", "mux_registers",
 }  # fmt: skip
 
 
@@ -61,6 +61,10 @@ class AgentSettings(ServiceSettings):
     bounce_connections: int = Field(
         64, ge=1, le=4096,
         description="emulated: only: connections to bounce_socket at once; who comes beyond them is hung up on, and sends over HTTP.",
+    )  # fmt: skip
+    mux_registers: Path | None = Field(
+        None, description="emulated: only: folder where the platform on this machine keeps its MUXes' select registers, one file a GPU; "
+        "unset: the platform switches over HTTP.",
     )  # fmt: skip
     ports: list[str] = Field(
         default_factory=list, description="MUX ports that exist; empty: `orchestrator` and any `holder-…`."

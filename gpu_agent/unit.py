@@ -69,11 +69,12 @@ class GpuUnit:
 
     def view(self) -> GpuView:
         """Public facts."""
+        selected = self.mux.selected
         return GpuView(
             gpu=self.device.gpu_id,
             backend=self.device.backend.value,
-            port=self.mux.bound,
-            switches=self.mux.switches,
+            port=selected.port,
+            switches=selected.switches,
             boot_counter=self.device.boot_counter,
             memory_bytes=self.device.memory_bytes,
             statement_certificate=self.device.statement_certificate().hex(),

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path as FilePath
@@ -20,12 +20,13 @@ import httpx2
 from fastapi import APIRouter, Depends, FastAPI, Header, Path
 from pydantic import Field
 
+from gpu_agent.mux_register import MuxRegister, register_of
 from gpu_agent.platform.cvms import LAUNCH_BYTES, Cvms
 from gpu_agent.platform.files import Installation, read_made, read_private
 from gpu_agent.platform.manufacture import NAME, load_cvms
 from gpu_agent.platform.measurement import installed_package, measure_code
 from gpu_agent.platform.mux_api import mux_routes
-from gpu_agent.platform.mux_control import MuxControl
+from gpu_agent.platform.mux_control import Bind, MuxControl
 from gpu_agent.platform.pki import QuotingKeys
 from gpu_agent.platform.quoting_enclave import QuotingEnclave
 from gpu_agent.platform.settings import PlatformSettings
@@ -40,7 +41,7 @@ from shared.names import Role
 from shared.service.app import add_routes, create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.evidence import MIN_TOKEN
-from shared.service.http import Peers
+from shared.service.http import PeerClient, Peers
 from shared.service.migrations import upgrade
 from shared.service.replay import ReplayWindow
 from shared.service.signatures import KeyResolver, KnownKey, SignedAuth
@@ -164,20 +165,21 @@ def create_platform_app(
     peers = Peers(transports=transports or {}, entropy=system_entropy)
     agent = peers.peer(settings.agent_url, "agent", auth=SignedAuth(key, clock, system_entropy))
 
-    async def bind(gpu: str, port: str | None) -> None:
-        await agent.put_json(f"/v1/platform/gpus/{gpu}/mux", {"port": port})
+    registers = ExitStack()
+    bind = _switch(settings.mux_registers, place.gpus(), agent, registers)
 
     @asynccontextmanager
-    async def closing(_app: FastAPI) -> AsyncIterator[None]:
-        async with peers:
-            yield
+    async def running(_app: FastAPI) -> AsyncIterator[None]:
+        with registers:
+            async with peers:
+                yield
 
     app = create_service_app(
         TITLE,
         VERSION,
         settings=settings,
         store=store,
-        lifespan=closing,
+        lifespan=running,
         keys=_only(orchestrator),
         # Not durable before the act: a switch replayed right after a crash only misroutes ciphertext; a visit must not pay for it.
         replay=ReplayWindow(store, clock),
@@ -187,6 +189,28 @@ def create_platform_app(
     add_routes(app, mux_routes(MuxControl(place.gpus(), bind)))
     add_routes(app, cvm_routes(enclave, tokens))
     return app
+
+
+def _switch(folder: FilePath | None, gpus: Iterable[str], agent: PeerClient, opened: ExitStack) -> Bind:
+    if folder is None:
+
+        async def tell(gpu: str, port: str | None) -> None:
+            await agent.put_json(f"/v1/platform/gpus/{gpu}/mux", {"port": port})
+
+        return tell
+    try:
+        registers = {gpu: opened.enter_context(closing(MuxRegister(register_of(folder, gpu)))) for gpu in gpus}
+    except OSError as error:
+        raise ConfigurationError(
+            f"the MUXes' registers in {folder} cannot be made: {error.strerror}",
+            code="mux-registers",
+            remedy="Give this service a folder to write to in mux_registers, or unset it here and at the agent.",
+        ) from None
+
+    async def select(gpu: str, port: str | None) -> None:
+        registers[gpu].select(port)
+
+    return select
 
 
 def _token(path: FilePath) -> str:

@@ -17,6 +17,11 @@ class PlatformSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="GPUT_PLATFORM_", extra="forbid", env_nested_delimiter="__")
 
     agent_url: str = Field(description="Base URL of the GPU agent whose MUX follows this platform.")
+    mux_registers: Path | None = Field(
+        None,
+        description="Folder of the MUXes' select registers, one file a GPU, which the agent on this machine reads; "
+        "unset: the agent is told over HTTP.",
+    )
     state_dir: Path | None = Field(None, description="The manufactured installation folder; data_dir if absent.")
     orchestrator_key: Path = Field(description="Public key (PEM) of the orchestrator that may switch the MUX.")
     quote_version: int = Field(

@@ -71,6 +71,11 @@ class Installation:
         """Roots and reference values, public."""
         return self.folder / "trust"
 
+    @property
+    def registers(self) -> Path:
+        """The MUX's select register: the platform writes it, the agent reads it."""
+        return self.folder / "mux"
+
     def prepare(self) -> None:
         """Make keys, device, quoting enclave and trust folder; keeps what is there."""
         from gpu_agent.platform.device_manufacture import manufacture_device
@@ -177,6 +182,7 @@ class Installation:
             "device_dir": self.folder / "devices" / GPU,
             "platform_key": self.folder / "platform" / "mux.pub",
             **self._bounce(),
+            "mux_registers": self.registers,
             "ports": [ORCHESTRATOR_PORT, *(holder_port(h.name) for h in self.holders)],
             **self.agent,
         }
@@ -185,6 +191,7 @@ class Installation:
         return {
             "data_dir": self.folder,
             "agent_url": self.services["agent"].url,
+            "mux_registers": self.registers,
             "orchestrator_key": self.folder / "orchestrator" / "orchestrator.pub",
         }
 

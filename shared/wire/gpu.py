@@ -185,8 +185,8 @@ class Evaluate(Wire):
 
 
 class Poll(Wire):
-    """Ask for a work's state; waits up to `wait_ms` for its end, or for news of steps after the first `after`, of which the GPU gathers some
-    before it tells. Answer: WorkState."""
+    """Ask for a work's state; waits up to `wait_ms` for its end, or for news of steps after the first `after`. Of these the GPU gathers
+    some before it tells. Answer: WorkState."""
 
     op: Literal["poll"] = "poll"
     work: WorkKey

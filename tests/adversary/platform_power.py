@@ -25,7 +25,7 @@ def reroute(platform: HostilePlatform) -> None:
         if not record(call) or platform.done >= TIMES:
             return await deliver(call)
         platform.done += 1
-        bound = mux.bound
+        bound = mux.selected.port
         mux.bind(platform.draw.choice([port for port in others if port != bound]))
         try:
             return await deliver(call)
@@ -48,7 +48,7 @@ def bind_two_ports(platform: HostilePlatform) -> None:
             return await deliver(call)
         others = [NOBODY, *(f"holder-{name}" for name in platform.world.holders if name not in call.client)]
         await platform.say(elsewhere(call, platform.draw.choice(others)), deliver)
-        if len(frames) > 1 and mux.bound != "orchestrator":
+        if len(frames) > 1 and mux.selected.port != "orchestrator":
             await platform.say(platform.draw.choice(frames[:-1]), deliver)
         return await deliver(call)
 

@@ -102,6 +102,7 @@ FILES: list[tuple[str, str, Any, str]] = [
     ("platform", "state_dir", "/nonexistent", "/nonexistent"),
     ("platform", "orchestrator_key", "/nonexistent", "/nonexistent"),
     ("platform", "orchestrator_key", "JUNK", "junk"),
+    ("platform", "mux_registers", "JUNK", "junk"),
     ("orchestrator", "trust_dir", "/nonexistent", "/nonexistent"),
     ("orchestrator", "trust_dir", None, "trust"),
     ("orchestrator", "evidence_token_file", "/nonexistent", "/nonexistent"),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from gpu_agent.api import create_app
 from gpu_agent.bodies import BODY_LIMIT
 from gpu_agent.boot_counter import BootCounter
+from gpu_agent.mux_register import MuxRegister, register_of
+from gpu_agent.settings import AgentSettings
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError
 from shared.service.clock import system_clock, system_entropy
@@ -17,8 +21,8 @@ from shared.service.signatures import SignedAuth
 from shared.wire.bounce import Bounced
 from shared.wire.codec import decode, encode
 from shared.wire.copy import DATA, TAG_BYTES, CopyAck, CopyHeader, pack_header
-from tests.gpu.agent_world import Agent, lying, opened
-from tests.gpu.gpu_world import RECORD_BYTES, records
+from tests.gpu.agent_world import BASE, Agent, lying, opened
+from tests.gpu.gpu_world import RECORD_BYTES, device_folder, records
 
 
 @pytest.fixture
@@ -173,6 +177,52 @@ async def test_a_whole_visit_comes_by_doorbell(agent: Agent) -> None:
             assert (acks[-1].received, acks[-1].published) == (32 * RECORD_BYTES, True)
     assert buffer.alive
     buffer.close()
+
+
+def opened_here(path: Path) -> int:
+    """How often this process has the file open."""
+    found = 0
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile, as that of the folder itself
+            found += link.readlink() == path
+    return found
+
+
+async def test_an_agent_with_a_register_obeys_it_and_no_request(tmp_path: Path) -> None:
+    key, register = PartyKey.generate(), register_of(tmp_path / "mux", "gpu-0")
+    (tmp_path / "mux.pub").write_bytes(key.public_pem)
+    settings = AgentSettings(
+        data_dir=tmp_path / "data", device_dir=device_folder(), platform_key=tmp_path / "mux.pub", hbm_bytes=1 << 28,
+        mux_registers=tmp_path / "mux", ports=["orchestrator", "holder-north"],
+    )  # fmt: skip
+    app = create_app(settings, BASE)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=BASE) as client,
+    ):
+
+        async def said(port: str) -> tuple[int, str]:
+            answer = await client.post(f"/v1/gpus/gpu-0/ports/{port}/commands", content=b"\xa0")
+            return answer.status_code, answer.json()["code"]
+
+        async def shown() -> tuple[str | None, int]:
+            view = (await client.get("/v1/gpus/gpu-0")).json()
+            return view["port"], view["switches"]
+
+        assert await shown() == (None, 0)
+        with closing(MuxRegister(register)) as platform:
+            platform.select("holder-north")
+            assert await shown() == ("holder-north", 1)
+            assert await said("orchestrator") == (409, "port-not-bound")
+            platform.select("orchestrator")
+            assert await shown() == ("orchestrator", 2)
+            assert (await said("orchestrator"))[0] == 400, "the frame came through to the device"
+        auth = SignedAuth(key, system_clock, system_entropy)
+        told = await client.put("/v1/platform/gpus/gpu-0/mux", json={"port": "holder-north"}, auth=auth)
+        assert (told.status_code, told.json()["code"]) == (409, "mux-by-register")
+        assert await shown() == ("orchestrator", 2)
+        assert opened_here(register) == 1
+    assert opened_here(register) == 0
 
 
 async def test_public_facts_and_probes(agent: Agent) -> None:

@@ -9,11 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpu_agent.hardware.mux import Selected
+from gpu_agent.mux_register import SelectedPort, register_of
 from gput.__main__ import main
 from gput.local.attacks import tour
 from gput.local.attacks.attack import Attack
@@ -24,6 +27,8 @@ from gput.local.attacks.table import ATTACKS
 from gput.local.attacks.tour import SMALL, plan_of
 from gput.local.attacks.wrong_vm import leaked
 from gput.local.demos.texts import Texts
+from gput.local.installation import GPU
+from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest, Unavailable
 from shared.names import TravelMode
 from tests.built import built
@@ -209,6 +214,19 @@ async def test_records_that_somebody_is_to_snoop_travel_over_http(tmp_path: Path
     assert stage.installation.bounce
     with pytest.raises(Unavailable, match="seen"):
         await attack.run(stage)
+
+
+async def test_the_platforms_hand_is_on_the_register_that_the_agent_obeys(tmp_path: Path) -> None:
+    stage = Seen(tmp_path / "run", plan_of(ATTACKS["wrong-vm"], {}), lambda text: None, again="")
+    key = stage.installation.folder / "platform" / "mux.pem"
+    key.parent.mkdir(parents=True)
+    PartyKey.generate().save(key)
+    with closing(SelectedPort(register_of(stage.installation.registers, GPU))) as gpu:
+        await stage.hand.bind("holder-harbour")
+        assert gpu().port == "holder-harbour"
+        await stage.hand.bind(None)
+        assert gpu() == Selected(None, 2)
+    await stage.hand.close()
 
 
 class Unarmed(Stage):

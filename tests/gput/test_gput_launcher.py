@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gput.local.corpus import split
-from gput.local.installation import Installation, to_toml
+from gput.local.installation import HolderSpec, Installation, to_toml
 from gput.local.process import Service
 from shared.errors import Unavailable
 
@@ -112,6 +114,27 @@ async def test_stop_leaves_nothing_running(tmp_path: Path) -> None:
     await installation.stop()
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]  # noqa: ASYNC240  # procfs does not block
     await installation.stop()  # again is no error
+
+
+class Asked(Installation):
+    """Starts nothing. `settings`: what each service would have been given in its file."""
+
+    settings: dict[str, dict[str, Any]]
+
+    async def _ensure(self, name: str, module: str, settings: Mapping[str, Any]) -> None:
+        self.settings[name] = tomllib.loads(to_toml(settings))
+        self.services[name] = Service(name, [], {}, self.folder / "log")
+        self.services[name].ready = {"ready": "http://127.0.0.1:1"}
+
+
+async def test_platform_and_agent_share_the_muxs_register(tmp_path: Path) -> None:
+    installation = Asked(tmp_path, [HolderSpec("north", {})])
+    installation.settings = {}
+    await installation.start()
+    told = {name: settings.get("mux_registers") for name, settings in installation.settings.items()}
+    folder = str(installation.registers)
+    assert told == {"agent": folder, "platform": folder, "orchestrator": None, "holder-north": None}
+    assert installation.registers.parent == tmp_path
 
 
 async def test_a_start_that_is_cancelled_leaves_a_process_that_stop_finds(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from gpu_agent.hardware.mux import NOBODY, Selected
+from gpu_agent.mux_register import SelectedPort, register_of
 from gpu_agent.platform.mux_control import MuxControl
 from shared.crypto.signing import PartyKey
 from shared.errors import (
@@ -121,6 +124,25 @@ async def test_the_orchestrator_switches_the_mux_and_the_agent_follows(world: Wo
             ):
                 assert (await client.put(path, json=body)).status_code == status
             assert len(sent) == 4
+
+
+async def test_beside_the_agent_the_platform_switches_by_register_and_asks_nobody(world: World) -> None:
+    folder = world.directory / "mux"
+    with closing(SelectedPort(register_of(folder, "gpu-0"))) as gpu:
+        for again in (False, True):
+            async with world.running(mux_registers=folder) as transport:
+                auth = SignedAuth(world.orchestrator, system_clock, system_entropy)
+                async with httpx2.AsyncClient(transport=transport, base_url=URL, auth=auth) as client:
+                    assert gpu() == (Selected("orchestrator", 2) if again else NOBODY)
+                    for port, switches in (("holder-north", 1), ("holder-north", 1), ("orchestrator", 2)):
+                        answer = await client.put("/v1/gpus/gpu-0/mux", json={"port": port})
+                        assert answer.json() == {"gpu": "gpu-0", "port": port, "switches": switches}
+                        assert gpu() == Selected(port, switches + 2 * again)
+                    for path, port in (("/v1/gpus/gpu-9/mux", "holder-north"), ("/v1/gpus/gpu-0/mux", "../x")):
+                        assert (await client.put(path, json={"port": port})).status_code in (400, 404)
+                    assert (await client.get("/v1/gpus")).json()["items"][0]["port"] == "orchestrator"
+    assert [file.name for file in folder.iterdir()] == ["gpu-0.mux"]
+    assert world.agent.requests == []
 
 
 async def test_nobody_else_switches_and_nothing_is_replayed(world: World) -> None:

@@ -69,6 +69,18 @@ def test_a_bad_orchestrator_key_does_not_start(world: World) -> None:
             create_platform_app(world.settings(), URL)
 
 
+@pytest.mark.parametrize("place", ["mux", "mux/gpu-0.mux"])
+def test_registers_that_cannot_be_made_are_refused_by_name(place: str, world: World) -> None:
+    folder, wrong = world.directory / "mux", world.directory / place
+    wrong.parent.mkdir(exist_ok=True)
+    wrong.symlink_to("/dev/null")  # neither a folder nor a file of its own
+    with pytest.raises(ConfigurationError) as refused, pytest.warns(EmulationWarning):
+        create_platform_app(world.settings(mux_registers=folder), URL)
+    assert refused.value.code == "mux-registers"
+    assert str(folder) in refused.value.detail
+    assert "mux_registers" in str(refused.value.remedy)
+
+
 @pytest.mark.processes
 def test_the_process_serves_until_told_to_stop(world: World) -> None:
     environment = {

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2
 
+from gpu_agent.mux_register import register_of
 from gput.local.attacks.platform_hand import PlatformHand
 from gput.local.attacks.relay import Hook, Relay
 from gput.local.attacks.result import Fact
@@ -87,7 +88,8 @@ class Stage(Demo):
         """The platform's hand on the MUX. The installation must have been prepared."""
         if self._hand is None:
             key = self.installation.folder / "platform" / "mux.pem"
-            self._hand = PlatformHand(key, lambda: self.installation.services["agent"].url, GPU)
+            register = register_of(self.installation.registers, GPU)
+            self._hand = PlatformHand(key, lambda: self.installation.services["agent"].url, GPU, register)
         return self._hand
 
     def turn(self, holder: str, deed: str) -> None:
