@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import threading
 import zlib
 from pathlib import Path
 from typing import Final
@@ -72,6 +73,7 @@ class SelectedPort:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._door = threading.Lock()
         self._fd: int | None = None
 
     def __call__(self) -> Selected:
@@ -83,17 +85,19 @@ class SelectedPort:
     def _record(self) -> bytes:
         # Read with a call, not mapped: of a file that was cut short it gives less, where touching a mapping would be the process's end.
         try:
-            if self._fd is None:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            return os.pread(self._fd, RECORD_BYTES, 0)
+            with self._door:
+                if self._fd is None:  # without waiting: a pipe in its place would hold up the GPU
+                    self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                return os.pread(self._fd, RECORD_BYTES, 0)
         except OSError:
             return b""
 
     def close(self) -> None:
         """Read no more."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            os.close(fd)
+        with self._door:
+            fd, self._fd = self._fd, None
+            if fd is not None:
+                os.close(fd)
 
 
 def register_of(folder: Path, gpu: str) -> Path:

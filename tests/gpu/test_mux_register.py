@@ -132,6 +132,12 @@ def test_a_register_that_is_cut_short_while_it_is_open_ends_nobodys_process(path
     assert gpu() == Selected(SOUTH, 1)
 
 
+def test_a_pipe_in_the_registers_place_holds_up_nobody(path: Path, gpu: SelectedPort) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(path)
+    assert gpu() == NOBODY
+
+
 def test_a_link_in_the_registers_place_is_not_followed(path: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_bytes(b"somebody's")

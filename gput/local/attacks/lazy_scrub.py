@@ -13,7 +13,9 @@ async def run(stage: Stage) -> Result:
     stage.installation.modules["agent"] = "gput.local.attacks.lazy_agent"
     await stage.start()
     view = await stage.ended()
-    failure, visits = view["failure"] or {}, await stage.visits()
+    failure = view["failure"] or {}
+    # The stop that comes next is planned along with the end of the one before, and granted behind the scrub alone.
+    visits = [visit for visit in await stage.visits() if visit["phase"] != "PLANNED"]
     buffers = (
         2 if stage.plan.mode is TravelMode.DIRECT else 1
     )  # `direct` loads ahead into a second one, never used before
