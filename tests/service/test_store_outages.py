@@ -47,7 +47,10 @@ def killed_writer(url: str) -> int:
     while acknowledged < 100:
         acknowledged = int(child.stdout.readline())
     child.send_signal(signal.SIGKILL)
-    rest, _ = child.communicate(timeout=60)
+    # By the same reader: `communicate` asks the pipe, and lines that came along with the hundredth are in the reader already.
+    rest = child.stdout.read()
+    child.stdout.close()
+    child.wait(timeout=60)
     return max([acknowledged, *(int(line) for line in rest.split("\n")[:-1])])
 
 
