@@ -69,10 +69,10 @@ class _Opened(io.RawIOBase):
     """The plaintext of a sealed file, piece by piece as it is asked for."""
 
     def __init__(self, file: BinaryIO, key: Secret, name: str, size: int) -> None:
-        head = file.read(_HEAD)
+        self._file, head = file, file.read(_HEAD)
         if len(head) < _HEAD or not head.startswith(MAGIC) or size <= _HEAD:
             raise _changed()
-        self._file, self._stream = file, _stream(key, name, head[len(MAGIC) :])
+        self._stream = _stream(key, name, head[len(MAGIC) :])
         self._pieces = -(-(size - _HEAD) // _SEALED_PIECE)
         self.size = size - _HEAD - self._pieces * TAG_BYTES
         self._at = 0

@@ -108,7 +108,7 @@ _NOT_WITH_PREDECESSOR = {
 
 
 class OutputPolicy(Claim):
-    """Who may fetch the finished model: roles by name, or holders by name."""
+    """Who may fetch the finished model: `owner`, with the key that signed this manifest; `holders`, those of the roster that still take part."""
 
     release_to: tuple[Literal["owner", "holders"], ...] = ("owner",)
 
