@@ -108,7 +108,7 @@ _NOT_WITH_PREDECESSOR = {
 
 
 class OutputPolicy(Claim):
-    """Who may fetch the finished model: `owner`, with the key that signed this manifest; `holders`, those of the roster that still take part."""
+    """Who may fetch the finished model: `owner`, with the key that signed this manifest; `holders`, those of the roster that take part."""
 
     release_to: tuple[Literal["owner", "holders"], ...] = ("owner",)
 
