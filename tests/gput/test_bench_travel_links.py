@@ -114,9 +114,10 @@ def test_the_ablation_runs_every_row(capsys: pytest.CaptureFixture[str]) -> None
     assert [(row["path"], row["overlap"], row["seal+open"]) for row in rows[:3]] == [
         ("re-encrypt", "off", 12), ("re-encrypt", "on", 12), ("direct", "on", 8),
     ]  # fmt: skip
-    assert [(row["mode"], row["loads_ahead"]) for row in rows[3:]] == [
+    assert [(row["mode"], row["loads_ahead"]) for row in rows[3:6]] == [
         ("scoped", False), ("paper", False), ("direct", True),
     ]  # fmt: skip
+    assert [row["chains"] for row in rows[6:]] == [1, 2, 4]
     assert all(row["seconds"] > 0 for row in rows[:3])
 
 

@@ -17,6 +17,7 @@ from gput.local.crowd import Crowd, Load
 from gput.local.job import Say
 from gput.local.life_bench import require_hope
 from gput.local.travel.link import Link
+from shared.claims.visit import MAX_CHUNK_BYTES
 from shared.errors import JobFailed
 
 HOLDERS = 3
@@ -125,10 +126,14 @@ def _cell(rate: float | None, first: Moment, last: Moment, visits: Sequence[dict
     return Cell(
         Way.TRAVELLING, rate, int(own[0]["length"]), count, max(0.0, statistics.median(costs)), between, holder_gpu,
         orchestrator_gpu,
-        # A record is sealed by the holder and opened by the GPU; each is a request of its own.
-        2 * holder_gpu.turns, statistics.median(map(_trained_s, own)),
+        2 * _copy_records(int(own[0]["length"])), statistics.median(map(_trained_s, own)),
         statistics.median(timers), middle(costs), middle(timers),
     )  # fmt: skip
+
+
+def _copy_records(length: int) -> int:
+    """Records of a visit that brings so many bytes, each sealed by its holder and opened by the GPU: chunks, and one that closes."""
+    return -(-length // MAX_CHUNK_BYTES) + 1
 
 
 def _trained_s(visit: dict[str, Any]) -> float:
