@@ -162,24 +162,14 @@ class Reads:
         return whole[:20] + RECORD[20:] if self.count <= self._torn else whole
 
 
-def test_a_record_half_written_is_looked_at_again(
-    platform: MuxRegister, gpu: SelectedPort, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("torn", "said", "looked"), [(2, Selected(SOUTH, 1), 3), (1000, NOBODY, 8)])
+def test_a_record_half_written_is_looked_at_again_and_not_for_ever(
+    platform: MuxRegister, gpu: SelectedPort, monkeypatch: pytest.MonkeyPatch, torn: int, said: Selected, looked: int
 ) -> None:
     platform.select(SOUTH)
-    reads = Reads(torn=2)
+    reads = Reads(torn)
     monkeypatch.setattr("gpu_agent.mux_register.os.pread", reads)
-    assert gpu() == Selected(SOUTH, 1)
-    assert reads.count == 3
-
-
-def test_a_record_that_stays_half_written_is_given_up(
-    platform: MuxRegister, gpu: SelectedPort, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    platform.select(SOUTH)
-    reads = Reads(torn=1000)
-    monkeypatch.setattr("gpu_agent.mux_register.os.pread", reads)
-    assert gpu() == NOBODY
-    assert 1 < reads.count < 100
+    assert (gpu(), reads.count) == (said, looked)
 
 
 def refused(mux: Mux, port: str) -> bool:
