@@ -73,7 +73,12 @@ class Running:
         await self.until(lambda: self.orchestrator.approvals)
         self.orchestrator.post("channel_wanted")
         await self.until(lambda: self.orchestrator.proven)
-        await self.until(lambda: SESSION in self.holder.visits._channels._open)
+        await self.until(self.open_channel)
+
+    def open_channel(self) -> str | None:
+        """The name of the channel that the holder would serve offers under now."""
+        channel = self.holder.visits._channels._open.get(SESSION)
+        return channel.orchestrator.channel if channel else None
 
     def orchestrator_key(self) -> str:
         return self.holder.foundation.key.fingerprint
