@@ -55,7 +55,7 @@ class Carrier(Protocol):
         """Room for at most `count` records of at most `length` bytes each."""
 
     async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> None:
-        """Bring one to `most` records there once; returns when the GPU has acknowledged them.
+        """Bring one to `most` records there once, as soon as the GPU is at the port; returns when it has acknowledged them.
 
         Raises:
             ProtocolViolation, Conflict: as the GPU answered. Unavailable: nobody knows whether they arrived.
@@ -136,7 +136,8 @@ class HttpCarrier:
         """As `Carrier`."""
         door = DOORS[grant.mode]
         records = (lying.record.data for lying in batch)
-        answer = await self._link.leave(door.name, gpu, grant.port, *records, timeout_s=timeout_s)
+        wait_s = timeout_s / 2 if door is _COPY else 0.0
+        answer = await self._link.leave(door.name, gpu, grant.port, *records, timeout_s=timeout_s, wait_s=wait_s)
         door.check(answer, batch[-1].record)
 
 
@@ -168,7 +169,8 @@ class BounceCarrier:
     async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> None:
         """As `Carrier`. Raises: NotFound `unknown-bounce-buffer`, as well: the agent began anew."""
         named = Bounced(buffer=self._buffer.name, number=self._buffer.number(), places=_places(batch))
-        _copied(await self._link.bounced(gpu, grant.port, named, timeout_s=timeout_s), batch[-1].record)
+        answer = await self._link.bounced(gpu, grant.port, named, timeout_s=timeout_s, wait_s=timeout_s / 2)
+        _copied(answer, batch[-1].record)
 
     @property
     def open(self) -> bool:

@@ -15,6 +15,7 @@ from shared.canonical import json_bytes, json_value
 from shared.service.http import PeerClient
 from shared.wire.bounce import Bounced, Places
 from shared.wire.codec import encode
+from shared.wire.copy import MAX_PORT_WAIT_MS
 
 JSON = {"content-type": "application/json"}
 
@@ -74,9 +75,11 @@ class GpuLink:
         self._peer = peer
         self.counters = counters
 
-    async def leave(self, door: str, gpu: str, port: str, *records: memoryview, timeout_s: float) -> bytes:
+    async def leave(
+        self, door: str, gpu: str, port: str, *records: memoryview, timeout_s: float, wait_s: float = 0
+    ) -> bytes:
         """POST copy records once, end to end, to a port's `copy` or `staging`; the last one's acknowledgement, CBOR. No retry: the caller
-        owns the bytes.
+        owns the bytes. `wait_s`: how long the GPU may take to appear at the port before that is refused.
 
         Raises:
             ProtocolViolation/Conflict: as the GPU answered (`port-not-bound`, `copy-refused`…). Unavailable: no answer.
@@ -85,20 +88,20 @@ class GpuLink:
         self.counters.requests += 1
         self.counters.sent += length
         response = await self._peer.request(
-            "POST", f"/v1/gpus/{gpu}/ports/{port}/{door}", content=_pieces(records), attempts=1, timeout_s=timeout_s,
+            "POST", f"/v1/gpus/{gpu}/ports/{port}/{door}{_waiting(wait_s)}", content=_pieces(records), attempts=1, timeout_s=timeout_s,
             headers={"content-type": "application/octet-stream", "content-length": str(length)},
         )  # fmt: skip
         self.counters.received += len(response.content)
         return bytes(response.content)
 
-    async def bounced(self, gpu: str, port: str, places: Bounced, *, timeout_s: float) -> bytes:
+    async def bounced(self, gpu: str, port: str, places: Bounced, *, timeout_s: float, wait_s: float = 0) -> bytes:
         """POST the places of copy records in a bounce buffer; the last one's acknowledgement. Raises: as `leave`; NotFound
         `unknown-bounce-buffer`."""
         body = encode(places)
         self.counters.requests += 1
         self.counters.sent += len(body) + sum(length for _, length in places.places)
         response = await self._peer.request(
-            "POST", f"/v1/gpus/{gpu}/ports/{port}/bounce", content=body, attempts=1, timeout_s=timeout_s,
+            "POST", f"/v1/gpus/{gpu}/ports/{port}/bounce{_waiting(wait_s)}", content=body, attempts=1, timeout_s=timeout_s,
             headers={"content-type": "application/cbor"},
         )  # fmt: skip
         self.counters.received += len(response.content)
@@ -113,6 +116,10 @@ class GpuLink:
         """Count bytes of records and of their proof that the GPU acknowledged."""
         self.counters.dataset += plaintext_bytes
         self.counters.proofs += proof_bytes
+
+
+def _waiting(wait_s: float) -> str:
+    return f"?wait_ms={min(int(wait_s * 1000), MAX_PORT_WAIT_MS)}" if wait_s > 0 else ""
 
 
 async def _pieces(views: Sequence[memoryview]) -> AsyncIterator[bytes]:

@@ -20,9 +20,10 @@ from gpu_agent.unit import GpuUnit, unit_of
 from shared.errors import BadRequest, NotPermitted
 from shared.names import ORCHESTRATOR_PORT
 from shared.service.middleware import BELIEVED
+from shared.service.state import service_state
 from shared.wire.bounce import Bounced, Rung
 from shared.wire.codec import decode, encode
-from shared.wire.copy import HEADER_BYTES, MAX_CLOSING_BYTES, MAX_TAGS_BYTES, CopyAck
+from shared.wire.copy import HEADER_BYTES, MAX_CLOSING_BYTES, MAX_PORT_WAIT_MS, MAX_TAGS_BYTES, CopyAck
 from shared.wire.gpu import MAX_FRAME_BYTES
 
 SPDM_LIMIT = 0x1200  # the transport's shared surface (reference h100.md 4.1)
@@ -54,8 +55,9 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
 
     @router.post("/copy", response_class=Response)
     async def copy(gpu: str, port: str, request: Request) -> Response:
-        """Copy records end to end; the last one's acknowledgement."""
+        """Copy records end to end; the last one's acknowledgement. `wait_ms` (0 to 10000): how long the GPU may take to appear there."""
         unit = _holders(units, gpu, port)
+        await _arrived(unit, port, request)
         ack = await taken(request, lambda record: unit.act("copy", port, lambda: unit.device.copy(port, record)))
         request.scope[BELIEVED] = True
         return _bytes(encode(ack), "application/cbor")
@@ -74,9 +76,11 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
 def _bounced(router: APIRouter, units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> None:
     @router.post("/bounce", response_class=Response)
     async def bounced(gpu: str, port: str, request: Request) -> Response:
-        """Copy records that lie in a bounce buffer, by their places (CBOR); the last one's acknowledgement."""
+        """Copy records that lie in a bounce buffer, by their places (CBOR); the last one's acknowledgement. `wait_ms` as for `copy`."""
         named = decode(Bounced, await _body(request, BOUNCED_LIMIT))
-        ack = await _copied(_holders(units, gpu, port), port, buffers, named.buffer, named.places, named.number)
+        unit = _holders(units, gpu, port)
+        await _arrived(unit, port, request)
+        ack = await _copied(unit, port, buffers, named.buffer, named.places, named.number)
         request.scope[BELIEVED] = True
         return _bytes(encode(ack), "application/cbor")
 
@@ -137,6 +141,17 @@ async def _body(request: Request, limit: int) -> bytes:
     """The body, at most `limit` bytes."""
     request.scope["gput.body_limit"].bytes = limit
     return await request.body()
+
+
+async def _arrived(unit: GpuUnit, port: str, request: Request) -> None:
+    """Wait for the GPU to appear at the port as long as the request asks for (`wait_ms`). Raises: BadRequest `invalid-wait`."""
+    said = request.query_params.get("wait_ms", "0")
+    if not (said.isascii() and said.isdigit() and len(said) <= 5 and int(said) <= MAX_PORT_WAIT_MS):
+        raise BadRequest(
+            "wait_ms is no such wait", code="invalid-wait", expected=f"0 to {MAX_PORT_WAIT_MS}", got=said[:100]
+        )
+    if said != "0":
+        await unit.presence.arrives(port, int(said) / 1000, service_state(request.app).stopping)
 
 
 def _record(lying: memoryview) -> bytes | memoryview:

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from gpu_agent.compute.process import ComputeProcess
 from gpu_agent.hardware.device import Device
 from gpu_agent.hardware.mux import Mux
+from gpu_agent.presence import Presence
 from gpu_agent.views import GpuView
 from shared.errors import NotFound
 from shared.service.logging import get_logger
@@ -36,6 +37,7 @@ class GpuUnit:
         self, device: Device, compute: ComputeProcess, mux: Mux, closed: Callable[[], None] = lambda: None
     ) -> None:
         self.device, self.compute, self.mux, self._closed = device, compute, mux, closed
+        self.presence = Presence(mux)
         self._threads = {kind: ThreadPoolExecutor(1, f"gpu-{kind}") for kind in KINDS}
         self._ahead = ThreadPoolExecutor(1, "gpu-ahead", initializer=_give_way)
 

@@ -33,7 +33,10 @@ def open_epoch(state: GpuState, command: OpenEpoch, bulk: Bulk) -> EpochOpened:
             visit.content = content
     entropy = state.entropy(32)
     state.epochs.draw(command.epoch, command.entropy, entropy, fence=bool(command.kills))
-    return EpochOpened(entropy=entropy, fenced=fenced)
+    if command.kills:
+        return EpochOpened(entropy=entropy, fenced=fenced)
+    engine, channel_counter = state.copies.grants.allot(command.epoch)
+    return EpochOpened(entropy=entropy, fenced=fenced, engine=engine, channel_counter=channel_counter)
 
 
 def install_grant(state: GpuState, command: InstallGrant, bulk: Bulk) -> GrantInstalled:

@@ -51,7 +51,7 @@ class CopyEngine:
         secret = self._epochs.require_alive(grant.epoch).reveal()
         recipient = bytes.fromhex(grant.recipient)
         context = VisitContext(grant.session, grant.epoch, grant.holder, grant.region, recipient)
-        engine, channel_counter = self.grants.next_slot()
+        engine, channel_counter = self.grants.slot(grant.epoch)
         mask = visit_iv_mask(secret, context)
         label = f"visit/{grant.epoch}/h2d"
         key = visit_key(secret, context)

@@ -57,15 +57,25 @@ class GrantTable:
 
     def __init__(self) -> None:
         self._by_epoch: dict[int, LiveGrant] = {}
-        self._installed = 0
+        self._slots: dict[int, tuple[int, int]] = {}
+        self._allotted = 0
+
+    def allot(self, epoch: int) -> tuple[int, int]:
+        """Copy engine and channel counter for the grant that an open epoch may get; a pair is never used twice."""
+        self._slots[epoch] = slot = self.next_slot()
+        self._allotted += 1
+        return slot
 
     def next_slot(self) -> tuple[int, int]:
-        """Copy engine and channel counter for the next grant; a pair is never used twice."""
-        return FIRST_ENGINE + self._installed % ENGINES, self._installed + 1
+        """The pair that comes next."""
+        return FIRST_ENGINE + self._allotted % ENGINES, self._allotted + 1
+
+    def slot(self, epoch: int) -> tuple[int, int]:
+        """What was allotted to an open epoch."""
+        return self._slots[epoch]
 
     def install(self, grant: Grant, channel: OpeningChains, stock: StockChannel | None) -> LiveGrant:
         """Enter a grant that `check_grant` passed."""
-        self._installed += 1
         live = LiveGrant(grant, channel, copy_context(grant), stock)
         self._by_epoch[grant.epoch] = live
         return live
@@ -90,6 +100,7 @@ class GrantTable:
 
     def end(self, epoch: int) -> LiveGrant | None:
         """Remove an epoch's grant and erase its key."""
+        self._slots.pop(epoch, None)
         live = self._by_epoch.pop(epoch, None)
         if live is not None:
             live.erase()

@@ -160,7 +160,7 @@ class Rounds:
         self._pace.trained(self._just_trained)
         # Not while records wait to be trained on: their stops lie behind us, and what they change does not.
         # Nor while the next holder has the GPU already.
-        if not self._run.state.gathered and self._run.granted is None and self._pace.due(self._run.clock()):
+        if not self._run.state.gathered and not self._run.gone and self._pace.due(self._run.clock()):
             await self.checkpoint()
 
     async def checkpoint(self) -> None:

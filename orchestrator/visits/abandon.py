@@ -50,11 +50,16 @@ async def recall(run: Run, why: Recall, visit: VisitState) -> None:
         VerificationFailed: the region does not read back as zeros. CommandRefused, Unavailable.
     """
     reason = why.reason
-    if run.granted is not None and run.granted.visit is visit:
-        run.granted = None
+    opened_only = run.drawn is not None and run.drawn.visit is visit
+    if opened_only or (run.granted is not None and run.granted.visit is visit):
+        run.granted = run.drawn = None  # of the two there is one at a time
     run.arrivals.forget(visit.id)
     run.inboxes.withdraw(visit.holder, run.state.id, ("offer",))
-    if visit.phase in _BEFORE_FENCE:
+    if opened_only:  # its key opens nothing; another visit's records may lie in the region
+        ours = run.entropy(32)
+        batch = await run.life.batch([OpenEpoch(epoch=visit.fence_epoch, entropy=ours, kills=[visit.epoch])])
+        run.life.draw(visit.fence_epoch, ours, batch.answer(0, EpochOpened).entropy)
+    elif visit.phase in _BEFORE_FENCE:
         await run.journey.back()
         ours = run.entropy(32)
         batch = await run.life.batch(

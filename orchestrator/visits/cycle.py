@@ -1,7 +1,8 @@
 """One whole visit as its twelve steps in order (design 4.3). Knows the steps' order and their ways out, and nothing else.
 
 Commits: planned · granted, offered · reported, fenced, verified, while the GPU trains · trained, validated, and the next one planned if it
-follows at once · and closed, together with the next plan or the next offer, before any holder hears of either.
+follows at once · and closed, together with the next plan or the next offer, before any holder hears of either. Where the next holder seals
+ahead it is planned while this visit is away, and its offer goes with this one's verified row.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from orchestrator.visits.granting import grant, offer
 from orchestrator.visits.planning import plan
 from orchestrator.visits.returning import Returned, check_content, fence, report, verify, word
 from orchestrator.visits.run import Run, Stopwatch
+from orchestrator.visits.sealing_ahead import install, offer_ahead, plan_ahead
 from orchestrator.visits.training import Verdict, WorkFailed, accept, train, validate
 from shared.errors import VerificationFailed
+from shared.names import VisitPhase
 from shared.service.logging import bind
 
 
@@ -37,6 +40,7 @@ async def run_visit(run: Run, stop: PlannedVisit, channel: Channel) -> None:
         with run.watch.step("offer"):
             await offer(run, granted)
         del granted  # the visit key is the holder's now
+        plan_ahead(run)
         await _taken_back(run)
 
 
@@ -48,27 +52,41 @@ async def run_begun(run: Run) -> None:
     """
     run.watch = Stopwatch(run.timer)
     with bind(visit=run.visit.id, party=run.visit.holder):
-        granted, run.granted = run.granted, None
-        if granted is not None and granted.visit.holder not in run.state.active:
-            await recall(run, Recall("its holder takes no part any more", blame=False), granted.visit)
+        try:
+            await _set_out(run)
+        except Recall as why:
+            await recall(run, why, run.visit)
             return
-        if granted is not None:
-            with run.watch.step("offer"):
-                await offer(run, granted)
-            del granted
+        plan_ahead(run)
         await _taken_back(run)
+
+
+async def _set_out(run: Run) -> None:
+    """What is still missing before its holder can write. Raises: Recall: it must not."""
+    granted, visit, watch = run.granted, run.visit, run.watch
+    if granted is not None:
+        if visit.holder not in run.state.active:
+            raise Recall("its holder takes no part any more", blame=False)
+        run.granted = None
+        with watch.step("offer"):
+            await offer(run, granted)
+    elif run.drawn is not None or visit.phase is VisitPhase.PLANNED:
+        with watch.step("grant"):
+            await install(run)
 
 
 async def _taken_back(run: Run) -> None:
     try:
         returned = await _returned(run)
     except Recall as why:
+        await drop_ahead(run, "the visit before it was recalled")
         await recall(run, why, run.visit)
         return
     try:
         with run.watch.step("verify"):
             await verify(run, returned)
     except VerificationFailed as error:
+        await drop_ahead(run, "the visit before it was quarantined")
         await quarantine(run, error)
         return
     if run.state.manifest.collect == "visit":  # else its records wait in the GPU for the tour's training
@@ -97,7 +115,8 @@ async def _trained(run: Run) -> None:
         await load_ahead(run)
     try:
         with watch.step("train"):
-            trained = await train(run)
+            trained = await train(run, offer_ahead)
+        run.just_trained = watch.seconds["train"]
         with watch.step("validate"):
             verdict = await validate(run, trained)
     except WorkFailed as error:

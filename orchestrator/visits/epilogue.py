@@ -15,10 +15,11 @@ from orchestrator.sessions.state import SessionState
 from orchestrator.visits.granting import Wanted, granted, to_grant
 from orchestrator.visits.receipts import check_statement, make_receipt
 from orchestrator.visits.run import Run
+from orchestrator.visits.sealing_ahead import installed, to_install
 from orchestrator.visits.training import Verdict
 from shared.errors import VerificationFailed
 from shared.protocol.training import TrainingFact
-from shared.wire.gpu import CloseVisit, Commit, RollBack, Scrub
+from shared.wire.gpu import CloseVisit, Commit, InstallGrant, RollBack, Scrub
 from shared.wire.gpu_answers import Committed, Scrubbed, Statement
 
 
@@ -55,20 +56,25 @@ async def close(run: Run, verdict: Verdict, wanted: Wanted | None) -> None:
             await run.written()
             durable()
 
-        granting = None if wanted is None else to_grant(run, wanted)
+        ahead = to_install(run)
+        following = wanted.visit if wanted is not None else None if ahead is None else ahead.visit
+        granting = to_grant(run, wanted) if wanted is not None else ()
+        installing = () if ahead is None else (InstallGrant(grant=ahead.grant),)
         closing = Commit(work=f"{visit.id}/train"), Scrub(region=visit.region), CloseVisit(visit=visit.id)
-        batch = await run.life.batch([*closing, *(granting or ())], behind=judged)
+        batch = await run.life.batch([*closing, *granting, *installing], behind=judged)
     with run.watch.step("close"):
-        if wanted is not None:
-            run.journey.begin(wanted.visit.holder)  # under way while we look at what came of this visit
+        if following is not None:
+            run.journey.begin(following.holder)  # under way while we look at what came of this visit
         check_scrub(run, batch.answer(1, Scrubbed), visit.region)
         committed = batch.answer(0, Committed)
         if committed.step != visit.first_step + visit.steps:
             raise VerificationFailed("The GPU committed another step than it was to reach", code="step-mismatch",
                                      expected=str(visit.first_step + visit.steps), got=str(committed.step))  # fmt: skip
         settle_closed(run, committed, batch.answer(2, Statement).statement, verdict)
-        if wanted is not None and granting is not None:
+        if wanted is not None and granting:
             run.granted = granted(run, wanted, granting, batch)
+        elif ahead is not None:
+            installed(run, batch)
 
 
 def settle_closed(run: Run, committed: Committed, statement: bytes, verdict: Verdict) -> None:

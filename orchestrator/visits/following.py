@@ -16,8 +16,9 @@ from orchestrator.visits.training import Verdict
 
 
 def plan_following(run: Run, verdict: Verdict) -> Wanted | None:
-    """Stage the next visit's plan, if it follows at once, and take its holder's one-time key; None: nothing is staged."""
-    stop = None if _decides(run, verdict) else _following(run)
+    """Stage the next visit's plan, if it follows at once and was not planned before, and take its holder's one-time key; None: nothing
+    is staged."""
+    stop = None if _decides(run, verdict) or run.interrupted() or run.state.ahead is not None else following(run)
     channel = None if stop is None else run.channels.ready(stop.holder)
     if stop is None or channel is None:
         return None
@@ -32,10 +33,10 @@ def _decides(run: Run, verdict: Verdict) -> bool:
     return rule.patience is not None or rule.release is not None
 
 
-def _following(run: Run) -> PlannedVisit | None:
-    """The stop that is next whatever happens until this visit is closed."""
+def following(run: Run) -> PlannedVisit | None:
+    """The stop that is next if this visit is closed, where the GPU travels and nothing speaks against planning it before."""
     state, visit = run.state, run.visit
-    if not run.travel.away or run.leaving() or run.interrupted():
+    if not run.travel.away or run.leaving():
         return None
     stop = state.next_stop(visit.index)
     # A stop that was trained on before a reset is a repeat: whether it may be, only the model before it tells.

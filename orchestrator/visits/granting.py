@@ -47,9 +47,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Granted:
-    """A grant that the GPU installed, its key, and the one-time key that the offer is sealed to. No repr of the key.
+    """A grant that the GPU installed or is to install, its key, and the one-time key that the offer is sealed to. No repr of the key.
 
-    `channel`: its id; `share`: the GPU's signed statement of its share, where one is agreed.
+    `channel`: its id; `share`: the GPU's signed statement of its share, where one is agreed. Nothing is written under the key before
+    `installing` was obeyed, and `installed` held what came of it to the key.
     """
 
     visit: VisitState
@@ -77,10 +78,12 @@ async def grant(run: Run, channel: Channel, visit: VisitState) -> Granted:
         return granted(run, wanted, commands, await run.life.batch(commands))
     # The grant names the GPU's share, so that is drawn first.
     opened = await run.life.batch([wanted.opening, DrawShare(epoch=visit.epoch, holder=visit.holder)])
-    drawn = check_shares(run, visit, wanted.one_time_key, opened.of(Statement).statement)
-    installing = InstallGrant(grant=_grant(run, visit, wanted.one_time_key, drawn))
+    shares = check_shares(run, visit, wanted.one_time_key, opened.of(Statement).statement)
+    installing = InstallGrant(grant=_grant(run, visit, wanted.one_time_key, shares))
     batch = await run.life.batch([installing])
-    return _taken(run, wanted, installing.grant, opened.of(EpochOpened), batch.of(GrantInstalled), drawn)
+    found = _drawn(run, wanted, installing.grant, opened.of(EpochOpened), shares)
+    check_installed(found, batch.of(GrantInstalled))
+    return found
 
 
 def to_grant(run: Run, wanted: Wanted) -> tuple[OpenEpoch, InstallGrant]:
@@ -89,23 +92,35 @@ def to_grant(run: Run, wanted: Wanted) -> tuple[OpenEpoch, InstallGrant]:
 
 
 def granted(run: Run, wanted: Wanted, commands: tuple[OpenEpoch, InstallGrant], batch: Batch) -> Granted:
-    """What came of `to_grant`'s commands, which `batch` ended with; the fact is staged. Raises: VerificationFailed: masks differ."""
-    opened, installed = batch.answer(-2, EpochOpened), batch.answer(-1, GrantInstalled)
-    return _taken(run, wanted, commands[1].grant, opened, installed, NO_SHARES)
+    """What came of `to_grant`'s commands, which `batch` ended with; the fact is staged. Raises: VerificationFailed: other keys."""
+    found = _drawn(run, wanted, commands[1].grant, batch.answer(-2, EpochOpened), NO_SHARES)
+    check_installed(found, batch.answer(-1, GrantInstalled))
+    return found
 
 
-def _taken(
-    run: Run, wanted: Wanted, grant: Grant, opened: EpochOpened, installed: GrantInstalled, drawn: DrawnShares
-) -> Granted:
+def drawn(run: Run, wanted: Wanted, opened: EpochOpened) -> Granted:
+    """The grant and key of an epoch that is open, to be installed later, where no share is agreed; the fact is staged."""
+    return _drawn(run, wanted, _grant(run, wanted.visit, wanted.one_time_key, NO_SHARES), opened, NO_SHARES)
+
+
+def check_installed(granted: Granted, installed: GrantInstalled) -> None:
+    """The GPU derived the key that the holder has, or is to have. Raises: VerificationFailed (code `iv-mask-mismatch`)."""
+    ours = (granted.key.iv_mask, granted.key.engine, granted.key.channel_counter)
+    theirs = (installed.iv_mask, installed.engine, installed.channel_counter)
+    if ours != theirs:
+        raise VerificationFailed(
+            "GPU and orchestrator derive different IV masks, or count different channels", code="iv-mask-mismatch"
+        )
+
+
+def _drawn(run: Run, wanted: Wanted, grant: Grant, opened: EpochOpened, shares: DrawnShares) -> Granted:
     visit, channel = wanted.visit, wanted.channel
     secret = run.life.draw(visit.epoch, wanted.entropy, opened.entropy)
     context = VisitContext(
         grant.session, grant.epoch, grant.holder, grant.region, bytes.fromhex(wanted.one_time_key.digest)
     )
     mask = visit_iv_mask(secret.reveal(), context)
-    if mask != installed.iv_mask:
-        raise VerificationFailed("GPU and orchestrator derive different IV masks", code="iv-mask-mismatch")
-    key = VisitKey(visit_key(secret.reveal(), context), mask, installed.engine, installed.channel_counter)
+    key = VisitKey(visit_key(secret.reveal(), context), mask, opened.engine, opened.channel_counter)
     run.book.stage(
         new_fact(
             VisitFact.GRANTED, visit=grant.visit, life=grant.life, recipient=grant.recipient, channel=channel.id,
@@ -113,7 +128,7 @@ def _taken(
             orchestrator_runtime_data=channel.orchestrator_runtime,
         )
     )  # fmt: skip
-    return Granted(visit, grant, channel.id, drawn.statement, key, wanted.one_time_key)
+    return Granted(visit, grant, channel.id, shares.statement, key, wanted.one_time_key)
 
 
 def _grant(run: Run, visit: VisitState, one_time_key: VerifiedOneTimeKey, drawn: DrawnShares) -> Grant:
@@ -131,18 +146,26 @@ def _grant(run: Run, visit: VisitState, one_time_key: VerifiedOneTimeKey, drawn:
 
 
 async def offer(run: Run, granted: Granted) -> None:
-    """Have the MUX switched, seal the visit key to the holder, commit, and put the offer into the holder's inbox.
+    """Have the MUX switched, and tell the holder.
 
     The switch begins first, for it takes longest and depends on none of these facts: the GPU has just obeyed this life with the grant, so
-    no leader of the past comes as far as here. Nobody waits for it here: the holder needs longer to its first record. It hears of the
-    visit once that is durable.
+    no leader of the past comes as far as here. Nobody waits for it here: the holder needs longer to its first record.
+
+    Raises:
+        Unavailable: the database refused.
+    """
+    run.journey.begin(granted.visit.holder)
+    await asyncio.sleep(0)  # so that the request is on its way
+    await tell(run, granted)
+
+
+async def tell(run: Run, granted: Granted) -> None:
+    """Seal the visit key to the holder, commit, and put the offer into its inbox: it hears of the visit once that is durable.
 
     Raises:
         Unavailable: the database refused.
     """
     visit = granted.visit
-    run.journey.begin(visit.holder)
-    await asyncio.sleep(0)  # so that the request is on its way
     sealed = _sealed(run, granted)
     run.arrivals.expect(visit.id, visit.holder, visit.epoch)
     offering = partial(run.inboxes.post, visit.holder, kind="offer", session=run.state.id, offer=sealed)

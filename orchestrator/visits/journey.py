@@ -7,6 +7,7 @@ is begun as soon as it may be, and waited for where it is needed.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from orchestrator.platform_link import Mux
 
@@ -63,7 +64,7 @@ class Journey:
             self._switch.cancel()
 
 
-def heard(done: asyncio.Future[None]) -> None:
+def heard(done: asyncio.Future[Any]) -> None:
     """For what runs beside: whoever waits for it hears of its failure; where nobody does any more, the life was over before."""
     if not done.cancelled():
         done.exception()

@@ -13,7 +13,9 @@ from orchestrator.gpu_session.life import Batch
 from orchestrator.holders.arrivals import Recall
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.visit_state import VisitState
+from orchestrator.visits.granting import drawn
 from orchestrator.visits.run import Run
+from orchestrator.visits.sealing_ahead import to_open
 from orchestrator.visits.ways import way
 from shared.errors import GputError, VerificationFailed
 from shared.protocol.visit import VisitFact
@@ -72,11 +74,18 @@ def report(run: Run, said: VisitReport) -> None:
 
 
 async def fence(run: Run) -> Returned:
-    """MUX back; one batch: fetch what was staged, a new epoch that kills the visit's, drain, upload again, read everything back."""
+    """MUX back; one batch: fetch what was staged, a new epoch that kills the visit's, drain, upload again, read everything back, and
+    open the epoch of the visit behind, where its holder is to seal ahead."""
     visit = run.visit
     homeward = asyncio.ensure_future(run.journey.back())
     await asyncio.sleep(0)  # so that the request is on its way while the frame is sealed
     ours, nonce = run.entropy(32), run.entropy(32)
+    following = to_open(run)
+
+    async def ready() -> None:
+        await homeward
+        await run.written()  # the epoch that is opened here is in the journal
+
     batch = await run.life.batch(
         [
             *way(run).before_fence(visit),
@@ -85,12 +94,15 @@ async def fence(run: Run) -> Returned:
             *way(run).after_fence,
             UploadProgram(length=len(run.archive), records=len(run.archive_records)),
             Measure(nonce=nonce),
+            *([] if following is None else [following.opening]),
         ],
         run.archive_records,
-        behind=lambda: homeward,
+        behind=ready,
     )
     opened = batch.of(EpochOpened)
     run.life.draw(visit.fence_epoch, ours, opened.entropy)
+    if following is not None:
+        run.drawn = drawn(run, following, batch.answer(-1, EpochOpened))
     batch.of(ProgramLoaded)
     content = next((c for c in opened.fenced if c.epoch == visit.epoch), None)
     found = (
@@ -143,7 +155,7 @@ async def verify(run: Run, returned: Returned) -> None:
     run.book.stage(new_fact(VisitFact.VERIFIED, visit=run.visit.id, **taken))
     if run.state.manifest.privacy is not None or run.state.manifest.collect == "tour":
         await run.commit()
-    else:
+    elif run.drawn is None:  # else it goes with the offer that the next holder gets
         run.begin_commit()
 
 

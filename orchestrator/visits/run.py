@@ -121,6 +121,9 @@ class Run:
         self._writing: asyncio.Future[None] | None = None
         # The next visit's grant, where it was installed with the end of the one before; until it is offered its key is here.
         self.granted: Granted | None = None
+        # The same, where it is installed later: its epoch is open, and its holder may have its key already.
+        self.drawn: Granted | None = None
+        self.just_trained: float | None = None  # seconds of this life's last training
         self._head: SignedHead | None = None
         self._counted = (0, 0)
 
@@ -140,6 +143,11 @@ class Run:
     def travel(self) -> Travel:
         """What the session's mode gives its holders."""
         return TRAVEL[self.state.manifest.travel_mode]
+
+    @property
+    def gone(self) -> bool:
+        """Whether the GPU is at the next holder's port already, or on its way there, though no step of that visit was taken."""
+        return self.travel.away and self.state.current is not None and self.drawn is None
 
     @property
     def dataset(self) -> ApprovedDataset:
@@ -185,7 +193,7 @@ class Run:
     def give_up(self) -> None:
         """This life is over: nothing of it is left under way, and no key of it lies here."""
         self.journey.give_up()
-        self.granted = None
+        self.granted = self.drawn = None
 
     def begin_commit(self) -> None:
         """Have what is staged made durable while something else is done; `written` tells when it is."""

@@ -5,7 +5,9 @@ Losses come from the GPU rounded and under the privacy floor already; here they 
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -14,6 +16,7 @@ from orchestrator.sessions.acceptance import unusual, update_size
 from orchestrator.sessions.book import Row
 from orchestrator.sessions.facts import new_fact
 from orchestrator.tables import LOSSES
+from orchestrator.visits.journey import heard
 from orchestrator.visits.run import Run
 from shared.claims.training import learning
 from shared.errors import GputError
@@ -24,6 +27,7 @@ from shared.wire.gpu import Evaluate, Poll, Train
 from shared.wire.gpu_answers import WorkState
 
 POLL_MS = 10_000
+Beside = Callable[[Run], Awaitable[None]]
 
 
 class WorkFailed(GputError):
@@ -44,12 +48,22 @@ class Verdict:
 
 
 async def work(
-    run: Run, command: Wire, key: str, *, follow: bool, of: tuple[str, str] | None = None
+    run: Run, command: Wire, key: str, *, follow: bool, of: tuple[str, str] | None = None, beside: Beside | None = None
 ) -> tuple[WorkState, list[tuple[int, float]]]:
-    """Start a work and follow it to its end; its losses as they came. `of`: whose they are (visit, holder), if not the open visit's."""
+    """Start a work and follow it to its end; its losses as they came.
+
+    Args:
+        of: whose they are (visit, holder), if not the open visit's.
+        beside: done once the work is on its way.
+    """
     losses: list[tuple[int, float]] = []
     poll = Poll(work=key, wait_ms=POLL_MS)
-    state = (await run.life.batch([command, poll])).answer(1, WorkState)
+    begun = asyncio.ensure_future(run.life.batch([command, poll]))
+    begun.add_done_callback(heard)
+    await asyncio.sleep(0)  # so that the frame is on its way
+    if beside is not None:
+        await beside(run)
+    state = (await begun).answer(1, WorkState)
     await run.written()
     while True:
         losses.extend(state.losses)
@@ -69,8 +83,8 @@ def _show(run: Run, losses: list[tuple[int, float]], of: tuple[str, str]) -> Non
     run.book.announce()
 
 
-async def train(run: Run) -> WorkState:
-    """Train on the visit's buffer; the fact is staged.
+async def train(run: Run, beside: Beside) -> WorkState:
+    """Train on the visit's buffer, and do something else meanwhile; the fact is staged.
 
     Raises:
         WorkFailed: the GPU refused the data or the program failed. Unavailable: the GPU is gone.
@@ -87,7 +101,7 @@ async def train(run: Run) -> WorkState:
         first_step=visit.first_step,
         steps=visit.steps,
     )
-    state, losses = await work(run, command, key, follow=True)
+    state, losses = await work(run, command, key, follow=True, beside=beside)
     if state.state == "failed":
         raise WorkFailed(state.detail or "the work failed", code=state.code)
     size = _size(run, state)

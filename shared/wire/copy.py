@@ -37,6 +37,8 @@ MAX_INLINE_PROOF = 64 * 1024
 MAX_CLOSING_BYTES = MAX_INLINE_PROOF + 4096
 MAX_RECORDS_AT_ONCE = 16
 """Copy records that one request may bring, end to end."""
+MAX_PORT_WAIT_MS = 10_000
+"""How long a request may wait for the GPU to appear at its port."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,10 +50,15 @@ class Configured(Wire):
 
 
 class EpochOpened(Wire):
-    """`entropy`: the GPU's share of the draw. `fenced`: what the killed epochs left in their regions."""
+    """`entropy`: the GPU's share of the draw. `fenced`: what the killed epochs left in their regions.
+
+    `engine`, `channel_counter`: the copy-engine slot of the epoch's grant, known before it is installed; 0 where the epoch is a fence's.
+    """
 
     is_: Literal["epoch_opened"] = Field(default="epoch_opened", alias="is")
     entropy: Bytes32
+    engine: int = 0
+    channel_counter: int = 0
     fenced: list[RegionContent] = Field(default_factory=list)
 
 

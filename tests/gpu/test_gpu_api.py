@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -43,6 +44,20 @@ async def test_ports_answer_only_while_bound(agent: Agent) -> None:
     assert answer.content[:2] == bytes.fromhex("1004")
     assert (await agent.bind("holder-north")).json()["switches"] == 2
     assert (await agent.client.post(path, content=message)).status_code == 409
+
+
+async def test_a_holders_records_wait_for_the_gpu_as_long_as_they_say(agent: Agent) -> None:
+    path = "/v1/gpus/gpu-0/ports/holder-north/copy"
+    waiting = asyncio.create_task(agent.client.post(f"{path}?wait_ms=10000", content=bytes(200)))
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    await agent.bind("holder-north")
+    async with asyncio.timeout(60):
+        answer = await waiting
+    assert answer.json()["code"] == "malformed-copy-record"  # it came as far as to be looked at
+    for wrong in ("-1", "10001", "1e3", "", "٣", "000000"):
+        answer = await agent.client.post(path, params={"wait_ms": wrong}, content=b"x")
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid-wait")
 
 
 async def test_only_the_platform_switches_the_mux(agent: Agent) -> None:

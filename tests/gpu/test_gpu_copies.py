@@ -13,6 +13,7 @@ from shared.errors import GputError
 from shared.names import RegionKind, holder_port
 from shared.wire import gpu
 from shared.wire.copy import CLOSING, DATA, HEADER_BYTES
+from shared.wire.gpu_answers import GrantInstalled
 from tests.adversary.rows import attack
 from tests.gpu.gpu_world import NOW, RECORD_BYTES, Holder, World, records
 
@@ -32,6 +33,42 @@ def region_bytes(world: World, holder: Holder) -> bytes:
 
 def flipped(record: bytes, at: int) -> bytes:
     return record[:at] + bytes([record[at] ^ 1]) + record[at + 1 :]
+
+
+def test_a_key_handed_out_ahead_opens_nothing_before_its_grant_is_installed(world: World) -> None:
+    """Its slot is known with its epoch, so that its holder may seal; the region of the visit before it stays shut (laws L1, L2)."""
+    world.set_up()
+    first = world.visit(DATA_BYTES)
+    epoch, opened, secret = world.open_epoch()
+    grant = world.grant(epoch)
+    foretold = GrantInstalled(engine=opened.engine, channel_counter=opened.channel_counter, iv_mask=bytes(12))
+    ahead = Holder(world.device, grant, secret, foretold, DATA_BYTES)
+    sealed = ahead.seal(DATA_BYTES)
+    assert refused(ahead, sealed[0]) == "no-grant"
+    assert world.refused(gpu.InstallGrant(grant=grant)) == "out-of-order"  # L2: another's records lie there
+    world.train(first)
+    assert refused(ahead, sealed[0]) == "no-grant"
+    assert world.refused(gpu.InstallGrant(grant=grant)) == "out-of-order"
+    *_, installed = world.run(gpu.Commit(work="w1"), gpu.Scrub(region=grant.region), gpu.InstallGrant(grant=grant))
+    assert (installed.engine, installed.channel_counter) == (opened.engine, opened.channel_counter)
+    for record in sealed:
+        ahead.copy(record)
+    assert world.phase(grant.region) == "PUBLISHED"
+
+
+def test_a_key_handed_out_ahead_and_recalled_is_installed_no_more(world: World) -> None:
+    world.set_up()
+    slots = set()
+    for _ in range(3):
+        epoch, opened, _ = world.open_epoch()
+        slots.add((opened.engine, opened.channel_counter))
+        fence, fenced, _ = world.open_epoch(epoch)
+        assert (fenced.engine, fenced.channel_counter, fenced.fenced) == (0, 0, [])
+        for dead in (epoch, fence):
+            assert world.refused(gpu.InstallGrant(grant=world.grant(dead))) == "epoch-dead"
+    holder = world.install()
+    assert (holder.installed.engine, holder.installed.channel_counter) not in slots
+    assert len(slots) == 3
 
 
 FAULTS: dict[str, Callable[[list[bytes], Holder], bytes]] = {

@@ -180,6 +180,7 @@ class Laws(RuleBasedStateMachine):
             self.copies.fence(self.epochs.alive)
         mine, its = self.random.randbytes(32), self.random.randbytes(32)
         self.epochs.draw(epoch, mine, its)
+        self.copies.grants.allot(epoch)
         self.secrets[epoch], self.root = schedule.draw_epoch(self.root, epoch, mine, its)
         with pytest.raises(ProtocolViolation):  # a number is used once
             self.epochs.draw(epoch, mine, its)

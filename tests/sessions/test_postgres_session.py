@@ -46,7 +46,7 @@ async def test_the_same_model_as_on_sqlite(
         "orchestrator": {"database_url": postgres_url}, "holder-city": {"database_url": holder_postgres_url},
     }  # fmt: skip
     async with session_world(work, "postgres", settings=settings) as world:
-        restart = Point("orchestrator", "agent", "/ports/orchestrator/commands", "after", 30)
+        restart = Point("orchestrator", "agent", "/ports/orchestrator/commands", "after", 20)
         trap = Trap(world, restart, crash(world, "orchestrator"))
         session = await world.submit()
         await trap.done()

@@ -12,6 +12,7 @@ import pytest
 from orchestrator.gpu_session.life import GpuLife
 from orchestrator.holders.inbox import Inboxes
 from orchestrator.sessions.book import Book
+from shared.names import TravelMode
 from shared.wire.gpu import Commit, InstallGrant
 from tests.world.test_world_private import submitted
 from tests.world.world import NewWorld
@@ -26,6 +27,9 @@ BEFORE = {
     "receipt": "training.closed",
 }
 """Act -> the fact that must be durable by then."""
+
+
+RARELY = {"orchestrator": {"checkpoint_interval_s": 3600}}
 
 
 @pytest.fixture
@@ -69,12 +73,48 @@ async def test_nothing_is_done_before_what_it_depends_on_is_durable(new_world: N
 async def test_a_visit_that_follows_at_once_has_no_commit_and_no_frame_of_its_own(
     new_world: NewWorld, heard: list[str]
 ) -> None:
-    """All but the first are granted in the epilogue of the one before, where no checkpoint comes between."""
-    async with new_world(settings={"orchestrator": {"checkpoint_interval_s": 3600}}) as world:
-        await world.completed(await world.submit())
+    """All but the first are granted in the epilogue of the one before, where no checkpoint comes between and nobody seals ahead."""
+    async with new_world(settings=RARELY) as world:
+        await world.completed(await world.submit(travel_mode=TravelMode.PAPER))
     grants = [at for at, what in enumerate(heard) if what == "InstallGrant"]
     along = [at for at in grants if heard[at - 2 : at] == ["CloseVisit", "OpenEpoch"]]
     assert len(along) == VISITS - 1
+
+
+async def test_the_next_holder_seals_while_the_gpu_trains(
+    new_world: NewWorld, heard: list[str], recorded: Recording
+) -> None:
+    """From the third visit on: planned while the one before is away, its epoch opened with that one's fence, offered before that one's
+    end is known, installed in the frame that scrubs; the second is granted the other way, for no training was timed before."""
+    async with new_world(settings=RARELY) as world:
+        view = await world.completed(await world.submit())
+    assert view["model"]["digest"] == recorded.view["model"]["digest"]
+    installed = [at for at, what in enumerate(heard) if what == "InstallGrant"]
+    assert sum(heard[at - 1] == "CloseVisit" for at in installed) == VISITS - 2
+    opened = [at for at in range(1, len(heard)) if heard[at - 1 : at + 1] == ["Measure", "OpenEpoch"]]
+    assert len(opened) == VISITS - 2
+    for number, at in enumerate(opened, start=3):
+        assert heard[:at].count("visit.planned") >= number
+    offered = [at for at, what in enumerate(heard) if what == "offer"]
+    for number in range(3, VISITS + 1):
+        told = heard[: offered[number - 1]]
+        assert told.count("Train") == number - 1
+        assert told.count("Commit") == told.count("training.trained") == number - 2
+
+
+async def test_a_checkpoint_comes_between_a_key_and_its_grant(
+    new_world: NewWorld, heard: list[str], recorded: Recording
+) -> None:
+    often = {"orchestrator": {"checkpoint_interval_s": 1e-6, "checkpoint_share": 1e6}}
+    async with new_world(settings=often) as world:
+        view = await world.completed(await world.submit())
+    assert view["model"]["digest"] == recorded.view["model"]["digest"]
+    sealed_ahead = 0
+    for at in [at for at, what in enumerate(heard) if what == "InstallGrant"][2:]:
+        since = heard[max(i for i in range(at) if heard[i] == "CloseVisit") : at]
+        assert "Checkpoint" in since
+        sealed_ahead += "OpenEpoch" not in since
+    assert sealed_ahead == VISITS - 2
 
 
 @contextmanager
@@ -104,7 +144,7 @@ async def test_who_vetoes_after_its_grant_is_offered_nothing(new_world: NewWorld
             await world.until(session, lambda v: {h["holder"]: h["decision"] for h in v["holders"]}[holder] == "veto")
 
         with once_granted_along(veto):
-            session = await world.submit(quorum=2)
+            session = await world.submit(quorum=2, travel_mode=TravelMode.PAPER)
             await world.completed(session)
         gone = [visit for visit in await world.visits(session) if visit["holder"] == vetoed[0]]
         assert [visit["outcome"] for visit in gone if visit["outcome"] != "closed"] == ["recalled"]
@@ -113,8 +153,9 @@ async def test_who_vetoes_after_its_grant_is_offered_nothing(new_world: NewWorld
         assert "offer" not in recalled["durations"]
 
 
+@pytest.mark.parametrize("mode", [TravelMode.SCOPED, TravelMode.PAPER])
 async def test_a_pause_after_the_next_grant_takes_it_back_and_the_model_is_the_same(
-    new_world: NewWorld, recorded: Recording
+    new_world: NewWorld, recorded: Recording, mode: TravelMode
 ) -> None:
     async with new_world() as world:
         session = ""
@@ -123,7 +164,7 @@ async def test_a_pause_after_the_next_grant_takes_it_back_and_the_model_is_the_s
             await world.owner.act(session, "pause")
 
         with once_granted_along(pause):
-            session = await world.submit()
+            session = await world.submit(travel_mode=mode)
             await world.until(session, lambda v: v["phase"] == "PAUSED")
         assert [v["outcome"] for v in await world.visits(session)].count("recalled") == 1
         await world.owner.act(session, "resume")

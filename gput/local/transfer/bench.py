@@ -98,26 +98,28 @@ class WatchedLink(GpuLink):
         """So many before the closing one."""
         self._left = self._unrung = records
 
-    async def leave(self, door: str, gpu: str, port: str, *records: memoryview, timeout_s: float) -> bytes:
+    async def leave(
+        self, door: str, gpu: str, port: str, *records: memoryview, timeout_s: float, wait_s: float = 0
+    ) -> bytes:
         """See `GpuLink.leave`."""
         if self._left < len(records) > 1:
-            await super().leave(door, gpu, port, *records[:-1], timeout_s=timeout_s)
+            await super().leave(door, gpu, port, *records[:-1], timeout_s=timeout_s, wait_s=wait_s)
             self._accepted(len(records) - 1)
             records = records[-1:]
-        answer = await super().leave(door, gpu, port, *records, timeout_s=timeout_s)
+        answer = await super().leave(door, gpu, port, *records, timeout_s=timeout_s, wait_s=wait_s)
         self._accepted(len(records))
         return answer
 
-    async def bounced(self, gpu: str, port: str, places: Bounced, *, timeout_s: float) -> bytes:
+    async def bounced(self, gpu: str, port: str, places: Bounced, *, timeout_s: float, wait_s: float = 0) -> bytes:
         """See `GpuLink.bounced`."""
         named = places.places
         self._unrung -= len(named)
         if self._left < len(named) > 1:
             first = places.model_copy(update={"places": named[:-1]})
-            await super().bounced(gpu, port, first, timeout_s=timeout_s)
+            await super().bounced(gpu, port, first, timeout_s=timeout_s, wait_s=wait_s)
             self._accepted(len(named) - 1)
             places = places.model_copy(update={"places": named[-1:]})
-        answer = await super().bounced(gpu, port, places, timeout_s=timeout_s)
+        answer = await super().bounced(gpu, port, places, timeout_s=timeout_s, wait_s=wait_s)
         self._accepted(len(places.places))
         return answer
 
