@@ -79,6 +79,7 @@ DEFENCES = {
     "WITHOUT_FRAME_NUMBERS": ("SCOPED", (2, 0, 0, 0, 0, 0, 1)),
     "WITHOUT_COMMIT_BEFORE_ACT": ("SCOPED", (2, 1, 0, 0, 0, 0, 0)),
     "WITHOUT_HIGHEST_EPOCH": ("SCOPED", (2, 0, 0, 0, 0, 1, 0)),
+    "WITHOUT_CLEAN_BEFORE_INSTALL": ("SCOPED", (2, 0, 0, 0, 0, 0, 0)),
 }
 
 

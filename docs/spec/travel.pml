@@ -41,8 +41,13 @@
 #define REPLAYS 1
 #endif
 #define HOLDERS 2
-/* every attempt burns two numbers: the visit's and its fence's; what ends a life may burn those of the visit planned behind it, too */
+/* every attempt burns two numbers: the visit's and its fence's; what ends a life may burn those of the visit planned behind it, too, and
+   where that visit is planned before this one is back, so may what ends a visit */
+#if MODE == SCOPED
+#define EPOCHS (2 * (VISITS * (1 + RESETS) + 2 * (CRASHES + RESETS + REPLAYS + RESTARTS + TIMEOUTS + EVIL)) + 1)
+#else
 #define EPOCHS (2 * (VISITS * (1 + RESETS) + 2 * (CRASHES + RESETS + REPLAYS) + RESTARTS + TIMEOUTS + EVIL) + 1)
+#endif
 #define NONE 0
 #define HOLDER_OF(visit) (1 + (visit) % HOLDERS)
 #define MALLORY 2
@@ -52,6 +57,7 @@ byte g_channel, g_last;             /* number of the DHE whose keys its command 
 byte handshakes;                    /* every DHE gives keys of its own, whatever life number it opens */
 byte g_high;                        /* highest epoch ever drawn; survives lives, not a wipe */
 byte g_grant[EPOCHS];               /* whose grant of an epoch is alive, or NONE */
+byte g_open;                        /* epoch that was drawn for a visit and has no grant yet: its key opens nothing; or NONE */
 byte g_region = R_CLEAN;
 byte g_taint, g_compute;            /* whose records lie in the region; in the compute process */
 byte g_model, g_committed;          /* visits learnt by the working copy; by the committed copy */
@@ -78,7 +84,7 @@ bit o_crash;
 byte h_life[HOLDERS + 1] = 1;
 
 /* ------------------------------------------------------------------ the command channel: one frame in flight, one old one in the attacker's hands */
-mtype = { cmd_place, cmd_grant, cmd_fetch, cmd_fence, cmd_measure, cmd_train, cmd_settle, cmd_undo, cmd_export };
+mtype = { cmd_place, cmd_open, cmd_grant, cmd_fetch, cmd_fence, cmd_measure, cmd_train, cmd_settle, cmd_undo, cmd_export };
 mtype f_cmd, z_cmd;
 byte f_channel, f_n, f_a, f_b, z_channel, z_n, z_a, z_b;
 byte k, alive;                      /* counters of atomic steps */
@@ -93,6 +99,10 @@ inline scrub_region() {
 
 inline kill(epoch) {
     dead[epoch] = 1;
+    if
+    :: g_open == epoch -> g_open = NONE
+    :: else
+    fi;
     if
 #ifndef WITHOUT_KEY_ERASURE
     :: g_grant[epoch] != NONE -> g_grant[epoch] = NONE; region_move(g_region, RF_FENCED)
@@ -146,8 +156,9 @@ inline accept(epoch) {
 /* a: epoch, b: holder */
 inline install(a, b) {
     assert(g_taint == NONE && g_compute == NONE);    /* L2: no grant without the scrub of the last use; L7 */
+    assert(!dead[a] && g_grant[a] == NONE);          /* L5: nor does an epoch that was opened ahead come back, or get a second grant */
     region_move(g_region, RF_GRANTED);
-    g_high = a; g_grant[a] = b; looked = 0
+    g_high = a; g_open = NONE; g_grant[a] = b; looked = 0
 }
 
 /* Execute one command. Every precondition is the GPU's own; a refusal changes nothing. */
@@ -159,9 +170,19 @@ inline execute(cmd, a, b) {
         :: !g_session -> g_session = 1; g_model = a; g_committed = a; g_tampered = 0; g_planted = 0
         :: else -> f_refused = 1
         fi
-    :: cmd == cmd_grant ->                           /* a: epoch, b: holder */
+    :: cmd == cmd_open ->                            /* a: epoch: its key can be told to its holder, and opens nothing before the grant */
         if
-        :: g_session && a > g_high && g_region == R_CLEAN -> install(a, b)
+        :: g_session && a > g_high ->
+            assert(g_open == NONE);                  /* the orchestrator leaves none behind: it would be nobody's to kill */
+            g_high = a; g_open = a
+        :: else -> f_refused = 1
+        fi
+    :: cmd == cmd_grant ->                           /* a: epoch, opened now or open without a grant; b: holder */
+        if
+        :: g_session && (a > g_high || a == g_open) && g_region == R_CLEAN -> install(a, b)
+#ifdef WITHOUT_CLEAN_BEFORE_INSTALL
+        :: g_session && a == g_open && g_region != R_CLEAN -> install(a, b)
+#endif
         :: else -> f_refused = 1
         fi
     :: cmd == cmd_fetch ->                           /* DIRECT: a: epoch whose ciphertext waits in staging */
@@ -171,7 +192,7 @@ inline execute(cmd, a, b) {
         fi
     :: cmd == cmd_fence ->                           /* a: the epoch to kill, b: the new one */
         if
-        :: g_session && b > g_high ->
+        :: g_session && a <= g_high && b > g_high ->
             kill(a); g_high = b
         :: else -> f_refused = 1
         fi
@@ -198,7 +219,7 @@ inline execute(cmd, a, b) {
             g_committed = g_model; g_worked = NONE; scrub_region();
             if
             :: b == NONE
-            :: b != NONE && b > g_high && g_region == R_CLEAN -> install(b, HOLDER_OF(a + 1))
+            :: b != NONE && (b > g_high || b == g_open) && g_region == R_CLEAN -> install(b, HOLDER_OF(a + 1))
             :: else -> f_refused = 1
             fi
         :: else -> f_refused = 1
@@ -256,7 +277,7 @@ end:
     :: atomic { replays > 0 && z_kept ->
         replays--; z_kept = 0; refused_then = f_refused;
         take(z_cmd, z_channel, z_n, z_a, z_b, ignored);
-        f_refused = refused_then }
+        f_refused = refused_then; ignored = 0; refused_then = 0; z_cmd = 0; z_channel = 0; z_n = 0; z_a = 0; z_b = 0; alive = 0 }
     /* Any sealed record, to the GPU, on any port: the MUX is the platform's and decides nothing. */
     :: atomic { MODE != DIRECT && wire[g_high] && !taken[g_high] && g_grant[g_high] != NONE -> accept(g_high) }
     :: atomic { MODE != DIRECT && evil > 0 ->
@@ -265,7 +286,8 @@ end:
         if
         :: wire[e] -> accept(e)
         :: else
-        fi }
+        fi;
+        e = 0; alive = 0 }                                   /* what is read no more is forgotten: the same states, counted once */
     od
 }
 
@@ -324,16 +346,18 @@ byte j_visit;                       /* visits closed: the position */
 byte j_phase = V_PLANNED, j_train = NONE;
 bit j_open;                         /* a visit is planned and not ended */
 byte j_epoch, j_high;
-byte j_next;                        /* epoch of the visit that is planned behind the one whose verdict was written, NONE if none */
+byte j_next;                        /* epoch of the visit that is planned behind the current one: while that is away (SCOPED), or with its
+                                       verdict; NONE if none. What was done for it ahead dies with the life: */
+bit j_opened, j_said, j_granted;    /* its epoch is open, its key was offered, its grant is installed */
 byte j_kept;                        /* position of the newest sealed checkpoint */
 bit j_placed;
 
 inline call(cmd, a, b) {
     atomic { f_cmd = cmd; f_channel = o_channel; f_n = o_n + 1; f_a = a; f_b = b; f_answered = 0; f_refused = 0; f_sent = 1 };
     f_answered;
-    atomic { f_sent = 0; o_n = o_n + 1;
+    atomic { f_sent = 0; f_cmd = 0; f_channel = 0; f_n = 0; f_a = 0; f_b = 0; f_answered = 0; alive = 0; o_n = o_n + 1;
         if
-        :: f_refused -> goto broken
+        :: f_refused -> f_refused = 0; goto broken
         :: else
         fi }
 }
@@ -347,9 +371,28 @@ inline verified() { atomic { visit_move(j_phase, VF_VERIFIED); j_train = T_LOADE
 inline validated() {
     atomic { training_move(j_train, TF_VALIDATED);
         if
-        :: j_visit + 1 < VISITS -> reserve(j_next, j_visit + 1)
+        :: j_next == NONE && j_visit + 1 < VISITS -> reserve(j_next, j_visit + 1)
         :: true
         fi }
+}
+
+inline offer(epoch, visit) { lock[epoch] = h_life[HOLDER_OF(visit)]; offered[HOLDER_OF(visit)] = epoch }
+
+/* Sealing ahead: the next holder gets its key while the GPU trains, for the current visit was found whole. Now, later, or in its turn. */
+inline offer_ahead() {
+    if
+    :: atomic { j_opened && !j_said -> offer(j_next, j_visit + 1); j_said = 1 }
+    :: true
+    fi
+}
+
+/* The current visit ends otherwise than planned: the one ahead goes first, and its stop is planned anew. Its holder may have its key. */
+inline drop_ahead() {
+    if
+    :: j_opened -> call(cmd_fence, j_next, j_next + 1)
+    :: else                                          /* the GPU has not heard of it: a fact in the journal */
+    fi;
+    atomic { j_next = NONE; j_opened = 0; j_said = 0 }
 }
 
 /* Ways out: the move is in the table, whichever machine the visit has reached. */
@@ -372,7 +415,7 @@ again:
         :: g_session && j_placed -> open_life(1)
         :: else -> open_life(0)
         fi;
-        o_channel = g_channel; j_next = NONE;         /* what follows is planned anew */
+        o_channel = g_channel; j_next = NONE; j_opened = 0; j_said = 0; j_granted = 0;        /* what follows is planned anew */
         if
         :: g_high > j_high -> j_high = g_high
         :: else
@@ -399,6 +442,7 @@ again:
     call(cmd_measure, 0, 0);
 
     /* ---- visit after visit */
+visits:
     do
     :: j_visit == VISITS ->
         call(cmd_export, VISITS, 0);                             /* each visit took effect once, in order */
@@ -406,14 +450,31 @@ again:
         break
     :: j_visit < VISITS ->
         if
-        :: j_next != NONE -> atomic { j_phase = V_PLANNED; j_train = NONE; j_open = 1; j_epoch = j_next; j_next = NONE }    /* granted already */
+        :: j_next != NONE -> atomic { j_phase = V_PLANNED; j_train = NONE; j_open = 1; j_epoch = j_next; j_next = NONE };
+            if
+            :: j_granted                                          /* by the frame that settled the visit before it */
+            :: !j_granted -> call(cmd_grant, j_epoch, HOLDER_OF(j_visit))    /* something came between them; its epoch may be open */
+            :: j_said && !j_granted && lock[j_epoch] != h_life[HOLDER_OF(j_visit)] ->    /* never: its holder is gone; the region is clean */
+                call(cmd_fence, j_epoch, j_epoch + 1);
+                atomic { abandon(VF_RECALLED, TF_RECALLED); j_opened = 0; j_said = 0 };
+                goto visits
+            fi
         :: else ->
             atomic { j_phase = V_PLANNED; j_train = NONE; j_open = 1; reserve(j_epoch, j_visit) };
             call(cmd_grant, j_epoch, HOLDER_OF(j_visit))
         fi;
         fact(VF_GRANTED);
         fact(VF_OFFERED);
-        atomic { lock[j_epoch] = h_life[HOLDER_OF(j_visit)]; offered[HOLDER_OF(j_visit)] = j_epoch };
+        atomic {
+            if
+            :: j_said                                             /* while the visit before it was trained on */
+            :: else -> offer(j_epoch, j_visit)
+            fi;
+            j_opened = 0; j_said = 0; j_granted = 0;
+            if                                                    /* the visit behind it, durable before this one's fence leaves; or not yet */
+            :: MODE == SCOPED && j_visit + 1 < VISITS -> reserve(j_next, j_visit + 1)
+            :: true
+            fi };
         /* provision, report; or the lease ends; or the holder came back with a new key */
         if
         :: MODE == DIRECT && wire[j_epoch] -> call(cmd_fetch, j_epoch, 0)
@@ -435,10 +496,14 @@ again:
             call(cmd_measure, 0, 0);
 #endif
             call(cmd_fence, j_epoch, j_epoch + 1);
+            if
+            :: j_next != NONE -> call(cmd_open, j_next, 0); j_opened = 1
+            :: else                                               /* none: the verdict may plan it, as ever */
+            fi;
             fact(VF_FENCED);
             if
             :: g_region != R_FENCED ->                            /* reported, but not published: the holder is to blame */
-                call(cmd_undo, 0, 0); abandon(VF_RECALLED, TF_RECALLED)
+                drop_ahead(); call(cmd_undo, 0, 0); abandon(VF_RECALLED, TF_RECALLED)
             :: else ->
 #ifndef WITHOUT_FENCE_FIRST
                 call(cmd_measure, 0, 0);
@@ -446,37 +511,49 @@ again:
                 if
 #ifndef WITHOUT_VERIFY
                 :: g_tampered || g_planted || g_model != g_committed ->
-                    call(cmd_undo, 0, 0); abandon(VF_QUARANTINED, TF_QUARANTINED)
+                    drop_ahead(); call(cmd_undo, 0, 0); abandon(VF_QUARANTINED, TF_QUARANTINED)
                 :: else ->
 #else
                 :: true ->
 #endif
                     if                                            /* it becomes durable before the training is asked for, or only meanwhile */
-                    :: verified(); call(cmd_train, j_visit, 1)
+                    :: verified(); offer_ahead(); call(cmd_train, j_visit, 1)
                     :: call(cmd_train, j_visit, 1); verified()
                     fi;
+                    offer_ahead();
+#ifdef WITHOUT_CLEAN_BEFORE_INSTALL
+                    if                                            /* asked too early, as an orchestrator that errs might */
+                    :: j_opened -> call(cmd_grant, j_next, HOLDER_OF(j_visit + 1))
+                    :: true
+                    fi;
+#endif
                     if
                     :: phase_fact(TF_TRAINED);
 #ifndef WITHOUT_COMMIT_BEFORE_ACT
                        validated();
 #endif
-                       call(cmd_settle, j_visit, j_next);
+                       if
+                       :: call(cmd_settle, j_visit, j_next); j_granted = (j_next != NONE)
+                       :: j_opened -> call(cmd_settle, j_visit, NONE)    /* something is to come between them */
+                       fi;
 #ifdef WITHOUT_COMMIT_BEFORE_ACT
                        validated();
 #endif
                        atomic { training_move(j_train, TF_SCRUBBED); training_move(j_train, TF_CLOSED);
                                 j_open = 0; j_train = NONE; j_visit++ };
                        if
-                       :: atomic { j_next == NONE -> j_kept = j_visit }    /* a checkpoint is sealed now and then */
+                       :: atomic { !j_granted -> j_kept = j_visit }        /* a checkpoint is sealed now and then; the next key may be out, its grant is not */
                        :: true
                        fi
                     :: atomic { evil > 0 -> evil-- };             /* the update is poisoned: rejected, rolled back bit for bit */
+                       drop_ahead();
                        call(cmd_undo, 0, 0);
                        atomic { training_move(j_train, TF_REJECTED); j_open = 0; j_train = NONE }
                     fi
                 fi
             fi
         :: else ->
+            drop_ahead();                                         /* its epoch would have been opened with the fence: never was */
             call(cmd_fence, j_epoch, j_epoch + 1);
             call(cmd_undo, 0, 0);
             abandon(VF_RECALLED, TF_RECALLED)
@@ -485,7 +562,7 @@ again:
     goto finished;
 broken:
     goto again
-    } unless { atomic { o_crash -> o_crash = 0; f_sent = 0; f_answered = 0 } ; goto again };
+    } unless { atomic { o_crash -> o_crash = 0; f_sent = 0; f_answered = 0; f_refused = 0; f_cmd = 0; f_channel = 0; f_n = 0; f_a = 0; f_b = 0 } ; goto again };
 finished:
     skip
 }
