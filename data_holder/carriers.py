@@ -54,8 +54,9 @@ class Carrier(Protocol):
     def slots(self, count: int, length: int) -> list[Slot]:
         """Room for at most `count` records of at most `length` bytes each."""
 
-    async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> None:
-        """Bring one to `most` records there once, as soon as the GPU is at the port; returns when it has acknowledged them.
+    async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> float:
+        """Bring one to `most` records there once, as soon as the GPU is at the port; returns when it has acknowledged them, for how many
+        seconds it was not there.
 
         Raises:
             ProtocolViolation, Conflict: as the GPU answered. Unavailable: nobody knows whether they arrived.
@@ -132,13 +133,14 @@ class HttpCarrier:
         self.most = max(1, min(count // 2, MAX_RECORDS_AT_ONCE))
         return [Slot(bytearray(length)) for _ in range(count)]
 
-    async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> None:
+    async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> float:
         """As `Carrier`."""
         door = DOORS[grant.mode]
         records = (lying.record.data for lying in batch)
         wait_s = timeout_s / 2 if door is _COPY else 0.0
         answer = await self._link.leave(door.name, gpu, grant.port, *records, timeout_s=timeout_s, wait_s=wait_s)
         door.check(answer, batch[-1].record)
+        return answer.waited_s
 
 
 class BounceCarrier:
@@ -166,11 +168,12 @@ class BounceCarrier:
         whole = memoryview(self._buffer.memory)
         return [Slot(whole[at : at + length], at) for at in range(0, count * step, step)]
 
-    async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> None:
+    async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> float:
         """As `Carrier`. Raises: NotFound `unknown-bounce-buffer`, as well: the agent began anew."""
         named = Bounced(buffer=self._buffer.name, number=self._buffer.number(), places=_places(batch))
         answer = await self._link.bounced(gpu, grant.port, named, timeout_s=timeout_s, wait_s=timeout_s / 2)
         _copied(answer, batch[-1].record)
+        return answer.waited_s
 
     @property
     def open(self) -> bool:

@@ -155,14 +155,15 @@ class Provisioner:
             started = time.perf_counter()
             try:
                 self._sent += _bytes(batch)
-                await self._carrier.carry(grant, self._gpu, batch, timeout_s=min(left, CALL_TIMEOUT_S))
+                waited_s = await self._carrier.carry(grant, self._gpu, batch, timeout_s=min(left, CALL_TIMEOUT_S))
             except Unavailable:
                 pass  # nobody knows whether they arrived: the same bytes again
             except Conflict as error:
                 if error.code != "port-not-bound":
                     raise
             else:
-                self._acknowledged(batch, started)
+                # Until the GPU was there nothing was written; how long that was only the agent knows.
+                self._acknowledged(batch, min(started + waited_s, time.perf_counter()))
                 return
             await self._sleep(min(pause, left))
             pause = min(pause * 2, LAST_RETRY_S)

@@ -6,18 +6,20 @@ none, so its dataset count stays zero by construction (law L9), and a test reads
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from data_holder.doorbell import Answer, Doorbell
 from shared.canonical import json_bytes, json_value
 from shared.service.http import PeerClient
 from shared.wire.bounce import Bounced, Places
 from shared.wire.codec import encode
-from shared.wire.copy import MAX_PORT_WAIT_MS
+from shared.wire.copy import MAX_PORT_WAIT_MS, PORT_TIMING, SERVER_TIMING
 
 JSON = {"content-type": "application/json"}
+_WAITED: Final = re.compile(rf"{PORT_TIMING};dur=([0-9]{{1,9}}(?:\.[0-9]{{1,9}})?)")
 
 
 @dataclass
@@ -68,6 +70,12 @@ class OrchestratorLink:
         return bytes(response.content)
 
 
+class Answered(bytes):
+    """The agent's answer. `waited_s`: how long the records waited for the GPU to appear at the port, as the agent says."""
+
+    waited_s = 0.0
+
+
 class GpuLink:
     """The copy port of one GPU. Bodies are sealed copy records, sent from the caller's own buffer without a copy."""
 
@@ -77,7 +85,7 @@ class GpuLink:
 
     async def leave(
         self, door: str, gpu: str, port: str, *records: memoryview, timeout_s: float, wait_s: float = 0
-    ) -> bytes:
+    ) -> Answered:
         """POST copy records once, end to end, to a port's `copy` or `staging`; the last one's acknowledgement, CBOR. No retry: the caller
         owns the bytes. `wait_s`: how long the GPU may take to appear at the port before that is refused.
 
@@ -92,9 +100,9 @@ class GpuLink:
             headers={"content-type": "application/octet-stream", "content-length": str(length)},
         )  # fmt: skip
         self.counters.received += len(response.content)
-        return bytes(response.content)
+        return _answered(response.content, response.headers)
 
-    async def bounced(self, gpu: str, port: str, places: Bounced, *, timeout_s: float, wait_s: float = 0) -> bytes:
+    async def bounced(self, gpu: str, port: str, places: Bounced, *, timeout_s: float, wait_s: float = 0) -> Answered:
         """POST the places of copy records in a bounce buffer; the last one's acknowledgement. Raises: as `leave`; NotFound
         `unknown-bounce-buffer`."""
         body = encode(places)
@@ -105,7 +113,7 @@ class GpuLink:
             headers={"content-type": "application/cbor"},
         )  # fmt: skip
         self.counters.received += len(response.content)
-        return bytes(response.content)
+        return _answered(response.content, response.headers)
 
     def ring(self, bell: Doorbell, gpu: str, port: str, places: Places, *, timeout_s: float) -> Answer:
         """Name places in a bounce buffer by its doorbell (`Doorbell.ring`)."""
@@ -116,6 +124,12 @@ class GpuLink:
         """Count bytes of records and of their proof that the GPU acknowledged."""
         self.counters.dataset += plaintext_bytes
         self.counters.proofs += proof_bytes
+
+
+def _answered(content: bytes, headers: Mapping[str, str]) -> Answered:
+    answer, said = Answered(content), _WAITED.fullmatch(headers.get(SERVER_TIMING, ""))
+    answer.waited_s = float(said[1]) / 1000 if said else 0.0
+    return answer
 
 
 def _waiting(wait_s: float) -> str:

@@ -6,6 +6,7 @@ Ports authenticate by SPDM records and visit-key AEAD, never by HTTP.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -23,7 +24,15 @@ from shared.service.middleware import BELIEVED
 from shared.service.state import service_state
 from shared.wire.bounce import Bounced, Rung
 from shared.wire.codec import decode, encode
-from shared.wire.copy import HEADER_BYTES, MAX_CLOSING_BYTES, MAX_PORT_WAIT_MS, MAX_TAGS_BYTES, CopyAck
+from shared.wire.copy import (
+    HEADER_BYTES,
+    MAX_CLOSING_BYTES,
+    MAX_PORT_WAIT_MS,
+    MAX_TAGS_BYTES,
+    PORT_TIMING,
+    SERVER_TIMING,
+    CopyAck,
+)
 from shared.wire.gpu import MAX_FRAME_BYTES
 
 SPDM_LIMIT = 0x1200  # the transport's shared surface (reference h100.md 4.1)
@@ -57,10 +66,10 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
     async def copy(gpu: str, port: str, request: Request) -> Response:
         """Copy records end to end; the last one's acknowledgement. `wait_ms` (0 to 10000): how long the GPU may take to appear there."""
         unit = _holders(units, gpu, port)
-        await _arrived(unit, port, request)
+        waited_s = await _arrived(unit, port, request)
         ack = await taken(request, lambda record: unit.act("copy", port, lambda: unit.device.copy(port, record)))
         request.scope[BELIEVED] = True
-        return _bytes(encode(ack), "application/cbor")
+        return _acknowledged(ack, waited_s)
 
     @router.post("/staging", response_class=Response)
     async def staging(gpu: str, port: str, request: Request) -> Response:
@@ -79,10 +88,10 @@ def _bounced(router: APIRouter, units: Mapping[str, GpuUnit], buffers: BounceBuf
         """Copy records that lie in a bounce buffer, by their places (CBOR); the last one's acknowledgement. `wait_ms` as for `copy`."""
         named = decode(Bounced, await _body(request, BOUNCED_LIMIT))
         unit = _holders(units, gpu, port)
-        await _arrived(unit, port, request)
+        waited_s = await _arrived(unit, port, request)
         ack = await _copied(unit, port, buffers, named.buffer, named.places, named.number)
         request.scope[BELIEVED] = True
-        return _bytes(encode(ack), "application/cbor")
+        return _acknowledged(ack, waited_s)
 
 
 def doorbell(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> Take:
@@ -143,15 +152,28 @@ async def _body(request: Request, limit: int) -> bytes:
     return await request.body()
 
 
-async def _arrived(unit: GpuUnit, port: str, request: Request) -> None:
-    """Wait for the GPU to appear at the port as long as the request asks for (`wait_ms`). Raises: BadRequest `invalid-wait`."""
+async def _arrived(unit: GpuUnit, port: str, request: Request) -> float:
+    """Wait for the GPU to appear at the port, as long as the request asks for (`wait_ms`); the seconds that it took.
+
+    Raises:
+        BadRequest: code `invalid-wait`.
+    """
     said = request.query_params.get("wait_ms", "0")
     if not (said.isascii() and said.isdigit() and len(said) <= 5 and int(said) <= MAX_PORT_WAIT_MS):
         raise BadRequest(
             "wait_ms is no such wait", code="invalid-wait", expected=f"0 to {MAX_PORT_WAIT_MS}", got=said[:100]
         )
-    if said != "0":
-        await unit.presence.arrives(port, int(said) / 1000, service_state(request.app).stopping)
+    if said == "0":
+        return 0.0
+    began = time.monotonic()
+    await unit.presence.arrives(port, int(said) / 1000, service_state(request.app).stopping)
+    return time.monotonic() - began
+
+
+def _acknowledged(ack: CopyAck, waited_s: float) -> Response:
+    """With how long the GPU was waited for, in the form of W3C Server Timing: to the holder that is no time of writing."""
+    waited = {SERVER_TIMING: f"{PORT_TIMING};dur={waited_s * 1000:.3f}"} if waited_s else None
+    return Response(encode(ack), media_type="application/cbor", headers=waited)
 
 
 def _record(lying: memoryview) -> bytes | memoryview:

@@ -39,6 +39,8 @@ MAX_RECORDS_AT_ONCE = 16
 """Copy records that one request may bring, end to end."""
 MAX_PORT_WAIT_MS = 10_000
 """How long a request may wait for the GPU to appear at its port."""
+SERVER_TIMING, PORT_TIMING = "server-timing", "port"
+"""Where an answer says for how long it did (W3C Server Timing): header, and name of the metric, whose `dur` is in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,8 +26,11 @@ from tests.data_holder.holder_world import problem
 
 @dataclass
 class Gpu(httpx2.AsyncBaseTransport):
-    """The GPU's copy port with one grant. Faults: `unbound` answers first, `cut_before`/`cut_after` record indexes once each; by the
-    doorbell `miss_before`/`miss_after`: a record that is not taken, or not acknowledged, once each."""
+    """The GPU's copy port with one grant. `away_s`: after so long it comes, once, to who waits.
+
+    Faults: `unbound` answers first, `cut_before`/`cut_after` record indexes once each; by the doorbell `miss_before`/`miss_after`: a record
+    that is not taken, or not acknowledged, once each.
+    """
 
     unbound: int = 0
     cut_before: set[int] = field(default_factory=set)
@@ -37,6 +41,7 @@ class Gpu(httpx2.AsyncBaseTransport):
     miss_before: set[int] = field(default_factory=set)
     miss_after: set[int] = field(default_factory=set)
     calls: int = 0
+    away_s: float = 0.0
     published: bool = False
     refuse_with: str | None = None
     hook: Callable[[int], Any] | None = None
@@ -60,9 +65,13 @@ class Gpu(httpx2.AsyncBaseTransport):
             return problem(409, "Conflict", "port-not-bound")
         if self.refuse_with:
             return problem(409, "Protocol violation", self.refuse_with)
+        waited = {}
+        if self.away_s and int(request.url.params.get("wait_ms", "0")) >= self.away_s * 1000:
+            await asyncio.sleep(self.away_s)
+            waited, self.away_s = {"server-timing": f"port;dur={self.away_s * 1000}"}, 0.0
         for record in split(body):
             ack = await self._copied(record)
-        return httpx2.Response(200, content=encode(ack))
+        return httpx2.Response(200, content=encode(ack), headers=waited)
 
     async def _copied(self, record: bytes) -> CopyAck:
         header, _, _ = parse_record(record)

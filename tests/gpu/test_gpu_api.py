@@ -55,9 +55,26 @@ async def test_a_holders_records_wait_for_the_gpu_as_long_as_they_say(agent: Age
     async with asyncio.timeout(60):
         answer = await waiting
     assert answer.json()["code"] == "malformed-copy-record"  # it came as far as to be looked at
+    assert answer.headers.get("server-timing") is None  # a refusal says nothing of time
     for wrong in ("-1", "10001", "1e3", "", "٣", "000000"):
         answer = await agent.client.post(path, params={"wait_ms": wrong}, content=b"x")
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid-wait")
+
+
+async def test_how_long_they_waited_is_said(agent: Agent) -> None:
+    agent.world.set_up()
+    sealed = agent.world.install(32).seal(records(32))
+    path = "/v1/gpus/gpu-0/ports/holder-north/copy"
+    waiting = asyncio.create_task(agent.client.post(f"{path}?wait_ms=10000", content=sealed[0]))
+    await asyncio.sleep(0.02)
+    await agent.bind("holder-north")
+    async with asyncio.timeout(60):
+        answer = await waiting
+    name, _, milliseconds = answer.headers["server-timing"].partition(";dur=")
+    assert name == "port"
+    assert float(milliseconds) >= 10
+    assert decode(CopyAck, answer.content).index == 0
+    assert "server-timing" not in (await agent.client.post(path, content=sealed[1])).headers
 
 
 async def test_only_the_platform_switches_the_mux(agent: Agent) -> None:

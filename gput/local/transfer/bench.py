@@ -20,7 +20,7 @@ from data_holder.commitments import Committed
 from data_holder.datasets import RecordTree, open_dataset
 from data_holder.doorbell import Answer, Doorbell
 from data_holder.gpu_channel import Provisioner
-from data_holder.links import GpuLink, LinkCounters
+from data_holder.links import Answered, GpuLink, LinkCounters
 from data_holder.sealing import RecordSealer
 from data_holder.settings import HolderSettings
 from gput.bench.transfer_tables import Found, Transfer
@@ -100,7 +100,7 @@ class WatchedLink(GpuLink):
 
     async def leave(
         self, door: str, gpu: str, port: str, *records: memoryview, timeout_s: float, wait_s: float = 0
-    ) -> bytes:
+    ) -> Answered:
         """See `GpuLink.leave`."""
         if self._left < len(records) > 1:
             await super().leave(door, gpu, port, *records[:-1], timeout_s=timeout_s, wait_s=wait_s)
@@ -110,7 +110,7 @@ class WatchedLink(GpuLink):
         self._accepted(len(records))
         return answer
 
-    async def bounced(self, gpu: str, port: str, places: Bounced, *, timeout_s: float, wait_s: float = 0) -> bytes:
+    async def bounced(self, gpu: str, port: str, places: Bounced, *, timeout_s: float, wait_s: float = 0) -> Answered:
         """See `GpuLink.bounced`."""
         named = places.places
         self._unrung -= len(named)

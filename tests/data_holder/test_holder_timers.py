@@ -1,0 +1,35 @@
+"""A visit's timers at the holder: waiting for the GPU is told from writing to it, whatever an agent says of time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.data_holder.conftest import Running
+from tests.data_holder.test_holder_visits import visit
+
+
+async def test_waiting_for_the_gpu_is_no_time_of_writing(running: Running) -> None:
+    await running.approved_with_channel()
+    running.gpu.away_s = 0.2
+    await visit(running)
+    await running.until(lambda: running.orchestrator.reports)
+    assert running.orchestrator.reports[0].timers.grab_gpu >= 0.2
+
+
+@pytest.mark.parametrize("said", ["port;dur=1e99", "port;dur=-1", "port;dur=999999999", "cache;dur=3"])
+async def test_what_an_agent_says_of_time_breaks_nothing(running: Running, said: str, monkeypatch: Any) -> None:
+    await running.approved_with_channel()
+    taken = type(running.gpu).handle_async_request
+
+    async def lying(gpu: Any, request: httpx2.Request) -> httpx2.Response:
+        answer = await taken(gpu, request)
+        answer.headers["server-timing"] = said
+        return answer
+
+    monkeypatch.setattr(type(running.gpu), "handle_async_request", lying)
+    await visit(running)
+    await running.until(lambda: running.orchestrator.reports)
+    assert all(0 <= value < 3600 for value in running.orchestrator.reports[0].timers.model_dump().values())
