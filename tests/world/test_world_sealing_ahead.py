@@ -16,7 +16,7 @@ from orchestrator.visits import sealing_ahead
 from orchestrator.visits.run import Run
 from shared.wire.gpu import Train
 from tests.world.test_world_crashes import ORCH, A
-from tests.world.test_world_order import RARELY
+from tests.world.test_world_order import RARELY, all_ready
 from tests.world.world import NewWorld, World
 from tests.world.world_faults import Point, Trap, crash
 from tests.world.world_material import RECORDS, rows
@@ -25,6 +25,7 @@ from tests.world.world_recording import Recording
 from tests.world.world_wire import Call, Deliver
 
 NORTH = "holder-north"
+pytestmark = pytest.mark.usefixtures(all_ready.__name__)
 
 
 class BesideTraining:
