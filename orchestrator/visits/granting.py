@@ -50,7 +50,7 @@ class Granted:
     """A grant that the GPU installed or is to install, its key, and the one-time key that the offer is sealed to. No repr of the key.
 
     `channel`: its id; `share`: the GPU's signed statement of its share, where one is agreed. Nothing is written under the key before
-    `installing` was obeyed, and `installed` held what came of it to the key.
+    the GPU installed the grant, and `check_installed` held its answer to the key.
     """
 
     visit: VisitState
