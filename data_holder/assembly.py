@@ -12,6 +12,7 @@ from data_holder.channel import Channels, Verifier
 from data_holder.commitments import Commitments
 from data_holder.heads import HeadStatements
 from data_holder.identity import OwnKeys, Tokens, load_identity, operator_keys
+from data_holder.introductions import Introductions
 from data_holder.keyring import Keyring, RecoveryKey
 from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, LinkCounters, OrchestratorLink
@@ -70,6 +71,7 @@ class Holder:
     ledger: Ledger
     catalogue: Catalogue
     approvals: Approvals
+    introductions: Introductions
     visits: Visits
     runner: Runner
     orchestrator: OrchestratorLink
@@ -149,7 +151,8 @@ def assemble(
         gpu_link=_GpuLinks(peers, gpu).to, agent_url=settings.agent_url, prepare_bytes=settings.prepare_bytes,
         clock=clock, entropy=entropy, facts=facts, bounce=BounceLink(settings.bounce_socket, settings.prepare_bytes),
     )  # fmt: skip
-    receipts = ReceiptBook(ledger=ledger, approvals=approvals, store=store, facts=facts, link=link)
+    lives = Introductions(ledger=ledger, approvals=approvals, link=link, verifier=foundation.verifier, clock=clock)
+    receipts = ReceiptBook(ledger=ledger, approvals=approvals, store=store, facts=facts, link=link, introductions=lives)  # fmt: skip
     release = ShareRelease(
         shares=shares, ledger=ledger, approvals=approvals, link=link, verifier=foundation.verifier, clock=clock,
         entropy=entropy,
@@ -160,8 +163,9 @@ def assemble(
         keyring=Keyring(store, foundation.guest, settings.name, foundation.recovery, entropy),
         retention=Retention(store, ledger, commitments, clock, settings.keep_finished_s),
     )  # fmt: skip
-    replies = Replies(store, clock)
-    return Holder(foundation, store, ledger, catalogue, approvals, visits, runner, link, gpu, peers, replies)
+    return Holder(
+        foundation, store, ledger, catalogue, approvals, lives, visits, runner, link, gpu, peers, Replies(store, clock)
+    )  # fmt: skip
 
 
 class _GpuLinks:

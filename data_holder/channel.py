@@ -34,7 +34,7 @@ from shared.claims.manifest import Manifest
 from shared.crypto.hpke import OneTimeKey
 from shared.crypto.shares import Share
 from shared.crypto.signing import PartyKey
-from shared.errors import ProtocolViolation, Refused
+from shared.errors import ProtocolViolation
 from shared.protocol.travel import TRAVEL
 from shared.service.clock import Clock, Entropy
 from shared.service.guest import Guest
@@ -161,21 +161,8 @@ class Channels:
                 another share than before (`share-differs`).
             Refused: it identifies itself by another enrolled key than before. Unavailable: no answer.
         """
-        nonce = self._entropy(32).hex()
-        answer = await self._link.send(
-            "POST", f"/v1/sessions/{session}/channels", document(ChannelRequest(nonce=nonce))
-        )
-        offer = ChannelOffer.model_validate(answer)
-        manifest, now = approved.request.manifest, self._clock()
-        # The same nonce is the GPU's challenge: its report is fresh for this channel, not the one of another holder or hour.
-        expected = OrchestratorExpectation(
-            session, self._name, approved.request.digest, nonce, self._ledger.state(session).orchestrator_key(), gpu_challenge=nonce,
-            gpu_device=self._known_gpu(session),
-        )  # fmt: skip
-        await self._verifier.prepare(offer, at=now)
-        # A verifier may have to ask a RIM service; the operator's API goes on meanwhile.
-        orchestrator = await asyncio.to_thread(self._verifier.verify_orchestrator, offer, expected, manifest, at=now)
-        channel = self._fresh(session, orchestrator, manifest, int(now))
+        offer, orchestrator, now = await self._attested(session, approved)
+        channel = self._fresh(session, orchestrator, approved.request.manifest, int(now))
         runtime = build_holder_runtime(
             orchestrator, nonce=self._entropy(32).hex(), signing_key=channel.signing.public,
             enrolled_key=self._key.public, not_after=channel.not_after,
@@ -189,7 +176,9 @@ class Channels:
             share_key=channel.signed_share_key(share_key),
         )
         # The facts first: a receipt of a visit over this channel must find them after any restart.
-        await self._ledger.record(session, [(CHANNEL, _facts(channel, offer, runtime))], lambda connection: None)
+        await self._ledger.record(
+            session, [(CHANNEL, channel_facts(orchestrator, offer, runtime))], lambda connection: None
+        )
         path = f"/v1/sessions/{session}/channels/{offer.channel}"
         opened = ChannelState.model_validate(await self._link.send("PUT", path, document(proof)))
         if opened.share is not None and proof.share_key is not None:
@@ -199,6 +188,28 @@ class Channels:
         self._open[session] = channel
         _log.info("channel open", session=session, channel=offer.channel, backend=orchestrator.cvm.backend.value)
         return channel
+
+    async def _attested(
+        self, session: str, approved: Approved
+    ) -> tuple[ChannelOffer, VerifiedOrchestrator[AttestedGpu], float]:
+        """The orchestrator's offer of a channel, believed at the time that comes with it. Raises: as `open`."""
+        nonce = self._entropy(32).hex()
+        answer = await self._link.send(
+            "POST", f"/v1/sessions/{session}/channels", document(ChannelRequest(nonce=nonce))
+        )
+        offer = ChannelOffer.model_validate(answer)
+        state, now = self._ledger.state(session), self._clock()
+        # The same nonce is the GPU's challenge: its report is fresh for this channel, not the one of another holder or hour.
+        expected = OrchestratorExpectation(
+            session, self._name, approved.request.digest, nonce, state.orchestrator_key(), gpu_challenge=nonce,
+            gpu_device=state.known_gpu(),
+        )  # fmt: skip
+        await self._verifier.prepare(offer, at=now)
+        # A verifier may have to ask a RIM service; the operator's API goes on meanwhile.
+        orchestrator = await asyncio.to_thread(
+            self._verifier.verify_orchestrator, offer, expected, approved.request.manifest, at=now
+        )
+        return offer, orchestrator, now
 
     def _fresh(
         self, session: str, orchestrator: VerifiedOrchestrator[AttestedGpu], manifest: Manifest, now: int
@@ -211,20 +222,15 @@ class Channels:
             PartyKey.generate(self._entropy), self._entropy,
         )  # fmt: skip
 
-    def _known_gpu(self, session: str) -> str | None:
-        """The GPU as attested before in this session: another one is refused, however genuine."""
-        known = {record.device for record in self._ledger.state(session).channels.values()}
-        if len(known) > 1:
-            raise Refused(f"session {session} has channels to two GPUs", code="gpu-changed")
-        return next(iter(known), None)
 
-
-def _facts(channel: OpenChannel, offer: ChannelOffer, holder_runtime: bytes) -> dict[str, str]:
-    orchestrator = channel.orchestrator
+def channel_facts(
+    orchestrator: VerifiedOrchestrator[AttestedGpu], offer: ChannelOffer, holder_runtime: bytes | None
+) -> dict[str, str]:
+    """The body of the fact by which the journal remembers what an orchestrator's proof vouches for."""
     return {
         "channel": orchestrator.channel,
         "orchestrator_runtime": sha256(orchestrator.runtime_data).hex(),
-        "holder_runtime": sha256(holder_runtime).hex(),
+        "holder_runtime": "" if holder_runtime is None else sha256(holder_runtime).hex(),
         "gpu_evidence": gpu_evidence_digest(offer.gpu_evidence),
         "signing_key": orchestrator.signing_key.hex(),
         "enrolled_key": orchestrator.runtime.enrolled_key,

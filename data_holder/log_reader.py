@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from shared.errors import VerificationFailed
 from shared.protocol.merkle import leaf_hash, verify_consistency, verify_inclusion
 
 PAGE = 200
+Learn = Callable[[str, bytes], Awaitable[SessionState]]
+"""(session, key id) -> the session's state, which knows the key now if there is reason to believe it."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,15 @@ class LogReader:
         self._link, self._state = link, state
         self._path = f"/v1/sessions/{state.session}/log"
 
-    async def head(self) -> TreeHead:
+    async def head(self, learn: Learn) -> TreeHead:
         """The newest head. Raises: as `signed_head`."""
-        return (await self.signed_head()).head
+        return (await self.signed_head(learn)).head
 
-    async def signed_head(self) -> SignedHead:
+    async def signed_head(self, learn: Learn) -> SignedHead:
         """The newest head: signed by an orchestrator this holder attested, and an extension of the remembered head.
+
+        Args:
+            learn: has the key known that the head names (`data_holder.introductions`).
 
         Raises:
             VerificationFailed: `log-head-malformed`, `log-signer-unknown`, `log-rolled-back`, or signature or proof.
@@ -52,7 +58,8 @@ class LogReader:
             signature = base64.b64decode(answer["signature"])
         except (KeyError, TypeError, ValueError):
             raise VerificationFailed("the log's head is malformed", code="log-head-malformed") from None
-        if key not in {channel.signing_key for channel in self._state.channels.values()}:
+        known = await learn(self._state.session, key)
+        if key not in {channel.signing_key for channel in known.channels.values()}:
             raise VerificationFailed(
                 "the log's head is signed by nobody this holder attested", code="log-signer-unknown", got=key.hex()
             )

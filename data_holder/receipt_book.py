@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 from data_holder.approvals import Approvals
+from data_holder.introductions import Introductions
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.log_reader import LogReader
 from data_holder.protocol.state import RememberedHead
-from data_holder.receipts import check_receipt, claimed_epoch
+from data_holder.receipts import check_receipt, claimed_epoch, signer_named
 from data_holder.requests import verify_manifest
 from data_holder.tables import rows
 from data_holder.visit_facts import VisitFacts
@@ -29,9 +30,11 @@ class ReceiptBook:
     """Receives receipts; the same one again does nothing, another one under a known index is refused."""
 
     def __init__(
-        self, *, ledger: Ledger, approvals: Approvals, store: Store, facts: VisitFacts, link: OrchestratorLink
-    ) -> None:
+        self, *, ledger: Ledger, approvals: Approvals, store: Store, facts: VisitFacts, link: OrchestratorLink,
+        introductions: Introductions,
+    ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._store, self._facts, self._link = ledger, approvals, store, facts, link
+        self._introductions = introductions
 
     async def receive(self, session: str, cose: bytes, index: int) -> None:
         """Verify and keep one receipt.
@@ -50,6 +53,7 @@ class ReceiptBook:
             return
         request = verify_manifest(state.manifest, self._approvals.name, self._approvals.keys)
         visit = await self._own_visit(session, claimed_epoch(cose))
+        state = await self._introductions.learn(session, signer_named(cose))
         checked = check_receipt(cose, index, state, holder=self._approvals.name, request=request, visit=visit)
         await self._facts.receipt(session, checked)
         if not checked.verified:
@@ -88,7 +92,7 @@ class ReceiptBook:
             return
         log = LogReader(self._link, state)
         try:
-            head = await log.head()
+            head = await log.head(self._introductions.learn)
         except NotFound:
             return  # the session ended before its first visit: there is no log to prove anything in
         # Remembered: a database put back to before the end would otherwise be older than any offer showed.

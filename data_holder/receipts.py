@@ -83,7 +83,7 @@ def check_receipt(
     """
     claims = _parse(Receipt, _unverified_payload(cose))
     channel = state.channels.get(claims.orchestrator_runtime_data)
-    if channel is None:
+    if channel is None or not channel.holder_runtime:
         raise VerificationFailed(
             "the receipt names a channel that this holder never opened", code="receipt-channel-unknown",
             got=claims.orchestrator_runtime_data,
@@ -231,6 +231,11 @@ def _unverified_payload(cose: bytes) -> bytes:
 def claimed_epoch(cose: bytes) -> int:
     """The epoch a receipt names, *unverified*: only to look up this holder's own visit. Raises: VerificationFailed."""
     return _parse(Receipt, _unverified_payload(cose)).epoch
+
+
+def signer_named(cose: bytes) -> bytes:
+    """The key id that a receipt's signature names, *unverified*: only to have that key known. Raises: VerificationFailed."""
+    return parse1(cose).kid
 
 
 def explain(cose: bytes) -> tuple[dict[str, Any], dict[str, Any]]:

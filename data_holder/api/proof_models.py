@@ -35,11 +35,12 @@ class AgreementView(Body):
 
 
 class KeyView(Body):
-    """What one attested channel vouches for. A receipt names its channel by the digests of both runtime data. `statement_key` is null for
-    a device that certified none: nothing that it states can then be checked."""
+    """What one attested channel vouches for. A receipt names its channel by the digests of both runtime data. `holder_runtime_data` is null
+    for a life that was introduced and opened no channel here: it may have signed, but no visit went through it. `statement_key` is null
+    for a device that certified none: nothing that it states can then be checked."""
 
     orchestrator_runtime_data: Digest
-    holder_runtime_data: Digest
+    holder_runtime_data: Digest | None
     gpu_evidence: Digest
     device: str
     signing_key: RawKey

@@ -45,7 +45,7 @@ async def agreement(session: SessionPath, _: Reader, holder: HolderDep) -> Agree
 
 
 @router.get(
-    "/keys", summary="Keys that this holder attested, channel by channel: what its receipts must be signed with"
+    "/keys", summary="Keys that this holder attested, by channel or introduction: what its receipts must be signed with"
 )
 async def keys(session: SessionPath, _: Reader, holder: HolderDep, paging: Paging) -> Page[KeyView]:
     listing = paging.of(f"keys/{session}")
@@ -54,7 +54,7 @@ async def keys(session: SessionPath, _: Reader, holder: HolderDep, paging: Pagin
     shown = listing.cut(later[: listing.ask], lambda runtime: runtime)
     items = [
         KeyView(
-            orchestrator_runtime_data=one.orchestrator_runtime, holder_runtime_data=one.holder_runtime,
+            orchestrator_runtime_data=one.orchestrator_runtime, holder_runtime_data=one.holder_runtime or None,
             gpu_evidence=one.gpu_evidence, device=one.device, signing_key=one.signing_key.hex(),
             statement_key=one.statement_key.hex() or None,
         )
@@ -67,7 +67,7 @@ async def keys(session: SessionPath, _: Reader, holder: HolderDep, paging: Pagin
 async def log(session: SessionPath, _: Reader, holder: HolderDep) -> LogView:
     state = holder.ledger.state(session)
     remembered = state.head
-    found = await LogReader(holder.orchestrator, state).signed_head()
+    found = await LogReader(holder.orchestrator, state).signed_head(holder.introductions.learn)
     return LogView(
         size=found.head.size, root=found.head.root.hex(), time=found.head.time, key=found.key.hex(),
         signature=_b64(found.signature), consistency=[node.hex() for node in found.consistency],

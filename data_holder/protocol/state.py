@@ -47,7 +47,8 @@ class Decision:
 
 @dataclass(frozen=True)
 class ChannelRecord:
-    """Public facts of one attested channel, which later receipts refer to. Keys raw; digests hex."""
+    """Public facts of one attested channel, which later receipts refer to. Keys raw; digests hex. `holder_runtime` is empty where a life
+    was introduced to everybody and no channel opened: its key signed, but no visit went through it."""
 
     channel: str
     orchestrator_runtime: str
@@ -103,6 +104,17 @@ class SessionState:
         known = {record.enrolled_key for record in self.channels.values()}
         if len(known) > 1:
             raise Refused(f"session {self.session} has channels to two orchestrators", code="orchestrator-changed")
+        return next(iter(known), None)
+
+    def known_gpu(self) -> str | None:
+        """The GPU (PDI, hex) as attested before in this session: another one is refused, however genuine. None before the first channel.
+
+        Raises:
+            Refused: code `gpu-changed`.
+        """
+        known = {record.device for record in self.channels.values()}
+        if len(known) > 1:
+            raise Refused(f"session {self.session} has channels to two GPUs", code="gpu-changed")
         return next(iter(known), None)
 
 

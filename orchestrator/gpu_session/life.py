@@ -6,7 +6,7 @@ No key outlives the object: the SPDM session's export master secret becomes the 
 from __future__ import annotations
 
 import asyncio
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -106,7 +106,6 @@ class GpuLife:
         self._frames, self._records = asyncio.Lock(), asyncio.Lock()
         # Held while the GPU is at a holder's port: the orchestrator's port answers nobody then.
         self.home = asyncio.Lock()
-        self.verified: VerifiedGpu | None = None
         self.statement_key: Any = None
         self._broken: Conflict | None = None
 
@@ -187,7 +186,7 @@ class GpuLife:
         if self._broken is not None:
             raise self._broken
 
-    async def attest(self, signing_key: bytes, epoch: int, device: str | None) -> VerifiedGpu:
+    async def attest(self, signing_key: bytes, epoch: int, device: str | None) -> tuple[VerifiedGpu, GpuEvidence]:
         """Ask for evidence of our own and believe it only after verification.
 
         Args:
@@ -197,16 +196,16 @@ class GpuLife:
             VerificationFailed: evidence, policy or statement key; `gpu-device`: a genuine GPU, but another one.
         """
         challenge = self._entropy(32)
+        evidence = await self.evidence(challenge, signing_key, epoch)
         nonce = gpu_nonce(challenge, self._spdm.th2, epoch, signing_key)
-        report = await self._report(nonce)
         policy = GpuPolicy.of(self._policy, allow_emulated=self._room.allow_emulated, device=device)
-        self.verified = await asyncio.to_thread(
-            verify_gpu_evidence, report, self._spdm.chain_pem, nonce=nonce, trust=self._room.trust, policy=policy,
+        verified = await asyncio.to_thread(
+            verify_gpu_evidence, b64decode(evidence.report), self._spdm.chain_pem, nonce=nonce, trust=self._room.trust, policy=policy,
             at=self._clock(),
         )  # fmt: skip
         if self._certificate:
-            self.statement_key = verify_statement_key(self.verified, self._certificate)
-        return self.verified
+            self.statement_key = verify_statement_key(verified, self._certificate)
+        return verified, evidence
 
     async def open(self) -> LifeOpened:
         """The life's first command; from here on bulk records can flow.

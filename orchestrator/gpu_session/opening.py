@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from orchestrator.gpu_session.life import GpuLife, GpuRoom, Opening, open_spdm, refused_resume
 from orchestrator.gpu_session.link import AgentLink, PublicFacts
 from orchestrator.gpu_session.sealed import SealedSecrets, SessionSecrets
+from orchestrator.holders.proofs import Prover
 from orchestrator.sessions.attested import attestation_row
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import claim, new_fact
@@ -51,9 +52,9 @@ class Opener:
 
     def __init__(
         self, book: Book, link: AgentLink, sealed: SealedSecrets, room: GpuRoom, signing_key: PartyKey,
-        clock: Clock, entropy: Entropy,
+        prover: Prover, clock: Clock, entropy: Entropy,
     ) -> None:  # fmt: skip
-        self._book, self._link, self._sealed, self._room = book, link, sealed, room
+        self._book, self._link, self._sealed, self._room, self._prover = book, link, sealed, room, prover
         self._signing_key, self._clock, self._entropy = signing_key, clock, entropy
 
     async def open(self) -> OpenedLife:
@@ -133,17 +134,19 @@ class Opener:
 
     async def _settle(self, life: GpuLife, secrets: SessionSecrets, *, resumed: bool) -> OpenedLife:
         state = self._book.state
-        verified = await life.attest(self._signing_key.public, state.last_epoch, state.device)
+        verified, evidence = await life.attest(self._signing_key.public, state.last_epoch, state.device)
         opened = await life.open()
+        number, boot = life.number, life.boot_counter
         rows = [
-            attestation_row(state, "gpu", verified.appraisal, self._signing_key, life=life.number, at=self._clock())
+            attestation_row(state, "gpu", verified.appraisal, self._signing_key, life=number, at=self._clock()),
+            await self._prover.introduction(evidence, life=number, boot_counter=boot, backend=verified.backend),
         ]
         if not resumed:
             rows.append(self._sealed.saving(secrets))
         life.master = Secret(b"")  # its children are derived; nothing needs it any more
         await self._book.record(
             new_fact(
-                SessionFact.LIFE_OPENED, life=life.number, boot_counter=life.boot_counter, device=verified.device,
+                SessionFact.LIFE_OPENED, life=number, boot_counter=boot, device=verified.device,
                 backend=verified.backend.value, signing_key=self._signing_key.public.hex(), resumed=resumed,
             ),
             *rows,

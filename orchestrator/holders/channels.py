@@ -1,7 +1,7 @@
 """Attested channels to the holders of a session (design 4.2 step 4): both sides' quotes once, then signatures per visit.
 
-A channel lives as long as the orchestrator's life on the GPU: its session signing key and every one-time key are in memory only. What
-is saved is what others need to check signatures later (runtime data and evidence), never a key. Knows no HTTP route.
+A channel lives as long as the orchestrator's life on the GPU: its session signing key and every one-time key are in memory only.
+Knows no HTTP route.
 """
 
 from __future__ import annotations
@@ -11,34 +11,23 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert
-
-from orchestrator.ids import new_channel_id
+from orchestrator.holders.proofs import Proof, Prover
 from orchestrator.sessions.attested import attestation_row
-from orchestrator.sessions.book import Book, Row
-from orchestrator.tables import CHANNELS
-from shared.attestation.channel import (
-    VerifiedHolder,
-    build_orchestrator_runtime,
-    gpu_evidence_digest,
-    report_data,
-    verify_holder,
-)
+from orchestrator.sessions.book import Book
+from shared.attestation.channel import VerifiedHolder, gpu_evidence_digest, verify_holder
 from shared.attestation.collateral_refresh import CollateralKeeper
 from shared.attestation.cpu_trust import CpuReference, CpuRoots
 from shared.attestation.cpu_verifier import CpuPolicy, CpuTrust
 from shared.attestation.dealing import deal_share
 from shared.attestation.one_time_keys import VerifiedOneTimeKey, verify_one_time_key
-from shared.attestation.session_events import SESSION_EVENT, session_event
 from shared.attestation.snp_trust import SnpTrust
-from shared.canonical import json_value, sha256
+from shared.canonical import sha256
 from shared.claims.manifest import RosterEntry
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
 from shared.errors import Conflict, LimitExceeded, NotPermitted
 from shared.names import Backend
-from shared.service.clock import Clock, Entropy
-from shared.service.guest import Guest
+from shared.service.clock import Clock
 from shared.service.logging import get_logger
 from shared.wire.visit import (
     ChannelOffer,
@@ -46,9 +35,7 @@ from shared.wire.visit import (
     ChannelRequest,
     ChannelState,
     DealtShare,
-    Evidence,
     GpuEvidence,
-    RuntimeData,
     Signed,
 )
 
@@ -61,16 +48,11 @@ Attest = Callable[[bytes, bytes], Awaitable[GpuEvidence]]
 """(challenge, session signing key) -> fresh GPU evidence, asked inside the SPDM session."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Pending:
     """An offer of ours that waits for the holder's proof."""
 
-    holder: str
-    session: str
-    runtime_data: bytes
-    evidence: Evidence
-    gpu_evidence: GpuEvidence
-    not_after: float
+    ours: Proof
     expires: float
 
 
@@ -103,12 +85,10 @@ class Channels:
     """The channels of one life of one session."""
 
     def __init__(
-        self, book: Book, *, signing_key: PartyKey, identity: PartyKey, guest: Guest, room: CpuRoom,
-        attest: Attest, share: Share, clock: Clock, entropy: Entropy,
+        self, book: Book, *, signing_key: PartyKey, prover: Prover, room: CpuRoom, attest: Attest, share: Share, clock: Clock
     ) -> None:  # fmt: skip
-        self._book, self.signing_key, self._identity = book, signing_key, identity
-        self._guest, self._room, self._attest, self._share = guest, room, attest, share
-        self._clock, self._entropy = clock, entropy
+        self._book, self.signing_key, self._prover = book, signing_key, prover
+        self._room, self._attest, self._share, self._clock = room, attest, share, clock
         self._pending: dict[str, Pending] = {}
         self._open: dict[str, Channel] = {}
         self._asked: dict[str, float] = {}
@@ -140,23 +120,14 @@ class Channels:
         """
         self._entry(holder)
         self._prune()
-        state, now = self._book.state, self._clock()
+        now = self._clock()
         self._asked[holder] = now
         gpu = await self._attest(bytes.fromhex(request.nonce), self.signing_key.public)
-        not_after = int(now + state.manifest.orchestrator_evidence.max_age_s)
-        runtime = build_orchestrator_runtime(
-            session=state.id, holder=holder, manifest=state.manifest.digest().hex(), peer_nonce=request.nonce,
-            nonce=self._entropy(32).hex(), signing_key=self.signing_key.public, enrolled_key=self._identity.public,
-            gpu_evidence=gpu, not_after=not_after,
-        )  # fmt: skip
-        # Once per life of a session: what this VM does for whom stays in its runtime register until it is launched anew.
-        await self._guest.record(SESSION_EVENT, session_event(RuntimeData.model_validate(json_value(runtime))))
-        evidence = await self._guest.quote(report_data("orchestrator", runtime), about=state.id)
-        channel = new_channel_id(self._entropy)
-        self._pending[channel] = Pending(holder, state.id, runtime, evidence, gpu, not_after, now + PENDING_S)
+        ours = await self._prover.prove(holder, request.nonce, gpu)
+        self._pending[ours.channel] = Pending(ours, now + PENDING_S)
         return ChannelOffer(
-            channel=channel, runtime_data=b64encode(runtime).decode(), evidence=evidence, gpu_evidence=gpu
-        )
+            channel=ours.channel, runtime_data=b64encode(ours.runtime_data).decode(), evidence=ours.evidence, gpu_evidence=gpu
+        )  # fmt: skip
 
     def _prune(self) -> None:
         now = self._clock()
@@ -171,8 +142,9 @@ class Channels:
             Conflict: no such offer, or expired (code `channel-expired`). VerificationFailed: the proof fails.
         """
         entry, pending = self._entry(holder), self._pending.get(channel)
-        if pending is None or pending.holder != holder or pending.expires < self._clock():
+        if pending is None or pending.ours.holder != holder or pending.expires < self._clock():
             raise Conflict(f"There is no open offer {channel}", code="channel-expired", remedy="Ask for a new channel.")
+        ours = pending.ours
         policy = CpuPolicy.of(entry.evidence, allow_emulated=self._room.allow_emulated)
         trust = CpuTrust(self._room.roots, self._room.reference, policy, self._room.keeper.store, snp=self._room.snp)
         max_age, at = entry.evidence.max_age_s, self._clock()
@@ -180,18 +152,21 @@ class Channels:
             _log.warning("collateral not fetched", holder=holder, why=why)
         # The quote's chain costs milliseconds of signatures: off the event loop.
         verified = await asyncio.to_thread(
-            verify_holder, proof, channel=channel, orchestrator_runtime=pending.runtime_data, enrolled_key=enrolled_key,
+            verify_holder, proof, channel=channel, orchestrator_runtime=ours.runtime_data, enrolled_key=enrolled_key,
             cpu=trust, max_lifetime_s=max_age, at=at,
         )  # fmt: skip
         del self._pending[channel]
-        not_after = min(pending.not_after, verified.runtime.not_after)
-        self._book.row(self._row(channel, pending, verified))
-        state, appraisal = self._book.state, verified.cvm.appraisal
-        self._book.row(attestation_row(state, f"cvm:{holder}", appraisal, self.signing_key, life=state.life, at=at))
+        not_after = min(ours.not_after, verified.runtime.not_after)
+        state, cvm = self._book.state, verified.cvm
+        emulated, answer = cvm.backend is Backend.EMULATED, verified.runtime_data
+        self._book.row(
+            self._prover.row(ours, life=state.life, boot_counter=state.boot_counter, emulated=emulated, answer=answer)
+        )
+        self._book.row(attestation_row(state, f"cvm:{holder}", cvm.appraisal, self.signing_key, life=state.life, at=at))
         await self._book.commit()
         self._open[holder] = Channel(
-            channel, verified, sha256(pending.runtime_data).hex(), sha256(verified.runtime_data).hex(),
-            gpu_evidence_digest(pending.gpu_evidence), not_after, verified.one_time_key,
+            channel, verified, sha256(ours.runtime_data).hex(), sha256(answer).hex(),
+            gpu_evidence_digest(ours.gpu_evidence), not_after, verified.one_time_key,
         )  # fmt: skip
         self._asked.pop(holder, None)
         self._book.announce()
@@ -203,22 +178,6 @@ class Channels:
         if share is None or verified.share_key is None:
             return None
         return deal_share(share, share_key=verified.share_key, signing_key=self.signing_key)
-
-    def _row(self, channel: str, pending: Pending, verified: VerifiedHolder) -> Row:
-        state = self._book.state
-        values = {
-            "channel": channel, "session": state.id, "holder": pending.holder, "life": state.life,
-            "boot_counter": state.boot_counter, "signing_key": self.signing_key.public.hex(),
-            "runtime_data": b64encode(pending.runtime_data).decode(), "evidence": pending.evidence.model_dump(mode="json"),
-            "gpu_evidence": pending.gpu_evidence.model_dump(mode="json"),
-            "holder_runtime_data": b64encode(verified.runtime_data).decode(), "opened_at": self._clock(),
-            "emulated": verified.cvm.backend is Backend.EMULATED,
-        }  # fmt: skip
-
-        def write(connection: Connection) -> None:
-            connection.execute(insert(CHANNELS).values(values))
-
-        return write
 
     def ready(self, holder: str) -> Channel | None:
         """The holder's channel, if it is open, young enough and has a one-time key left."""

@@ -12,9 +12,11 @@ from orchestrator.gpu_session.sealed import SealedSecrets
 from orchestrator.holders.arrivals import Arrivals
 from orchestrator.holders.channels import CpuRoom
 from orchestrator.holders.inbox import Inboxes
+from orchestrator.holders.proofs import Prover
 from orchestrator.library import Library
 from orchestrator.model_file import ModelFile
 from orchestrator.platform_link import Mux
+from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.sessions.fetches import Fetches
 from orchestrator.sessions.heritage import Heritage
@@ -68,6 +70,12 @@ class House:
     def mux(self, gpu: str) -> Mux:
         """A GPU's multiplexer."""
         return Mux(self.platform, gpu)
+
+    def prover(self, book: Book, signing_key: PartyKey) -> Prover:
+        """Makes the proofs of one life of a session."""
+        return Prover(
+            book, signing_key=signing_key, identity=self.identity, guest=self.guest, clock=self.clock, entropy=self.entropy
+        )  # fmt: skip
 
     @property
     def removals(self) -> Removals:

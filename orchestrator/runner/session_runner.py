@@ -13,6 +13,7 @@ from orchestrator.gpu_session.checkpoints import Checkpoints
 from orchestrator.gpu_session.opening import OpenedLife, Opener
 from orchestrator.gpu_session.placement import Placer
 from orchestrator.holders.channels import Channels
+from orchestrator.holders.proofs import Prover
 from orchestrator.runner.heads import Heads
 from orchestrator.runner.house import House
 from orchestrator.runner.pace import CheckpointPace, expected_cost
@@ -162,9 +163,10 @@ class SessionRunner:
         signing_key = PartyKey.generate(house.entropy)
         await house.mux(book.state.gpu).home()
         link, sealed = house.link(book.state.gpu), house.sealed(book.state.id)
+        prover = house.prover(book, signing_key)
         with house.distrust.counted():
-            opened = await Opener(book, link, sealed, house.gpu, signing_key, house.clock, house.entropy).open()
-        run = self.run = await self._make_run(opened, signing_key)
+            opened = await Opener(book, link, sealed, house.gpu, signing_key, prover, house.clock, house.entropy).open()
+        run = self.run = await self._make_run(opened, signing_key, prover)
         checkpoints = Checkpoints(house.folder(book.state.id) / "checkpoints", opened.secrets.checkpoint)
         await self._fill(run, opened, checkpoints)
         self.trouble, self.wishes.waiting_for = None, []
@@ -173,7 +175,7 @@ class SessionRunner:
                 house.inboxes.post(holder, kind="channel_wanted", session=run.state.id)
         await self._travel(run, opened, checkpoints)
 
-    async def _make_run(self, opened: OpenedLife, signing_key: PartyKey) -> Run:
+    async def _make_run(self, opened: OpenedLife, signing_key: PartyKey, prover: Prover) -> Run:
         house, book, life = self._house, self.book, opened.life
         state = book.state
 
@@ -186,8 +188,8 @@ class SessionRunner:
                     raise
 
         self.channels = Channels(
-            book, signing_key=signing_key, identity=house.identity, guest=house.guest, room=house.cpu, attest=attest,
-            share=lambda holder: house.keyring.share(state.id, state.manifest, holder), clock=house.clock, entropy=house.entropy,
+            book, signing_key=signing_key, prover=prover, room=house.cpu, attest=attest,
+            share=lambda holder: house.keyring.share(state.id, state.manifest, holder), clock=house.clock,
         )  # fmt: skip
         settings = house.settings
         return Run(

@@ -56,12 +56,13 @@ class RuntimeData(Claim):
     """What a quote speaks for: canonical JSON of this is hashed into report_data. Keys are raw Ed25519 public keys, hex.
 
     `peer_nonce` is the challenger's, `nonce` one's own; `previous` is SHA-256 of the peer's runtime_data bytes (holder's side only).
+    `holder` is "*" in the introduction of an orchestrator's life, which is for everybody (`shared.attestation.introductions`).
     """
 
     profile: Literal["gput/asc/1"] = "gput/asc/1"
     role: Literal["orchestrator", "holder"]
     session: SessionId
-    holder: PartyName
+    holder: PartyName | Literal["*"]
     manifest: HexSha256
     peer_nonce: Nonce
     nonce: Nonce

@@ -11,9 +11,7 @@ import httpx2
 
 from shared.attestation.channel import (
     VerifiedHolder,
-    build_orchestrator_runtime,
     gpu_evidence_digest,
-    report_data,
     seal_offer,
     verify_holder,
     verify_one_time_key,
@@ -38,8 +36,8 @@ from shared.wire.visit import (
     VisitOffer,
     VisitReport,
 )
-from tests.attestation.cpu_world import Machine, measured
-from tests.data_holder.holder_papers import forced_offer, signed_receipt
+from tests.attestation.cpu_world import Machine
+from tests.data_holder.holder_papers import forced_offer, quoted_offer, signed_receipt
 from tests.data_holder.holder_world import (
     AGENT,
     ARCHIVE,
@@ -74,6 +72,8 @@ class Orchestrator(httpx2.AsyncBaseTransport):
     refusals: list[dict[str, Any]] = field(default_factory=list)
     leaves: list[bytes] = field(default_factory=list)
     receipts: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[dict[str, Any]] = field(default_factory=list)
+    keys_asked: int = 0
     bodies: list[bytes] = field(default_factory=list)
     holder_key: bytes = b""
     manifest: Manifest | None = None
@@ -130,8 +130,7 @@ class Orchestrator(httpx2.AsyncBaseTransport):
             return httpx2.Response(200, json={"from": start, "to": to, "path": self._consistency(start, to)})
         if path.endswith("/log/head"):
             head = self.signed_head or self.head()
-            signature = b64(sign_tree_head(head, self.signing))
-            key = self.signing.public.hex()
+            signature, key = b64(sign_tree_head(head, self.signing)), self.signing.public.hex()
             fields = {"size": head.size, "root": head.root.hex(), "signature": signature, "key": key, "time": head.time}
             return httpx2.Response(200, json=fields)
         if path.endswith("/log/inclusion"):
@@ -145,6 +144,11 @@ class Orchestrator(httpx2.AsyncBaseTransport):
             return httpx2.Response(200, json={"items": items, "next": self.more_leaves})
         if path.endswith("/receipts"):
             return httpx2.Response(200, json={"items": self.receipts, "next": None})
+        if path.endswith("/keys"):
+            self.keys_asked += 1
+            page = int(request.url.params.get("after", 0))
+            after = str(page + 1) if page + 1 < len(self.keys) else None
+            return httpx2.Response(200, json={"items": self.keys[page : page + 1], "next": after})
         return httpx2.Response(404, json={"title": "Not found", "code": "not-found", "detail": path})
 
     async def _inbox(self, after: int) -> httpx2.Response:
@@ -188,18 +192,30 @@ class Orchestrator(httpx2.AsyncBaseTransport):
         return httpx2.Response(202, json={})
 
     def _channel_offer(self, nonce: str) -> ChannelOffer:
-        assert self.manifest is not None
-        name = f"c_{len(self.channels) + 1}"
-        gpu = GpuEvidence(report="AAAA", chain="PEM", challenge=self.gpu_challenge or nonce, th2="22" * 48, epoch=0)
-        raw = build_orchestrator_runtime(
-            session=SESSION, holder=NAME, manifest=self.manifest.digest().hex(), peer_nonce=nonce, nonce="02" * 32,
-            signing_key=self.signing.public, enrolled_key=self.enrolled.public, gpu_evidence=gpu,
-            not_after=int(self.clock()) + 3600,
-        )  # fmt: skip
-        self.channels[name] = raw
+        name, gpu = f"c_{len(self.channels) + 1}", self._gpu(self.gpu_challenge or nonce)
+        offer = self._proof(name, gpu, peer_nonce=nonce)
+        self.channels[name] = base64.b64decode(offer.runtime_data)
         self.gpu_evidence[name] = gpu_evidence_digest(gpu)
-        quote = self.machine.evidence(self.cvm, report_data("orchestrator", raw), measured(raw))
-        return ChannelOffer(channel=name, runtime_data=b64(raw), evidence=quote, gpu_evidence=gpu)
+        return offer
+
+    def _gpu(self, challenge: str) -> GpuEvidence:
+        return GpuEvidence(report="AAAA", chain="PEM", challenge=challenge, th2="22" * 48, epoch=0)
+
+    def _proof(self, name: str, gpu: GpuEvidence, **changes: Any) -> ChannelOffer:
+        assert self.manifest is not None
+        fields: dict[str, Any] = {
+            "session": SESSION, "holder": NAME, "manifest": self.manifest.digest().hex(), "nonce": "02" * 32,
+            "signing_key": self.signing.public, "enrolled_key": self.enrolled.public, "gpu_evidence": gpu,
+            "not_after": int(self.clock()) + 3600,
+        }  # fmt: skip
+        return quoted_offer(self.machine, self.cvm, name, gpu, {**fields, **changes})
+
+    def introduce(self, **changes: Any) -> dict[str, Any]:
+        """List this life's introduction, or one with the given fields changed before it was quoted; the item."""
+        proof = self._proof("*", self._gpu("44" * 32), **{"holder": "*", "peer_nonce": "00" * 32, **changes})
+        item = {"holder": "*", "signing_key": self.signing.public.hex(), **proof.model_dump(mode="json")}
+        self.keys.append(item)
+        return item
 
     def _channel_proof(self, channel: str, proof: ChannelProof) -> httpx2.Response:
         self.proven = verify_holder(
@@ -217,12 +233,9 @@ class Orchestrator(httpx2.AsyncBaseTransport):
         self.reports.append(report)
         assert self.proven is not None
         assert report.next_key is not None
+        key, channel = self.proven.signing_key, self.proven.channel
         self.next_key = verify_one_time_key(
-            report.next_key,
-            signing_key=self.proven.signing_key,
-            session=SESSION,
-            holder=NAME,
-            channel=self.proven.channel,
+            report.next_key, signing_key=key, session=SESSION, holder=NAME, channel=channel
         )
         return httpx2.Response(202, json={})
 

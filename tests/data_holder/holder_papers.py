@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shared.attestation.channel import build_orchestrator_runtime, report_data
 from shared.canonical import cbor_bytes, json_bytes, sha256
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.claims.visit import VisitTimers
@@ -11,10 +12,13 @@ from shared.crypto.cose import p384_point, sign1
 from shared.crypto.signing import PartyKey
 from shared.crypto.visit_key import VisitKey
 from shared.wire.visit import (
+    ChannelOffer,
+    GpuEvidence,
     OfferDocument,
     VisitOffer,
     VisitReport,
 )
+from tests.attestation.cpu_world import Machine, measured
 from tests.data_holder.holder_world import (
     DEVICE,
     NAME,
@@ -34,6 +38,13 @@ def forced_offer(made: OfferDocument, key: VisitKey, to: Any, signer: PartyKey) 
     sealed = seal(to.public, key.to_bytes(), offers._seal_info(raw))
     signature = signer.sign(offers.LABEL, offers._transcript(to.document, raw, sealed))
     return VisitOffer(document=b64(raw), sealed=b64(sealed), signature=b64(signature))
+
+
+def quoted_offer(machine: Machine, cvm: str, channel: str, gpu: GpuEvidence, fields: dict[str, Any]) -> ChannelOffer:
+    """An orchestrator's proof over runtime data of these fields, quoted by that CVM after it measured them."""
+    raw = build_orchestrator_runtime(**fields)
+    quote = machine.evidence(cvm, report_data("orchestrator", raw), measured(raw))
+    return ChannelOffer(channel=channel, runtime_data=b64(raw), evidence=quote, gpu_evidence=gpu)
 
 
 def signed_receipt(document: OfferDocument, report: VisitReport, signer: PartyKey, changes: dict[str, Any]) -> bytes:

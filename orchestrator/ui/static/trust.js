@@ -62,7 +62,7 @@ export function trustTab({ path, live, signal, emulated }) {
     return h("div", null, results(now, manifest.says), older.length > 0 ? fold(`${count(older.length, "earlier result")}`, results(older, manifest.says)) : null);
   });
   filled(keys.body, async () => table("Keys", [
-    ["Life", (one) => one.life, "tight"], ["Boot counter", (one) => one.boot_counter, "number"], ["Channel with", (one) => one.holder], ["Signing key", (one) => digest(one.signing_key)], ["Evidence", (one) => one.evidence.kind],
+    ["Life", (one) => one.life, "tight"], ["Boot counter", (one) => one.boot_counter, "number"], ["Channel with", (one) => (one.holder === "*" ? "none: the life's own introduction" : one.holder)], ["Signing key", (one) => digest(one.signing_key)], ["Evidence", (one) => one.evidence.kind],
   ], await all(`${path}/keys`, { signal })));
   return { element: h("div", null, trust.element, keys.element), update: () => live };
 }

@@ -1,0 +1,42 @@
+"""The introduction of an orchestrator's life: evidence for its session signing key that no channel has to wait for. Knows no store.
+
+A life signs the log's head from its first commit on, and may end before any holder opens a channel with it (a restart during the export).
+So its quote speaks for that key once by itself: runtime data as in a channel, for the holder "*", over a challenge that nobody made. It
+proves who signed, not that it is fresh: a head counts only as far as it extends the one that is remembered.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shared.attestation.channel import OrchestratorExpectation
+from shared.attestation.one_time_keys import decoded
+from shared.canonical import json_value
+from shared.errors import VerificationFailed
+from shared.wire.visit import ChannelOffer
+
+ANYBODY: Final = "*"
+"""Whom an introduction names as its holder; no party can be called so."""
+UNCHALLENGED: Final = bytes(32).hex()
+"""Its challenger's nonce. A channel's is drawn by its holder, so none of them can be taken for the other."""
+
+
+def expected_introduction(
+    session: str, manifest: str, enrolled_key: bytes | None, gpu_device: str | None
+) -> OrchestratorExpectation:
+    """What an introduction must be for `verify_orchestrator`; its GPU answered the orchestrator's own challenge."""
+    return OrchestratorExpectation(session, ANYBODY, manifest, UNCHALLENGED, enrolled_key, None, gpu_device)
+
+
+def judged_at(offer: ChannelOffer, max_age_s: int, now: float) -> float:
+    """The time (Unix seconds) that certificates and collateral are judged by: now, or when it was made where it has expired since. What it
+    vouches for was signed then, and a log is read for longer than a quote lasts.
+
+    Raises:
+        VerificationFailed: `introduction-malformed`.
+    """
+    try:
+        not_after = int(json_value(decoded(offer.runtime_data))["not_after"])
+    except (KeyError, TypeError, ValueError):
+        raise VerificationFailed("the introduction is malformed", code="introduction-malformed") from None
+    return now if now < not_after else float(not_after - max_age_s)
