@@ -135,12 +135,12 @@ class Orchestrator(httpx2.AsyncBaseTransport):
             return httpx2.Response(200, json=fields)
         if path.endswith("/log/inclusion"):
             index, size = int(request.url.params["index"]), int(request.url.params["size"])
-            proof = inclusion_proof(index, [leaf_hash(leaf) for leaf in self.leaves[:size]])
-            return httpx2.Response(200, json={"index": index, "size": size, "path": [node.hex() for node in proof]})
+            proof = [node.hex() for node in inclusion_proof(index, [leaf_hash(leaf) for leaf in self.leaves[:size]])]
+            return httpx2.Response(200, json={"index": index, "size": size, "path": proof})
         if path.endswith("/log/leaves"):
             hashes = [leaf_hash(leaf) for leaf in self.leaves]
-            proofs = ([node.hex() for node in inclusion_proof(index, hashes)] for index in range(len(hashes)))
-            items = [{"index": index, "path": proof} for index, proof in enumerate(proofs)]
+            ways = [[node.hex() for node in inclusion_proof(index, hashes)] for index in range(len(hashes))]
+            items = [{"index": index, "path": way} for index, way in enumerate(ways)]
             return httpx2.Response(200, json={"items": items, "next": self.more_leaves})
         if path.endswith("/receipts"):
             return httpx2.Response(200, json={"items": self.receipts, "next": None})
@@ -296,6 +296,5 @@ class Orchestrator(httpx2.AsyncBaseTransport):
     def close_visit(self, cose: bytes) -> int:
         """Append the receipt to the log and push it."""
         self.leaves.append(cose)
-        index = len(self.leaves) - 1
-        self.post("receipt", receipt=b64(cose), receipt_index=index)
-        return index
+        self.post("receipt", receipt=b64(cose), receipt_index=len(self.leaves) - 1)
+        return len(self.leaves) - 1
