@@ -52,7 +52,7 @@ class Provisioner:
         self._link, self._clock, self._sleep, self._attached, self._bounce = link, clock, sleep, attached, bounce
         self._prepare_bytes = prepare_bytes
         self._sent = 0
-        self._write_s = self._heard = 0.0
+        self._write_s = self._heard = self._awaited_s = 0.0
         self._first_ack: float | None = None
 
     async def provision(self, grant: Grant, gpu: str, sealer: RecordSealer) -> Provisioned:
@@ -71,7 +71,8 @@ class Provisioner:
             before = time.perf_counter()
             sealer.erase()
             erased_s = time.perf_counter() - before
-        grabbed = (self._first_ack or started) - started
+        # A holder that seals ahead is at the port while another's visit trains; that is no part of its own.
+        grabbed = max(0.0, (self._first_ack or started) - started - self._awaited_s)
         written_s = self._write_s + sealer.seal_s
         return Provisioned(commitment, link, self._sent, grabbed, sealer.read_s, written_s, erased_s)
 
@@ -163,7 +164,9 @@ class Provisioner:
                     raise
             else:
                 # Until the GPU was there nothing was written; how long that was only the agent knows.
-                self._acknowledged(batch, min(started + waited_s, time.perf_counter()))
+                waited_s = min(waited_s, time.perf_counter() - started)
+                self._awaited_s += waited_s
+                self._acknowledged(batch, started + waited_s)
                 return
             await self._sleep(min(pause, left))
             pause = min(pause * 2, LAST_RETRY_S)

@@ -27,7 +27,8 @@ DISTRUST = Family("gput_attestation_failures", "counter", "Evidence refused, by 
 VISITS = Family("gput_holder_visits", "counter", "Visits for which the records were sent.")
 SECONDS = Family(
     "gput_holder_visit_seconds", "histogram",
-    "Seconds of this holder's part of a visit: grab_gpu, import_key, buffer_read, gpu_write, export_key.", ("step",),
+    "Seconds of this holder's part of a visit: grab_gpu, import_key, buffer_read, gpu_write, export_key; "
+    "waiting at the port while the GPU is elsewhere is in none.", ("step",),
 )  # fmt: skip
 FAMILIES = (LINK_BYTES, DATASET_BYTES, PROOF_BYTES, REFUSED, CONNECTED, DISTRUST, VISITS, SECONDS)
 

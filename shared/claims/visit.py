@@ -100,7 +100,8 @@ class Grant(Grown):
 
 
 class VisitTimers(Claim):
-    """The prototype's five timers, seconds on the holder's clock (reference systems.md 1.4)."""
+    """The prototype's five timers, seconds on the holder's clock (GPU Travelling, CCS 2025). `grab_gpu` begins when the GPU is at the port,
+    where records waited for it there: a holder that seals ahead waits through another's training."""
 
     grab_gpu: float = Field(ge=0)
     import_key: float = Field(ge=0)

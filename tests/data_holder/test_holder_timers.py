@@ -1,7 +1,8 @@
-"""A visit's timers at the holder: waiting for the GPU is told from writing to it, whatever an agent says of time."""
+"""A visit's timers at the holder: waiting while the GPU is elsewhere is in none of them, and an agent may say of time what it likes."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import httpx2
@@ -11,12 +12,16 @@ from tests.data_holder.conftest import Running
 from tests.data_holder.test_holder_visits import visit
 
 
-async def test_waiting_for_the_gpu_is_no_time_of_writing(running: Running) -> None:
+async def test_waiting_for_the_gpu_is_no_time_of_the_visit(running: Running) -> None:
     await running.approved_with_channel()
-    running.gpu.away_s = 0.2
+    running.gpu.away_s = 0.3
+    begun = time.perf_counter()
     await visit(running)
     await running.until(lambda: running.orchestrator.reports)
-    assert running.orchestrator.reports[0].timers.grab_gpu >= 0.2
+    lasted = time.perf_counter() - begun
+    timers = running.orchestrator.reports[0].timers
+    # A ratio to the clock of this test: whatever else it took, the wait is in none of them.
+    assert timers.grab_gpu + timers.gpu_write <= lasted - 0.3
 
 
 @pytest.mark.parametrize("said", ["port;dur=1e99", "port;dur=-1", "port;dur=999999999", "cache;dur=3"])
