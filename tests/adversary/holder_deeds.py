@@ -176,7 +176,10 @@ class Turned(Hostile):
             self.late.held.append(Held("commands", grant.port, grant.epoch, frame))
 
     async def replay_before(self, gpu: str) -> None:
-        """The first visit's record, one under its key, one made out for this visit."""
+        """The first visit's record, one under its key, one made out for this visit; all of them once its grant stands, which may be after
+        its key came."""
+        while self.device._state.copies.grants.of_epoch(self.visits[-1][0].epoch) is None:
+            await asyncio.sleep(0.001)
         await self._stale_key(gpu)
 
     def forge_iv_state_instead(self, grant: Grant, sealer: RecordSealer) -> RecordSealer:

@@ -171,4 +171,4 @@ def elsewhere(call: Call, port: str) -> Call:
     """The same message on another port."""
     own = call.path.split("/ports/")[1].split("/")[0]
     here, there = f"/ports/{own}/", f"/ports/{port}/"
-    return replace(call, path=call.path.replace(here, there), url=call.url.replace(here, there))
+    return replace(call, path=call.path.replace(here, there), url=call.url.replace(here, there)).at_once()

@@ -28,7 +28,7 @@ def reroute(platform: HostilePlatform) -> None:
         bound = mux.selected.port
         mux.bind(platform.draw.choice([port for port in others if port != bound]))
         try:
-            return await deliver(call)
+            return await deliver(call.at_once())
         finally:
             mux.bind(bound)
 
@@ -77,7 +77,7 @@ def _exchange(platform: HostilePlatform, *, for_good: bool) -> None:
     second = another(platform.world.folder, first)
     platform.undo.callback(second.close)
     platform.undo.callback(lambda: setattr(unit, "device", first))
-    due = {COMMANDS: platform.draw.randrange(14, 24)} | ({} if for_good else {"records": platform.draw.randrange(2, 6)})
+    due = {COMMANDS: platform.draw.randrange(8, 16)} | ({} if for_good else {"records": platform.draw.randrange(2, 6)})
 
     async def hook(call: Call, deliver: Deliver) -> httpx2.Response:
         kind = "records" if record(call) else COMMANDS if call.path.endswith(COMMANDS) else ""
@@ -99,7 +99,7 @@ def _exchange(platform: HostilePlatform, *, for_good: bool) -> None:
 
 def reset(platform: HostilePlatform) -> None:
     """The GPU loses all it holds, twice: between two commands and between two records."""
-    due = {COMMANDS: platform.draw.randrange(14, 24), "records": platform.draw.randrange(2, 6)}
+    due = {COMMANDS: platform.draw.randrange(8, 16), "records": platform.draw.randrange(2, 6)}
 
     async def hook(call: Call, deliver: Deliver) -> httpx2.Response:
         kind = "records" if record(call) else COMMANDS if call.path.endswith(COMMANDS) else ""

@@ -79,7 +79,8 @@ async def test_every_holder_goes_away_and_comes_back(new_world: NewWorld, record
 @pytest.mark.parametrize("server", [pytest.param("platform", marks=pytest.mark.slow), "agent"])
 async def test_a_server_is_cut_off_for_a_while(server: str, new_world: NewWorld, recorded: Recording) -> None:
     async with new_world() as world:
-        session = await world.submit()
+        # Who is at the GPU just then tries until its lease is over; the orchestrator speaks with nobody before.
+        session = await world.submit(lease_s=5)
         await world.until(session, lambda view: view["visits_closed"] >= 1)
         with cut_off(world, server=server) as tried:
             view = await world.until(
