@@ -36,6 +36,8 @@ from shared.wire.gpu_answers import ANSWERS, Failure, LifeOpened
 from shared.wire.visit import GpuEvidence
 
 W = TypeVar("W", bound=Wire)
+GPU_RESET = "gpu-reset"
+"""The code of what tells that the GPU of this life is another boot's now."""
 
 
 class CommandRefused(GputError):
@@ -176,6 +178,19 @@ class GpuLife:
             except Conflict as error:
                 self._broken = error
                 raise
+
+    async def require_up(self) -> None:
+        """The GPU answers, and has not been reset since this life was opened. Anybody could say so: it proves nothing, and may end a life.
+
+        Raises:
+            Unavailable: it does not answer; code `gpu-reset`: what this life put into it is gone.
+        """
+        boot = (await self.link.facts()).boot_counter
+        if boot != self.boot_counter:
+            raise Unavailable(
+                "The GPU was reset while a holder had it", code=GPU_RESET, remedy="Nothing: the visit is repeated.",
+                expected=f"boot {self.boot_counter}", got=f"boot {boot}",
+            )  # fmt: skip
 
     def require_whole(self) -> None:
         """Nobody has found this life's SPDM session broken, while asking for evidence: a holder's channel hears of it, not who travels.

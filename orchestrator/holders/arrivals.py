@@ -84,14 +84,12 @@ class Arrivals:
         if entry is not None and not entry.word.done():
             entry.word.set_exception(Recall(reason, blame=blame))
 
-    async def word(self, visit: str, timeout_s: float) -> Word:
-        """The holder's word.
+    async def word(self, visit: str, timeout_s: float) -> Word | None:
+        """The holder's word; None: there is none yet.
 
         Raises:
-            Recall: the visit was called back, or the lease expired.
+            Recall: the visit was called back.
         """
         word = self._open[visit].word
         await asyncio.wait([word], timeout=timeout_s)
-        if not word.done():
-            raise Recall("the lease expired", blame=True)
-        return word.result()
+        return word.result() if word.done() else None

@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.gpu_session.life import Batch
+from orchestrator.gpu_session.life import GPU_RESET, Batch
 from orchestrator.holders.arrivals import Recall
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.visit_state import VisitState
@@ -17,13 +17,15 @@ from orchestrator.visits.granting import drawn
 from orchestrator.visits.run import Run
 from orchestrator.visits.sealing_ahead import to_open
 from orchestrator.visits.ways import way
-from shared.errors import GputError, VerificationFailed
+from shared.errors import GputError, Unavailable, VerificationFailed
 from shared.protocol.visit import VisitFact
 from shared.service.logging import get_logger
 from shared.wire.gpu import Drain, Measure, OpenEpoch, UploadProgram
 from shared.wire.gpu_answers import EpochOpened, Measured, ProgramLoaded, RegionContent
 from shared.wire.visit import VisitRefusal, VisitReport
 
+LOOK_S, MAX_SILENT = 2.0, 3
+"""How often the GPU is looked after while a holder has it, and after how many looks without an answer it counts as gone."""
 _log = get_logger("visits")
 
 
@@ -37,18 +39,39 @@ class Returned:
 
 
 async def word(run: Run) -> VisitReport:
-    """Wait for the holder's report, as long as the lease lasts.
+    """Wait for the holder's report, as long as the lease lasts and the GPU is there that it is to write to.
 
     Raises:
-        Recall: lease expired, refusal, veto, cancellation, or the holder lost its key.
+        Recall: lease expired, refusal, veto, cancellation, or the holder lost its key. Unavailable: the GPU is gone, or was reset.
     """
-    visit = run.visit
+    visit, silent = run.visit, 0
     if run.leaving():
         raise Recall("the orchestrator is leaving", blame=False)
-    said = await run.arrivals.word(visit.id, max(0.0, visit.details["expires_at"] - run.clock()))
-    if isinstance(said, VisitRefusal):
-        raise Recall(f"{visit.holder} refused: {said.code}: {said.detail}", blame=True)
-    return said
+    while True:
+        left = visit.details["expires_at"] - run.clock()
+        said = await run.arrivals.word(visit.id, max(0.0, min(left, LOOK_S)))
+        if isinstance(said, VisitRefusal):
+            raise Recall(f"{visit.holder} refused: {said.code}: {said.detail}", blame=True)
+        if said is not None:
+            return said
+        if left <= LOOK_S:
+            raise Recall("the lease expired", blame=True)
+        silent = await _look(run, silent)
+
+
+async def _look(run: Run, silent: int) -> int:
+    """See whether the GPU is still what was let go. A holder without one tries until its lease ends: nobody else would notice.
+
+    Returns:
+        How many looks in a row were not answered; a moment without a network ends no life.
+    """
+    try:
+        await run.life.require_up()
+    except Unavailable as error:
+        if error.code == GPU_RESET or silent + 1 == MAX_SILENT:
+            raise
+        return silent + 1
+    return 0
 
 
 def report(run: Run, said: VisitReport) -> None:

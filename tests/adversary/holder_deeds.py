@@ -178,7 +178,8 @@ class Turned(Hostile):
     async def replay_before(self, gpu: str) -> None:
         """The first visit's record, one under its key, one made out for this visit; all of them once its grant stands, which may be after
         its key came."""
-        while self.device._state.copies.grants.of_epoch(self.visits[-1][0].epoch) is None:
+        grants, epoch = self.device._state.copies.grants, self.visits[-1][0].epoch
+        while grants.of_epoch(epoch) is None:  # noqa: ASYNC110  # a device tells nobody
             await asyncio.sleep(0.001)
         await self._stale_key(gpu)
 

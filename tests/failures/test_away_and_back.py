@@ -11,6 +11,7 @@ import pytest
 
 from tests.failures.test_running_failures import says
 from tests.world.world import NewWorld, World
+from tests.world.world_faults import Point, Trap
 from tests.world.world_recording import Recording
 from tests.world.world_wire import Call, Deliver
 
@@ -79,8 +80,7 @@ async def test_every_holder_goes_away_and_comes_back(new_world: NewWorld, record
 @pytest.mark.parametrize("server", [pytest.param("platform", marks=pytest.mark.slow), "agent"])
 async def test_a_server_is_cut_off_for_a_while(server: str, new_world: NewWorld, recorded: Recording) -> None:
     async with new_world() as world:
-        # Who is at the GPU just then tries until its lease is over; the orchestrator speaks with nobody before.
-        session = await world.submit(lease_s=5)
+        session = await world.submit()
         await world.until(session, lambda view: view["visits_closed"] >= 1)
         with cut_off(world, server=server) as tried:
             view = await world.until(
@@ -150,3 +150,23 @@ async def test_one_clock_jumps_and_is_set_right(party: str, new_world: NewWorld,
         assert view["phase"] == "RUNNING", view["failure"]
         world.skew.clear()
         await _same_end(world, session, recorded)
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+async def test_a_gpu_that_is_lost_at_a_holder_is_missed_before_the_lease_ends(
+    restarted: bool, new_world: NewWorld, recorded: Recording
+) -> None:
+    """Its holder would try until then, and nobody else is at the GPU."""
+    async with new_world(own_gpu=True) as world:
+
+        async def lost() -> None:
+            await world["agent"].kill()
+            if not restarted:
+                await world.until(session, lambda view: any("unreachable" in word for word in view["waiting_for"]))
+            await world["agent"].start()
+
+        trap = Trap(world, Point("holder", "agent", "/copy", "before", 3), lost)
+        session = await world.submit(lease_s=600)
+        await trap.done()
+        await _same_end(world, session, recorded)
+        assert "lost" in {visit["outcome"] for visit in await world.visits(session)}
