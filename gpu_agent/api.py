@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from gpu_agent.boot_counter import BootCounter
 from gpu_agent.bounce import BounceBuffers
+from gpu_agent.crew import Crew
 from gpu_agent.engines import open_engines
 from gpu_agent.evidence import open_source
 from gpu_agent.evidence.api import create_evidence_app
@@ -65,15 +66,16 @@ def build_gpu(settings: AgentSettings, clock: Clock = system_clock, entropy: Ent
     device_dir, _ = settings.emulated()
     root, name = RootOfTrust.load(device_dir, entropy), device_dir.name
     boots = BootCounter(settings.data_dir / f"{name}.boot")
-    hbm, compute = open_engines(settings, entropy)
+    crew = Crew()
+    hbm, compute = open_engines(settings, entropy, crew)
 
     def report(error: BaseException) -> None:
         # Without the traceback's values: frames of the device may hold plaintext.
         _log.error("device fault", gpu=name, fault=type(error).__name__)
 
-    crew = LeafCrew()
     device = Device(
-        name, root, hbm, compute, entropy=entropy, clock=clock, next_boot=boots.advance, report=report, hash_leaves=crew,
+        name, root, hbm, compute, entropy=entropy, clock=clock, next_boot=boots.advance, report=report,
+        hash_leaves=LeafCrew(crew),
     )  # fmt: skip
     if settings.mux_registers is None:
         return GpuUnit(device, compute, Mux(tuple(settings.ports)), crew.close)

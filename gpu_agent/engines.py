@@ -7,15 +7,18 @@ from collections.abc import Callable
 from gpu_agent.compute.device_process import DeviceCompute
 from gpu_agent.compute.fabric import DeviceFabric
 from gpu_agent.compute.process import ComputeProcess
+from gpu_agent.crew import Crew
 from gpu_agent.hardware.device_hbm import DeviceHBM
 from gpu_agent.hardware.hbm import HBM
 from gpu_agent.settings import AgentSettings
 from shared.errors import ConfigurationError
 
 
-def open_engines(settings: AgentSettings, entropy: Callable[[int], bytes]) -> tuple[HBM, ComputeProcess]:
+def open_engines(settings: AgentSettings, entropy: Callable[[int], bytes], crew: Crew) -> tuple[HBM, ComputeProcess]:
     """Memory and what computes over it. Nothing falls back: a device that is not there is an error.
 
+    Args:
+        crew: who goes over memory of this host side by side.
     Raises:
         ConfigurationError: `no-cuda-device`, `gpu-memory`: the device or the memory is not to be had.
     """
@@ -23,7 +26,7 @@ def open_engines(settings: AgentSettings, entropy: Callable[[int], bytes]) -> tu
     if device is not None:
         return on_device(device, settings.cuda_bytes, entropy)
     try:
-        hbm = HBM(settings.hbm_bytes, entropy, settings.backing())
+        hbm = HBM(settings.hbm_bytes, entropy, settings.backing(), crew)
     except (OSError, OverflowError, ValueError) as error:
         raise ConfigurationError(
             f"an address space of {settings.hbm_bytes} bytes for GPU memory cannot be had: {error}",

@@ -6,39 +6,32 @@ threads run while they work on more than 2 KiB. What each thread holds is a view
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from gpu_agent.crew import Crew
 from shared.protocol.membership import leaf_hashes
 
 SHORT_RECORD: Final = 8192
 """Below this the interpreter's own work outweighs the hash's, and threads only wait for one another."""
 LEAST_BYTES: Final = 512 * 1024
 """What is worth a thread of its own."""
-MOST_THREADS: Final = 16
 
 
 class LeafCrew:
-    """`threads`: at most so many; default: the cores that this process may use."""
+    """`crew`: who hashes."""
 
-    def __init__(self, threads: int | None = None) -> None:
-        self.threads = min(threads or len(os.sched_getaffinity(0)), MOST_THREADS)
-        self._pool = ThreadPoolExecutor(self.threads, "leaves")
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
 
     def __call__(self, salt: bytes, indexes: Sequence[int], records: memoryview) -> list[bytes]:
         """As `leaf_hashes`. Raises: ValueError, as it does."""
-        size, parts = len(records) // max(1, len(indexes)), min(self.threads, len(records) // LEAST_BYTES)
+        size, parts = len(records) // max(1, len(indexes)), min(self._crew.threads, len(records) // LEAST_BYTES)
         if size < SHORT_RECORD or parts < 2:
             return leaf_hashes(salt, indexes, records)
         step = -(-len(indexes) // parts)
-        hashing = [
-            self._pool.submit(leaf_hashes, salt, indexes[at : at + step], records[at * size : (at + step) * size])
-            for at in range(0, len(indexes), step)
-        ]
-        return [leaf for part in hashing for leaf in part.result()]
 
-    def close(self) -> None:
-        """End the threads."""
-        self._pool.shutdown(wait=True)
+        def part(at: int) -> Callable[[], list[bytes]]:
+            return lambda: leaf_hashes(salt, indexes[at : at + step], records[at * size : (at + step) * size])
+
+        return [leaf for done in self._crew([part(at) for at in range(0, len(indexes), step)]) for leaf in done]

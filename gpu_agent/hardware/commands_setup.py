@@ -173,6 +173,7 @@ def measure(state: GpuState, command: Measure, bulk: Bulk) -> Measured:
         program=state.archive.digest.hex(),
         model=digests.model,
         optimiser=digests.optimiser,
+        version=digests.version,
         control=state.control_digest().hex(),
         life=state.life,
         boot_counter=state.boot_counter,

@@ -12,7 +12,7 @@ from shared.claims.receipt import TourStatement
 from shared.errors import ProtocolViolation
 from shared.names import RegionKind, RegionPhase, Role
 from shared.wire.gpu import EndTour
-from shared.wire.gpu_answers import Committed, WorkState
+from shared.wire.gpu_answers import Committed, WorkState, require_named
 
 _WAITING = (RegionPhase.FENCED, RegionPhase.IN_USE, RegionPhase.DIRTY)
 
@@ -53,7 +53,8 @@ def signed_end(state: GpuState, work: Work, command: EndTour) -> Committed:
     claims = TourStatement(
         device=state.device, backend=state.backend, boot_counter=state.boot_counter, life=state.life, session=state.session.session,
         program=state.archive.digest.hex(), round=command.round, batches=command.batches, stepped=command.step,
-        model_before=before.model, model_after=after.model, optimiser_before=before.optimiser, optimiser_after=after.optimiser,
+        model_before=before.model, model_after=after.model,
+        optimiser_before=require_named(before.optimiser), optimiser_after=require_named(after.optimiser),
     )  # fmt: skip
     statement = state.sign_statement(cbor_bytes(claims.model_dump(mode="python")))
     return after.model_copy(update={"statement": statement})

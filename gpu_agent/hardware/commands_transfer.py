@@ -17,7 +17,7 @@ from shared.crypto.aead import at_rest_open, at_rest_seal
 from shared.crypto.secret import Secret
 from shared.errors import BadRequest, ProtocolViolation
 from shared.wire.gpu import MAX_BULK_RECORD, Checkpoint, Export, Restore
-from shared.wire.gpu_answers import CheckpointPart, Committed, Done
+from shared.wire.gpu_answers import CheckpointPart, Committed, Done, require_named
 
 CHUNK: Final = 1024 * 1024
 _STEP: Final = struct.Struct("<Q")
@@ -26,15 +26,15 @@ _STEP: Final = struct.Struct("<Q")
 def checkpoint(state: GpuState, command: Checkpoint, bulk: Bulk) -> CheckpointPart:
     """Seal chunks of the committed state."""
     model = state.model
-    digests, total = model.require_committed(), model.committed_bytes
+    digests, total = model.named(), model.committed_bytes
     offset, length = command.offset, min(command.length, total - command.offset)
     if length < 1 or offset % CHUNK or (length % CHUNK and offset + length != total):
         raise BadRequest(
             f"checkpoint parts are whole chunks of {CHUNK} bytes within {total}", code="checkpoint-misaligned"
         )
     # One key and chunk name never seal two plaintexts (law L4).
-    used = state.session.checkpoints.setdefault(_key_id(command), (digests.model, digests.optimiser))
-    if used != (digests.model, digests.optimiser):
+    sealed = digests.model, require_named(digests.optimiser)
+    if state.session.checkpoints.setdefault(_key_id(command), sealed) != sealed:
         raise ProtocolViolation("this checkpoint key has sealed another state", code="checkpoint-key-reused")
     key, noise = Secret(command.key), state.session.noise
     head = _STEP.pack(digests.step) + (noise.reveal() if noise is not None else b"")
@@ -42,7 +42,7 @@ def checkpoint(state: GpuState, command: Checkpoint, bulk: Bulk) -> CheckpointPa
         plain = head + model.read_committed(start, min(CHUNK, total - start))
         bulk.give(at_rest_seal(key, _name(command, start), plain, _aad(command, start, total)))
     return CheckpointPart(
-        offset=offset, length=length, total=total, model=digests.model, optimiser=digests.optimiser, step=digests.step
+        offset=offset, length=length, total=total, model=sealed[0], optimiser=sealed[1], step=digests.step
     )
 
 

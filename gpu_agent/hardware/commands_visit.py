@@ -15,7 +15,16 @@ from shared.errors import ProtocolViolation
 from shared.names import Role
 from shared.protocol.travel import TRAVEL
 from shared.wire.gpu import CloseVisit, Drain, DrawShare, Fetch, InstallGrant, OpenEpoch, Scrub, Train, TrainTour
-from shared.wire.gpu_answers import Committed, Drained, EpochOpened, Fetched, GrantInstalled, Scrubbed, Statement
+from shared.wire.gpu_answers import (
+    Committed,
+    Drained,
+    EpochOpened,
+    Fetched,
+    GrantInstalled,
+    Scrubbed,
+    Statement,
+    require_named,
+)
 
 
 def open_epoch(state: GpuState, command: OpenEpoch, bulk: Bulk) -> EpochOpened:
@@ -141,4 +150,6 @@ def _statement(state: GpuState, visit: Visit) -> DeviceStatement:
 def _accumulated(state: GpuState, before: Committed, after: Committed) -> Accumulated | None:
     if state.config.accumulate is None:
         return None
-    return Accumulated(before=before.optimiser, after=after.optimiser, batches=after.batches)
+    return Accumulated(
+        before=require_named(before.optimiser), after=require_named(after.optimiser), batches=after.batches
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from gpu_agent.hardware.address_space import PAGE, AddressSpace
@@ -173,11 +173,13 @@ class DeviceHBM(HBM):
 
     # ------------------------------------------------------------ whole extents
 
-    def copy(self, target: int, source: int, length: int) -> None:
+    def copy(self, moves: Sequence[tuple[int, int, int]]) -> None:
         """See `HBM.copy`."""
-        self.require_inside(target, length)
-        self.require_inside(source, length)
-        self._fabric.copy(target, source, length)
+        for target, source, length in moves:
+            self.require_inside(target, length)
+            self.require_inside(source, length)
+        for target, source, length in moves:
+            self._fabric.copy(target, source, length)
 
     def digest(self, address: int, length: int) -> bytes:
         """See `HBM.digest`."""

@@ -12,7 +12,7 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -20,17 +20,17 @@ from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gpu_agent.hardware.address_space import PAGE, AddressSpace, pages
+from gpu_agent.hardware.pieces import PIECE, Alone, Piece, SideBySide, cut, dealt
 from gpu_agent.hardware.shared_map import SharedMap
 from shared.canonical import blake3_256
 from shared.errors import OutOfMemory, VerificationFailed
 
 Buffer = bytes | bytearray | memoryview
-_ZEROS: Final = bytes(1 << 20)
-_TAGGED: Final = 1 << 30
-"""Bytes under one tag; the library takes less than 2^31."""
+_ZEROS: Final = bytes(PIECE)
 __all__ = ["HBM", "PAGE", "Extent", "ScrubProof", "zeros_digest"]
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
+_ALONE: Final = Alone()
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,19 @@ class HBM(AddressSpace):
     Bytes are looked at with `view`, and written with `write`, or with `landing` and `land` where they come piece by piece: that is the seam
     at which another memory takes this one's place (`DeviceHBM`).
 
+    Args:
+        crew: who goes over long extents side by side.
     Attributes:
-        has_tags: whether `tag` is quicker than `digest`.
+        has_tags: whether `tags` is quicker than `digest`.
     """
 
     has_tags: ClassVar[bool] = True
 
-    def __init__(self, size: int, entropy: Callable[[int], bytes], backing: int | None = None) -> None:
+    def __init__(
+        self, size: int, entropy: Callable[[int], bytes], backing: int | None = None, crew: SideBySide = _ALONE
+    ) -> None:
         super().__init__(size, entropy, backing)
+        self._crew = crew
         self.fd = os.memfd_create("gpu-hbm", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, self.size)
         # Compute shares the descriptor: cutting the memory short would end every process that touches it with SIGBUS.
@@ -149,29 +154,42 @@ class HBM(AddressSpace):
         if used.length and (slack := pages(used.length) - used.length):
             self.scrub(end, slack)
 
-    def copy(self, target: int, source: int, length: int) -> None:
-        """Device-to-device copy between two allocated extents."""
-        self.view(target, length)[:] = self.view(source, length)
+    def copy(self, moves: Sequence[tuple[int, int, int]]) -> None:
+        """Device-to-device copies (target, source, bytes), each between two allocations."""
+        for target, source, length in moves:
+            self.require_inside(target, length)
+            self.require_inside(source, length)
+
+        def move(piece: Piece) -> None:
+            (target, source, _), (at, length) = moves[piece[0]], piece[1:]
+            ctypes.memmove(self._base + target + at, self._base + source + at, length)
+
+        dealt(self._crew, cut([length for _, _, length in moves]), move)
 
     def digest(self, address: int, length: int) -> bytes:
         """BLAKE3 (32 bytes) of an extent as it reads now."""
         return blake3_256(self.view(address, length))
 
-    def tag(self, key: bytes, number: int, address: int, length: int) -> bytes:
-        """GMAC (NIST SP 800-38D) of an extent as it reads now: 16 bytes for each GiB or part of one.
+    def tags(self, key: bytes, extents: Sequence[tuple[int, Extent]]) -> list[bytes]:
+        """GMAC (NIST SP 800-38D) of extents as they read now: of each 16 bytes for every MiB or part of one.
 
         At the speed of memory where a digest runs at a third of it; says nothing to who has no key, and must never be told to who
         can write there.
 
         Args:
-            key: 32 bytes. number: names what is expected there, below 2^64; a number stands for one content under one key.
+            key: 32 bytes. extents: each with a number that names what is expected there, below 2^64; a number stands for one content
+                under one key.
         """
-        cipher, head = AESGCM(key), number.to_bytes(8, "big")
-        view = self.view(address, length) if length else memoryview(b"")
-        return b"".join(
-            cipher.encrypt(head + part.to_bytes(4, "big"), b"", view[at : at + _TAGGED])
-            for part, at in enumerate(range(0, length, _TAGGED))
-        )
+        cipher = AESGCM(key)
+        views = [self.view(one.address, one.length) if one.length else memoryview(b"") for _, one in extents]
+
+        def tag(piece: Piece) -> tuple[int, bytes]:
+            extent, at, length = piece
+            nonce = extents[extent][0].to_bytes(8, "big") + (at // PIECE).to_bytes(4, "big")
+            return extent, cipher.encrypt(nonce, b"", views[extent][at : at + length])
+
+        made = dealt(self._crew, cut([one.length for _, one in extents]), tag)
+        return [b"".join(part for extent, part in made if extent == number) for number in range(len(extents))]
 
     def erase(self, address: int, length: int) -> None:
         """Zero an extent; no proof."""
@@ -212,15 +230,16 @@ class HBM(AddressSpace):
 
     def _is_zero(self, address: int, length: int) -> bool:
         self.view(address, length)
-        start, step = self._base + address, len(_ZEROS)
-        return not any(_memcmp(start + at, _ZEROS, min(step, length - at)) for at in range(0, length, step))
+        start = self._base + address
+        return not any(dealt(self._crew, cut([length]), lambda piece: _memcmp(start + piece[1], _ZEROS, piece[2])))
 
     def _first_touch(self, address: int, length: int) -> None:
         self._map.enlarge(address, length)  # before its small pages are there: they need not be copied then
         self._clear(address, length)
 
     def _clear(self, address: int, length: int) -> None:
-        ctypes.memset(self._base + address, 0, length)
+        start = self._base + address
+        dealt(self._crew, cut([length]), lambda piece: ctypes.memset(start + piece[1], 0, piece[2]))
 
 
 def zeros_digest(length: int) -> bytes:

@@ -11,6 +11,7 @@ from gpu_agent.hardware.state import GpuState
 from shared.claims.visit import Grant
 from shared.crypto.schedule import Computation, noise_key
 from shared.errors import ProtocolViolation
+from shared.wire.gpu_answers import require_named
 
 
 def launch(
@@ -46,13 +47,15 @@ def launch(
 
 def _private(state: GpuState, grant: Grant, first_step: int, steps: int) -> dict[str, Any]:
     """What makes a training private, where the session is: the claim, and the key of the noise of this very computation."""
-    privacy, secret, before = state.config.privacy, state.session.noise, state.model.require_committed()
+    privacy, secret = state.config.privacy, state.session.noise
     if privacy is None:
         return {}
+    before = state.model.named()
     if secret is None:
         raise ProtocolViolation("there is no secret to draw noise from", code="no-noise-secret")
     computation = Computation(
-        grant.holder, (grant.dataset_root, grant.dataset_records), grant.cursor.model_dump(mode="python"), before.model, before.optimiser,
+        grant.holder, (grant.dataset_root, grant.dataset_records), grant.cursor.model_dump(mode="python"), before.model,
+        require_named(before.optimiser),
         first_step, steps,
     )  # fmt: skip
     return {"privacy": privacy.model_dump(mode="json"), "noise_key": noise_key(secret.reveal(), computation).hex()}

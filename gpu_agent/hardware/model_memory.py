@@ -16,6 +16,8 @@ from shared.crypto.secret import Secret
 from shared.errors import ProtocolViolation, VerificationFailed
 from shared.names import Role
 from shared.protocol.machine import Machine, Move
+from shared.protocol.travel import TRAVEL
+from shared.wire.gpu import Configure
 
 
 class ModelPhase(StrEnum):
@@ -44,16 +46,18 @@ class ModelMemory:
 
     Args:
         entropy: where the device's key for reading back comes from.
+        names_optimiser: whether each commit says the digest of the optimiser's state; else `named` does, when it is asked.
     """
 
     def __init__(
         self, hbm: HBM, plan: MemoryPlan, entropy: Callable[[int], bytes], *,
-        model: Extent, optimiser: Extent, gradients: Extent, committed: Extent,
+        model: Extent, optimiser: Extent, gradients: Extent, committed: Extent, names_optimiser: bool,
     ) -> None:  # fmt: skip
         self._hbm, self.plan = hbm, plan
         self._memory = ReadBack(hbm, plan, Secret(entropy(KEY_BYTES)))
         self._working = Copy(model.address, optimiser.address)
         self._kept = Copy(committed.address, committed.address + plan.model.length)
+        self._names_optimiser = names_optimiser
         self._committed: Seal | None = None
         self._trained: Seal | None = None
         self.model, self.optimiser, self.gradients, self.committed_copy = model, optimiser, gradients, committed
@@ -92,6 +96,23 @@ class ModelMemory:
             raise ProtocolViolation("the GPU holds no committed model", code="no-model")
         return self._committed.digests
 
+    def named(self) -> Digests:
+        """As `require_committed`, the optimiser's digest with it: worked out now, if it was not yet.
+
+        Raises:
+            ProtocolViolation: as there. VerificationFailed: the committed copy is not what was committed.
+        """
+        known = self.require_committed()
+        if known.optimiser is None and self._committed is not None:
+            known = replace(known, optimiser=self._memory.optimiser(self._kept))
+            self._require_kept()  # what was hashed is what was sealed
+            self._committed = replace(self._committed, digests=known)
+        return known
+
+    def _require_kept(self) -> None:
+        if self.committed_copy_digests().version != self.require_committed().version:
+            raise VerificationFailed("the committed copy in GPU memory has changed", code="committed-copy-changed")
+
     @property
     def has_work_ahead(self) -> bool:
         """Whether `look_ahead` would do anything."""
@@ -103,18 +124,21 @@ class ModelMemory:
         Nothing else may write to the working copy meanwhile; what is written later the tags tell.
         """
         if self.has_work_ahead:
-            self._trained = self._memory.seal(self._working, self._memory.digests(self._working, self.step))
+            self._trained = self._memory.seal(self._working, self._digests(self._working))
 
     def commit(self) -> Digests:
         """Make the working copy the committed one."""
-        trained = self._trained
+        trained, first = self._trained, self.phase is ModelPhase.EMPTY
         self.state(ModelFact.COMMIT)
-        for source, target in self._pairs():
-            self._hbm.copy(target.address, source.address, source.length)
+        self._hbm.copy([(kept.address, working.address, kept.length) for working, kept in self._pairs()])
         if trained is None or not self._memory.reads_as(trained, self._kept):
-            trained = self._memory.seal(self._kept, self._memory.digests(self._kept, self.step))
+            trained = self._memory.seal(self._kept, self._digests(self._kept, first=first))
         self._committed = trained
         return trained.digests
+
+    def _digests(self, copy: Copy, *, first: bool = False) -> Digests:
+        """Of what is to be committed."""
+        return self._memory.digests(copy, self.step, optimiser=first or self._names_optimiser)
 
     def roll_back(self) -> Digests:
         """Put the working copy back to the committed one, bit for bit (law L8).
@@ -124,10 +148,8 @@ class ModelMemory:
         """
         known = self.require_committed()
         after = MODEL.after(self.phase, ModelFact.ROLL_BACK, Role.ORCHESTRATOR)
-        if replace(self.committed_copy_digests(), step=known.step) != known:
-            raise VerificationFailed("the committed copy in GPU memory has changed", code="committed-copy-changed")
-        for target, source in self._pairs():
-            self._hbm.copy(target.address, source.address, target.length)
+        self._require_kept()
+        self._hbm.copy([(working.address, kept.address, kept.length) for working, kept in self._pairs()])
         self.phase, self.step, self._trained = after, known.step, None
         return self.digests()
 
@@ -166,6 +188,15 @@ class ModelMemory:
         if optimiser:
             pairs.append((Extent(self.optimiser.address, optimiser), Extent(base + model, optimiser)))
         return pairs
+
+
+def names_optimiser(command: Configure) -> bool:
+    """Whether the digest of the optimiser's state is needed after every visit.
+
+    Receipts of accumulated gradients state it, noise is drawn from it, and where a key commands all of memory the orchestrator knows it
+    before that key is given away.
+    """
+    return command.accumulate is not None or command.privacy is not None or TRAVEL[command.travel_mode].whole_gpu
 
 
 _P, _F = ModelPhase, ModelFact

@@ -1,7 +1,7 @@
 """What a copy of model and optimiser holds, read from memory: digests for the world, tags for the device itself. Knows no phase, no holder.
 
-BLAKE3 is for what is published, and is worked out where bytes are new. Bytes that should be what they were are read back by GMAC, at the
-speed of memory; only where a tag differs are they hashed, to say what is there instead.
+BLAKE3 is for what is published, and is worked out where bytes are new: the model's always, the optimiser's where somebody needs it. Bytes
+that should be what they were are read back by GMAC, at the speed of memory; only where a tag differs are they hashed, to say what is there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_agent.hardware.hbm import HBM
+from gpu_agent.hardware.hbm import HBM, Extent
 from shared.claims.layout import TOUR_BATCHES, MemoryPlan, RegionPlan, region_digest
 from shared.crypto.secret import Secret
 from shared.wire.gpu_answers import Committed
@@ -19,16 +19,22 @@ KEY_BYTES: Final = 32
 
 @dataclass(frozen=True)
 class Digests:
-    """Region digests (BLAKE3, hex) of model and optimiser, and the global step they stand at; `batches`: that the accumulator holds."""
+    """Region digests (BLAKE3, hex) of model and optimiser, and the global step they stand at; `batches`: that the accumulator holds.
+
+    `optimiser`: None where it was not hashed. `version`: number of the seal that the bytes read back as; 0: of none.
+    """
 
     model: str
-    optimiser: str
+    optimiser: str | None
     step: int
     batches: int = 0
+    version: int = 0
 
     def told(self) -> Committed:
         """As an answer."""
-        return Committed(model=self.model, optimiser=self.optimiser, step=self.step, batches=self.batches)
+        return Committed(
+            model=self.model, optimiser=self.optimiser, step=self.step, batches=self.batches, version=self.version
+        )
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,12 @@ class Seal:
     """Digests of a copy, and how its bytes read under a key that never leaves the device. `tags`: None where memory has none."""
 
     digests: Digests
-    number: int
-    tags: tuple[bytes, bytes] | None
+    tags: tuple[bytes, ...] | None
+
+    @property
+    def number(self) -> int:
+        """Which of the device's seals it is, from 1."""
+        return self.digests.version
 
 
 class ReadBack:
@@ -64,37 +74,43 @@ class ReadBack:
         """Whether reading back takes less than hashing."""
         return self._hbm.has_tags
 
-    def digests(self, copy: Copy, step: int) -> Digests:
-        """Digests by hashing all of it."""
-        model, optimiser = (
-            self._digest(self._plan.model, copy.model),
-            self._digest(self._plan.optimiser, copy.optimiser),
-        )
-        return Digests(model, optimiser, step, self._batches(copy.optimiser))
+    def digests(self, copy: Copy, step: int, *, optimiser: bool = True) -> Digests:
+        """Digests by hashing; of the optimiser's state only if asked, or where memory can be read back in no other way."""
+        model = self._digest(self._plan.model, copy.model)
+        named = self.optimiser(copy) if optimiser or not self.quick else None
+        return Digests(model, named, step, self._batches(copy.optimiser))
+
+    def optimiser(self, copy: Copy) -> str:
+        """Digest of the optimiser's state by hashing it."""
+        return self._digest(self._plan.optimiser, copy.optimiser)
 
     def seal(self, copy: Copy, digests: Digests) -> Seal:
         """How it reads while it has these digests."""
         self._seals += 1
-        return Seal(digests, self._seals, self._tags(self._seals, copy))
+        return Seal(replace(digests, version=self._seals), self._tags(self._seals, copy))
 
     def reads_as(self, seal: Seal | None, copy: Copy) -> bool:
         """Whether every byte of it is as it was sealed. False, too, where memory has no tags."""
         return seal is not None and seal.tags is not None and self._tags(seal.number, copy) == seal.tags
 
     def against(self, seal: Seal | None, copy: Copy, step: int) -> Digests:
-        """Digests of what should be as it was sealed."""
+        """Digests of what should be as it was sealed; with its number if it is."""
         if seal is not None and self.reads_as(seal, copy):
             return replace(seal.digests, step=step)
-        return self.digests(copy, step)
+        found = self.digests(copy, step)
+        same = (
+            seal is not None
+            and not self.quick
+            and (found.model, found.optimiser) == (seal.digests.model, seal.digests.optimiser)
+        )
+        return replace(found, version=seal.number) if same and seal is not None else found
 
-    def _tags(self, number: int, copy: Copy) -> tuple[bytes, bytes] | None:
+    def _tags(self, number: int, copy: Copy) -> tuple[bytes, ...] | None:
         if not self._hbm.has_tags:
             return None
         key, plan = self._key.reveal(), self._plan
-        return (
-            self._hbm.tag(key, 2 * number, copy.model, plan.model.length),
-            self._hbm.tag(key, 2 * number + 1, copy.optimiser, plan.optimiser.length),
-        )
+        model, optimiser = Extent(copy.model, plan.model.length), Extent(copy.optimiser, plan.optimiser.length)
+        return tuple(self._hbm.tags(key, [(2 * number, model), (2 * number + 1, optimiser)]))
 
     def _batches(self, optimiser: int) -> int:
         """The accumulator's count, as it lies in memory; 0 where there is none."""

@@ -12,7 +12,7 @@ from shared.canonical import blake3_256
 from shared.errors import ProtocolViolation
 from shared.names import RegionKind, RegionPhase
 from shared.wire.gpu import Sweep
-from shared.wire.gpu_answers import Swept
+from shared.wire.gpu_answers import Swept, require_named
 
 _EMPTY = (RegionPhase.CLEAN, RegionPhase.DIRTY)
 
@@ -36,10 +36,11 @@ def sweep(state: GpuState, command: Sweep, bulk: Bulk) -> Swept:
     for extent in _used(state):
         state.hbm.scrub_slack(extent)
     state.unswept = False
+    state.model.named()
     copy = state.model.committed_copy_digests()
     validation = state.regions.only(RegionKind.VALIDATION)
     held_out = state.hbm.digest(validation.address, validation.length) if validation is not None else blake3_256(b"")
-    return Swept(strays=strays, model=copy.model, optimiser=copy.optimiser, validation=held_out.hex())
+    return Swept(strays=strays, model=copy.model, optimiser=require_named(copy.optimiser), validation=held_out.hex())
 
 
 def _used(state: GpuState) -> list[Extent]:

@@ -177,4 +177,6 @@ def check_program(measured: Measured, program: str) -> None:
 
 def model_state(committed: Committed, validation: float | None = None) -> ModelState:
     """The GPU's answer as state."""
-    return ModelState(committed.model, committed.optimiser, committed.step, validation, committed.batches)
+    return ModelState(
+        committed.model, committed.optimiser, committed.step, validation, committed.batches, committed.version
+    )

@@ -5,7 +5,7 @@ The GPU's answer decides what happened, the journal what comes next. Knows no ho
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from orchestrator.gpu_session.checkpoints import Checkpoints
 from orchestrator.gpu_session.life import CommandRefused
@@ -42,7 +42,7 @@ async def first_placement(run: Run, placer: Placer, inherit: Fill | None) -> Non
 
 async def _first_validation(run: Run, model: ModelState) -> None:
     loss = await held_out_loss(run, f"{run.state.id}/{run.life.boot_counter}/first-eval")
-    stated = ModelState(model.model, model.optimiser, model.step, loss)
+    stated = replace(model, validation=loss)
     placement = asdict(run.placement)
     run.book.stage(new_fact(SessionFact.PLACED, placement=placement, model=asdict(stated)))
 
@@ -67,7 +67,7 @@ async def restore(run: Run, placer: Placer, checkpoints: Checkpoints, inherit: F
         position, model = 0, placed.model
         if run.state.initial is not None:
             _same_model(placed.model, run.state.initial)
-            model = run.state.initial  # with the held-out loss it had
+            model = replace(placed.model, validation=run.state.initial.validation)
     else:
         placed = await placer.place(lambda: checkpoints.restore(run.life, kept))
         position, model = kept.position, placed.model
@@ -117,7 +117,7 @@ async def _resume(run: Run, placer: Placer) -> None:
     check_program(measured, run.state.manifest.program)
     known, visit = run.committed, run.state.current
     _abandon(run, run.state.ahead, lost=False)
-    if (committed.model, committed.optimiser, committed.step) == (known.model, known.optimiser, known.step):
+    if known.reads_as(committed) and committed.step == known.step:
         _abandon(run, visit, lost=False)
         _abandon_gathered(run, lost=False)
     elif run.state.gathered and run.state.gathered[0].training is TrainingPhase.VALIDATED:

@@ -6,6 +6,7 @@ One function a fact; a fact without one changes nothing but phases and the log.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.sessions.acceptance import newest
@@ -67,6 +68,10 @@ def _checkpointed(state: SessionState, body: dict[str, Any]) -> None:
     made = Checkpoint(body["name"], body["position"], body["total"], ModelState(**body["model"]), body["seconds"])
     state.checkpoints = [*state.checkpoints[-1:], made]
     _noted(state, made)
+    if (
+        state.committed is not None and state.committed.optimiser is None
+    ):  # the very state that was sealed: now it is named
+        state.committed = replace(state.committed, optimiser=made.state.optimiser)
     # A restore goes back to the older of the two at most.
     state.trained = {index: model for index, model in state.trained.items() if index > state.checkpoints[0].position}
     state.checks = needed(state.checks, _checked_until(state.checkpoints[0].position, state.checkpoints[0].state))

@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from shared.claims.profile import DatasetProfile
+
+
+class ReadBack(Protocol):
+    """What the GPU says of model and optimiser state as they lie in its memory."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def optimiser(self) -> str | None: ...
+    @property
+    def version(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class ModelState:
     """The last committed model: digests (hex) of model and optimiser state, global step, held-out loss if known.
 
-    `batches`: whose gradients the accumulator holds, which is part of the optimiser state; 0 where there is none.
+    `optimiser`: None where the GPU was not asked for it yet. `batches`: whose gradients the accumulator holds, which is part of the
+    optimiser state; 0 where there is none. `version`: the GPU's number of it, until the GPU is wiped; 0: it has none.
     """
 
     model: str
-    optimiser: str
+    optimiser: str | None
     step: int
     validation: float | None = None
     batches: int = 0
+    version: int = field(default=0, compare=False)
 
     @property
-    def weights(self) -> tuple[str, str, int]:
+    def weights(self) -> tuple[str, str | None, int]:
         """What a training goes on from, whatever is known of it."""
         return self.model, self.optimiser, self.step
+
+    def reads_as(self, found: ReadBack) -> bool:
+        """Whether what the GPU read back is this state. Where a digest of the optimiser's is missing its number has to be the same."""
+        if self.model != found.model:
+            return False
+        if self.optimiser is not None and found.optimiser is not None:
+            return self.optimiser == found.optimiser
+        return self.version > 0 and self.version == found.version
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from orchestrator.sessions.state import SessionState
 from shared.claims.faults import Finding
 from shared.claims.manifest import Contributor, Predecessor
 from shared.errors import Conflict
+from shared.wire.gpu_answers import require_named
 
 ROLLED_BACK = ("log-rolled-back", "log-split-view")
 """Failures that say: this log is not the one that some holder remembers. Nothing goes on from there."""
@@ -45,9 +46,9 @@ def at_rest(state: SessionState, log_size: int, sealed: Callable[[Checkpoint], b
             remedy="Begin a new session. Where everybody may be needed to go on, pause before you cancel: a pause seals one.",
         )  # fmt: skip
     says = Predecessor(
-        session=state.id, manifest=state.manifest_digest, model=checkpoint.state.model, optimiser=checkpoint.state.optimiser,
-        step=checkpoint.state.step, log_size=log_size, log_root=state.tree.root(log_size).hex(),
-        contributors=contributors(state, checkpoint.position),
+        session=state.id, manifest=state.manifest_digest, model=checkpoint.state.model,
+        optimiser=require_named(checkpoint.state.optimiser), step=checkpoint.state.step, log_size=log_size,
+        log_root=state.tree.root(log_size).hex(), contributors=contributors(state, checkpoint.position),
     )  # fmt: skip
     return Rest(checkpoint, says)
 

@@ -128,7 +128,7 @@ def worn_out(state: SessionState, holder: str) -> bool:
 def check_rolled_back(run: Run, batch: Batch, index: int = 0) -> ModelState:
     """The GPU is back at the last committed model. Raises: VerificationFailed (code `roll-back-failed`)."""
     answer, committed = batch.answer(index, Committed), run.committed
-    if (answer.model, answer.optimiser, answer.step) != (committed.model, committed.optimiser, committed.step):
+    if not committed.reads_as(answer) or answer.step != committed.step:
         raise VerificationFailed("The GPU did not roll back to the last committed model", code="roll-back-failed",
                                  expected=committed.model, got=answer.model)  # fmt: skip
     return committed

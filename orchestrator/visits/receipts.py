@@ -19,6 +19,7 @@ from shared.crypto.cose import sign1, verify1
 from shared.crypto.signing import PartyKey
 from shared.errors import VerificationFailed
 from shared.wire.codec import encode
+from shared.wire.gpu_answers import require_named
 
 
 def check_statement(
@@ -58,7 +59,8 @@ def check_statement(
 def _accumulated(run: Run, after: ModelState) -> Accumulated | None:
     if run.state.manifest.accumulate is None:
         return None
-    return Accumulated(before=run.committed.optimiser, after=after.optimiser, batches=after.batches)
+    before = require_named(run.committed.optimiser)
+    return Accumulated(before=before, after=require_named(after.optimiser), batches=after.batches)
 
 
 def check_tour_statement(run: Run, statement: bytes | None, claims: TourStatement) -> None:

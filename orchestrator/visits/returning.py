@@ -12,6 +12,7 @@ from typing import Any
 from orchestrator.gpu_session.life import GPU_RESET, Batch
 from orchestrator.holders.arrivals import Recall
 from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.remembered import ReadBack
 from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.granting import drawn
 from orchestrator.visits.run import Run
@@ -187,11 +188,19 @@ def check_measured(run: Run, measured: Measured, nonce: bytes) -> None:
     placement, committed = run.placement, run.committed
     expected = {
         "nonce": nonce, "device": run.state.device, "boot_counter": run.life.boot_counter, "life": run.life.number,
-        "program": run.state.manifest.program, "code": placement.code, "control": placement.control,
-        "model": committed.model, "optimiser": committed.optimiser,
+        "program": run.state.manifest.program, "code": placement.code, "control": placement.control, "model": committed.model,
     }  # fmt: skip
     for name, value in expected.items():
         got = getattr(measured, name)
         if got != value:
             raise VerificationFailed(f"After the fence the GPU's {name} is not the committed one", code="integrity-broken",
                                      expected=str(value), got=str(got))  # fmt: skip
+    if not committed.reads_as(measured):
+        raise VerificationFailed(
+            "After the fence the GPU's optimiser state is not the committed one", code="integrity-broken",
+            expected=_optimiser(committed), got=_optimiser(measured),
+        )  # fmt: skip
+
+
+def _optimiser(state: ReadBack) -> str:
+    return state.optimiser or f"version {state.version}"

@@ -22,7 +22,7 @@ from shared.claims.receipt import TourStatement
 from shared.errors import ProtocolViolation, VerificationFailed
 from shared.protocol.session import SessionFact
 from shared.wire.gpu import Commit, EndTour, RollBack, Scrub
-from shared.wire.gpu_answers import Committed, Scrubbed, WorkState
+from shared.wire.gpu_answers import Committed, Scrubbed, WorkState, require_named
 
 
 async def end_tour(run: Run, round_number: int) -> None:
@@ -123,7 +123,7 @@ def _settle(run: Run, judged: JudgedTour, committed: Committed) -> None:
         "device": state.device, "backend": state.backend, "boot_counter": run.life.boot_counter, "life": run.life.number,
         "session": state.id, "program": state.manifest.program, "round": judged.round, "batches": before.batches,
         "stepped": judged.stepped, "model_before": before.model, "model_after": committed.model,
-        "optimiser_before": before.optimiser, "optimiser_after": committed.optimiser,
+        "optimiser_before": require_named(before.optimiser), "optimiser_after": require_named(committed.optimiser),
     })  # fmt: skip
     check_tour_statement(run, committed.statement, claims)
     details = {

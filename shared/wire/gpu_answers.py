@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from shared.claims.program import HexSha256, HexSha384
+from shared.errors import VerificationFailed
 from shared.names import RegionKind, RegionPhase
 from shared.wire.base import Bytes32, Wire, WorkKey
 
@@ -103,14 +104,19 @@ class Drained(Wire):
 
 
 class Measured(Wire):
-    """BLAKE3 digests read back from HBM: code bytes, tensors by `region_digest`, committed copies, control structures."""
+    """BLAKE3 digests read back from HBM: code bytes, tensors by `region_digest`, control structures.
+
+    `version`: of the committed state that model and optimiser read back as, byte for byte; 0: of none. `optimiser`: None where it reads
+    back so, and nobody asked for its digest yet.
+    """
 
     is_: Literal["measured"] = Field(default="measured", alias="is")
     nonce: Bytes32
     code: HexSha256
     program: HexSha384
     model: HexSha256
-    optimiser: HexSha256
+    optimiser: HexSha256 | None = None
+    version: int = Field(default=0, ge=0)
     control: HexSha256
     life: int
     boot_counter: int
@@ -149,14 +155,26 @@ class WorkState(Wire):
 
 
 class Committed(Wire):
-    """`batches`: how many the accumulator holds, where there is one. `statement`: the device's, signed, over the end of a tour."""
+    """`batches`: how many the accumulator holds, where there is one. `statement`: the device's, signed, over the end of a tour.
+
+    `version`: this state's number, larger than every earlier one's since the GPU was wiped. `optimiser`: None where nobody needs the
+    digest after each visit; a checkpoint says it.
+    """
 
     is_: Literal["committed"] = Field(default="committed", alias="is")
     model: HexSha256
-    optimiser: HexSha256
+    optimiser: HexSha256 | None = None
+    version: int = Field(default=0, ge=0)
     step: int
     batches: int = Field(default=0, ge=0)
     statement: bytes | None = None
+
+
+def require_named(optimiser: str | None) -> str:
+    """The digest of an optimiser's state, where something is said of it. Raises: VerificationFailed: the GPU did not tell it."""
+    if optimiser is None:
+        raise VerificationFailed("The GPU did not tell the digest of the optimiser's state", code="answer-mismatch")
+    return optimiser
 
 
 class Scrubbed(Wire):

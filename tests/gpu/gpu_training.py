@@ -21,6 +21,12 @@ def committed_visit(world: World, data: bytes, work: str, first: int, steps: int
     return committed  # type: ignore[no-any-return]  # answers are a union that tests know
 
 
+def state_of(world: World) -> tuple[str, str | None, int, int]:
+    """What is committed, by digests of all of it: model, optimiser, step, batches."""
+    named = world.device._state.model.named()
+    return named.model, named.optimiser, named.step, named.batches
+
+
 def workers(world: World) -> set[int]:
     """Of the compute parent: who works and who waits."""
     return {

@@ -18,7 +18,7 @@ from gpu_agent.hardware.hbm import HBM, PAGE, Extent, zeros_digest
 from shared.errors import OutOfMemory, Unavailable, VerificationFailed
 from shared.wire import gpu
 from tests.gpu import test_gpu_collected, test_gpu_scrub, test_gpu_training
-from tests.gpu.gpu_training import DATA, committed_visit
+from tests.gpu.gpu_training import DATA, committed_visit, state_of
 from tests.gpu.gpu_world import World, make_world
 from tests.gpu.test_gpu_scrub import descendants, held_by
 
@@ -66,7 +66,7 @@ def test_nothing_reaches_beyond_an_allocation(hbm: DeviceHBM) -> None:
     at = hbm.allocate(PAGE)
     acts: list[Callable[[], object]] = [
         lambda: hbm.view(at, PAGE + 1), lambda: hbm.write(at + 1, bytes(PAGE)), lambda: hbm.landing(at + PAGE - 1, 2),
-        lambda: hbm.land(at, PAGE + 1), lambda: hbm.copy(at, at + 1, PAGE), lambda: hbm.digest(at, PAGE + 1),
+        lambda: hbm.land(at, PAGE + 1), lambda: hbm.copy([(at, at + 1, PAGE)]), lambda: hbm.digest(at, PAGE + 1),
         lambda: hbm.erase(at, 2 * PAGE), lambda: hbm.peek(SIZE, 1), lambda: hbm.poke(SIZE - 1, b"ab"), lambda: hbm.require_backed(SIZE, 1),
     ]  # fmt: skip
     for act in acts:
@@ -202,7 +202,10 @@ def test_the_same_session_gives_the_same_model_here_and_there(powered: World, wo
     for one in (powered, world):
         one.set_up()
         committed_visit(one, DATA, "w1", 0)
-        found.append(committed_visit(one, DATA, "w2", 4))
+        told = committed_visit(one, DATA, "w2", 4)
+        found.append(state_of(one))
+        assert (told.optimiser is None) is (one is world), "memory that is read back by digest alone has told it anyway"
+        assert told.version == one.measure().version
     assert found[0] == found[1]
 
 

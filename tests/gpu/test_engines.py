@@ -14,12 +14,14 @@ from gpu_agent.api import build_gpu
 from gpu_agent.compute import arena
 from gpu_agent.compute.device_process import DeviceCompute
 from gpu_agent.compute.fabric import DeviceFabric, device_environment
+from gpu_agent.crew import Crew
 from gpu_agent.engines import on_device, open_engines
 from gpu_agent.hardware.device_hbm import DeviceHBM
 from gpu_agent.settings import AgentSettings
 from shared.errors import ConfigurationError
 from tests.gpu.gpu_world import device_folder
 
+CREW = Crew(1)
 WITHOUT = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
 
 
@@ -28,7 +30,7 @@ def settings(folder: Path, **given: Any) -> AgentSettings:
 
 
 def test_the_host_computes_unless_the_settings_name_a_device(tmp_path: Path) -> None:
-    hbm, compute = open_engines(settings(tmp_path, hbm_bytes=1 << 20), os.urandom)
+    hbm, compute = open_engines(settings(tmp_path, hbm_bytes=1 << 20), os.urandom, CREW)
     try:
         assert not isinstance(hbm, DeviceHBM)
         assert not isinstance(compute, DeviceCompute)
@@ -45,7 +47,7 @@ def test_a_name_that_is_no_device_is_refused(tmp_path: Path, compute: str) -> No
 
 def test_a_setting_that_means_nothing_on_a_device_is_refused_and_not_ignored(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="backing_bytes"):
-        open_engines(settings(tmp_path, compute="cuda:0", backing_bytes=1 << 20), os.urandom)
+        open_engines(settings(tmp_path, compute="cuda:0", backing_bytes=1 << 20), os.urandom, CREW)
     with pytest.raises(ConfigurationError, match="compute"):
         settings(tmp_path, compute="cuda:0", evidence="nvml:0").refuse_emulated()
 

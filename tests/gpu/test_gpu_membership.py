@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from gpu_agent.crew import Crew
 from gpu_agent.leaf_crew import LeafCrew
 from shared.claims.receipt import DeviceStatement
 from shared.claims.visit import CursorRange
@@ -38,8 +39,8 @@ def records_are(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,
         return
     for module in LONG:
         monkeypatch.setattr(f"{module}.DIGESTED_BYTES", RECORD_BYTES)
-    crew = LeafCrew(threads=2)
-    monkeypatch.setattr(world.device._state.copies, "hash_leaves", crew)
+    crew = Crew(threads=2)
+    monkeypatch.setattr(world.device._state.copies, "hash_leaves", LeafCrew(crew))
     yield
     crew.close()
 

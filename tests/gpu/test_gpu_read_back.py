@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gpu_agent.hardware import hbm as hbm_module
-from gpu_agent.hardware import read_back
-from gpu_agent.hardware.hbm import HBM
+from gpu_agent.hardware import pieces, read_back
+from gpu_agent.hardware.hbm import HBM, Extent
 from shared.claims.layout import region_digest
 from shared.names import RegionKind
 from shared.wire import gpu
-from tests.gpu.gpu_training import DATA, committed_visit
+from tests.gpu.gpu_training import DATA, committed_visit, state_of
 from tests.gpu.gpu_world import RECORD_BYTES, Holder, World, make_world
 from tests.gpu.test_gpu_paper import PAPER, fence_and_sweep, install
+from tests.gpu.test_gpu_private import PRIVACY
 
 KEY = bytes(range(32))
 
@@ -70,6 +73,64 @@ def test_any_other_byte_is_told_as_it_lies(world: World, hashed: list[int], kind
     assert world.measure().model == committed.model
 
 
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_of_another_optimiser_state_no_version_is_told(world: World, place: str) -> None:
+    world.set_up()
+    committed = committed_visit(world, DATA, "w1", 0)
+    assert (committed.optimiser, world.measure().optimiser) == (None, None)
+    assert world.measure().version == committed.version > 0
+    model = world.device._state.model
+    last = max(placed.offset + placed.size_bytes for placed in model.plan.optimiser.tensors) - 1
+    at = world.region(RegionKind.OPTIMISER).address + (0 if place == "first" else last)
+    world.hbm.view(at, 1)[0] ^= 1
+    found = world.measure()
+    assert (found.model, found.version) == (committed.model, 0)
+    assert world.run(gpu.RollBack())[0] == committed
+    assert world.measure().version == committed.version
+
+
+def test_the_optimiser_state_is_hashed_once_and_when_a_checkpoint_asks(world: World, hashed: list[int]) -> None:
+    world.set_up()
+    committed_visit(world, DATA, "w1", 0)
+    model = world.device._state.model
+    hashed.clear()
+    asked = gpu.Checkpoint(key=KEY, name="c1", length=1 << 20)
+    part = world.run(asked)[0]
+    assert hashed == [model.plan.optimiser.length]
+    region = world.region(RegionKind.OPTIMISER).address
+    assert part.optimiser == region_digest(model.plan.optimiser, lambda o, n: world.hbm.view(region + o, n)).hex()
+    hashed.clear()
+    world.run(asked)
+    assert world.measure().optimiser == world.run(gpu.RollBack())[0].optimiser == part.optimiser, "known from now on"
+    assert hashed == []
+
+
+def test_a_changed_committed_copy_is_not_named(world: World) -> None:
+    """It would be sealed as what was committed, and a restore would believe it."""
+    world.set_up()
+    committed_visit(world, DATA, "w1", 0)
+    world.hbm.view(world.device._state.model._kept.optimiser, 1)[0] ^= 1
+    assert world.refused(gpu.Checkpoint(key=KEY, name="c1", length=1 << 20)) == "committed-copy-changed"
+    assert world.refused(gpu.RollBack()) == "committed-copy-changed"
+
+
+@pytest.mark.parametrize("changes", [{"accumulate": "tour"}, {"privacy": PRIVACY}], ids=["accumulated", "private"])
+def test_where_claims_need_the_optimiser_state_every_commit_names_it(world: World, changes: dict[str, Any]) -> None:
+    world.set_up(**changes)
+    committed = committed_visit(world, DATA, "w1", 0)
+    assert committed.optimiser is not None
+    assert state_of(world)[:2] == (committed.model, committed.optimiser)
+
+
+def test_before_a_key_to_all_of_memory_is_given_the_optimiser_state_is_named(world: World) -> None:
+    world.set_up(**PAPER)
+    holder = install(world)
+    assert holder.send(DATA[: 32 * RECORD_BYTES]).published
+    fence_and_sweep(world, holder)
+    assert world.train(holder, steps=2).state == "done"
+    assert world.run(gpu.Commit(work="w1"))[0].optimiser is not None
+
+
 def test_an_older_commit_is_not_the_last_one(world: World) -> None:
     world.set_up()
     committed_visit(world, DATA, "w1", 0)
@@ -88,13 +149,15 @@ def test_a_commit_finds_its_digests_worked_out(world: World, hashed: list[int]) 
     assert world.device.has_work_ahead
     world.device.look_ahead()
     assert not world.device.has_work_ahead
-    assert len(hashed) == 2 + 2  # the initial model's, and these
+    assert len(hashed) == 2 + 1  # the initial model and optimiser state, and this model
     world.device.look_ahead()
     committed = world.run(gpu.Commit(work="w1"))[0]
-    assert len(hashed) == 4
+    assert len(hashed) == 3
     model = world.device._state.model
-    assert model._memory.digests(model._kept, 4) == model.committed == model._memory.digests(model._working, 4)
+    assert model.committed is not None
     assert committed == model.committed.told()
+    for copy in (model._kept, model._working):
+        assert model._memory.digests(copy, 4, optimiser=False) == replace(model.committed, version=0)
     world.run(gpu.Scrub(region=holder.grant.region))
     assert world.measure().model == committed.model
 
@@ -109,8 +172,10 @@ def test_what_changed_since_is_committed_as_it_lies(world: World, hashed: list[i
     world.hbm.view(world.region(kind).address, 1)[0] ^= 1
     committed = world.run(gpu.Commit(work="w1"))[0]
     model = world.device._state.model
-    assert committed != ahead.digests.told()
-    assert model._memory.digests(model._kept, 4).told() == committed
+    assert committed.version > ahead.digests.version, "another state than the one that was looked at"
+    assert (committed.model != ahead.digests.model) is (kind is RegionKind.MODEL)
+    lies = model._memory.digests(model._kept, 4)
+    assert (lies.model, lies.optimiser) == (model.named().model, model.named().optimiser)
 
 
 def test_what_was_rolled_back_leaves_nothing_worked_out(world: World, hashed: list[int]) -> None:
@@ -159,14 +224,26 @@ def test_a_tag_is_gmac_over_the_whole_extent(monkeypatch: pytest.MonkeyPatch) ->
     data = os.urandom(3 * 4096 + 5)
     address = memory.allocate(len(data))
     memory.write(address, data)
-    one = memory.tag(KEY, 7, address, len(data))
+    extent = Extent(address, len(data))
+
+    def tag(key: bytes, number: int, one: Extent = extent) -> bytes:
+        return memory.tags(key, [(number, one)])[0]
+
+    one = tag(KEY, 7)
     assert one == AESGCM(KEY).encrypt((7).to_bytes(8, "big") + bytes(4), b"", data)
-    assert memory.tag(KEY, 8, address, len(data)) != one
-    assert memory.tag(bytes(32), 7, address, len(data)) != one
-    assert memory.tag(KEY, 7, address, 0) == b""
-    monkeypatch.setattr(hbm_module, "_TAGGED", 4096)
-    parts = memory.tag(KEY, 7, address, len(data))
-    assert len(parts) == 4 * 16
+    assert tag(KEY, 8) != one
+    assert tag(bytes(32), 7) != one
+    assert tag(KEY, 7, Extent(address, 0)) == b""
+    assert memory.tags(KEY, [(8, extent), (1, Extent(0, 0)), (7, extent)]) == [tag(KEY, 8), b"", one]
+    for module in (hbm_module, pieces):
+        monkeypatch.setattr(module, "PIECE", 4096)
+    parts = tag(KEY, 7)
+    assert parts == b"".join(
+        AESGCM(KEY).encrypt(
+            (7).to_bytes(8, "big") + part.to_bytes(4, "big"), b"", data[part * 4096 : (part + 1) * 4096]
+        )
+        for part in range(4)
+    )
     memory.write(address, data[4096:8192] + data[:4096])  # two parts change places
-    assert memory.tag(KEY, 7, address, len(data))[:32] not in (parts[:32], parts[16:32] + parts[:16])
+    assert tag(KEY, 7)[:32] not in (parts[:32], parts[16:32] + parts[:16])
     memory.close()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpu_agent import leaf_crew
+from gpu_agent.crew import Crew
 from gpu_agent.leaf_crew import LEAST_BYTES, SHORT_RECORD, LeafCrew
 from shared.protocol.membership import leaf_hashes
 
@@ -18,8 +19,8 @@ SALT = bytes(range(32))
 
 @pytest.fixture
 def crew() -> Iterator[LeafCrew]:
-    made = LeafCrew(threads=3)
-    yield made
+    made = Crew(threads=3)
+    yield LeafCrew(made)
     made.close()
 
 
@@ -50,7 +51,7 @@ def test_much_is_hashed_by_several_calls_and_little_by_one(crew: LeafCrew, monke
     names.clear()
     crew(SALT, range(4 * LEAST_BYTES // size), memoryview(bytes(4 * LEAST_BYTES)))
     assert len(names) == 3
-    assert all(name.startswith("leaves") for name in names)
+    assert sum(name.startswith("crew") for name in names) == 2, "and the caller"
 
 
 def test_short_records_stay_on_one_thread(crew: LeafCrew, monkeypatch: pytest.MonkeyPatch) -> None:

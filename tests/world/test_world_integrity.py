@@ -42,9 +42,12 @@ def _tamper(world: World, unit: GpuUnit, kind: RegionKind) -> list[int]:
 
 
 @attack("H04", scoped="stopped: read-back, quarantine, roll-back bit for bit")
-async def test_a_model_changed_while_away_is_rolled_back(world: World, unit: GpuUnit, recorded: Recording) -> None:
+@pytest.mark.parametrize("kind", [RegionKind.MODEL, RegionKind.OPTIMISER])
+async def test_a_model_changed_while_away_is_rolled_back(
+    world: World, unit: GpuUnit, recorded: Recording, kind: RegionKind
+) -> None:
     """L8: quarantined, restored from the committed copy, repeated, all of it in the log. (Other regions: tests/laws.)"""
-    done = _tamper(world, unit, RegionKind.MODEL)
+    done = _tamper(world, unit, kind)
     session = await world.submit()
     view = await world.completed(session)
     assert done
