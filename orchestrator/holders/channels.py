@@ -143,7 +143,7 @@ class Channels:
         """
         entry, pending = self._entry(holder), self._pending.get(channel)
         if pending is None or pending.ours.holder != holder or pending.expires < self._clock():
-            raise Conflict(f"There is no open offer {channel}", code="channel-expired", remedy="Ask for a new channel.")
+            raise _expired(channel)
         ours = pending.ours
         policy = CpuPolicy.of(entry.evidence, allow_emulated=self._room.allow_emulated)
         trust = CpuTrust(self._room.roots, self._room.reference, policy, self._room.keeper.store, snp=self._room.snp)
@@ -155,7 +155,8 @@ class Channels:
             verify_holder, proof, channel=channel, orchestrator_runtime=ours.runtime_data, enrolled_key=enrolled_key,
             cpu=trust, max_lifetime_s=max_age, at=at,
         )  # fmt: skip
-        del self._pending[channel]
+        if self._pending.pop(channel, None) is not pending:  # the same proof came twice, and the other one was faster
+            raise _expired(channel)
         not_after = min(ours.not_after, verified.runtime.not_after)
         state, cvm = self._book.state, verified.cvm
         emulated, answer = cvm.backend is Backend.EMULATED, verified.runtime_data
@@ -217,3 +218,7 @@ class Channels:
     def close(self, holder: str) -> None:
         """The holder's word is not good any more: it must open a new channel."""
         self._open.pop(holder, None)
+
+
+def _expired(channel: str) -> Conflict:
+    return Conflict(f"There is no open offer {channel}", code="channel-expired", remedy="Ask for a new channel.")

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 import warnings
+from typing import Any
+
+import httpx2
+import pytest
 
 import data_holder
 import shared
 from gpu_agent.platform.device_manufacture import manufacture_device
 from gput.local.installation import GPU
+from orchestrator.holders import channels
 from shared.errors import EmulationWarning
 from tests.adversary.rows import attack
 from tests.world.world import NewWorld, World
 from tests.world.world_faults import Point, Trap
 from tests.world.world_recorder import recording
+from tests.world.world_wire import Call, Deliver
 
 OTHER_CODE = [path for module in (shared,) for path in module.__path__]
 
@@ -117,3 +124,33 @@ async def test_everything_that_people_see_names_the_backend(new_world: NewWorld)
         from cryptography.x509 import load_pem_x509_certificates
 
         assert all("EMULATED" in c.subject.rfc4514_string() for c in load_pem_x509_certificates(trust))
+
+
+async def test_a_proof_that_comes_again_while_it_is_verified_opens_one_channel(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the holder's connection breaks meanwhile: one of them counts, neither is a fault, and the session goes on."""
+    tasks: list[asyncio.Task[httpx2.Response]] = []
+    verify = channels.verify_holder
+
+    def slowly(*arguments: Any, **options: Any) -> Any:
+        time.sleep(1.0 if len(tasks) < 3 else 0.0)
+        return verify(*arguments, **options)
+
+    monkeypatch.setattr(channels, "verify_holder", slowly)
+
+    async def broken(call: Call, deliver: Deliver) -> httpx2.Response:
+        if call.method != "PUT" or "/channels/" not in call.path:
+            return await deliver(call)
+        tasks.append(asyncio.create_task(deliver(call)))
+        if len(tasks) == 1:
+            raise httpx2.ReadError("the connection broke")
+        return await tasks[-1]
+
+    async with new_world(holders=("city",)) as world:
+        world.wire.hooks.append(broken)
+        await world.completed(await world.submit())
+        answers = [await task for task in tasks]
+    first, second = answers[:2]
+    assert sorted((first.status_code, second.status_code)) == [200, 409]
+    assert "channel-expired" in (first.text + second.text)
