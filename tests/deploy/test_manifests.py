@@ -78,11 +78,12 @@ def test_a_compose_file_hangs_together(path: Path) -> None:
 @pytest.mark.skipif(shutil.which("docker") is None, reason="no docker here")
 @pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.stem)
 def test_docker_reads_a_compose_file(path: Path) -> None:
+    # Asked for its version first: a docker without the plugin says of the next call's options that it knows none of them.
+    if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode:
+        pytest.skip("docker without compose")
     said = subprocess.run(
         ["docker", "compose", "-f", str(path), "config", "-q"], capture_output=True, check=False, text=True
     )
-    if "unknown" in said.stderr and "compose" in said.stderr:
-        pytest.skip("docker without compose")
     assert (said.returncode, said.stderr) == (0, "")
 
 
