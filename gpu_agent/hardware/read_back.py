@@ -98,12 +98,9 @@ class ReadBack:
         if seal is not None and self.reads_as(seal, copy):
             return replace(seal.digests, step=step)
         found = self.digests(copy, step)
-        same = (
-            seal is not None
-            and not self.quick
-            and (found.model, found.optimiser) == (seal.digests.model, seal.digests.optimiser)
-        )
-        return replace(found, version=seal.number) if same and seal is not None else found
+        if seal is None or self.quick or (found.model, found.optimiser) != (seal.digests.model, seal.digests.optimiser):
+            return found
+        return replace(found, version=seal.number)  # memory without tags: the digests are all that tells
 
     def _tags(self, number: int, copy: Copy) -> tuple[bytes, ...] | None:
         if not self._hbm.has_tags:
