@@ -8,11 +8,12 @@ from gpu_agent.hardware.ledger import Work
 from gpu_agent.hardware.model_memory import MODEL, ModelFact
 from gpu_agent.hardware.state import GpuState
 from shared.canonical import cbor_bytes
+from shared.claims.layout import require_named
 from shared.claims.receipt import TourStatement
 from shared.errors import ProtocolViolation
 from shared.names import RegionKind, RegionPhase, Role
 from shared.wire.gpu import EndTour
-from shared.wire.gpu_answers import Committed, WorkState, require_named
+from shared.wire.gpu_answers import Committed, WorkState
 
 _WAITING = (RegionPhase.FENCED, RegionPhase.IN_USE, RegionPhase.DIRTY)
 

@@ -13,11 +13,12 @@ from typing import Final
 from gpu_agent.hardware.bulk import Bulk
 from gpu_agent.hardware.state import NOISE_BYTES, GpuState
 from shared.canonical import cbor_bytes, sha256
+from shared.claims.layout import require_named
 from shared.crypto.aead import at_rest_open, at_rest_seal
 from shared.crypto.secret import Secret
 from shared.errors import BadRequest, ProtocolViolation
 from shared.wire.gpu import MAX_BULK_RECORD, Checkpoint, Export, Restore
-from shared.wire.gpu_answers import CheckpointPart, Committed, Done, require_named
+from shared.wire.gpu_answers import CheckpointPart, Committed, Done
 
 CHUNK: Final = 1024 * 1024
 _STEP: Final = struct.Struct("<Q")

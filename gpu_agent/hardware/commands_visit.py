@@ -9,6 +9,7 @@ from gpu_agent.hardware.ledger import Visit
 from gpu_agent.hardware.regions import RegionFact
 from gpu_agent.hardware.state import GpuState
 from shared.canonical import cbor_bytes
+from shared.claims.layout import require_named
 from shared.claims.receipt import Accumulated, DeviceStatement
 from shared.claims.share import ShareStatement
 from shared.errors import ProtocolViolation
@@ -23,7 +24,6 @@ from shared.wire.gpu_answers import (
     GrantInstalled,
     Scrubbed,
     Statement,
-    require_named,
 )
 
 

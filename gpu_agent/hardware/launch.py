@@ -8,10 +8,10 @@ from gpu_agent.hardware.compute import Launch
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.hardware.regions import Region
 from gpu_agent.hardware.state import GpuState
+from shared.claims.layout import require_named
 from shared.claims.visit import Grant
 from shared.crypto.schedule import Computation, noise_key
 from shared.errors import ProtocolViolation
-from shared.wire.gpu_answers import require_named
 
 
 def launch(

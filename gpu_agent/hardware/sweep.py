@@ -9,10 +9,11 @@ from gpu_agent.hardware.bulk import Bulk
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.hardware.state import GpuState
 from shared.canonical import blake3_256
+from shared.claims.layout import require_named
 from shared.errors import ProtocolViolation
 from shared.names import RegionKind, RegionPhase
 from shared.wire.gpu import Sweep
-from shared.wire.gpu_answers import Swept, require_named
+from shared.wire.gpu_answers import Swept
 
 _EMPTY = (RegionPhase.CLEAN, RegionPhase.DIRTY)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from orchestrator.sessions.remembered import Checkpoint
 from orchestrator.sessions.state import SessionState
 from shared.claims.faults import Finding
+from shared.claims.layout import require_named
 from shared.claims.manifest import Contributor, Predecessor
 from shared.errors import Conflict
-from shared.wire.gpu_answers import require_named
 
 ROLLED_BACK = ("log-rolled-back", "log-split-view")
 """Failures that say: this log is not the one that some holder remembers. Nothing goes on from there."""

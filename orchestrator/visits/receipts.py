@@ -13,13 +13,13 @@ from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.run import Run, Waiting
 from shared.canonical import cbor_value
 from shared.claims.accountant import spent
+from shared.claims.layout import require_named
 from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt, TourStatement
 from shared.claims.visit import VisitTimers
 from shared.crypto.cose import sign1, verify1
 from shared.crypto.signing import PartyKey
 from shared.errors import VerificationFailed
 from shared.wire.codec import encode
-from shared.wire.gpu_answers import require_named
 
 
 def check_statement(

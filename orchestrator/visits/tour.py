@@ -18,11 +18,12 @@ from orchestrator.visits.receipts import check_tour_statement
 from orchestrator.visits.run import Run, Stopwatch
 from orchestrator.visits.tour_failures import tour_failed
 from orchestrator.visits.training import WorkFailed, held_out_loss, work
+from shared.claims.layout import require_named
 from shared.claims.receipt import TourStatement
 from shared.errors import ProtocolViolation, VerificationFailed
 from shared.protocol.session import SessionFact
 from shared.wire.gpu import Commit, EndTour, RollBack, Scrub
-from shared.wire.gpu_answers import Committed, Scrubbed, WorkState, require_named
+from shared.wire.gpu_answers import Committed, Scrubbed, WorkState
 
 
 async def end_tour(run: Run, round_number: int) -> None:

@@ -15,6 +15,7 @@ from shared.canonical.block_hasher import BlockHasher
 from shared.claims.program import ProgramManifest, TensorSpec
 from shared.claims.records import ITEM_BYTES
 from shared.claims.training import SGD, TrainingOptions
+from shared.errors import VerificationFailed
 from shared.names import RegionKind
 
 ALIGN = 64
@@ -112,3 +113,10 @@ def region_digest(plan: RegionPlan, read: Callable[[int, int], bytes | memoryvie
         hasher.update(cbor_bytes([placed.spec.name, placed.spec.dtype, list(placed.spec.shape), placed.size_bytes]))
         hasher.update(read(placed.offset, placed.size_bytes))
     return hasher.digest()
+
+
+def require_named(optimiser: str | None) -> str:
+    """The digest of an optimiser's state, where something is said of it. Raises: VerificationFailed: the GPU did not tell it."""
+    if optimiser is None:
+        raise VerificationFailed("The GPU did not tell the digest of the optimiser's state", code="answer-mismatch")
+    return optimiser

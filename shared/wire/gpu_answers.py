@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from shared.claims.program import HexSha256, HexSha384
-from shared.errors import VerificationFailed
 from shared.names import RegionKind, RegionPhase
 from shared.wire.base import Bytes32, Wire, WorkKey
 
@@ -168,13 +167,6 @@ class Committed(Wire):
     step: int
     batches: int = Field(default=0, ge=0)
     statement: bytes | None = None
-
-
-def require_named(optimiser: str | None) -> str:
-    """The digest of an optimiser's state, where something is said of it. Raises: VerificationFailed: the GPU did not tell it."""
-    if optimiser is None:
-        raise VerificationFailed("The GPU did not tell the digest of the optimiser's state", code="answer-mismatch")
-    return optimiser
 
 
 class Scrubbed(Wire):

@@ -9,9 +9,10 @@ import pytest
 from orchestrator.gpu_session.placement import model_state
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.remembered import ModelState
+from shared.claims.layout import require_named
 from shared.errors import VerificationFailed
 from shared.protocol.session import SessionFact
-from shared.wire.gpu_answers import Committed, require_named
+from shared.wire.gpu_answers import Committed
 from tests.orchestrator.orchestrator_samples import manifest, planned
 from tests.orchestrator.test_session_fold import apply, close, running
 
