@@ -72,7 +72,6 @@ class BounceBuffer:
         try:
             yield bell
         finally:
-            bell.close()
             self._turn = bell.turn + 1
             if not bell.settled:
                 self.close()

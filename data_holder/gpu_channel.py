@@ -1,8 +1,8 @@
 """Provisioning: a visit's sealed records onto the GPU's port or into its staging, the same bytes until acknowledged. Knows no orchestrator.
 
 Chunks are sealed ahead (bounded) while the GPU is still on its way and while earlier ones travel. A record is sealed once; on a lost
-connection the very same buffer is sent again, and the GPU acknowledges a byte-identical repeat without effect (laws L4, L5). Where the
-link keeps order several batches are under way; whatever then did not arrive is sent again one batch after another, as it would have been.
+connection the very same buffer is sent again, and the GPU acknowledges a byte-identical repeat without effect (laws L4, L5). By a doorbell
+several batches are under way; whatever then did not arrive is sent one batch after another, as it would have been.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from data_holder.bounce import BounceLink
-from data_holder.carriers import Carrier, FollowingCarrier, HttpCarrier, LinkName, Lying, carrier_for
-from data_holder.doorbell import Answer
+from data_holder.carriers import Carrier, HttpCarrier, LinkName, carrier_for
 from data_holder.links import GpuLink
+from data_holder.ringing import Rung
 from data_holder.sealed_ahead import SealedAhead
 from data_holder.sealing import RecordSealer
+from data_holder.slots import Lying, bytes_of
 from shared.claims.visit import Grant
 from shared.errors import Conflict, NotFound, Refused, Unavailable
 from shared.service.clock import Clock
@@ -25,8 +26,6 @@ from shared.service.clock import Clock
 FIRST_RETRY_S, LAST_RETRY_S = 0.002, 0.25
 CALL_TIMEOUT_S = 30.0
 Sleep = Callable[[float], Awaitable[None]]
-Sent = tuple[FollowingCarrier, Answer]
-"""A batch that follows others: by which way, and the answer to come."""
 
 
 @dataclass(frozen=True)
@@ -85,54 +84,32 @@ class Provisioner:
             slots = carrier.slots(count, sealer.buffer_bytes)
         self._grant, self._gpu, self._carrier = grant, gpu, carrier
         self._ahead = SealedAhead(sealer, slots)
+        # Half of the slots at once, so that the others fill meanwhile.
+        self._most = min(carrier.limit, len(slots) if self._ahead.inline else max(1, len(slots) // 2))
         async with self._ahead.sealing():
-            try:
-                await self._all()
-            except BaseExceptionGroup as failed:
-                raise failed.exceptions[0] from None  # the others ended because of it
+            await self._all()
         return self._carrier.name
 
     async def _all(self) -> None:
-        room, before = asyncio.Semaphore(self._carrier.ordered.depth if self._carrier.ordered else 1), asyncio.Event()
-        before.set()
-        async with asyncio.TaskGroup() as under_way:
-            while True:
-                await room.acquire()
-                if self._first_ack is None or not (self._carrier.ordered and self._carrier.ordered.open):
-                    await before.wait()  # then nothing is under way
-                    if self._carrier.ordered:
-                        self._carrier.ordered.resume()
-                batch = await self._ahead.batch(self._carrier.first if self._first_ack is None else self._carrier.most)
-                if not batch:
-                    break
-                arrived = asyncio.Event()
-                under_way.create_task(self._bring(batch, self._follow(batch), before, arrived, room))
-                before = arrived
-
-    def _follow(self, batch: Sequence[Lying]) -> Sent | None:
-        """Send a batch behind others where that can be. The first one goes alone: nobody knows yet whether the GPU is there."""
-        left, ordered = self._grant.expires_at - self._clock(), self._carrier.ordered
-        if self._first_ack is None or left <= 0 or ordered is None or not ordered.open:
-            return None
-        self._sent += _bytes(batch)
-        return ordered, ordered.follow(self._grant, self._gpu, batch, timeout_s=min(left, CALL_TIMEOUT_S))
-
-    async def _bring(
-        self, batch: Sequence[Lying], sent: Sent | None, before: asyncio.Event,
-        arrived: asyncio.Event, room: asyncio.Semaphore,
-    ) -> None:  # fmt: skip
-        """One batch, counted when it and all before it are acknowledged. `carrier`: whose `answer` it is; there may be another by then."""
-        started = time.perf_counter()
-        said = None if sent is None else await sent[1]
-        await before.wait()
-        if sent is None or said is None:
+        """Batch by batch; by the doorbell, where there is one, once somebody knows that the GPU is there."""
+        while True:
+            little = self._ahead.inline and self._carrier.light
+            batch = await self._ahead.batch(self._most if self._first_ack is not None or little else 1)
+            if not batch:
+                return
             await self._carried(batch)
-        else:
-            sent[0].followed(said, batch)
-            self._acknowledged(batch, started)
-        self._ahead.give_back(batch)
-        arrived.set()
-        room.release()
+            self._ahead.give_back(batch)
+            timeout_s = min(self._grant.expires_at - self._clock(), CALL_TIMEOUT_S)
+            ringing = self._carrier.ringing(self._grant, self._gpu, self._clock, timeout_s)
+            if ringing is not None:
+                await self._ahead.rung(ringing, self._rung)
+
+    def _rung(self, acknowledged: Sequence[Rung]) -> None:
+        for one in acknowledged:
+            length = bytes_of(one.batch)
+            self._sent += length
+            self._link.rung(length)
+            self._acknowledged(one.batch, one.started, one.ended)
 
     async def _carried(self, batch: Sequence[Lying]) -> None:
         try:
@@ -141,6 +118,7 @@ class Provisioner:
             if error.code != "unknown-bounce-buffer":
                 raise
             self._carrier = HttpCarrier(self._link)
+            self._most = min(self._most, self._carrier.limit)
             for lying in batch:  # one at a time: a batch may have more than a request
                 await self._deliver([lying])
 
@@ -155,7 +133,7 @@ class Provisioner:
                 )
             started = time.perf_counter()
             try:
-                self._sent += _bytes(batch)
+                self._sent += bytes_of(batch)
                 waited_s = await self._carrier.carry(grant, self._gpu, batch, timeout_s=min(left, CALL_TIMEOUT_S))
             except Unavailable:
                 pass  # nobody knows whether they arrived: the same bytes again
@@ -166,22 +144,17 @@ class Provisioner:
                 # Until the GPU was there nothing was written; how long that was only the agent knows.
                 waited_s = min(waited_s, time.perf_counter() - started)
                 self._awaited_s += waited_s
-                self._acknowledged(batch, started + waited_s)
+                self._acknowledged(batch, started + waited_s, time.perf_counter())
                 return
             await self._sleep(min(pause, left))
             pause = min(pause * 2, LAST_RETRY_S)
 
-    def _acknowledged(self, batch: Sequence[Lying], started: float) -> None:
-        now = time.perf_counter()
+    def _acknowledged(self, batch: Sequence[Lying], started: float, ended: float) -> None:
         # Batches that were under way together took their time together.
-        self._write_s += now - max(started, self._heard)
-        self._heard = now
+        self._write_s += ended - max(started, self._heard)
+        self._heard = ended
         for lying in batch:
             self._link.delivered(lying.record.plaintext_bytes, lying.record.proof_bytes)
         if self._first_ack is None:
             self._first_ack = started
             self._attached()
-
-
-def _bytes(batch: Sequence[Lying]) -> int:
-    return sum(len(lying.record.data) for lying in batch)

@@ -11,10 +11,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from data_holder.doorbell import Answer, Doorbell
 from shared.canonical import json_bytes, json_value
 from shared.service.http import PeerClient
-from shared.wire.bounce import Bounced, Places
+from shared.wire.bounce import Bounced
 from shared.wire.codec import encode
 from shared.wire.copy import MAX_PORT_WAIT_MS, PORT_TIMING, SERVER_TIMING
 
@@ -115,10 +114,9 @@ class GpuLink:
         self.counters.received += len(response.content)
         return _answered(response.content, response.headers)
 
-    def ring(self, bell: Doorbell, gpu: str, port: str, places: Places, *, timeout_s: float) -> Answer:
-        """Name places in a bounce buffer by its doorbell (`Doorbell.ring`)."""
-        self.counters.sent += sum(length for _, length in places)
-        return bell.ring(gpu, port, places, timeout_s=timeout_s)
+    def rung(self, length: int) -> None:
+        """Count sealed records of so many bytes that a doorbell brought."""
+        self.counters.sent += length
 
     def delivered(self, plaintext_bytes: int, proof_bytes: int) -> None:
         """Count bytes of records and of their proof that the GPU acknowledged."""

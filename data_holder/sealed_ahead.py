@@ -1,43 +1,67 @@
-"""A visit's records sealed ahead into a ring of slots, and handed on in order, several at once. Knows no GPU, no link and no retry.
+"""A visit's records sealed ahead into a ring of slots, and handed on in order. Knows no GPU and no retry.
 
-A slot is written to again only when its record was acknowledged: until then its bytes may be needed once more (laws L4, L5).
+A slot is written to again only when its record was acknowledged: until then its bytes may be needed once more (laws L4, L5). Whoever
+brings records takes them from here batch by batch; where there is a doorbell, the thread that seals rings it by itself, and the event loop
+has nothing to do until all is acknowledged or something was not taken: to hand every record from thread to loop and back took as long as
+half the cipher.
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
-from collections.abc import AsyncIterator, Sequence
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from typing import Any, Final
 
-from data_holder.carriers import Lying, Slot
+from data_holder.ringing import Ringing, Rung
 from data_holder.sealing import RecordSealer
+from data_holder.slots import Lying, Slot, bytes_of
 
 INLINE_BYTES = 128 * 1024
 """Below this a thread hop costs more than reading and sealing."""
+LOOK_S: Final = 0.05
+"""How often a thread that waits for the GPU's answers looks whether the visit was stopped."""
+TELL_BYTES: Final = 32 * 1024 * 1024
+"""So much is acknowledged before it is told of: for whoever watches a long visit."""
+Told = Callable[[Sequence[Rung]], None]
 
 
 class SealedAhead:
-    """One visit's."""
+    """One visit's. `inline`: all of it is so little that no thread is begun for it."""
 
     def __init__(self, sealer: RecordSealer, slots: Sequence[Slot]) -> None:
-        self._sealer, self._free, self._left = sealer, _Free(slots), sealer.total + 1
-        self._ready: asyncio.Queue[Lying] = asyncio.Queue()
-        self._producer: asyncio.Task[None] | None = None
+        self._sealer = sealer
+        self._unsealed = self._left = sealer.total + 1
+        self.inline = self._left <= len(slots) and sealer.plain_bytes <= INLINE_BYTES
+        # What was used last is used next: as few as the pace allows, and those lie in the processors' caches.
+        self._free, self._ready = list(slots), deque[Lying]()
+        self._changed, self._news = threading.Condition(), asyncio.Event()
+        self._bell: _AtTheBell | None = None
+        self._stopped = False
+        self._failed: BaseException | None = None
 
     @asynccontextmanager
     async def sealing(self) -> AsyncIterator[None]:
         """Inside the block records are sealed as long as there are slots."""
-        own_thread = self._sealer.buffer_bytes > INLINE_BYTES
-        produce = _produce_apart if own_thread else _produce
-        self._producer = producer = asyncio.create_task(produce(self._sealer, self._free, self._ready))
-        try:
+        if self.inline:
+            while self._unsealed:
+                self._seal(self._free.pop())
             yield
-        finally:
-            producer.cancel()
-            # The thread may still be sealing: the key must not be erased under it.
-            await _ended(producer)
+            return
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1, "seal") as thread:
+            work = loop.run_in_executor(thread, self._run, lambda: loop.call_soon_threadsafe(self._news.set))
+            try:
+                yield
+            finally:
+                with self._changed:
+                    self._stopped = True
+                    self._changed.notify()
+                # The thread may still be sealing: the key must not be erased under it.
+                await _ended(work)
 
     async def batch(self, most: int) -> Sequence[Lying]:
         """The next records in order, the closing one last: one to `most`, as many as lie ready; none after the closing one.
@@ -45,104 +69,131 @@ class SealedAhead:
         Raises:
             UnfitData and whatever else sealing raised.
         """
-        if not self._left:
-            return ()
-        assert self._producer is not None
-        found = [await _next(self._ready, self._producer)]
-        while len(found) < most and not self._ready.empty():
-            found.append(self._ready.get_nowait())
-        self._left -= len(found)
-        return found
+        while self._left:
+            self._news.clear()
+            with self._changed:
+                found = [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
+                if not found and self._failed is not None:
+                    raise self._failed
+            if found:
+                return found
+            await self._news.wait()
+        return ()
 
     def give_back(self, batch: Sequence[Lying]) -> None:
         """These were acknowledged: their slots may be written to."""
-        for lying in batch:
-            self._free.give(lying.slot)
+        with self._changed:
+            self._left -= len(batch)
+            self._free.extend(lying.slot for lying in batch)
+            self._changed.notify()
+
+    async def rung(self, ringing: Ringing, told: Told) -> None:
+        """Have the sealing thread ring for all that is left; `told` hears on this loop what was acknowledged. Returns once that is all, or
+        something was not taken, or the lease ended: then the rest lies ready again, in order.
+
+        Raises:
+            ProtocolViolation: the GPU acknowledged something else. UnfitData and whatever else sealing raised.
+        """
+        if self.inline or not self._left:
+            return
+        loop = asyncio.get_running_loop()
+        bell = _AtTheBell(ringing, loop, loop.create_future(), told)
+        with self._changed:
+            self._bell = bell
+            self._changed.notify()
+        await bell.over
+
+    def _run(self, news: Callable[[], Any]) -> None:
+        """On the visit's own thread, until it is stopped."""
+        try:
+            while not self._stopped:
+                self._step(news)
+        except BaseException as error:
+            with self._changed:
+                self._failed, bell = error, self._bell
+            if bell is not None:
+                bell.failed(error)
+            news()
+
+    def _step(self, news: Callable[[], Any]) -> None:
+        with self._changed:
+            bell, slot = self._bell, self._free.pop() if self._unsealed and self._free else None
+            if slot is None and bell is None:
+                self._changed.wait()  # for a slot, a bell, or the end
+                return
+        if slot is not None:
+            self._seal(slot)
+            if bell is None:
+                news()
+        if bell is not None:
+            self._ring(bell, LOOK_S if slot is None else 0.0)
+
+    def _ring(self, bell: _AtTheBell, wait_s: float) -> None:
+        """While a bell is rung nobody but this thread touches what lies ready."""
+        bell.ringing.ring(self._ready, more=bool(self._unsealed and self._free))
+        for rung in bell.ringing.acknowledged(wait_s):
+            self._left -= len(rung.batch)
+            self._free.extend(lying.slot for lying in rung.batch)
+            bell.tell(rung)
+        if not self._left or bell.ringing.over:
+            with self._changed:
+                self._ready.extendleft(reversed(bell.ringing.unanswered))
+                self._bell = None
+            bell.ended()
+
+    def _seal(self, slot: Slot) -> None:
+        lying = Lying(self._sealer.seal_next(slot.memory), slot)
+        with self._changed:
+            self._unsealed -= 1
+            self._ready.append(lying)
 
 
-async def _ended(producer: asyncio.Task[None]) -> None:
+class _AtTheBell:
+    """What a thread that rings tells the loop. `over`: done when it rings no more."""
+
+    def __init__(
+        self, ringing: Ringing, loop: asyncio.AbstractEventLoop, over: asyncio.Future[None], told: Told
+    ) -> None:
+        self.ringing, self.over, self._loop, self._told = ringing, over, loop, told
+        self._untold: list[Rung] = []
+        self._bytes = 0
+
+    def tell(self, rung: Rung) -> None:
+        """It was acknowledged."""
+        self._untold.append(rung)
+        self._bytes += bytes_of(rung.batch)
+        if self._bytes >= TELL_BYTES:
+            self._flush()
+
+    def ended(self) -> None:
+        """No more is rung."""
+        self._flush()
+        self._loop.call_soon_threadsafe(self._over, None)
+
+    def failed(self, error: BaseException) -> None:
+        """No more is rung, because of this."""
+        self._loop.call_soon_threadsafe(self._over, error)
+
+    def _over(self, error: BaseException | None) -> None:
+        if self.over.done():  # nobody waits any more
+            return
+        if error is None:
+            self.over.set_result(None)
+        else:
+            self.over.set_exception(error)
+
+    def _flush(self) -> None:
+        self._loop.call_soon_threadsafe(self._told, self._untold)
+        self._untold, self._bytes = [], 0
+
+
+async def _ended(work: asyncio.Future[None]) -> None:
     """Until it has ended, however often whoever waits is cancelled meanwhile: a visit may be stopped twice."""
     cancelled: asyncio.CancelledError | None = None
-    while not producer.done():
+    while not work.done():
         try:
-            await asyncio.wait([producer])
+            await asyncio.wait([work])
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
         raise cancelled
-
-
-class _Free:
-    """Slots that nobody uses. What was used last is used next: as few as the pace allows, and those lie in the processors' caches."""
-
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        self._slots: queue.LifoQueue[Slot | None] = queue.LifoQueue()
-        self._given = asyncio.Event()
-        for slot in slots:
-            self.give(slot)
-
-    def give(self, slot: Slot) -> None:
-        """It may be written to again. On the event loop's thread."""
-        self._slots.put_nowait(slot)
-        self._given.set()
-
-    def close(self) -> None:
-        """Nothing more is sealed: whoever waits in `wait` gets None at once."""
-        self._slots.put_nowait(None)
-
-    def wait(self) -> Slot | None:
-        """The next one, on a thread that may stand still; None: there will be none."""
-        return self._slots.get()
-
-    async def next(self) -> Slot:
-        """The next one, on the event loop's thread."""
-        while True:
-            self._given.clear()
-            try:
-                slot = self._slots.get_nowait()
-            except queue.Empty:
-                await self._given.wait()
-            else:
-                assert slot is not None  # `close` is for the other thread
-                return slot
-
-
-async def _produce(sealer: RecordSealer, free: _Free, ready: asyncio.Queue[Lying]) -> None:
-    for _ in range(sealer.total + 1):
-        slot = await free.next()
-        ready.put_nowait(Lying(sealer.seal_next(slot.memory), slot))
-
-
-async def _produce_apart(sealer: RecordSealer, free: _Free, ready: asyncio.Queue[Lying]) -> None:
-    """All records on one thread of this visit's: between two of them it waits for a slot, and not for the event loop, which is sending."""
-    loop = asyncio.get_running_loop()
-
-    def seal() -> None:
-        for _ in range(sealer.total + 1):
-            slot = free.wait()
-            if slot is None:
-                return
-            loop.call_soon_threadsafe(ready.put_nowait, Lying(sealer.seal_next(slot.memory), slot))
-
-    with ThreadPoolExecutor(1, "seal") as thread:
-        work = loop.run_in_executor(thread, seal)
-        try:
-            await asyncio.shield(work)
-        except asyncio.CancelledError:
-            # Waited for: a cancelled visit's key and dataset go away.
-            free.close()
-            await asyncio.wait([work])
-            raise
-
-
-async def _next(ready: asyncio.Queue[Lying], producer: asyncio.Task[None]) -> Lying:
-    if not ready.empty():
-        return ready.get_nowait()
-    waiting = asyncio.ensure_future(ready.get())
-    try:
-        await asyncio.wait([waiting, producer], return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done() and producer.done() and producer.exception() is not None:
-            producer.result()  # raises what the producer raised
-        return await waiting
-    finally:
-        waiting.cancel()

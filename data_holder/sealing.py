@@ -88,7 +88,7 @@ class RecordSealer:
             key.key, grant.chains, label="visit h2d", iv_mask=key.iv_mask, channel_counter=key.channel_counter
         )
         self._context = copy_context(grant)
-        self._scratch = bytearray(min(grant.chunk_bytes, grant.length))
+        self._scratch = bytearray()
         self._pieces = membership.pieces(grant.chunk_bytes)
         self._next = 0
         self.read_s = 0.0
@@ -100,13 +100,18 @@ class RecordSealer:
         return self._grant.chunks + self._pieces
 
     @property
+    def plain_bytes(self) -> int:
+        """Of all records and their proof."""
+        return self._grant.length + len(self._membership.proof)
+
+    @property
     def buffer_bytes(self) -> int:
         """Bytes a buffer needs for any of this visit's copy records."""
         proof = len(self._membership.proof)
         closing = MAX_CLOSING_BYTES - MAX_INLINE_PROOF + (0 if self._pieces else proof)
         return (
             HEADER_BYTES
-            + max(len(self._scratch), min(proof, self._grant.chunk_bytes), closing)
+            + max(min(self._grant.chunk_bytes, self._grant.length), min(proof, self._grant.chunk_bytes), closing)
             + tags_bytes(self._grant)
         )
 
@@ -126,8 +131,9 @@ class RecordSealer:
         if self._channel is None or self._next > self.total:
             raise ProtocolViolation("this visit's records are sealed or its key is erased", code="visit-key-erased")
         data = proof = 0
+        as_it_lies = False
         if self._next < self._grant.chunks:
-            plaintext, kind = self._read(), DATA
+            (plaintext, as_it_lies), kind = self._read(), DATA
             data = len(plaintext)
         elif self._next < self.total:
             start = (self._next - self._grant.chunks) * self._grant.chunk_bytes
@@ -137,6 +143,8 @@ class RecordSealer:
             plaintext, kind = memoryview(self._closing()), CLOSING
             proof = 0 if self._pieces else len(self._membership.proof)
         record = self._seal(self._channel, kind, plaintext, buffer)
+        if as_it_lies:
+            self._dataset.believe()
         self._next += 1
         return SealedRecord(self._next - 1, self.total, record, data, proof)
 
@@ -148,15 +156,22 @@ class RecordSealer:
         for plaintext in (self._scratch, *self._ahead):
             plaintext[:] = bytes(len(plaintext))
 
-    def _read(self) -> memoryview:
+    def _read(self) -> tuple[memoryview, bool]:
+        """The chunk that is due, and whether it lies in the dataset's file: sealed from there it is copied nowhere."""
         if self._next < len(self._ahead):
-            return memoryview(self._ahead[self._next])
+            return memoryview(self._ahead[self._next]), False
         started = time.perf_counter()
         offset = self._next * self._grant.chunk_bytes
-        chunk = memoryview(self._scratch)[: min(self._grant.chunk_bytes, self._grant.length - offset)]
+        length = min(self._grant.chunk_bytes, self._grant.length - offset)
+        lying = self._dataset.lying(self._grant.cursor, offset, length)
+        if lying is not None:
+            return lying, True
+        if len(self._scratch) < length:
+            self._scratch = bytearray(length)
+        chunk = memoryview(self._scratch)[:length]
         self._dataset.read_slice(self._grant.cursor, offset, chunk)
         self.read_s += time.perf_counter() - started
-        return chunk
+        return chunk, False
 
     def _seal(
         self, channel: SealingChains, kind: int, plaintext: memoryview, buffer: bytearray | memoryview

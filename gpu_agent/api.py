@@ -25,7 +25,7 @@ from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.leaf_crew import LeafCrew
 from gpu_agent.metrics import GpuCollector
 from gpu_agent.mux_register import SelectedPort, register_of
-from gpu_agent.ports import doorbell, ports
+from gpu_agent.ports import DoorbellCopies, ports
 from gpu_agent.settings import AgentSettings
 from gpu_agent.unit import GpuUnit, unit_of
 from gpu_agent.views import GpuList, GpuView, not_available
@@ -142,7 +142,7 @@ def _power(units: Mapping[str, GpuUnit], buffers: BounceBuffers, socket: FilePat
         for unit in units.values():
             unit.compute.spawn()
         try:
-            async with buffers.served(socket, doorbell(units, buffers)) if socket is not None else nullcontext():
+            async with buffers.served(socket, DoorbellCopies(units, buffers)) if socket is not None else nullcontext():
                 yield
         finally:
             for unit in units.values():

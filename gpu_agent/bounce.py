@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpu_agent.doorbell import Doorbell, Take, exactly
+from gpu_agent.doorbell import Copies, Doorbell, exactly
 from shared.errors import BadRequest, ConfigurationError, Conflict, NotFound
 from shared.service.clock import Entropy
 from shared.service.logging import get_logger
@@ -80,7 +80,7 @@ class BounceBuffers:
         return buffer
 
     @asynccontextmanager
-    async def served(self, path: Path, take: Take) -> AsyncIterator[None]:
+    async def served(self, path: Path, copies: Copies) -> AsyncIterator[None]:
         """Hand out buffers on a Unix socket at `path` (mode 0600) inside the block, and answer their doorbells.
 
         Raises:
@@ -93,7 +93,7 @@ class BounceBuffers:
                 f"no Unix socket can be made at {path}: {error.strerror}", code="bounce-socket",
                 remedy="Name a path in a folder of this service's own by the setting bounce_socket, or unset it.",
             ) from error  # fmt: skip
-        accepting = asyncio.create_task(self._accept(listener, take), name="bounce")
+        accepting = asyncio.create_task(self._accept(listener, copies), name="bounce")
         try:
             yield
         finally:
@@ -102,7 +102,7 @@ class BounceBuffers:
             listener.close()  # its path stays; the next start takes it over
             self._buffers.clear()
 
-    async def _accept(self, listener: socket.socket, take: Take) -> None:
+    async def _accept(self, listener: socket.socket, copies: Copies) -> None:
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as connections:
             while True:
@@ -117,7 +117,7 @@ class BounceBuffers:
                     continue
                 connection.setblocking(False)
                 self._open += 1
-                served = connections.create_task(self._serve(connection, take))
+                served = connections.create_task(self._serve(connection, copies))
                 served.add_done_callback(self._closed)
 
     def _too_many(self) -> bool:
@@ -131,14 +131,14 @@ class BounceBuffers:
     def _closed(self, _task: asyncio.Task[None]) -> None:
         self._open -= 1
 
-    async def _serve(self, connection: socket.socket, take: Take) -> None:
+    async def _serve(self, connection: socket.socket, copies: Copies) -> None:
         name = ""
         with connection:
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     wanted = await exactly(connection, REQUEST.size)
                 name = self._hand_over(connection, REQUEST.unpack(wanted)[0])
-                await Doorbell(connection, name, take).serve()
+                await Doorbell(connection, name, copies).serve()
             except (OSError, TimeoutError, EOFError, BadRequest) as error:
                 _log.info("no bounce buffer", why=type(error).__name__)
             finally:

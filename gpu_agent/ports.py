@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from fastapi import APIRouter
@@ -16,7 +16,6 @@ from starlette.responses import Response
 
 from gpu_agent.bodies import taken
 from gpu_agent.bounce import BounceBuffers
-from gpu_agent.doorbell import Take
 from gpu_agent.unit import GpuUnit, unit_of
 from shared.errors import BadRequest, NotPermitted
 from shared.names import ORCHESTRATOR_PORT
@@ -89,41 +88,44 @@ def _bounced(router: APIRouter, units: Mapping[str, GpuUnit], buffers: BounceBuf
         named = decode(Bounced, await _body(request, BOUNCED_LIMIT))
         unit = _holders(units, gpu, port)
         waited_s = await _arrived(unit, port, request)
-        ack = await _copied(unit, port, buffers, named.buffer, named.places, named.number)
+        ack = await _copied(unit, port, buffers, named)
         request.scope[BELIEVED] = True
         return _acknowledged(ack, waited_s)
 
 
-def doorbell(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> Take:
-    """What a bounce buffer's doorbell does: the same as its door over HTTP."""
+class DoorbellCopies:
+    """What bounce buffers' doorbells do: the same as their door over HTTP (`gpu_agent.doorbell.Copies`)."""
 
-    async def take(name: str, rung: Rung) -> CopyAck:
-        return await _copied(_holders(units, rung.gpu, rung.port), rung.port, buffers, name, rung.places)
+    def __init__(self, units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> None:
+        self._units, self._buffers = units, buffers
 
-    return take
+    async def attend(self, gpu: str, work: Callable[[], None]) -> None:
+        """Whichever port is bound: each ring finds out for itself."""
+        await unit_of(self._units, gpu).stage(work, "copy")
+
+    def copy(self, name: str, rung: Rung) -> CopyAck:
+        """Blocking. Raises: GputError: the first refusal."""
+        return _copies(_holders(self._units, rung.gpu, rung.port), rung.port, self._buffers, name, rung.places)
 
 
-async def _copied(
-    unit: GpuUnit, port: str, buffers: BounceBuffers, name: str, places: Sequence[tuple[int, int]],
-    number: int | None = None,
-) -> CopyAck:  # fmt: skip
-    """Copy records at these places of a buffer, one after another; the last one's acknowledgement. Raises: GputError: the first refusal.
-
-    Args:
-        number: of the request; None for a doorbell, which keeps order by itself.
-    """
+async def _copied(unit: GpuUnit, port: str, buffers: BounceBuffers, named: Bounced) -> CopyAck:
+    """Copy what a request names. Raises: GputError: the first refusal."""
 
     def copies() -> CopyAck:
-        ack = None
-        if number is not None:
-            buffers.named(name, number)
-        for offset, length in places:
-            unit.mux.require(port)
-            ack = unit.device.copy(port, _record(buffers.record(name, offset, length)))
-        assert ack is not None  # there is at least one place
-        return ack
+        buffers.named(named.buffer, named.number)
+        return _copies(unit, port, buffers, named.buffer, named.places)
 
     return await unit.act("copy", port, copies)
+
+
+def _copies(unit: GpuUnit, port: str, buffers: BounceBuffers, name: str, places: Sequence[tuple[int, int]]) -> CopyAck:
+    """Copy records at these places of a buffer, one after another; the last one's acknowledgement. Raises: GputError: the first refusal."""
+    ack = None
+    for offset, length in places:
+        unit.mux.require(port)
+        ack = unit.device.copy(port, _record(buffers.record(name, offset, length)))
+    assert ack is not None  # there is at least one place
+    return ack
 
 
 def _unit(units: Mapping[str, GpuUnit], gpu: str, port: str) -> GpuUnit:

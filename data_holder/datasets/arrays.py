@@ -49,13 +49,22 @@ class ArrayDataset(Dataset):
             )
         super().__init__(kind, schema, counts.pop(), held)
         self._maps = maps
+        self._flat = _end_to_end(self._columns)
 
     def _release(self) -> None:
         self._columns.clear()
+        self._flat = None
         self._maps.close()
+
+    def _rows(self) -> NDArray[np.uint8] | None:
+        return self._flat
 
     def _gather(self, indexes: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
         chosen, at = as_slice(indexes), 0
+        if self._flat is not None and not isinstance(chosen, slice) and self.record_bytes >= LONG_ROW:
+            # In one pass. Every index is in range; a mode that would raise for others makes a copy first.
+            self._flat.reshape(-1, self.record_bytes).take(indexes, axis=0, out=out, mode="clip")
+            return
         for field, array in self._columns:
             place = out[:, at : at + field.size_bytes]
             if isinstance(chosen, slice):
@@ -76,6 +85,13 @@ class ArrayDataset(Dataset):
         for file in self._held:
             self._maps.bytes_of(file)
         self._maps.settle()
+
+
+def _end_to_end(columns: Sequence[tuple[RecordField, NamedArray]]) -> NDArray[np.uint8] | None:
+    """The only column's bytes, where they are its records as they stand."""
+    (field, array), *others = columns
+    same = not others and array.values.dtype == little_endian(field) and array.values.flags.c_contiguous
+    return array.values.reshape(-1).view(np.uint8) if same else None
 
 
 def _together(row_bytes: int, rows: int) -> int:

@@ -183,6 +183,26 @@ class Dataset(ABC):
                 at += len(part)
         self._settle()
 
+    def lying(self, cursor: CursorRange, offset: int, length: int) -> memoryview | None:
+        """Bytes [offset, offset + length) of what `read_into` writes, where they lie so in the mapped file: to be used without a copy, and
+        believed only once `believe` was asked afterwards. None: they have to be read.
+        """
+        self._insist_open()
+        rows = self._rows()
+        if rows is None or cursor.order != "sequential":
+            return None
+        start = (cursor.start * self.record_bytes + offset) % len(rows)
+        return rows[start : start + length].data if start + length <= len(rows) else None  # else it wraps
+
+    def _rows(self) -> NDArray[np.uint8] | None:
+        """All records end to end, read-only (n · record_bytes,), where some file holds them so."""
+        return None
+
+    def believe(self) -> None:
+        """Whether what was used where it lies was the file's, as it was opened. Raises: UnfitData."""
+        self._insist_open()
+        self._settle()
+
     def read(self, cursor: CursorRange, chunk_bytes: int = MAX_CHUNK_BYTES) -> Iterator[memoryview]:
         """The cursor's bytes in chunks of `chunk_bytes`, the last one shorter; each chunk is a buffer of its own."""
         total = cursor.count * self.record_bytes

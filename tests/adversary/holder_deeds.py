@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from data_holder.carriers import DOORS, Lying
-from data_holder.gpu_channel import Provisioned, Provisioner, Sent
+from data_holder.carriers import DOORS
+from data_holder.gpu_channel import Provisioned, Provisioner
 from data_holder.sealing import Membership, RecordSealer
-from gput.local.attacks.hostile_holder import Hostile, forged
+from gput.local.attacks.hostile_holder import Hostile, forged, remember
 from gput.local.attacks.stock_tools import Gpu
 from shared.claims.visit import Grant
 from shared.crypto.visit_key import VisitKey
@@ -62,6 +62,7 @@ class Turned(Hostile):
             await before(gpu)
         if due and (instead := self._part("instead")) is not None:
             sealer = instead(grant, sealer)
+        remember(sealer, cls.visits[-1][2])
         try:
             done = await Provisioner.provision(self, grant, gpu, sealer)
         except GputError as error:
@@ -73,9 +74,6 @@ class Turned(Hostile):
         if due and (after := self._part("after")) is not None:
             await after(gpu)
         return done
-
-    def _follow(self, batch: Sequence[Lying]) -> Sent | None:
-        return (super()._follow if self.concerned(self._grant) else super(Hostile, self)._follow)(batch)
 
     def _part(self, when: str) -> Callable[..., Any] | None:
         part: Callable[..., Any] | None = getattr(self, f"{self.deed}_{when}", None)

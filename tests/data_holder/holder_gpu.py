@@ -99,8 +99,13 @@ class Gpu(httpx2.AsyncBaseTransport):
             ack = self._take(body)
         return httpx2.Response(200, content=encode(ack))
 
-    async def rung(self, name: str, rung: Rung) -> CopyAck:
-        """What a doorbell's places come to (`gpu_agent.doorbell.Take`)."""
+    async def attend(self, gpu: str, work: Callable[[], None]) -> None:
+        """Run what a doorbell wants on a thread (`gpu_agent.doorbell.Copies`)."""
+        self.loop = asyncio.get_running_loop()
+        await asyncio.to_thread(work)
+
+    def copy(self, name: str, rung: Rung) -> CopyAck:
+        """What a doorbell's places come to."""
         assert self.buffers is not None
         assert (rung.gpu, rung.port) == ("gpu-0", self.grant.port)
         self.rings.append(len(rung.places))
@@ -112,7 +117,7 @@ class Gpu(httpx2.AsyncBaseTransport):
                 raise Conflict("not now", code="port-not-bound")
             self.transcript.append(body)
             if self.hook is not None:
-                await self.hook(header.index)
+                asyncio.run_coroutine_threadsafe(self.hook(header.index), self.loop).result()
             if header.epoch != self.grant.epoch:  # the visit was stopped meanwhile
                 raise Conflict("no grant", code="no-grant")
             ack = self._take(body)

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from data_holder import sealed_ahead
-from data_holder.carriers import HttpCarrier
-from data_holder.doorbell import Answer
-from data_holder.gpu_channel import Provisioner
 from gpu_agent.bounce import BounceBuffers
-from shared.errors import ProtocolViolation
 from shared.wire.bounce import Rung
 from shared.wire.copy import CopyAck, parse_record
 from tests.data_holder.conftest import Running, Start
@@ -35,16 +30,31 @@ async def beside_an_agent(
 ) -> AsyncIterator[tuple[Running, BounceBuffers]]:
     """A holder on the machine of an agent that gives bounce buffers."""
     buffers, path = BounceBuffers(1 << 20, os.urandom), folder / "agent.sock"
-    gpus: list[Gpu] = []
-
-    async def take(name: str, rung: Rung) -> CopyAck:
-        return await gpus[0].rung(name, rung)
-
-    async with buffers.served(path, take), start(bounce_socket=path, prepare_bytes=prepare_bytes) as running:
-        gpus.append(running.gpu)
+    copies = _Copies()
+    async with buffers.served(path, copies), start(bounce_socket=path, prepare_bytes=prepare_bytes) as running:
+        copies.gpu = running.gpu
         yield running, buffers
 
 
+class _Copies:
+    """The running world's GPU, which is there only once the agent's socket is."""
+
+    gpu: Gpu
+
+    async def attend(self, gpu: str, work: Callable[[], None]) -> None:
+        await self.gpu.attend(gpu, work)
+
+    def copy(self, name: str, rung: Rung) -> CopyAck:
+        return self.gpu.copy(name, rung)
+
+
+@pytest.fixture
+def on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little a visit is, it is sealed and rung by a thread of its own."""
+    monkeypatch.setattr(sealed_ahead, "INLINE_BYTES", 0)
+
+
+@pytest.mark.usefixtures("on_a_thread")
 async def test_records_lie_in_the_buffer_and_no_socket_carries_them(start: Start, tmp_path: Path) -> None:
     async with beside_an_agent(start, tmp_path, 65536) as (running, buffers):
         running.gpu.buffers = buffers
@@ -62,14 +72,24 @@ async def test_records_lie_in_the_buffer_and_no_socket_carries_them(start: Start
         assert (await running.get("/v1/links"))["dataset_bytes_to_gpu"] == len(records(running))
 
 
-@pytest.mark.parametrize("thread", [False, True])
+async def test_a_visit_of_little_comes_in_one_request(start: Start, tmp_path: Path) -> None:
+    """A doorbell, and a thread that rings it, would cost it more than they save."""
+    async with beside_an_agent(start, tmp_path, 1 << 18) as (running, buffers):
+        running.gpu.buffers = buffers
+        await running.approved_with_channel()
+        await visit(running, chunk_bytes=96)
+        await running.until(lambda: running.orchestrator.reports)
+        assert (running.gpu.calls, running.gpu.batches, running.gpu.rings) == (1, [15], [])
+        assert bytes(running.gpu.plain) == records(running)
+        running.gpu.one_ciphertext_per_counter()
+
+
+@pytest.mark.usefixtures("on_a_thread")
 @pytest.mark.parametrize("missed", [{5}, {3, 12}, {13}, {14}])
 async def test_what_the_doorbell_did_not_bring_is_named_over_http_in_order(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missed: set[int], thread: bool
+    start: Start, tmp_path: Path, missed: set[int]
 ) -> None:
     """The same bytes, nothing before what it follows, and then the doorbell again."""
-    if thread:
-        monkeypatch.setattr(sealed_ahead, "INLINE_BYTES", 0)
     async with beside_an_agent(start, tmp_path, 5 * 4096) as (running, buffers):  # five slots: one record at once
         running.gpu.buffers = buffers
         running.gpu.miss_before, running.gpu.miss_after = set(missed), {8}
@@ -88,6 +108,7 @@ async def test_what_the_doorbell_did_not_bring_is_named_over_http_in_order(
         assert (await running.get("/v1/links"))["dataset_bytes_to_gpu"] == len(records(running))
 
 
+@pytest.mark.usefixtures("on_a_thread")
 async def test_a_visit_that_is_stopped_takes_its_buffer_along(start: Start, tmp_path: Path) -> None:
     """The agent may still read there what the next visit would write over."""
     async with beside_an_agent(start, tmp_path, 5 * 4096) as (running, buffers):
@@ -117,6 +138,7 @@ async def test_a_visit_that_is_stopped_takes_its_buffer_along(start: Start, tmp_
         assert before not in buffers._buffers
 
 
+@pytest.mark.usefixtures("on_a_thread")
 async def test_a_bug_behind_the_doorbell_ends_no_visit(start: Start, tmp_path: Path) -> None:
     async with beside_an_agent(start, tmp_path, 5 * 4096) as (running, buffers):
         running.gpu.buffers = buffers
@@ -162,15 +184,3 @@ async def test_a_buffer_too_small_for_two_records_is_not_used(start: Start, tmp_
         await visit(running)
         await running.until(lambda: running.orchestrator.reports)
         assert (running.orchestrator.reports[0].link, running.gpu.batches) == ("http", [])
-
-
-async def test_an_answer_is_held_to_the_records_by_the_carrier_that_rang_for_it() -> None:
-    """Meanwhile the visit may have gone over to HTTP, for an agent that began anew."""
-    sending = Provisioner(Mock(), lambda: 0.0, prepare_bytes=4096, bounce=Mock())
-    sending._carrier, ringing, before = HttpCarrier(Mock()), Mock(), asyncio.Event()
-    ringing.followed.side_effect = ProtocolViolation("another record's", code="wrong-acknowledgement")
-    answer: Answer = asyncio.get_running_loop().create_future()
-    answer.set_result(b"acknowledged")
-    before.set()
-    with pytest.raises(ProtocolViolation):
-        await sending._bring([], (ringing, answer), before, asyncio.Event(), asyncio.Semaphore(0))

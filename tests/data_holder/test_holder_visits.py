@@ -101,15 +101,19 @@ async def test_a_cut_connection_repeats_the_same_bytes(
     assert links["dataset_bytes_to_gpu"] == 20 * 64  # repeats are not counted twice
 
 
-async def test_several_records_share_a_request_once_the_gpu_is_there(running: Running) -> None:
+@pytest.mark.parametrize(("inline", "calls"), [(0, 4 + 2), (1 << 20, 4 + 1)])
+async def test_several_records_share_a_request_once_the_gpu_is_there(
+    running: Running, monkeypatch: pytest.MonkeyPatch, inline: int, calls: int
+) -> None:
+    monkeypatch.setattr("data_holder.sealed_ahead.INLINE_BYTES", inline)
     await running.approved_with_channel()
     running.gpu.unbound = 3
     await visit(running, chunk_bytes=96)
     await running.until(lambda: running.orchestrator.reports)
     assert running.gpu.plain == np.load(running.holder.foundation.settings.datasets["ehr"])["x"][:20].tobytes()
     assert len(running.gpu.transcript) == 15
-    # Three in vain and the first are one record each; the other fourteen go by halves of the slots.
-    assert running.gpu.calls == 4 + 2
+    # Three in vain and the first are one record each; the other fourteen go by halves of the slots, or all at once where all are sealed.
+    assert running.gpu.calls == calls
     assert running.orchestrator.reports[0].bytes_sent > sum(map(len, running.gpu.transcript))
 
 

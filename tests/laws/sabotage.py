@@ -129,10 +129,10 @@ def keys_are_rotated_as_in_the_stock_driver(patch: pytest.MonkeyPatch, _: Theatr
 def _reading(patch: pytest.MonkeyPatch, then: Callable[[bytes], None]) -> None:
     honest = RecordSealer._read
 
-    def read(self: RecordSealer) -> memoryview:
-        chunk = honest(self)
+    def read(self: RecordSealer) -> tuple[memoryview, bool]:
+        chunk, as_it_lies = honest(self)
         then(bytes(chunk))
-        return chunk
+        return chunk, as_it_lies
 
     patch.setattr(RecordSealer, "_read", read)
 
@@ -176,9 +176,9 @@ def sealed_records_go_to_the_orchestrator_too(patch: pytest.MonkeyPatch, _: Thea
     copied, call = [bytes(64)], OrchestratorLink._call
     leave = GpuLink.leave
 
-    async def leaving(self: GpuLink, door: str, gpu_id: str, port: str, record: memoryview, **options: Any) -> bytes:
-        copied.append(bytes(record[32:96]))
-        return await leave(self, door, gpu_id, port, record, **options)
+    async def leaving(self: GpuLink, door: str, gpu_id: str, port: str, *records: memoryview, **options: Any) -> bytes:
+        copied.append(bytes(records[0][32:96]))
+        return await leave(self, door, gpu_id, port, *records, **options)
 
     async def calling(self: OrchestratorLink, method: str, path: str, **options: Any) -> Any:
         options["headers"] = {**(options.get("headers") or {}), "x-trace": base64.b64encode(copied[-1]).decode()}

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import data_holder.visits
 from data_holder.__main__ import main
-from data_holder.carriers import DOORS, Lying
-from data_holder.gpu_channel import CALL_TIMEOUT_S, FIRST_RETRY_S, Provisioned, Provisioner, Sent
-from data_holder.sealing import RecordSealer
+from data_holder.carriers import DOORS
+from data_holder.gpu_channel import CALL_TIMEOUT_S, FIRST_RETRY_S, Provisioned, Provisioner
+from data_holder.sealing import RecordSealer, SealedRecord
 from gput.local.attacks.stock_tools import Gpu, overwrite_model, plant_trojan
 from shared.claims.visit import Grant
 from shared.crypto.aead import SealingChannel
@@ -50,15 +50,12 @@ class Hostile(Provisioner):
         cls.visits.append((grant, self.keys[-1], []))
         if deed == "stale-key" and len(self.visits) == 2:
             await self._stale_key(gpu)
+        remember(sealer, cls.visits[-1][2])
         after = await super().provision(grant, gpu, sealer)
         if deed != "stale-key" and not cls.done:
             cls.done = True
             await getattr(self, "_" + deed.replace("-", "_"))(gpu)
         return after
-
-    def _follow(self, batch: Sequence[Lying]) -> Sent | None:
-        self.visits[-1][2].extend(bytes(lying.record.data) for lying in batch)  # every batch comes by here once
-        return super()._follow(batch)
 
     async def _stale_key(self, gpu: str) -> None:
         """In the second visit: the first one's record again, a new one under its key, and one made out for this visit."""
@@ -109,6 +106,18 @@ class Hostile(Provisioner):
     def _note(self, what: str, code: str, message: str, **more: Any) -> None:
         with Path(self.orders["deeds"]).open("a") as deeds:
             deeds.write(json.dumps({"what": what, "code": code, "message": message, **more}) + "\n")
+
+
+def remember(sealer: RecordSealer, records: list[bytes]) -> None:
+    """Keep every record that it seals."""
+    seal = sealer.seal_next
+
+    def sealed(buffer: bytearray | memoryview) -> SealedRecord:
+        record = seal(buffer)
+        records.append(bytes(record.data))
+        return record
+
+    sealer.seal_next = sealed  # type: ignore[method-assign]
 
 
 def forged(grant: Grant, key: VisitKey, like: bytes, *, index: int | None = None, region: int | None = None) -> bytes:

@@ -1,0 +1,109 @@
+"""A visit's sealed records rung at a bounce buffer's doorbell, in order, and held to what is answered. Blocking; knows no HTTP, no retry.
+
+What was not answered well stays here, in order, for whoever brings it another way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from data_holder.doorbell import Doorbell
+from data_holder.slots import Lying, places
+from shared.claims.visit import Grant
+from shared.service.clock import Clock
+
+RING_BYTES: Final = 512 * 1024
+"""What is worth a ring of its own while the GPU has others before it."""
+MAX_UNDER_WAY: Final = 64
+"""Rings without an answer: the agent hangs up on who reads none of some hundreds."""
+MAX_AT_ONCE: Final = 256
+Check = Callable[[bytes, Lying], None]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """Records of one ring, and when it was rung and answered (`time.perf_counter`)."""
+
+    batch: Sequence[Lying]
+    started: float
+    ended: float = 0.0
+
+
+class Ringing:
+    """Until everything is acknowledged, or something was not taken, or the lease ends.
+
+    Args:
+        check: holds an acknowledgement to the ring's last record. timeout_s: how long a ring may be without an answer.
+    """
+
+    def __init__(self, bell: Doorbell, grant: Grant, gpu: str, clock: Clock, check: Check, timeout_s: float) -> None:
+        self._bell, self._grant, self._gpu, self._clock = bell, grant, gpu, clock
+        self._check, self._timeout_s = check, timeout_s
+        self._under_way: deque[Rung] = deque()
+        self._expired = False
+
+    @property
+    def open(self) -> bool:
+        """Whether more may be rung."""
+        return self._bell.open and not self._expired
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is rung, and nothing answered."""
+        return not self.open and self._bell.silent
+
+    @property
+    def unanswered(self) -> list[Lying]:
+        """What was rung and not acknowledged, in order."""
+        return [lying for rung in self._under_way for lying in rung.batch]
+
+    def ring(self, ready: deque[Lying], *, more: bool) -> None:
+        """Ring for what lies ready and take it from there; little of it waits for company while the GPU has other work.
+
+        Args:
+            more: whether more will lie there soon.
+        """
+        while ready and self.open and len(self._under_way) < MAX_UNDER_WAY:
+            batch = _together(ready)
+            if more and self._under_way and sum(len(lying.record.data) for lying in batch) < RING_BYTES:
+                return
+            if self._clock() >= self._grant.expires_at:
+                self._expired = True
+                return
+            started = time.perf_counter()
+            if not self._bell.ring(self._gpu, self._grant.port, places(batch)):
+                return
+            self._under_way.append(Rung(batch, started))
+            for _ in batch:
+                ready.popleft()
+
+    def acknowledged(self, wait_s: float) -> list[Rung]:
+        """Rings that were answered since the last time; waits for one at most so long where there is none.
+
+        Raises:
+            ProtocolViolation: the GPU acknowledged something else.
+        """
+        found = []
+        for answer in self._bell.answers(wait_s):
+            if answer is None:
+                continue  # and what follows in this turn is not taken either: they stay under way, in order
+            rung = self._under_way.popleft()
+            self._check(answer, rung.batch[-1])
+            found.append(Rung(rung.batch, rung.started, time.perf_counter()))
+        if self._under_way and time.perf_counter() - self._under_way[0].started > self._timeout_s:
+            self._bell.give_up()
+        return found
+
+
+def _together(ready: deque[Lying]) -> list[Lying]:
+    """What goes by one ring; the closing record by itself: the GPU takes long over it, and the slots before it are free until then."""
+    batch: list[Lying] = []
+    for lying in ready:
+        if batch and (lying.record.closing or len(batch) == MAX_AT_ONCE):
+            break
+        batch.append(lying)
+    return batch
