@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +13,24 @@ LINK_COLUMNS = (
 )  # fmt: skip
 STAGE_COLUMNS = ("stage", "where", "ns_per_byte", "share")
 NANO, GIGA = 1e9, 1e9
+# Sealing and opening run side by side, so the slower of the two is what one core a side allows.
+CORE, PLAIN = "one core's AES-256-GCM", "the same server and client, nothing sealed"
 _BY_LINK = ("gb_per_s", "ratio", "memory_ratio", "moved_gb_per_s", "moved_ratio", "moved_memory_ratio")
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """One visit's records: seconds until published, until the last of them was accepted in GPU memory, and all processors' seconds."""
+    """One visit's records: seconds until published, until the last of them was accepted in GPU memory, and all processors' seconds.
+
+    `limit`, `memory`: bytes a second that cannot be beaten, of the link and from memory to memory, as they were right before and after:
+    a machine that others share changes by the second.
+    """
 
     seconds: float
     moved_s: float
     processor_s: float
+    limit: float
+    memory: float
 
 
 @dataclass(frozen=True)
@@ -37,41 +45,29 @@ class Stage:
 
 @dataclass(frozen=True)
 class Found:
-    """What one run found. `seal`, `open`: bytes a second of one core; `memory`: of two cores' cipher from memory to memory; `links`:
-    transfers by link; `plain`: the bare server's seconds."""
+    """What one run found. `seal`, `open`: bytes a second of one core; `links`: transfers by link."""
 
     length: int
     seal: float
     open: float
-    memory: float
     links: Mapping[str, Sequence[Transfer]]
-    plain: Sequence[float]
     stages: Sequence[Stage]
-
-    @property
-    def limits(self) -> dict[str, tuple[str, float]]:
-        """By link: what cannot be beaten, and its bytes a second."""
-        # Sealing and opening run side by side, so the slower of the two is what one core a side allows.
-        core = "one core's AES-256-GCM", min(self.seal, self.open)
-        return {
-            "bounce": core,
-            "prepared": core,
-            "http": ("the same server and client, nothing sealed", self.length / statistics.median(self.plain)),
-        }
 
 
 def links(found: Found) -> list[dict[str, Any]]:
-    """A row for each link."""
+    """A row for each link. Ratios are medians of the transfers' own."""
     rows = []
     for link, transfers in found.links.items():
-        name, limit = found.limits[link]
-        seconds = statistics.median(one.seconds for one in transfers)
-        whole, moved = found.length / seconds, found.length / statistics.median(one.moved_s for one in transfers)
+        rates = [(found.length / one.seconds, found.length / one.moved_s, one) for one in transfers]
         rows.append({
-            "link": link, "bytes": found.length, "seconds": _digits(seconds), "gb_per_s": _digits(whole / GIGA),
-            "moved_gb_per_s": _digits(moved / GIGA), "limit": name, "limit_gb_per_s": _digits(limit / GIGA),
-            "ratio": _digits(whole / limit), "moved_ratio": _digits(moved / limit),
-            "memory_ratio": _digits(whole / found.memory), "moved_memory_ratio": _digits(moved / found.memory),
+            "link": link, "bytes": found.length, "seconds": _median(one.seconds for one in transfers),
+            "gb_per_s": _median(whole / GIGA for whole, _, _ in rates),
+            "moved_gb_per_s": _median(moved / GIGA for _, moved, _ in rates),
+            "limit": PLAIN if "http" in link else CORE, "limit_gb_per_s": _median(one.limit / GIGA for one in transfers),
+            "ratio": _median(whole / one.limit for whole, _, one in rates),
+            "moved_ratio": _median(moved / one.limit for _, moved, one in rates),
+            "memory_ratio": _median(whole / one.memory for whole, _, one in rates),
+            "moved_memory_ratio": _median(moved / one.memory for _, moved, one in rates),
         })  # fmt: skip
     return rows
 
@@ -91,13 +87,18 @@ def stages(found: Found) -> list[dict[str, Any]]:
 def named(found: Found) -> dict[str, float]:
     """The same as figures by name."""
     figures = {"seal_gb_per_s": found.seal / GIGA, "open_gb_per_s": found.open / GIGA}
-    figures["memory_gb_per_s"] = found.memory / GIGA
-    figures["http.plain_gb_per_s"] = found.limits["http"][1] / GIGA
+    figures["memory_gb_per_s"] = statistics.median(one.memory for all_ in found.links.values() for one in all_) / GIGA
+    if "http" in found.links:
+        figures["http.plain_gb_per_s"] = statistics.median(one.limit for one in found.links["http"]) / GIGA
     for row, transfers in zip(links(found), found.links.values(), strict=True):
         figures |= {f"{row['link']}.{name}": row[name] for name in _BY_LINK}
         processor = statistics.median(one.processor_s for one in transfers)
         figures[f"{row['link']}.processor_ns"] = processor / found.length * NANO
     return figures | {f"{_word(one)}.stage_ns": one.seconds / found.length * NANO for one in found.stages}
+
+
+def _median(values: Iterable[float]) -> float:
+    return _digits(statistics.median(values))
 
 
 def _word(stage: Stage) -> str:

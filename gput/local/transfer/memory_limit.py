@@ -10,25 +10,37 @@ import os
 import queue
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Self
 
 from shared.claims.visit import MAX_CHUNK_BYTES
 from shared.crypto.aead import KEY_BYTES, TAG_BYTES, OpeningChannel, SealingChannel
 
-PLACES, PASSES = 4, 5
-LEAST_BYTES = 64 * 1024 * 1024
+PLACES: Final = 4
+BYTES: Final = 64 * 1024 * 1024
 """No cache holds so much twice."""
 Places = queue.SimpleQueue[memoryview]
 
 
-def through_memory(length: int) -> float:
-    """Bytes a second, the fastest of several passes over `length` bytes, or `LEAST_BYTES` where that is more: a limit is not to flatter."""
-    chunks = -(-max(length, LEAST_BYTES) // MAX_CHUNK_BYTES)
-    source, target = (memoryview(bytearray(chunks * MAX_CHUNK_BYTES)) for _ in range(2))
-    source[:] = os.urandom(MAX_CHUNK_BYTES) * chunks  # and both are touched: new pages would be measured too
-    target[:] = source
-    places = [memoryview(bytearray(MAX_CHUNK_BYTES + TAG_BYTES)) for _ in range(PLACES)]
-    with ThreadPoolExecutor(2, "cipher") as threads:
-        return len(source) / min(_pass(threads, source, target, places) for _ in range(PASSES))
+class ThroughMemory:
+    """Buffers that were touched before: new pages would be measured too. Its threads end with the block."""
+
+    def __init__(self) -> None:
+        self._source, self._target = (memoryview(bytearray(BYTES)) for _ in range(2))
+        self._source[:] = os.urandom(MAX_CHUNK_BYTES) * (BYTES // MAX_CHUNK_BYTES)
+        self._target[:] = self._source
+        self._places = [memoryview(bytearray(MAX_CHUNK_BYTES + TAG_BYTES)) for _ in range(PLACES)]
+        self._threads = ThreadPoolExecutor(2, "cipher")
+
+    def rate(self) -> float:
+        """Bytes a second of one pass."""
+        return BYTES / _pass(self._threads, self._source, self._target, self._places)
+
+    def __enter__(self) -> Self:
+        self.rate()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown()
 
 
 def _pass(threads: ThreadPoolExecutor, source: memoryview, target: memoryview, places: list[memoryview]) -> float:
