@@ -119,7 +119,8 @@ class SealedAhead:
         with self._changed:
             bell, slot = self._bell, self._free.pop() if self._unsealed and self._free else None
             if slot is None and bell is None:
-                self._changed.wait()  # for a slot, a bell, or the end
+                if not self._stopped:  # that was said before this thread could hear it
+                    self._changed.wait()  # for a slot, a bell, or the end
                 return
         if slot is not None:
             self._seal(slot)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -179,3 +180,16 @@ async def test_a_visit_that_is_stopped_twice_still_waits_for_its_sealing_thread(
     go_on.set()
     await ending
     assert held == [True]
+
+
+def test_a_sealing_thread_that_is_stopped_before_it_waits_does_not_wait() -> None:
+    """Nobody would ever wake it, and the visit's end waits for it."""
+    ahead = sealed_ahead.SealedAhead(Mock(total=1, plain_bytes=1 << 30), [])
+    for stopped in (False, True):
+        ahead._stopped = stopped
+        thread = threading.Thread(target=ahead._step, args=(lambda: None,), daemon=True)
+        thread.start()
+        thread.join(0.2 if not stopped else 60)
+        assert thread.is_alive() is not stopped
+    with ahead._changed:
+        ahead._changed.notify_all()
