@@ -68,7 +68,12 @@ class Doorbell:
     async def _attended(self, rung: Rung) -> None:
         try:
             await self._copies.attend(rung.gpu, lambda: self._stay(rung))
+        except OSError:
+            raise
         except GputError:
+            self._refuse(rung)
+        except Exception:  # a bug in here must not end the doors of other holders
+            _log.exception("a doorbell was not attended to")
             self._refuse(rung)
 
     def _stay(self, rung: Rung) -> None:
@@ -89,7 +94,7 @@ class Doorbell:
                 ack = self._copies.copy(self._name, rung)
             except GputError:
                 pass  # said over HTTP, where the same is asked again
-            except Exception:  # a bug in here must not end the doors of other holders
+            except Exception:  # as in `_attended`: said to nobody but the log
                 _log.exception("a doorbell's records were not taken")
             else:
                 answer = encode(ack)

@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -88,6 +89,19 @@ async def test_a_bell_for_a_gpu_that_is_not_there_is_not_answered_well(tmp_path:
     async with bell(tmp_path / "agent.sock", Gpu()) as (buffer, made):
         assert made.ring("gpu-9", "holder-north", [(0, 8)])
         assert await answered(made, 1) == [None]
+        made.again()
+        assert ring(made, 2)
+        assert await answered(made, 1) == [2]
+        assert buffer.alive
+
+
+async def test_a_fault_of_the_agents_ends_no_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu()
+    async with bell(tmp_path / "agent.sock", gpu) as (buffer, made):
+        with monkeypatch.context() as patch:
+            patch.setattr(gpu, "attend", Mock(side_effect=RuntimeError("no thread is left")))
+            assert ring(made, 0)
+            assert await answered(made, 1) == [None]
         made.again()
         assert ring(made, 2)
         assert await answered(made, 1) == [2]
