@@ -1,0 +1,132 @@
+"""Rings and answers held to one another: by a bell that answers as it is told."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from data_holder.ringing import MAX_UNDER_WAY, RING_BYTES, Ringing
+from data_holder.sealing import SealedRecord
+from data_holder.slots import Lying, Slot
+from shared.errors import ProtocolViolation
+
+TOTAL = 9
+
+
+class Bell:
+    """`said`: the next answers."""
+
+    def __init__(self) -> None:
+        self.rung: list[list[tuple[int, int]]] = []
+        self.said: list[bytes | None] = []
+        self.due, self.open = 0, True
+
+    @property
+    def silent(self) -> bool:
+        return not self.due
+
+    def ring(self, gpu: str, port: str, places: list[tuple[int, int]]) -> bool:
+        self.rung.append(places)
+        self.due += 1
+        return True
+
+    def answers(self, wait_s: float) -> list[bytes | None]:
+        said, self.said = self.said, []
+        self.due -= len(said)
+        self.open &= None not in said
+        return said
+
+    def give_up(self) -> None:
+        self.open, self.due = False, 0
+
+
+def lying(index: int, length: int = RING_BYTES) -> Lying:
+    return Lying(SealedRecord(index, TOTAL, memoryview(bytes(length)), length, 0), Slot(bytearray(), index))
+
+
+def check(answer: bytes, last: Lying) -> None:
+    if answer != bytes([last.record.index]):
+        raise ProtocolViolation("another record's", code="wrong-acknowledgement")
+
+
+def ringing(bell: Bell, clock: list[float] | None = None, timeout_s: float = 60.0) -> Ringing:
+    now = clock or [0.0]
+    grant: Any = Mock(port="holder-north", expires_at=100)
+    return Ringing(bell, grant, "gpu-0", lambda: now[0], check, timeout_s)  # type: ignore[arg-type]  # the fake above
+
+
+def places(bell: Bell) -> list[list[int]]:
+    return [[offset for offset, _ in ring] for ring in bell.rung]
+
+
+def test_what_is_little_waits_for_company_while_the_gpu_has_work() -> None:
+    bell, ready = Bell(), deque([lying(0, 10)])
+    made = ringing(bell)
+    made.ring(ready, more=True)  # it has none: at once
+    ready += [lying(1, 10), lying(2, 10)]
+    made.ring(ready, more=True)
+    assert places(bell) == [[0]]
+    ready += [lying(3), lying(TOTAL, 10)]
+    made.ring(ready, more=True)
+    assert places(bell) == [[0], [1, 2, 3]]  # and the closing record waits alone
+    made.ring(ready, more=False)
+    assert places(bell) == [[0], [1, 2, 3], [TOTAL]]
+    assert not ready
+
+
+def test_an_answer_is_held_to_the_ring_that_it_is_for() -> None:
+    bell, ready = Bell(), deque([lying(0), lying(1)])
+    made = ringing(bell)
+    for _ in range(2):
+        made.ring(deque([ready.popleft()]), more=False)
+    bell.said = [bytes([0])]
+    [first] = made.acknowledged(0.0)
+    assert [one.record.index for one in first.batch] == [0]
+    assert first.ended >= first.started
+    bell.said = [bytes([7])]
+    with pytest.raises(ProtocolViolation, match="another record"):
+        made.acknowledged(0.0)
+
+
+def test_what_was_not_taken_stays_in_order_and_nothing_is_rung_behind_it() -> None:
+    bell, made = Bell(), None
+    made = ringing(bell)
+    for index in range(4):
+        made.ring(deque([lying(index)]), more=False)
+    bell.said = [bytes([0]), None, None]
+    assert len(made.acknowledged(0.0)) == 1
+    left = deque([lying(4)])
+    made.ring(left, more=False)
+    assert len(left) == 1
+    assert not made.over  # one is to be answered yet
+    bell.said = [None]
+    assert made.acknowledged(0.0) == []
+    assert made.over
+    assert [one.record.index for one in made.unanswered] == [1, 2, 3]
+
+
+def test_a_lease_that_ends_ends_the_ringing() -> None:
+    bell, clock = Bell(), [99.0]
+    made = ringing(bell, clock)
+    made.ring(deque([lying(0)]), more=False)
+    clock[0] = 100.0
+    left = deque([lying(1)])
+    made.ring(left, more=False)
+    assert (len(left), made.open, made.over) == (1, False, False)
+    bell.said = [bytes([0])]
+    assert len(made.acknowledged(0.0)) == 1
+    assert (made.over, made.unanswered) == (True, [])
+
+
+def test_who_is_not_answered_in_time_gives_up_and_few_rings_are_under_way() -> None:
+    bell, ready = Bell(), deque(lying(index % TOTAL) for index in range(3 * MAX_UNDER_WAY))
+    made = ringing(bell, timeout_s=0.0)
+    for one in list(ready):
+        made.ring(deque([one]), more=False)
+    assert len(bell.rung) == MAX_UNDER_WAY
+    assert made.acknowledged(0.0) == []
+    assert made.over
+    assert len(made.unanswered) == MAX_UNDER_WAY
