@@ -7,10 +7,10 @@ nothing prepared and reads for itself. Sealing has to wait for the offer: each v
 from __future__ import annotations
 
 import asyncio
+import mmap
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from shared.claims.visit import CursorRange, Grant
 from shared.errors import GputError
 from shared.service.logging import get_logger
 
-PAGE: Final = 4096
 _log = get_logger("data_holder.ahead")
 
 
@@ -117,8 +116,8 @@ def _prepared(committed: Committed, cursor: CursorRange, chunk_bytes: int, room:
         for at in range(0, min(length, room), chunk_bytes):
             size = min(chunk_bytes, length - at)
             lying = committed.dataset.lying(cursor, at, size)
-            if stop.is_set() or (len(chunks) * chunk_bytes != at if lying is None else bool(chunks)):
-                break  # what was read ahead are the first chunks
+            if stop.is_set() or (at and (lying is None) != bool(chunks)):
+                break  # the first chunks, and all of them in one way
             if lying is not None:
                 _touch(lying)
                 continue
@@ -133,4 +132,4 @@ def _prepared(committed: Committed, cursor: CursorRange, chunk_bytes: int, room:
 
 def _touch(lying: memoryview) -> None:
     """Have a file's pages in memory: it is sealed out of them, and nothing else of it can be made ready."""
-    np.frombuffer(lying, np.uint8)[::PAGE].max()
+    np.frombuffer(lying, np.uint8)[:: mmap.PAGESIZE].max()

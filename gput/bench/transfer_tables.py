@@ -88,8 +88,7 @@ def named(found: Found) -> dict[str, float]:
     """The same as figures by name."""
     figures = {"seal_gb_per_s": found.seal / GIGA, "open_gb_per_s": found.open / GIGA}
     figures["memory_gb_per_s"] = statistics.median(one.memory for all_ in found.links.values() for one in all_) / GIGA
-    if "http" in found.links:
-        figures["http.plain_gb_per_s"] = statistics.median(one.limit for one in found.links["http"]) / GIGA
+    figures["http.plain_gb_per_s"] = statistics.median(one.limit for one in found.links["http"]) / GIGA
     for row, transfers in zip(links(found), found.links.values(), strict=True):
         figures |= {f"{row['link']}.{name}": row[name] for name in _BY_LINK}
         processor = statistics.median(one.processor_s for one in transfers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -24,7 +23,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def reading(self: Dataset, cursor: object, offset: int, out: bytearray) -> None:
         found.append(len(out))
-        slice_(self, cursor, offset, out)  # type: ignore[arg-type]
+        slice_(self, cursor, offset, out)  # type: ignore[arg-type]  # passed on as it came
 
     monkeypatch.setattr(Dataset, "read_slice", reading)
     return found
@@ -62,10 +61,10 @@ async def test_what_changed_while_it_was_sealed_is_not_sent(running: Running, mo
     seal = RecordSealer._seal
 
     def sealing(self: RecordSealer, *arguments: object) -> SealedRecord:
-        sealed = seal(self, *arguments)  # type: ignore[arg-type]
+        sealed = seal(self, *arguments)  # type: ignore[arg-type]  # passed on as it came
         if self._next == 2:
             os.utime(path_of(running), ns=(1, 1))
-        return sealed  # type: ignore[return-value]
+        return sealed  # type: ignore[return-value]  # passed on as it came
 
     monkeypatch.setattr(RecordSealer, "_seal", sealing)
     await visit(running, chunk_bytes=96)
@@ -73,4 +72,3 @@ async def test_what_changed_while_it_was_sealed_is_not_sent(running: Running, mo
     assert running.orchestrator.refusals[0]["code"] == "data-changed"
     assert len(running.gpu.transcript) <= 2
     assert not running.orchestrator.reports
-    await asyncio.sleep(0)

@@ -8,7 +8,7 @@ import pytest
 
 from gput.__main__ import main
 from gput.bench import transfer_tables as tables
-from gput.bench.figures import figures
+from gput.bench.figures import BENCHES, figures
 from gput.bench.transfer_tables import Found, Stage, Transfer
 
 GIGA = 10**9
@@ -44,6 +44,17 @@ def test_every_figure_is_defined() -> None:
     assert set(units) == set(found)
     assert (units["bounce.ratio"], units["http.plain_gb_per_s"], units["sealing.stage_ns"]) == ("times", "GB/s", "ns")
     assert (found["bounce.processor_ns"], found["leaf-hashing.stage_ns"]) == (0.8, 0.6)
+
+
+def test_what_goes_over_http_is_held_to_the_server() -> None:
+    said = {
+        link: BENCHES["transfer"].definition(f"{link}.moved_ratio")
+        for link in ("http", "http-straight", "bounce", "straight")
+    }
+    assert [link for link, one in said.items() if one is not None and "server" in one.meaning] == [
+        "http",
+        "http-straight",
+    ]
 
 
 @pytest.mark.slow

@@ -117,7 +117,7 @@ def remember(sealer: RecordSealer, records: list[bytes]) -> None:
         records.append(bytes(record.data))
         return record
 
-    sealer.seal_next = sealed  # type: ignore[method-assign]
+    sealer.seal_next = sealed  # type: ignore[method-assign]  # of this sealer alone
 
 
 def forged(grant: Grant, key: VisitKey, like: bytes, *, index: int | None = None, region: int | None = None) -> bytes:
