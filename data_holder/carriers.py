@@ -56,22 +56,24 @@ def _rung(answer: bytes, last: Lying) -> None:
 def _copied(answer: bytes, record: SealedRecord) -> None:
     """The copy engine has taken the record, and published all of them with the closing one."""
     ack = decode(CopyAck, answer)
-    _same(f"index {record.index}, published {record.closing}", f"index {ack.index}, published {ack.published}")
+    if (ack.index, ack.published) != (record.index, record.closing):
+        raise _other(
+            f"index {record.index}, published {record.closing}", f"index {ack.index}, published {ack.published}"
+        )
 
 
 def _staged(answer: bytes, record: SealedRecord) -> None:
     """The record lies in staging; whether it opens the GPU finds out when it fetches it."""
-    _same(f"index {record.index}", f"index {decode(StagedAck, answer).index}")
+    ack = decode(StagedAck, answer)
+    if ack.index != record.index:
+        raise _other(f"index {record.index}", f"index {ack.index}")
 
 
-def _same(expected: str, got: str) -> None:
-    if expected != got:
-        raise ProtocolViolation(
-            "the GPU acknowledged something else than what was sent",
-            code="wrong-acknowledgement",
-            expected=expected,
-            got=got,
-        )
+def _other(expected: str, got: str) -> ProtocolViolation:
+    return ProtocolViolation(
+        "the GPU acknowledged something else than what was sent", code="wrong-acknowledgement",
+        expected=expected, got=got,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ class RecordSealer:
     """Seals a visit's data chunks, its proof, and then the closing record, each into a buffer of `buffer_bytes`.
 
     `read`: plaintext of its first data chunks, where that was read before; erased with the rest.
+    `total`: number of copy records before the closing one.
     `read_s`, `seal_s`: seconds spent reading and sealing so far. Not thread-safe: one chunk after another.
     """
 
@@ -84,25 +85,23 @@ class RecordSealer:
                 "the dataset's records are of another size than the grant's", code="records-not-planned"
             )
         self._grant, self._dataset, self._membership, self._salt, self._ahead = grant, dataset, membership, salt, read
+        # Worked out once: every record asks for them.
+        self._chunks, self._length, self._tags = grant.chunks, grant.length, tags_bytes(grant)
         self._channel: SealingChains | None = SealingChains(
             key.key, grant.chains, label="visit h2d", iv_mask=key.iv_mask, channel_counter=key.channel_counter
         )
         self._context = copy_context(grant)
         self._scratch = bytearray()
         self._pieces = membership.pieces(grant.chunk_bytes)
+        self.total = self._chunks + self._pieces
         self._next = 0
         self.read_s = 0.0
         self.seal_s = 0.0
 
     @property
-    def total(self) -> int:
-        """Number of copy records before the closing one."""
-        return self._grant.chunks + self._pieces
-
-    @property
     def plain_bytes(self) -> int:
         """Of all records and their proof."""
-        return self._grant.length + len(self._membership.proof)
+        return self._length + len(self._membership.proof)
 
     @property
     def buffer_bytes(self) -> int:
@@ -111,14 +110,14 @@ class RecordSealer:
         closing = MAX_CLOSING_BYTES - MAX_INLINE_PROOF + (0 if self._pieces else proof)
         return (
             HEADER_BYTES
-            + max(min(self._grant.chunk_bytes, self._grant.length), min(proof, self._grant.chunk_bytes), closing)
-            + tags_bytes(self._grant)
+            + max(min(self._grant.chunk_bytes, self._length), min(proof, self._grant.chunk_bytes), closing)
+            + self._tags
         )
 
     @property
     def commitment(self) -> str:
         """What is stated of all records (`shared.protocol.membership`), hex; only after the last chunk."""
-        if self._next < self._grant.chunks:
+        if self._next < self._chunks:
             raise ProtocolViolation("the commitment exists only after the last chunk", code="out-of-order")
         return commitment(self._salt, self._membership.leaves).hex()
 
@@ -132,11 +131,11 @@ class RecordSealer:
             raise ProtocolViolation("this visit's records are sealed or its key is erased", code="visit-key-erased")
         data = proof = 0
         as_it_lies = False
-        if self._next < self._grant.chunks:
+        if self._next < self._chunks:
             (plaintext, as_it_lies), kind = self._read(), DATA
             data = len(plaintext)
         elif self._next < self.total:
-            start = (self._next - self._grant.chunks) * self._grant.chunk_bytes
+            start = (self._next - self._chunks) * self._grant.chunk_bytes
             plaintext, kind = memoryview(self._membership.proof)[start : start + self._grant.chunk_bytes], PROOF
             proof = len(plaintext)
         else:
@@ -162,7 +161,7 @@ class RecordSealer:
             return memoryview(self._ahead[self._next]), False
         started = time.perf_counter()
         offset = self._next * self._grant.chunk_bytes
-        length = min(self._grant.chunk_bytes, self._grant.length - offset)
+        length = min(self._grant.chunk_bytes, self._length - offset)
         lying = self._dataset.lying(self._grant.cursor, offset, length)
         if lying is not None:
             return lying, True
@@ -181,7 +180,7 @@ class RecordSealer:
         header = pack_header(
             CopyHeader(kind, grant.epoch, grant.region, self._next, self.total, len(plaintext), grant.more_chains)
         )
-        end = HEADER_BYTES + len(plaintext) + tags_bytes(grant)
+        end = HEADER_BYTES + len(plaintext) + self._tags
         view = memoryview(buffer)
         view[:HEADER_BYTES] = header
         channel.seal_into(plaintext, header + self._context, view[HEADER_BYTES:end])
@@ -191,7 +190,7 @@ class RecordSealer:
     def _closing(self) -> bytes:
         grant, membership = self._grant, self._membership
         closing = Closing(
-            visit=grant.visit, chunks=grant.chunks, records=grant.records, length=grant.length, salt=self._salt,
+            visit=grant.visit, chunks=self._chunks, records=grant.records, length=self._length, salt=self._salt,
             commitment=self.commitment, dataset_salt=membership.salt.reveal(),
             proof=b"" if self._pieces else membership.proof,
         )  # fmt: skip

@@ -71,10 +71,12 @@ class Mappings:
 
     def settle(self, *others: HeldFile) -> None:
         """Whether everything read since the last time, and `others`, was and is as it was held. Raises: UnfitData."""
-        used, self._used = list(self._used.values()), {}
-        for file in (*(file for file, _ in used), *others):
+        used, self._used = self._used, {}
+        for file, _ in used.values():
             file.insist()
-        for file, mapping in (*used, *self._made):
+        for file in others:
+            file.insist()
+        for file, mapping in (*used.values(), *self._made):
             if mapping is not None and mapping.cut:
                 raise file.changed()
 

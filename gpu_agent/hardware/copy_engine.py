@@ -9,7 +9,7 @@ from __future__ import annotations
 from gpu_agent.hardware.epochs import Epochs
 from gpu_agent.hardware.grants import GrantTable, LiveGrant
 from gpu_agent.hardware.hbm import HBM
-from gpu_agent.hardware.record_rules import kind_due, lengths_due, most_bytes, most_records
+from gpu_agent.hardware.record_rules import check_due, most_bytes, most_records
 from gpu_agent.hardware.regions import RegionFact, RegionTable
 from gpu_agent.hardware.shares import Shares
 from gpu_agent.hardware.staging import Staging
@@ -130,7 +130,7 @@ class CopyEngine:
     def _take(self, live: LiveGrant, header: CopyHeader, raw: bytes, sealed: memoryview, now: float | None) -> bool:
         """Accept the record that is due; False: it was not, and the grant is dead. `now` None: it came in time, to staging."""
         try:
-            self._check(live, header, now)
+            check_due(live, header, now)
             self._accept(live, header, raw, sealed)
         except Exception as error:
             known = error if isinstance(error, GputError) else ProtocolViolation("the record could not be opened")
@@ -148,24 +148,6 @@ class CopyEngine:
         except VerificationFailed:
             return False
         return True
-
-    def _check(self, live: LiveGrant, header: CopyHeader, now: float | None) -> None:
-        grant = live.grant
-        total = header.total if live.total is None else live.total
-        proofs = -(-grant.proof_budget // grant.chunk_bytes)
-        rules = (
-            (now is None or now < grant.expires_at, "the grant has expired"),
-            (header.index == live.accepted, f"record {header.index} came where {live.accepted} was due"),
-            (header.more_chains == grant.more_chains, f"the record has other chains than the grant's {grant.chains}"),
-            (header.total == total, f"the total is {header.total}, and was {total} before"),
-            (0 <= total - grant.chunks <= proofs, f"the total is {total}, the grant has {grant.chunks} chunks"),
-            (header.kind == kind_due(live, total), "a data, proof or closing record came where another was due"),
-            (header.length in lengths_due(live, total), f"record {header.index} has {header.length} bytes"),
-        )
-        for holds, fault in rules:
-            if not holds:
-                raise BadRequest(fault)
-        live.total = total
 
     def _accept(self, live: LiveGrant, header: CopyHeader, raw: bytes, sealed: memoryview) -> None:
         if header.kind == DATA:

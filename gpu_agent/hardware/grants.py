@@ -26,7 +26,8 @@ class LiveGrant:
 
     `total` is the first copy record's, which all others repeat; `proof` gathers the membership proof; `dead` says why it ended. `stock` is
     the command path of a key to the whole GPU; `salt` keys the commitment of what was published and, where its key commands the whole GPU,
-    `lying`: BLAKE3 over the bytes themselves, which the fence looks for again.
+    `lying`: BLAKE3 over the bytes themselves, which the fence looks for again. `chunks`, `length`, `proof_budget`: the grant's, worked out
+    once, for every record is held to them.
     """
 
     grant: Grant
@@ -44,6 +45,12 @@ class LiveGrant:
     salt: bytes = b""
     lying: bytes = b""
     fetched: bool = False
+    chunks: int = field(init=False)
+    length: int = field(init=False)
+    proof_budget: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chunks, self.length, self.proof_budget = self.grant.chunks, self.grant.length, self.grant.proof_budget
 
     def erase(self) -> None:
         """Forget every key."""

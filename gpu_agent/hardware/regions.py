@@ -80,12 +80,7 @@ class RegionTable:
         Raises:
             NotFound, ProtocolViolation: unknown, not a dataset region, or out of order.
         """
-        region = self.get(handle)
-        if region.kind is not RegionKind.DATASET:
-            raise ProtocolViolation(
-                f"region {handle} is no dataset region", code="wrong-region-kind", got=region.kind.value
-            )
-        return REGION.after(region.phase, fact, actor)
+        return _after(self.get(handle), fact, actor)
 
     def move(self, handle: int, fact: RegionFact, actor: Role, proof: ScrubProof | None = None) -> Region:
         """State a fact of a region. SCRUBBED needs the proof that covers exactly it; every other move drops the old proof.
@@ -93,8 +88,8 @@ class RegionTable:
         Raises:
             NotFound, ProtocolViolation: as `require`, or a scrub without its proof. Nothing changed.
         """
-        phase = self.require(handle, fact, actor)
         region = self.get(handle)
+        phase = _after(region, fact, actor)
         if fact is RegionFact.SCRUBBED and not _covers(region, proof):
             raise ProtocolViolation(f"region {handle} is CLEAN only by a scrub proof of its own", code="no-scrub-proof")
         region.phase, region.proof = phase, proof if fact is RegionFact.SCRUBBED else None
@@ -115,6 +110,14 @@ class RegionTable:
     def clear(self) -> None:
         """Forget all regions (after a wipe)."""
         self._regions.clear()
+
+
+def _after(region: Region, fact: RegionFact, actor: Role) -> RegionPhase:
+    if region.kind is not RegionKind.DATASET:
+        raise ProtocolViolation(
+            f"region {region.handle} is no dataset region", code="wrong-region-kind", got=region.kind.value
+        )
+    return REGION.after(region.phase, fact, actor)
 
 
 def _covers(region: Region, proof: ScrubProof | None) -> bool:

@@ -68,20 +68,25 @@ class SealingChains:
             ProtocolViolation: as `SealingChannel.seal`; ValueError: `out` has no room. The keys are erased then, because the chains may be
                 out of step.
         """
-        source, target, chains = memoryview(plaintext), memoryview(out), len(self._channels)
-        places = cut(source.nbytes, chains)
+        try:
+            if len(self._channels) == 1:  # most records: nothing is cut
+                return self._channels[0].seal_into(plaintext, aad, out)
+            return self._seal(memoryview(plaintext), aad, memoryview(out))
+        except BaseException:
+            self.erase()
+            raise
+
+    def _seal(self, source: memoryview, aad: bytes, target: memoryview) -> int:
+        length, chains = source.nbytes, len(self._channels)
+        places = cut(length, chains)
 
         def seal(number: int) -> None:
             start, end = places[number]
             here = target[start + number * TAG_BYTES : end + (number + 1) * TAG_BYTES]
             self._channels[number].seal_into(source[start:end], bound(aad, number, chains), here)
 
-        try:
-            _together(seal, chains, source.nbytes)
-        except BaseException:
-            self.erase()
-            raise
-        return source.nbytes + chains * TAG_BYTES
+        _together(seal, chains, length)
+        return length + chains * TAG_BYTES
 
     def erase(self) -> None:
         """Forget every key; any later use raises."""
@@ -114,6 +119,8 @@ class OpeningChains:
                 out of step.
         """
         try:
+            if len(self._channels) == 1:
+                return self._channels[0].open_into(ciphertext, aad, out)
             return self._open(ciphertext, aad, memoryview(out))
         except BaseException:
             self.erase()

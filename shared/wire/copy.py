@@ -77,8 +77,8 @@ def parse_record(record: bytes | memoryview) -> tuple[CopyHeader, bytes, memoryv
         raise BadRequest(
             f"copy record of {len(view)} bytes is shorter than header and tag", code="malformed-copy-record"
         )
-    magic, version, kind, more_chains, epoch, region, index, total, length = HEADER.unpack(view[:HEADER_BYTES])
     raw = bytes(view[:HEADER_BYTES])
+    magic, version, kind, more_chains, epoch, region, index, total, length = HEADER.unpack(raw)
     header = CopyHeader(kind, epoch, region, index, total, length, more_chains)
     if (
         magic != MAGIC

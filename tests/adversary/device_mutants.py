@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 import shared.crypto.aead
-from gpu_agent.hardware import copy_engine
+from gpu_agent.hardware import copy_engine, record_rules
 from gpu_agent.hardware.copy_engine import CopyEngine
 from gpu_agent.hardware.device import Device
 from gpu_agent.hardware.grants import GrantTable
@@ -78,13 +78,13 @@ def nothing_of_a_record_is_checked(patch: Patch) -> None:
     """Neither order nor length nor tag nor what the closing record states."""
     tags_are_ignored(patch)
     closing_records_are_believed(patch)
-    patch.setattr(CopyEngine, "_check", lambda self, live, header, now: None)
+    patch.setattr(copy_engine, "check_due", lambda live, header, now: None)
 
 
 def lengths_are_free(patch: Patch) -> None:
     """A chunk may be of any length, and its tag is not looked at."""
     tags_are_ignored(patch)
-    patch.setattr(copy_engine, "lengths_due", lambda *_: range(1 << 21))
+    patch.setattr(record_rules, "lengths_due", lambda *_: range(1 << 21))
 
 
 def closing_counts_are_believed(patch: Patch) -> None:
@@ -111,8 +111,7 @@ def membership_is_not_proven(patch: Patch) -> None:
 
 
 def grants_never_expire(patch: Patch) -> None:
-    honest = CopyEngine._check
-    patch.setattr(CopyEngine, "_check", lambda self, live, header, now: honest(self, live, header, None))
+    patch.setattr(copy_engine, "check_due", lambda live, header, now: record_rules.check_due(live, header, None))
 
 
 def fences_kill_nothing(patch: Patch) -> None:
