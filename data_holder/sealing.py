@@ -99,6 +99,11 @@ class RecordSealer:
         self.seal_s = 0.0
 
     @property
+    def sealed(self) -> int:
+        """Copy records sealed so far."""
+        return self._next
+
+    @property
     def plain_bytes(self) -> int:
         """Of all records and their proof."""
         return self._length + len(self._membership.proof)

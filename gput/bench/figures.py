@@ -127,6 +127,8 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
         Definition("http.ratio", "times", "until publication ÷ the same", Better.HIGHER),
         Definition("http-straight.moved_ratio", "times", "all is in GPU memory ÷ the same server and client alone", Better.HIGHER),
         Definition("http-straight.ratio", "times", "until publication ÷ the same", Better.HIGHER),
+        Definition("http-ahead.moved_ratio", "times", "sealed before, all is in GPU memory ÷ the same server and client", Better.HIGHER),
+        Definition("http-ahead.ratio", "times", "until publication ÷ the same", Better.HIGHER),
         Definition("*.moved_ratio", "times", "until the last record is in GPU memory ÷ the slower direction of the cipher", Better.HIGHER),
         Definition("*.ratio", "times", "until publication ÷ the same", Better.HIGHER),
         Definition("*.moved_memory_ratio", "times", "the last record is in GPU memory ÷ the cipher from memory to memory", Better.HIGHER),

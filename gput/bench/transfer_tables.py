@@ -20,12 +20,13 @@ _BY_LINK = ("gb_per_s", "ratio", "memory_ratio", "moved_gb_per_s", "moved_ratio"
 
 @dataclass(frozen=True)
 class Transfer:
-    """One visit's records: seconds until published, until the last of them was accepted in GPU memory, and all processors' seconds.
+    """One visit's records, `length` bytes: seconds until published, until the last was accepted in GPU memory, and all processors' seconds.
 
     `limit`, `memory`: bytes a second that cannot be beaten, of the link and from memory to memory, as they were right before and after:
     a machine that others share changes by the second.
     """
 
+    length: int
     seconds: float
     moved_s: float
     processor_s: float
@@ -45,7 +46,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Found:
-    """What one run found. `seal`, `open`: bytes a second of one core; `links`: transfers by link."""
+    """What one run found. `seal`, `open`: bytes a second of one core; `links`: transfers by link; `length`: bytes that the stages had."""
 
     length: int
     seal: float
@@ -58,9 +59,9 @@ def links(found: Found) -> list[dict[str, Any]]:
     """A row for each link. Ratios are medians of the transfers' own."""
     rows = []
     for link, transfers in found.links.items():
-        rates = [(found.length / one.seconds, found.length / one.moved_s, one) for one in transfers]
+        rates = [(one.length / one.seconds, one.length / one.moved_s, one) for one in transfers]
         rows.append({
-            "link": link, "bytes": found.length, "seconds": _median(one.seconds for one in transfers),
+            "link": link, "bytes": transfers[0].length, "seconds": _median(one.seconds for one in transfers),
             "gb_per_s": _median(whole / GIGA for whole, _, _ in rates),
             "moved_gb_per_s": _median(moved / GIGA for _, moved, _ in rates),
             "limit": PLAIN if "http" in link else CORE, "limit_gb_per_s": _median(one.limit / GIGA for one in transfers),
@@ -92,7 +93,7 @@ def named(found: Found) -> dict[str, float]:
     for row, transfers in zip(links(found), found.links.values(), strict=True):
         figures |= {f"{row['link']}.{name}": row[name] for name in _BY_LINK}
         processor = statistics.median(one.processor_s for one in transfers)
-        figures[f"{row['link']}.processor_ns"] = processor / found.length * NANO
+        figures[f"{row['link']}.processor_ns"] = processor / transfers[0].length * NANO
     return figures | {f"{_word(one)}.stage_ns": one.seconds / found.length * NANO for one in found.stages}
 
 

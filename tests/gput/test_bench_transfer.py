@@ -12,12 +12,10 @@ from gput.bench.figures import BENCHES, figures
 from gput.bench.transfer_tables import Found, Stage, Transfer
 
 GIGA = 10**9
+BOUNCE = ((0.5, 0.25, 0.9, 8e9, 5e9), (0.25, 0.125, 0.7, 8e9, 5e9), (1.0, 0.5, 0.8, 8e9, 5e9))
+HTTP = ((2.0, 1.0, 3.0, 1.25e9, 5e9), (1.0, 0.5, 3.0, 5e9, 2.5e9), (4.0, 2.0, 3.0, 1e9, 2.5e9))
 FOUND = Found(
-    GIGA, 10e9, 8e9,
-    {
-        "bounce": [Transfer(0.5, 0.25, 0.9, 8e9, 5e9), Transfer(0.25, 0.125, 0.7, 8e9, 5e9), Transfer(1.0, 0.5, 0.8, 8e9, 5e9)],
-        "http": [Transfer(2.0, 1.0, 3.0, 1.25e9, 5e9), Transfer(1.0, 0.5, 3.0, 5e9, 2.5e9), Transfer(4.0, 2.0, 3.0, 1e9, 2.5e9)],
-    },
+    GIGA, 10e9, 8e9, {"bounce": [Transfer(GIGA, *one) for one in BOUNCE], "http": [Transfer(GIGA, *one) for one in HTTP]},
     [Stage("leaf hashing", "GPU", 0.6), Stage("sealing", "holder", 0.2), Stage("reading ahead", "holder", 0.3, counts=False)],
 )  # fmt: skip
 
@@ -49,11 +47,12 @@ def test_every_figure_is_defined() -> None:
 def test_what_goes_over_http_is_held_to_the_server() -> None:
     said = {
         link: BENCHES["transfer"].definition(f"{link}.moved_ratio")
-        for link in ("http", "http-straight", "bounce", "straight")
+        for link in ("http", "http-straight", "http-ahead", "bounce", "straight", "ahead")
     }
     assert [link for link, one in said.items() if one is not None and "server" in one.meaning] == [
         "http",
         "http-straight",
+        "http-ahead",
     ]
 
 
@@ -63,6 +62,6 @@ def test_one_small_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "transfer", "--mebibytes", "5", "--times", "1", "--format", "jsonl"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     links = {row["link"]: row for row in rows if "link" in row}
-    assert set(links) == {"bounce", "prepared", "straight", "http", "http-straight"}
+    assert set(links) == {"bounce", "prepared", "straight", "ahead", "http", "http-straight", "http-ahead"}
     assert all(0 < row["ratio"] <= row["moved_ratio"] for row in links.values())
     assert {row["where"] for row in rows if "stage" in row} == {"holder", "GPU", "both"}

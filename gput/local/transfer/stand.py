@@ -116,11 +116,7 @@ class Stand:
         await life.batch([Sweep()])
 
     async def granted(self, approved: Approved, cursor: CursorRange) -> tuple[Grant, VisitKey]:
-        """A visit's grant, installed, with its key; the GPU is at the holder's port.
-
-        Raises:
-            CommandRefused: the GPU's. Unavailable: the platform.
-        """
+        """A visit's grant, installed, with its key; the GPU is at home yet. Raises: CommandRefused: the GPU's. Unavailable."""
         life, epoch, ours = self._alive(), self._next_epoch(), system_entropy(32)
         recipient = hashlib.sha256(
             b"gput bench transfer"
@@ -138,8 +134,11 @@ class Stand:
         key = VisitKey(
             visit_key(secret, context), visit_iv_mask(secret, context), installed.engine, installed.channel_counter
         )
-        await self._mux.to_holder(HOLDER)
         return grant, key
+
+    async def arrive(self) -> None:
+        """The GPU is at the holder's port. Raises: Unavailable: the platform."""
+        await self._mux.to_holder(HOLDER)
 
     async def returned(self, grant: Grant) -> str | None:
         """The GPU is home, fenced and scrubbed; the commitment that it published, None: nothing."""
