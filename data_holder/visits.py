@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from data_holder.ahead import ReadAhead
 from data_holder.approvals import Approvals
 from data_holder.bounce import BounceLink
-from data_holder.channel import Channels, OpenChannel
+from data_holder.channel import Channels
 from data_holder.commitments import Commitments, Committed
 from data_holder.deciding import check_rule
 from data_holder.gpu_channel import Provisioned, Provisioner, Sleep
@@ -24,7 +24,7 @@ from data_holder.protocol.visit import HolderFact, HolderPhase
 from data_holder.sealing import RecordSealer
 from data_holder.visit_facts import VisitFacts
 from shared.attestation.channel import open_offer
-from shared.claims.visit import VisitTimers
+from shared.claims.visit import Grant, VisitTimers
 from shared.crypto.shares import agreed_visit_key
 from shared.crypto.visit_key import VisitKey
 from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
@@ -32,7 +32,7 @@ from shared.protocol.membership import NOT_APPROVED
 from shared.service.clock import Clock, Entropy
 from shared.service.logging import bind, get_logger
 from shared.service.metrics import bounded
-from shared.wire.visit import OfferDocument, VisitOffer, VisitRefusal, VisitReport
+from shared.wire.visit import OfferDocument, Signed, VisitOffer, VisitRefusal, VisitReport
 
 _log = get_logger("data_holder.visits")
 _F = HolderFact
@@ -177,8 +177,12 @@ class Visits:
         committed = await self._committed(session, admitted)
         ready = await self.ahead.take(session, committed, grant)
         started = time.perf_counter()
+        next_key = (
+            admitted.channel.new_key()
+        )  # before the records are sent: afterwards the orchestrator waits for the report
+        next_s = time.perf_counter() - started
         key = self._visit_key(admitted)
-        import_s = time.perf_counter() - started
+        import_s = time.perf_counter() - started - next_s
         sealer = RecordSealer(grant, key, committed.dataset, ready.membership, self._entropy(32), ready.chunks)
         del key
         attached: list[HolderFact] = []
@@ -193,7 +197,7 @@ class Visits:
             if attached:
                 await self._facts.advance(session, grant.epoch, attached)
             raise
-        report = _report(admitted, done, import_s, admitted.channel)
+        report = _report(grant, done, next_key, (import_s, next_s))
         await self._facts.provisioned(session, grant.epoch, report)
 
     def _visit_key(self, admitted: Admitted) -> VisitKey:
@@ -280,16 +284,14 @@ class Visits:
             _log.warning("refusal not delivered", visit=visit, code=failure.code)
 
 
-def _report(admitted: Admitted, done: Provisioned, import_s: float, channel: OpenChannel) -> VisitReport:
-    grant = admitted.document.grant
-    started = time.perf_counter()
-    next_key = channel.new_key()
-    export_s = done.export_key + time.perf_counter() - started
+def _report(grant: Grant, done: Provisioned, next_key: Signed, key_s: tuple[float, float]) -> VisitReport:
+    """`key_s`: what it took to open the visit's key and to make the next one, in seconds."""
+    import_s, next_s = key_s
     return VisitReport(
         visit=grant.visit, epoch=grant.epoch, records=grant.records, length=grant.length, commitment=done.commitment,
         bytes_sent=done.bytes_sent, link=done.link, next_key=next_key,
         timers=VisitTimers(
             grab_gpu=done.grab_gpu, import_key=import_s, buffer_read=done.buffer_read, gpu_write=done.gpu_write,
-            export_key=export_s,
+            export_key=done.export_key + next_s,
         ),
     )  # fmt: skip

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path as FilePath
 from typing import Annotated
 
@@ -24,6 +24,7 @@ from gpu_agent.hardware.mux import Mux
 from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.leaf_crew import LeafCrew
 from gpu_agent.metrics import GpuCollector
+from gpu_agent.mux_interrupt import interrupt_of, interrupts
 from gpu_agent.mux_register import SelectedPort, register_of
 from gpu_agent.ports import DoorbellCopies, ports
 from gpu_agent.settings import AgentSettings
@@ -112,7 +113,8 @@ def create_app(
         units = {unit.device.gpu_id: unit}
     store, buffers = Store(store_url), BounceBuffers(settings.bounce_bytes, entropy, settings.bounce_connections)
     app = create_service_app(
-        TITLE, VERSION, settings=settings, store=store, lifespan=_power(units, buffers, settings.bounce_socket), keys=_only(platform),
+        TITLE, VERSION, settings=settings, store=store, keys=_only(platform),
+        lifespan=_power(units, buffers, settings.bounce_socket, settings.mux_registers),
         # Not durable before the act: a switch that is replayed right after a crash only misroutes ciphertext, and a visit must not
         # pay for a commit here (nothing secret depends on the MUX).
         replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy,
@@ -136,14 +138,29 @@ def _platform_key(path: FilePath) -> bytes:
         ) from None
 
 
-def _power(units: Mapping[str, GpuUnit], buffers: BounceBuffers, socket: FilePath | None) -> Lifespan:
+@contextmanager
+def _heard(units: Mapping[str, GpuUnit], registers: FilePath | None) -> Iterator[None]:
+    """Inside the block whoever waits at a port hears of a switch by the interrupt of its GPU's register."""
+    with ExitStack() as boxes:
+        if registers is not None:
+            for name, unit in units.items():
+                boxes.enter_context(interrupts(interrupt_of(register_of(registers, name)), unit.presence.switched))
+        yield
+
+
+def _power(
+    units: Mapping[str, GpuUnit], buffers: BounceBuffers, socket: FilePath | None, registers: FilePath | None
+) -> Lifespan:
     @asynccontextmanager
     async def power(_app: FastAPI) -> AsyncIterator[None]:
         for unit in units.values():
             unit.compute.spawn()
         try:
-            async with buffers.served(socket, DoorbellCopies(units, buffers)) if socket is not None else nullcontext():
-                yield
+            with _heard(units, registers):
+                async with (
+                    buffers.served(socket, DoorbellCopies(units, buffers)) if socket is not None else nullcontext()
+                ):
+                    yield
         finally:
             for unit in units.values():
                 await asyncio.to_thread(unit.power_off)
@@ -191,6 +208,7 @@ def _platform(units: Mapping[str, GpuUnit]) -> APIRouter:
         await caller_with(request, Role.PLATFORM)
         wanted, unit = await document(request, MuxRequest), unit_of(units, gpu)
         unit.mux.bind(wanted.port)
+        unit.presence.switched()
         return Response(unit.view().model_dump_json(), media_type="application/json")
 
     return router

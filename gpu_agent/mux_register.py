@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from gpu_agent.hardware.mux import NOBODY, Selected
+from gpu_agent.mux_interrupt import interrupt, interrupt_of
 
 _FIELDS: Final = struct.Struct("<QB80s")
 """Switches, length of the port's name, its name in ASCII; their CRC-32 stands before them."""
@@ -49,6 +50,7 @@ class MuxRegister:
     """
 
     def __init__(self, path: Path) -> None:
+        self._interrupt = interrupt_of(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
@@ -62,6 +64,7 @@ class MuxRegister:
         """In force when this returns. Selecting the same port again is no switch."""
         before = unpack(self._page[:RECORD_BYTES]) or NOBODY
         self._page[:RECORD_BYTES] = pack(Selected(port, before.switches + (port != before.port)))
+        interrupt(self._interrupt)
 
     def close(self) -> None:
         """What was selected last stays so."""

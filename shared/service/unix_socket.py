@@ -6,7 +6,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -16,22 +16,40 @@ def bound(path: Path) -> socket.socket:
     Raises:
         OSError: also when something else than a socket lies there.
     """
+    listener = _made(path, socket.SOCK_STREAM)
+    listener.listen(16)
+    return listener
+
+
+def mailbox(path: Path) -> socket.socket:
+    """As `bound`, for datagrams. Raises: OSError."""
+    return _made(path, socket.SOCK_DGRAM)
+
+
+def drop(path: Path, letter: bytes) -> None:
+    """Leave a datagram in the mailbox at `path`, if there is one and it has room; waits for nobody."""
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        with _short(path) as address:
+            sender.sendto(letter, address)
+
+
+def _made(path: Path, kind: socket.SocketKind) -> socket.socket:
     if path.exists() and stat.S_ISSOCK(path.lstat().st_mode):
         path.unlink()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made = socket.socket(socket.AF_UNIX, kind)
     try:
         with _short(path) as address:
             before = os.umask(0o177)
             try:
-                listener.bind(address)
+                made.bind(address)
             finally:
                 os.umask(before)
-        listener.listen(16)
-        listener.setblocking(False)
+        made.setblocking(False)
     except BaseException:
-        listener.close()
+        made.close()
         raise
-    return listener
+    return made
 
 
 def connected(path: Path, timeout_s: float) -> socket.socket:

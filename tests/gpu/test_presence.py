@@ -62,6 +62,33 @@ async def test_whose_port_is_bound_already_does_not_wait(mux: Looks) -> None:
     assert mux.looks == 1
 
 
+async def test_once_a_switch_was_told_of_nobody_looks_in_vain(mux: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "LOOK_S", LONG)
+    monkeypatch.setattr(presence, "SELDOM_S", LONG)
+    here, stopping = Presence(mux), Stopping()
+    waiting = asyncio.create_task(here.arrives(NORTH, LONG, stopping))
+    await turns()
+    here.switched()  # by whoever: it is no word that counts
+    await turns()
+    assert not waiting.done()
+    mux.bind(NORTH)
+    await turns()
+    assert not waiting.done()
+    here.switched()
+    async with asyncio.timeout(LONG / 2):
+        await waiting
+
+
+async def test_who_told_once_and_never_again_is_not_relied_on(mux: Looks) -> None:
+    here, stopping = Presence(mux), Stopping()
+    here.switched()
+    waiting = asyncio.create_task(here.arrives(NORTH, LONG, stopping))
+    await turns()
+    mux.bind(NORTH)
+    async with asyncio.timeout(LONG / 2):
+        await waiting
+
+
 async def test_the_wait_ends_with_its_time_and_with_the_service(mux: Looks) -> None:
     here, stopping = Presence(mux), Stopping()
     await here.arrives(NORTH, 0.01, stopping)
