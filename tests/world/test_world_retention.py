@@ -52,11 +52,16 @@ async def sweep(world: World, service: str) -> None:
 
 async def finished(world: World) -> str:
     session = await world.submit()
+    await settled(world, session)
+    return session
+
+
+async def settled(world: World, session: str) -> None:
+    """Until it is completed, and every holder has heard of that: nobody adds a row afterwards."""
     await world.completed(session)
     for name in world.holders:  # each hears of the end, and proves its receipts first
         await world.operator(name).request(session, phase="COMPLETED")
         await heard(world, session, name)
-    return session
 
 
 async def heard(world: World, session: str, holder: str) -> None:
@@ -238,7 +243,7 @@ async def test_what_is_not_due_stays_and_its_id_is_not_given_again(new_world: Ne
         await world.enrol()
         manifest = world.material.manifest()
         session = str((await world.owner.submit(manifest, idempotency_key="once"))["id"])
-        await world.completed(session)
+        await settled(world, session)
         before = named(world.folder / ORCH, session)
         await sweep(world, ORCH)
         assert named(world.folder / ORCH, session) == before
