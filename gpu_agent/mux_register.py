@@ -15,6 +15,7 @@ from typing import Final
 
 from gpu_agent.hardware.mux import NOBODY, Selected
 from gpu_agent.mux_interrupt import interrupt, interrupt_of
+from shared.names import ORCHESTRATOR_PORT
 
 _FIELDS: Final = struct.Struct("<QB80s")
 """Switches, length of the port's name, its name in ASCII; their CRC-32 stands before them."""
@@ -64,7 +65,8 @@ class MuxRegister:
         """In force when this returns. Selecting the same port again is no switch."""
         before = unpack(self._page[:RECORD_BYTES]) or NOBODY
         self._page[:RECORD_BYTES] = pack(Selected(port, before.switches + (port != before.port)))
-        interrupt(self._interrupt)
+        if port != ORCHESTRATOR_PORT:  # nobody waits there: the orchestrator asks once the platform has answered
+            interrupt(self._interrupt)
 
     def close(self) -> None:
         """What was selected last stays so."""

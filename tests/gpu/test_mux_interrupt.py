@@ -56,6 +56,16 @@ async def test_a_switch_is_heard_of(register: Path) -> None:
         assert stat.S_IMODE(interrupt_of(register).stat().st_mode) == 0o600
 
 
+async def test_a_switch_home_wakes_nobody(register: Path) -> None:
+    heard = Heard()
+    with interrupts(interrupt_of(register), heard), closing(MuxRegister(register)) as platform:
+        platform.select("orchestrator")
+        await asyncio.sleep(0.01)
+        assert not heard.times
+        platform.select(NORTH)
+        await heard.once()
+
+
 async def test_after_the_block_nothing_is_heard(register: Path) -> None:
     heard = Heard()
     with interrupts(interrupt_of(register), heard):
@@ -104,7 +114,7 @@ async def test_whatever_lies_in_the_mailboxs_place_ends_nothing(there: str, regi
         with closing(MuxRegister(register)) as platform:
             platform.select(NORTH)
             with interrupts(place, heard):
-                platform.select("orchestrator")
+                platform.select("holder-south")
                 await asyncio.sleep(0.01)
     assert bool(heard.times) == (there not in ("a file", "a folder")), "a socket that was left there makes room"
 
