@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from gpu_agent import presence
 from gpu_agent.api import create_app
 from gpu_agent.bodies import BODY_LIMIT
 from gpu_agent.boot_counter import BootCounter
@@ -46,7 +47,10 @@ async def test_ports_answer_only_while_bound(agent: Agent) -> None:
     assert (await agent.client.post(path, content=message)).status_code == 409
 
 
-async def test_a_holders_records_wait_for_the_gpu_as_long_as_they_say(agent: Agent) -> None:
+async def test_a_holders_records_wait_for_the_gpu_as_long_as_they_say(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "LOOK_S", 60.0)  # a switch over HTTP wakes them by itself
     path = "/v1/gpus/gpu-0/ports/holder-north/copy"
     waiting = asyncio.create_task(agent.client.post(f"{path}?wait_ms=10000", content=bytes(200)))
     await asyncio.sleep(0.02)

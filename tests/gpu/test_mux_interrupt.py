@@ -76,13 +76,14 @@ async def test_after_the_block_nothing_is_heard(register: Path) -> None:
     assert not heard.times
 
 
-async def test_a_flood_is_heard_of_turn_by_turn(register: Path) -> None:
+async def test_several_at_once_are_heard_of_once(register: Path) -> None:
     heard = Heard()
     with interrupts(interrupt_of(register), heard):
-        for _ in range(200):
+        for _ in range(8):  # a mailbox holds ten by default
             interrupt(interrupt_of(register))
         await heard.once()
-        assert heard.times == 1, "one turn of the loop looks once, however many there are"
+        await asyncio.sleep(0.01)
+        assert heard.times == 1
 
 
 def test_the_platform_waits_for_nobody_who_does_not_read(register: Path) -> None:
