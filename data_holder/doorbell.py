@@ -25,11 +25,6 @@ class Doorbell:
     def __init__(self, connection: socket.socket, turn: int) -> None:
         self._connection, self.turn, self.due = connection, turn, 0
         self._read, self._broken, self._refused = b"", False, False
-        self._waiting = select.poll()
-        try:
-            self._waiting.register(connection, select.POLLIN)
-        except ValueError as error:  # it was closed here
-            self._break(error)
 
     @property
     def open(self) -> bool:
@@ -80,7 +75,15 @@ class Doorbell:
 
     def _come(self, wait_s: float) -> bool:
         """Whether there is something to read, or the end of the connection, within so many seconds."""
-        return not self._broken and bool(self._waiting.poll(wait_s * 1000))
+        if self._broken:
+            return False
+        waiting = select.poll()
+        try:
+            waiting.register(self._connection, select.POLLIN)
+        except ValueError as error:  # it was closed here
+            self._break(error)
+            return False
+        return bool(waiting.poll(wait_s * 1000))
 
     def _answered(self) -> list[bytes | None]:
         found: list[bytes | None] = []

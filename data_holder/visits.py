@@ -177,12 +177,11 @@ class Visits:
         committed = await self._committed(session, admitted)
         ready = await self.ahead.take(session, committed, grant)
         started = time.perf_counter()
-        next_key = (
-            admitted.channel.new_key()
-        )  # before the records are sent: afterwards the orchestrator waits for the report
-        next_s = time.perf_counter() - started
+        # Not behind the records: then the orchestrator waits for the report.
+        next_key = admitted.channel.new_key()
+        made = time.perf_counter()
         key = self._visit_key(admitted)
-        import_s = time.perf_counter() - started - next_s
+        import_s = time.perf_counter() - made
         sealer = RecordSealer(grant, key, committed.dataset, ready.membership, self._entropy(32), ready.chunks)
         del key
         attached: list[HolderFact] = []
@@ -197,7 +196,7 @@ class Visits:
             if attached:
                 await self._facts.advance(session, grant.epoch, attached)
             raise
-        report = _report(grant, done, next_key, (import_s, next_s))
+        report = _report(grant, done, next_key, (import_s, made - started))
         await self._facts.provisioned(session, grant.epoch, report)
 
     def _visit_key(self, admitted: Admitted) -> VisitKey:

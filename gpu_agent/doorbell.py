@@ -52,8 +52,6 @@ class Doorbell:
         self._connection, self._name, self._copies = connection, name, copies
         self._read = b""
         self._refused: int | None = None
-        self._waiting = select.poll()
-        self._waiting.register(connection, select.POLLIN)
 
     async def serve(self) -> None:
         """Answer until the connection ends. Raises: BadRequest: what comes is no frame. OSError."""
@@ -130,10 +128,11 @@ class Doorbell:
 
     def _comes(self) -> bool:
         """Whether a whole frame lies here, or does within STAY_S. Raises: OSError."""
-        until = time.monotonic() + STAY_S
+        until, waiting = time.monotonic() + STAY_S, select.poll()
+        waiting.register(self._connection, select.POLLIN)
         while not self._whole():
             left = until - time.monotonic()
-            piece = self._connection.recv(_READ_BYTES) if left > 0 and self._waiting.poll(left * 1000) else b""
+            piece = self._connection.recv(_READ_BYTES) if left > 0 and waiting.poll(left * 1000) else b""
             if not piece:
                 return False  # late; or the connection has ended, which `serve` finds out
             self._read += piece

@@ -98,7 +98,7 @@ def test_the_platform_waits_for_nobody_who_does_not_read(register: Path) -> None
     assert 0 < letters < 2000
 
 
-@pytest.mark.parametrize("there", ["a file", "a folder", "a listening socket of another kind"])
+@pytest.mark.parametrize("there", ["a file", "a folder", "a socket of another kind"])
 async def test_whatever_lies_in_the_mailboxs_place_ends_nothing(there: str, register: Path) -> None:
     place, other = interrupt_of(register), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     register.parent.mkdir(parents=True)

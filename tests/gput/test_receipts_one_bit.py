@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import itertools
 import random
@@ -16,12 +17,14 @@ from hypothesis import strategies as st
 
 from gput.__main__ import main
 from gput.receipt_folder import APPROVALS, KEYS, LEAVES, SESSION, SUMS, TRUST, trust_files
+from gput.receipt_leaves import _parsed
 from gput.receipts import verify
 from shared.errors import VerificationFailed
 from tests.gput.gput_samples import Bundle, Saved
 
 FILES = (SESSION, APPROVALS, KEYS, LEAVES, SUMS, *TRUST)
 LINED = (APPROVALS, KEYS, LEAVES, SUMS)
+ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 CACHED = 3
 """Two reference integrity manifests and one collateral bundle."""
 
@@ -107,9 +110,28 @@ def test_the_bits_that_base64_json_and_hex_leave_free(folder: Path) -> None:
         for kind, (at, bit) in free.items():
             seen.add(kind)
             assert told(folder, LEAVES, begin + at, bit).startswith(f"leaves.jsonl: leaf {number}: "), kind
-    # Whether any is padded the lengths of this session's leaves decide: now and then all of them are whole.
-    assert seen | {"padding"} == {"line end", "padding", "upper case"}
-    assert ("padding" in seen) == any(b"=" in line for line in lines)
+    # Whether one is padded its length decides; now and then none of a session is.
+    assert seen - {"padding"} == {"line end", "upper case"}
+
+
+@pytest.mark.parametrize("leaf", [b"\xa0", b"\xa0\xa0"], ids=["four free bits", "two free bits"])
+def test_the_bits_before_padding_say_nothing_else(leaf: bytes) -> None:
+    whole, last = base64.b64encode(leaf).rstrip(b"=")[:-1], base64.b64encode(leaf).rstrip(b"=")[-1:]
+    padding = b"=" * (3 - len(leaf))
+
+    def line(character: bytes) -> bytes:
+        return b'{"index":0,"kind":"event","leaf":"%s","path":[]}' % (whole + character + padding)
+
+    assert _parsed(0, line(last)) == (leaf, [])
+    others = [
+        bytes([character])
+        for character in ALPHABET
+        if base64.b64decode(whole + bytes([character]) + padding) == leaf and bytes([character]) != last
+    ]
+    assert len(others) == 4 ** (3 - len(leaf)) - 1
+    for other in others:
+        with pytest.raises(VerificationFailed, match="leaf"):
+            _parsed(0, line(other))
 
 
 def test_the_command_says_it_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

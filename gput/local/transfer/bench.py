@@ -24,9 +24,9 @@ from data_holder.sealing import RecordSealer
 from gput.bench.transfer_tables import Found, Transfer
 from gput.local.job import Say, run_module
 from gput.local.made_up import arrays
-from gput.local.transfer.beside import PREPARE_BYTES, TIMEOUT_S, Bare, Limits, bare
-from gput.local.transfer.limits import Stages, cipher
+from gput.local.transfer.limits import PREPARE_BYTES, TIMEOUT_S, Bare, Limits, bare
 from gput.local.transfer.memory_limit import ThroughMemory
+from gput.local.transfer.one_core import Stages, cipher
 from gput.local.transfer.stand import GPU, SESSION, Approved, Stand
 from gput.local.transfer.watched import WatchedLink, WatchedProvisioner
 from shared.claims.archive import open_archive
