@@ -8,6 +8,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from data_holder.channel import OpenChannel
+from shared.wire.visit import Signed
 from tests.data_holder.conftest import Running
 from tests.data_holder.test_holder_visits import visit
 
@@ -38,3 +40,20 @@ async def test_what_an_agent_says_of_time_breaks_nothing(running: Running, said:
     await visit(running)
     await running.until(lambda: running.orchestrator.reports)
     assert all(0 <= value < 3600 for value in running.orchestrator.reports[0].timers.model_dump().values())
+
+
+async def test_the_next_key_is_made_while_nobody_waits_for_it(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running.approved_with_channel()
+    sent_by_then: list[int] = []
+    made = OpenChannel.new_key
+
+    def new_key(self: OpenChannel) -> Signed:
+        sent_by_then.append(len(running.gpu.transcript))
+        return made(self)
+
+    monkeypatch.setattr(OpenChannel, "new_key", new_key)
+    await visit(running)
+    await running.until(lambda: running.orchestrator.reports)
+    assert sent_by_then == [0], "behind the last record the orchestrator waits for the report"
