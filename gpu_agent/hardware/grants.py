@@ -146,39 +146,20 @@ def check_grant(grant: Grant, scope: GrantScope, regions: RegionTable, table: Gr
     region, travel = regions.require_grantable(grant.region), TRAVEL[scope.mode]
     rules = (
         ("wrong-mode", grant.mode is scope.mode, f"is for travel mode {grant.mode}, the session's is {scope.mode}"),
-        (
-            "wrong-rights",
-            grant.rights == travel.rights,
-            f"gives rights {grant.rights!r}, its mode gives {travel.rights!r}",
-        ),
-        (
-            "wrong-shares",
-            (grant.shares is not None) == travel.agreed,
-            "names shares where its mode has none, or none where it has",
-        ),
+        ("wrong-rights", grant.rights == travel.rights, f"gives rights {grant.rights!r}, its mode gives {travel.rights!r}"),
+        ("wrong-shares", (grant.shares is not None) == travel.agreed, "names shares where its mode has none, or none where it has"),
         ("wrong-address", grant.address == (region.address if travel.told else None), "names another address"),
         ("wrong-session", grant.session == scope.session, "names another session"),
         ("wrong-life", grant.life == scope.life, f"is of life {grant.life}, the GPU is in life {scope.life}"),
         ("epoch-used", table.of_epoch(grant.epoch) is None, f"reuses epoch {grant.epoch}, which has its grant"),
         ("wrong-port", grant.port == holder_port(grant.holder), "names a port that is not its holder's"),
-        (
-            "wrong-record-size",
-            grant.record_bytes == scope.record_bytes,
-            "counts records of another size than the program's",
-        ),
-        (
-            "grant-too-large",
-            grant.length <= region.length,
-            f"carries {grant.length} bytes, the region has {region.length}",
-        ),
+        ("wrong-record-size", grant.record_bytes == scope.record_bytes, "counts records of another size than the program's"),
+        ("grant-too-large", grant.length <= region.length, f"carries {grant.length} bytes, the region has {region.length}"),
         ("over-budget", grant.length <= grant.byte_budget, "carries more bytes than its own budget"),
-        (
-            "proof-too-large",
-            grant.proof_budget <= proof_limit(grant.cursor, grant.dataset_records),
-            "allows a longer membership proof than any of its records can need",
-        ),
+        ("proof-too-large", grant.proof_budget <= proof_limit(grant.cursor, grant.dataset_records),
+         "allows a longer membership proof than any of its records can need"),
         ("grant-expired", scope.now < grant.expires_at, "has expired"),
-    )
+    )  # fmt: skip
     for code, holds, fault in rules:
         if not holds:
             raise ProtocolViolation(f"the grant for region {grant.region} {fault}", code=code)
