@@ -18,7 +18,7 @@ from shared.claims.visit import Grant
 from shared.errors import ProtocolViolation
 from shared.names import TravelMode
 from shared.service.clock import Clock
-from shared.wire.bounce import MAX_PLACES, Bounced
+from shared.wire.bounce import MAX_PLACES, BellAck, Bounced
 from shared.wire.codec import decode
 from shared.wire.copy import MAX_RECORDS_AT_ONCE, CopyAck, StagedAck
 
@@ -46,16 +46,19 @@ class Carrier(Protocol):
         """
 
     def ringing(self, grant: Grant, gpu: str, clock: Clock, timeout_s: float) -> Ringing | None:
-        """How a thread brings all that is left by itself, once the GPU is known to be there and nothing is under way; None: not now."""
+        """How all that is left is brought as it is sealed, where nothing is under way; None: not now, or not by this carrier."""
 
 
-def _rung(answer: bytes, last: Lying) -> None:
-    _copied(answer, last.record)
+def _rung(ack: BellAck, last: Lying) -> None:
+    _taken(ack, last.record)
 
 
 def _copied(answer: bytes, record: SealedRecord) -> None:
+    _taken(decode(CopyAck, answer), record)
+
+
+def _taken(ack: CopyAck | BellAck, record: SealedRecord) -> None:
     """The copy engine has taken the record, and published all of them with the closing one."""
-    ack = decode(CopyAck, answer)
     if (ack.index, ack.published) != (record.index, record.closing):
         raise _other(
             f"index {record.index}, published {record.closing}", f"index {ack.index}, published {ack.published}"

@@ -7,13 +7,22 @@ rung until `again`: what comes behind a record that was not taken must wait for 
 
 from __future__ import annotations
 
+import asyncio
 import select
 import socket
+from collections.abc import Sequence
+from contextlib import suppress
 
 from shared.errors import BadRequest
 from shared.service.logging import get_logger
-from shared.wire.bounce import FRAME, MAX_ANSWER_BYTES, MAX_RUNG_BYTES, Places, Rung
-from shared.wire.codec import encode
+from shared.wire.bounce import (
+    FRAME,
+    MAX_ANSWER_BYTES,
+    MAX_RUNG_BYTES,
+    BellAck,
+    pack_rung,
+    unpack_ack,
+)
 
 _log = get_logger("data_holder.bounce")
 _READ_BYTES = 64 * 1024
@@ -41,9 +50,10 @@ class Doorbell:
         """Whether all that was rung was answered, so that the connection may serve another visit."""
         return not self._broken and not self.due and not self._read
 
-    def ring(self, gpu: str, port: str, places: Places) -> bool:
-        """Name places behind those named before, without waiting; whether that was said."""
-        frame = encode(Rung(gpu=gpu, port=port, turn=self.turn, places=places))
+    def ring(self, names: bytes, places: Sequence[tuple[int, int]], wait_ms: int = 0) -> bool:
+        """Name places behind those named before, without waiting; whether that was said. `names`: GPU and port (`pack_names`);
+        `wait_ms`: how long the agent may wait for the one to appear at the other."""
+        frame = pack_rung(self.turn, wait_ms, names, places)
         if not self.open or len(frame) > MAX_RUNG_BYTES:
             return False
         try:
@@ -56,13 +66,28 @@ class Doorbell:
         self.due += 1
         return True
 
-    def answers(self, wait_s: float) -> list[bytes | None]:
-        """What was answered since the last time, in the order of the rings: the last record's acknowledgement (CBOR); None: not taken.
+    def answers(self, wait_s: float) -> list[BellAck | None]:
+        """What was answered since the last time, in the order of the rings: the last record's acknowledgement; None: not taken.
         Where there is none yet it waits for one, at most `wait_s` seconds."""
-        found = self._answered() if self._come(0.0) else []
+        found = self._answered() if not self._broken else []
         if not found and wait_s > 0 and not self.silent and self._come(wait_s):
             found = self._answered()
         return found
+
+    async def rings(self, wait_s: float) -> None:
+        """Until there may be something to read, at most so many seconds: for who has an event loop to wait on, and no thread."""
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            loop.add_reader(self._connection, woken.set)
+        except (OSError, ValueError) as error:  # it was closed here
+            self._break(error)
+            return
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await woken.wait()
+        finally:
+            loop.remove_reader(self._connection)
 
     def again(self) -> None:
         """What was not taken has been brought another way: ring on."""
@@ -85,8 +110,8 @@ class Doorbell:
             return False
         return bool(waiting.poll(wait_s * 1000))
 
-    def _answered(self) -> list[bytes | None]:
-        found: list[bytes | None] = []
+    def _answered(self) -> list[BellAck | None]:
+        found: list[BellAck | None] = []
         try:
             piece = self._connection.recv(_READ_BYTES)
             if not piece:
@@ -95,7 +120,9 @@ class Doorbell:
             while (answer := self._next()) is not None:
                 self.due -= 1
                 self._refused |= not answer
-                found.append(answer or None)
+                found.append(unpack_ack(answer) if answer else None)
+        except BlockingIOError:  # nothing yet
+            pass
         except (OSError, EOFError, BadRequest) as error:
             self._break(error)
         return found

@@ -91,25 +91,26 @@ class Provisioner:
         return self._carrier.name
 
     async def _all(self) -> None:
-        """Batch by batch; by the doorbell, where there is one, once somebody knows that the GPU is there."""
+        """By the doorbell, where there is one; what it does not bring batch by batch."""
         while True:
+            timeout_s = min(self._grant.expires_at - self._clock(), CALL_TIMEOUT_S)
+            ringing = self._carrier.ringing(self._grant, self._gpu, self._clock, timeout_s)
+            if ringing is not None:
+                await self._ahead.rung(ringing, self._rung)
             little = self._ahead.inline and self._carrier.light
             batch = await self._ahead.batch(self._most if self._first_ack is not None or little else 1)
             if not batch:
                 return
             await self._carried(batch)
             self._ahead.give_back(batch)
-            timeout_s = min(self._grant.expires_at - self._clock(), CALL_TIMEOUT_S)
-            ringing = self._carrier.ringing(self._grant, self._gpu, self._clock, timeout_s)
-            if ringing is not None:
-                await self._ahead.rung(ringing, self._rung)
 
     def _rung(self, acknowledged: Sequence[Rung]) -> None:
         for one in acknowledged:
             length = bytes_of(one.batch)
             self._sent += length
             self._link.rung(length)
-            self._acknowledged(one.batch, one.started, one.ended)
+            self._awaited_s += one.waited_s
+            self._acknowledged(one.batch, one.started + one.waited_s, one.ended)
 
     async def _carried(self, batch: Sequence[Lying]) -> None:
         try:

@@ -15,22 +15,27 @@ from data_holder.doorbell import Doorbell
 from data_holder.slots import Lying, places
 from shared.claims.visit import Grant
 from shared.service.clock import Clock
+from shared.wire.bounce import BellAck, pack_names
+from shared.wire.copy import MAX_PORT_WAIT_MS
 
 RING_BYTES: Final = 512 * 1024
 """What is worth a ring of its own while the GPU has others before it."""
 MAX_UNDER_WAY: Final = 64
 """Rings without an answer: the agent hangs up on who reads none of some hundreds."""
 MAX_AT_ONCE: Final = 256
-Check = Callable[[bytes, Lying], None]
+MAX_UNSEEN: Final = 2
+"""Rings without an answer before the first one: whatever else lies ready when the GPU appears goes by one ring."""
+Check = Callable[[BellAck, Lying], None]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Rung:
-    """Records of one ring, and when it was rung and answered (`time.perf_counter`)."""
+    """Records of one ring, when it was rung and answered (`time.perf_counter`), and how long of that the GPU was not at the port."""
 
     batch: Sequence[Lying]
     started: float
     ended: float = 0.0
+    waited_s: float = 0.0
 
 
 class Ringing:
@@ -41,10 +46,11 @@ class Ringing:
     """
 
     def __init__(self, bell: Doorbell, grant: Grant, gpu: str, clock: Clock, check: Check, timeout_s: float) -> None:
-        self._bell, self._grant, self._gpu, self._clock = bell, grant, gpu, clock
+        self._bell, self._grant, self._clock = bell, grant, clock
+        self._names = pack_names(gpu, grant.port)
         self._check, self._timeout_s = check, timeout_s
         self._under_way: deque[Rung] = deque()
-        self._expired = False
+        self._expired = self._there = False
 
     @property
     def open(self) -> bool:
@@ -61,21 +67,24 @@ class Ringing:
         """What was rung and not acknowledged, in order."""
         return [lying for rung in self._under_way for lying in rung.batch]
 
-    def ring(self, ready: deque[Lying], *, more: bool) -> None:
-        """Ring for what lies ready and take it from there; little of it waits for company while the GPU has other work.
+    def ring(self, ready: deque[Lying], *, more: bool, closing_apart: bool = True) -> None:
+        """Ring for what lies ready and take it from there; little of it waits for company while the GPU has other work. The agent waits
+        for the GPU with the first ring, until it is at the port.
 
         Args:
-            more: whether more will lie there soon.
+            more: whether more will lie there soon. closing_apart: whether the closing record has a ring of its own.
         """
-        while ready and self.open and len(self._under_way) < MAX_UNDER_WAY:
-            batch = _together(ready)
+        most = MAX_UNDER_WAY if self._there else MAX_UNSEEN
+        while ready and self.open and len(self._under_way) < most:
+            batch = _together(ready, closing_apart)
             if more and self._under_way and sum(len(lying.record.data) for lying in batch) < RING_BYTES:
                 return
             if self._clock() >= self._grant.expires_at:
                 self._expired = True
                 return
             started = time.perf_counter()
-            if not self._bell.ring(self._gpu, self._grant.port, places(batch)):
+            wait_ms = 0 if self._there or self._under_way else self._patience_ms()
+            if not self._bell.ring(self._names, places(batch), wait_ms):
                 return
             self._under_way.append(Rung(batch, started))
             for _ in batch:
@@ -93,17 +102,27 @@ class Ringing:
                 continue  # and what follows in this turn is not taken either: they stay under way, in order
             rung = self._under_way.popleft()
             self._check(answer, rung.batch[-1])
-            found.append(Rung(rung.batch, rung.started, time.perf_counter()))
+            rung.ended, self._there = time.perf_counter(), True
+            rung.waited_s = min(answer.waited_us / 1e6, rung.ended - rung.started)
+            found.append(rung)
         if self._under_way and time.perf_counter() - self._under_way[0].started > self._timeout_s:
             self._bell.give_up()
         return found
 
+    async def said(self, wait_s: float) -> None:
+        """Until there may be an answer, at most so many seconds."""
+        await self._bell.rings(wait_s)
 
-def _together(ready: deque[Lying]) -> list[Lying]:
+    def _patience_ms(self) -> int:
+        left_s = min(self._timeout_s / 2, self._grant.expires_at - self._clock())
+        return max(0, min(int(left_s * 1000), MAX_PORT_WAIT_MS))
+
+
+def _together(ready: deque[Lying], closing_apart: bool) -> list[Lying]:
     """What goes by one ring; the closing record by itself: the GPU takes long over it, and the slots before it are free until then."""
     batch: list[Lying] = []
     for lying in ready:
-        if batch and (lying.record.closing or len(batch) == MAX_AT_ONCE):
+        if batch and ((closing_apart and lying.record.closing) or len(batch) == MAX_AT_ONCE):
             break
         batch.append(lying)
     return batch

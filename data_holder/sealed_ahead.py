@@ -19,11 +19,14 @@ from typing import Any, Final
 from data_holder.ringing import Ringing, Rung
 from data_holder.sealing import RecordSealer
 from data_holder.slots import Lying, Slot, bytes_of
+from shared.service.threads import ended
 
 INLINE_BYTES = 128 * 1024
 """Below this a thread hop costs more than reading and sealing."""
 LOOK_S: Final = 0.05
 """How often a thread that waits for the GPU's answers looks whether the visit was stopped."""
+LOOK_INLINE_S: Final = 1.0
+"""How often an event loop that waits for them looks whether it has waited too long."""
 TELL_BYTES: Final = 32 * 1024 * 1024
 """So much is acknowledged before it is told of: for whoever watches a long visit."""
 Told = Callable[[Sequence[Rung]], None]
@@ -61,7 +64,7 @@ class SealedAhead:
                     self._stopped = True
                     self._changed.notify()
                 # The thread may still be sealing: the key must not be erased under it.
-                await _ended(work)
+                await ended(work)
 
     async def batch(self, most: int) -> Sequence[Lying]:
         """The next records in order, the closing one last: one to `most`, as many as lie ready; none after the closing one.
@@ -88,13 +91,16 @@ class SealedAhead:
             self._changed.notify()
 
     async def rung(self, ringing: Ringing, told: Told) -> None:
-        """Have the sealing thread ring for all that is left; `told` hears on this loop what was acknowledged. Returns once that is all, or
-        something was not taken, or the lease ended: then the rest lies ready again, in order.
+        """Have the sealing thread, where there is one, ring for all that is left; `told` hears on this loop what was acknowledged. Returns
+        once that is all, or something was not taken, or the lease ended: then the rest lies ready again, in order.
 
         Raises:
             ProtocolViolation: the GPU acknowledged something else. UnfitData and whatever else sealing raised.
         """
-        if self.inline or not self._left:
+        if not self._left:
+            return
+        if self.inline:
+            await self._rung_from_here(ringing, told)
             return
         loop = asyncio.get_running_loop()
         bell = _AtTheBell(ringing, loop, loop.create_future(), told)
@@ -102,6 +108,18 @@ class SealedAhead:
             self._bell = bell
             self._changed.notify()
         await bell.over
+
+    async def _rung_from_here(self, ringing: Ringing, told: Told) -> None:
+        """All of it by one ring, which nobody but this loop waits for."""
+        while True:
+            ringing.ring(self._ready, more=False, closing_apart=False)
+            if found := ringing.acknowledged(0.0):
+                self._left -= sum(len(rung.batch) for rung in found)
+                told(found)
+            if not self._left or ringing.over:
+                self._ready.extendleft(reversed(ringing.unanswered))
+                return
+            await ringing.said(LOOK_INLINE_S)
 
     def _run(self, news: Callable[[], Any]) -> None:
         """On the visit's own thread, until it is stopped."""
@@ -186,15 +204,3 @@ class _AtTheBell:
     def _flush(self) -> None:
         self._loop.call_soon_threadsafe(self._told, self._untold)
         self._untold, self._bytes = [], 0
-
-
-async def _ended(work: asyncio.Future[None]) -> None:
-    """Until it has ended, however often whoever waits is cancelled meanwhile: a visit may be stopped twice."""
-    cancelled: asyncio.CancelledError | None = None
-    while not work.done():
-        try:
-            await asyncio.wait([work])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled

@@ -35,7 +35,7 @@ from shared.wire.copy import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class SealedRecord:
     """One copy record in a caller's buffer. `plaintext_bytes`: record data in it; `proof_bytes`: membership proof in it."""
 

@@ -16,7 +16,7 @@ class Slot:
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Lying:
     """A sealed record in its slot, until it is acknowledged."""
 

@@ -152,14 +152,13 @@ def _power(
     units: Mapping[str, GpuUnit], buffers: BounceBuffers, socket: FilePath | None, registers: FilePath | None
 ) -> Lifespan:
     @asynccontextmanager
-    async def power(_app: FastAPI) -> AsyncIterator[None]:
+    async def power(app: FastAPI) -> AsyncIterator[None]:
+        copies = DoorbellCopies(units, buffers, service_state(app).stopping)
         for unit in units.values():
             unit.compute.spawn()
         try:
             with _heard(units, registers):
-                async with (
-                    buffers.served(socket, DoorbellCopies(units, buffers)) if socket is not None else nullcontext()
-                ):
+                async with buffers.served(socket, copies) if socket is not None else nullcontext():
                     yield
         finally:
             for unit in units.values():

@@ -1,30 +1,26 @@
 """The doorbell of a bounce buffer: places named on the connection that the buffer lives by. Knows no record, no port and no reason.
 
-A request over HTTP costs more than opening a megabyte, and so does handing each ring from a socket's event loop to the thread that copies
-and its answer back. So that thread stays at a bell that rings: it reads the next frame itself, until none comes for STAY_S. One rule keeps
-several rings under way safe: once something was not taken, nothing rung in the same turn is looked at, for a record that comes before its
-turn ends the grant.
+A request over HTTP costs more than opening a megabyte, and so does handing a ring from a socket's event loop to another thread and its
+answer back: on two cores that thread is put where the holder's is still sealing, and waits for milliseconds. So a doorbell has a thread of
+its own, which the kernel wakes where there is room. One rule keeps several rings under way safe: once something was not taken, nothing rung
+in the same turn is looked at, for a record that comes before its turn ends the grant.
 """
 
 from __future__ import annotations
 
 import asyncio
-import select
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final, Protocol
 
 from shared.errors import BadRequest, GputError
 from shared.service.logging import get_logger
-from shared.wire.bounce import FRAME, MAX_RUNG_BYTES, Rung
-from shared.wire.codec import decode, encode
-from shared.wire.copy import CopyAck
+from shared.service.threads import ended
+from shared.wire.bounce import FRAME, MAX_RUNG_BYTES, BellAck, Rung, pack_ack, unpack_rung
+from shared.wire.copy import Copied
 
-STAY_S: Final = 0.005
-"""How long a copy thread waits for the next ring. Whoever else wants copies of that GPU waits so long at most once nobody rings."""
-MOST_RINGS: Final = 256
-"""Then others come first who wait for that thread."""
 NOT_TAKEN: Final = FRAME.pack(0)
 _READ_BYTES: Final = 4096
 
@@ -32,21 +28,17 @@ _log = get_logger("bounce")
 
 
 class Copies(Protocol):
-    """Where records are copied."""
+    """Where records are copied. Both are called on a doorbell's thread, and block it."""
 
-    def attend(self, gpu: str, work: Callable[[], None]) -> Awaitable[None]:
-        """Run `work` on the thread that makes a GPU's copies. Raises: GputError: there is no such GPU."""
+    def arrives(self, rung: Rung) -> None:
+        """Until the GPU is at the ring's port, at most as long as it says. Raises: GputError: there is no such GPU or port."""
 
-    def copy(self, name: str, rung: Rung) -> CopyAck:
-        """Blocking, on that thread: copy what lies at the places in the buffer of a name; the last one's acknowledgement.
-
-        Raises:
-            GputError: not all of them.
-        """
+    def copy(self, name: str, rung: Rung) -> Copied:
+        """Copy what lies at the places in the buffer of a name; the last one's acknowledgement. Raises: GputError: not all of them."""
 
 
 class Doorbell:
-    """One connection's. `name`: of its buffer. Used by the event loop and by a copy thread in turn, never by both."""
+    """One connection's. `name`: of its buffer."""
 
     def __init__(self, connection: socket.socket, name: str, copies: Copies) -> None:
         self._connection, self._name, self._copies = connection, name, copies
@@ -55,95 +47,65 @@ class Doorbell:
 
     async def serve(self) -> None:
         """Answer until the connection ends. Raises: BadRequest: what comes is no frame. OSError."""
-        while True:
-            rung = self._next()
-            if rung is not None:
-                await self._attended(rung)
-                continue
-            piece = await asyncio.get_running_loop().sock_recv(self._connection, _READ_BYTES)
-            if not piece:
-                return
-            self._read += piece
-
-    async def _attended(self, rung: Rung) -> None:
-        try:
-            await self._copies.attend(rung.gpu, lambda: self._stay(rung))
-        except OSError:
-            raise
-        except GputError:
-            self._refuse(rung)
-        except Exception:  # a bug in here must not end the doors of other holders
-            _log.exception("a doorbell was not attended to")
-            self._refuse(rung)
-
-    def _stay(self, rung: Rung) -> None:
-        """Answer a ring, and those that follow for the same GPU. On the copy thread. Raises: OSError."""
-        following: Rung | None = rung
-        for left in reversed(range(MOST_RINGS)):
-            if following is None or not self._answer(following) or not left or not self._comes():
-                return
+        self._connection.setblocking(True)
+        with ThreadPoolExecutor(1, "doorbell") as thread:
+            work = asyncio.get_running_loop().run_in_executor(thread, self._run)
             try:
-                following = self._next(rung.gpu)
-            except BadRequest:
-                return  # `serve` meets it again
+                await asyncio.shield(work)
+            finally:
+                with suppress(OSError):  # it has ended already
+                    self._connection.shutdown(socket.SHUT_RDWR)
+                await ended(work)
 
-    def _answer(self, rung: Rung) -> bool:
-        """Whether it was taken and more may follow."""
+    def _run(self) -> None:
+        while (rung := self._next()) is not None:
+            self._answer(rung)
+
+    def _answer(self, rung: Rung) -> None:
         if rung.turn != self._refused:
             try:
+                waited_s = self._awaited(rung) if rung.wait_ms else 0.0
                 ack = self._copies.copy(self._name, rung)
             except GputError:
                 pass  # said over HTTP, where the same is asked again
-            except Exception:  # as in `_attended`: said to nobody but the log
+            except Exception:  # a bug in here must not end the holder's visit: it is asked again
                 _log.exception("a doorbell's records were not taken")
             else:
-                answer = encode(ack)
+                answer = pack_ack(BellAck(ack.index, ack.received, ack.published, int(waited_s * 1e6)))
                 self._say(FRAME.pack(len(answer)) + answer)
-                return not ack.published
-        self._refuse(rung)
-        return False
-
-    def _refuse(self, rung: Rung) -> None:
+                return
         self._refused = rung.turn
         self._say(NOT_TAKEN)
 
+    def _awaited(self, rung: Rung) -> float:
+        """Seconds that it took the GPU to appear. Raises: GputError: it cannot; or nobody waits for the answer any more."""
+        began = time.monotonic()
+        self._copies.arrives(rung)
+        with suppress(BlockingIOError):
+            if not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                raise BadRequest("the holder hung up")
+        return time.monotonic() - began
+
     def _say(self, answer: bytes) -> None:
         # Whole and at once: an answer is small, and who reads none has some hundreds waiting. Raises: OSError: it does not fit.
-        if self._connection.send(answer) != len(answer):
+        if self._connection.send(answer, socket.MSG_DONTWAIT) != len(answer):
             raise BlockingIOError("the holder does not read")
 
-    def _next(self, gpu: str | None = None) -> Rung | None:
-        """The next ring that was read whole; None: there is none, or it is for another GPU than `gpu`. Raises: BadRequest."""
-        if not self._whole():
-            return None
-        length = FRAME.unpack_from(self._read)[0]
+    def _next(self) -> Rung | None:
+        """The next ring; None: the connection has ended. Raises: BadRequest: what comes is no frame. OSError."""
+        while len(self._read) < FRAME.size or len(self._read) < (end := self._end()):
+            piece = self._connection.recv(_READ_BYTES)
+            if not piece:
+                return None
+            self._read += piece
+        frame, self._read = self._read[FRAME.size : end], self._read[end:]
+        return unpack_rung(frame)
+
+    def _end(self) -> int:
+        length: int = FRAME.unpack_from(self._read)[0]
         if length > MAX_RUNG_BYTES:
             raise BadRequest("more than a doorbell takes")
-        end = FRAME.size + length
-        rung = decode(Rung, self._read[FRAME.size : end])
-        if gpu is not None and rung.gpu != gpu:
-            return None
-        self._read = self._read[end:]
-        return rung
-
-    def _comes(self) -> bool:
-        """Whether a whole frame lies here, or does within STAY_S. Raises: OSError."""
-        until, waiting = time.monotonic() + STAY_S, select.poll()
-        waiting.register(self._connection, select.POLLIN)
-        while not self._whole():
-            left = until - time.monotonic()
-            piece = self._connection.recv(_READ_BYTES) if left > 0 and waiting.poll(left * 1000) else b""
-            if not piece:
-                return False  # late; or the connection has ended, which `serve` finds out
-            self._read += piece
-        return True
-
-    def _whole(self) -> bool:
-        """Whether there is a whole frame, or the beginning of none."""
-        if len(self._read) < FRAME.size:
-            return False
-        length: int = FRAME.unpack_from(self._read)[0]
-        return length > MAX_RUNG_BYTES or len(self._read) >= FRAME.size + length
+        return FRAME.size + length
 
 
 async def exactly(connection: socket.socket, count: int) -> bytes:

@@ -5,9 +5,10 @@ Ports authenticate by SPDM records and visit-key AEAD, never by HTTP.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fastapi import APIRouter
@@ -19,6 +20,7 @@ from gpu_agent.bounce import BounceBuffers
 from gpu_agent.unit import GpuUnit, unit_of
 from shared.errors import BadRequest, NotPermitted
 from shared.names import ORCHESTRATOR_PORT
+from shared.service.changes import Stopping
 from shared.service.middleware import BELIEVED
 from shared.service.state import service_state
 from shared.wire.bounce import Bounced, Rung
@@ -30,6 +32,7 @@ from shared.wire.copy import (
     MAX_TAGS_BYTES,
     PORT_TIMING,
     SERVER_TIMING,
+    Copied,
     CopyAck,
 )
 from shared.wire.gpu import MAX_FRAME_BYTES
@@ -96,29 +99,34 @@ def _bounced(router: APIRouter, units: Mapping[str, GpuUnit], buffers: BounceBuf
 class DoorbellCopies:
     """What bounce buffers' doorbells do: the same as their door over HTTP (`gpu_agent.doorbell.Copies`)."""
 
-    def __init__(self, units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> None:
-        self._units, self._buffers = units, buffers
+    def __init__(self, units: Mapping[str, GpuUnit], buffers: BounceBuffers, stopping: Stopping) -> None:
+        self._units, self._buffers, self._stopping = units, buffers, stopping
+        self._loop = asyncio.get_running_loop()
 
-    async def attend(self, gpu: str, work: Callable[[], None]) -> None:
-        """Whichever port is bound: each ring finds out for itself."""
-        await unit_of(self._units, gpu).stage(work, "copy")
+    def arrives(self, rung: Rung) -> None:
+        """As `Copies`."""
+        unit = _holders(self._units, rung.gpu, rung.port)
+        if unit.mux.selected.port != rung.port:
+            wait_s = min(rung.wait_ms, MAX_PORT_WAIT_MS) / 1000
+            arriving = unit.presence.arrives(rung.port, wait_s, self._stopping)
+            asyncio.run_coroutine_threadsafe(arriving, self._loop).result()
 
-    def copy(self, name: str, rung: Rung) -> CopyAck:
-        """Blocking. Raises: GputError: the first refusal."""
+    def copy(self, name: str, rung: Rung) -> Copied:
+        """As `Copies`. Raises: GputError: the first refusal."""
         return _copies(_holders(self._units, rung.gpu, rung.port), rung.port, self._buffers, name, rung.places)
 
 
-async def _copied(unit: GpuUnit, port: str, buffers: BounceBuffers, named: Bounced) -> CopyAck:
+async def _copied(unit: GpuUnit, port: str, buffers: BounceBuffers, named: Bounced) -> Copied:
     """Copy what a request names. Raises: GputError: the first refusal."""
 
-    def copies() -> CopyAck:
+    def copies() -> Copied:
         buffers.named(named.buffer, named.number)
         return _copies(unit, port, buffers, named.buffer, named.places)
 
     return await unit.act("copy", port, copies)
 
 
-def _copies(unit: GpuUnit, port: str, buffers: BounceBuffers, name: str, places: Sequence[tuple[int, int]]) -> CopyAck:
+def _copies(unit: GpuUnit, port: str, buffers: BounceBuffers, name: str, places: Sequence[tuple[int, int]]) -> Copied:
     """Copy records at these places of a buffer, one after another; the last one's acknowledgement. Raises: GputError: the first refusal."""
     ack = None
     for offset, length in places:
@@ -172,9 +180,10 @@ async def _arrived(unit: GpuUnit, port: str, request: Request) -> float:
     return time.monotonic() - began
 
 
-def _acknowledged(ack: CopyAck, waited_s: float) -> Response:
+def _acknowledged(copied: Copied, waited_s: float) -> Response:
     """With how long the GPU was waited for, in the form of W3C Server Timing: to the holder that is no time of writing."""
     waited = {SERVER_TIMING: f"{PORT_TIMING};dur={waited_s * 1000:.3f}"} if waited_s else None
+    ack = CopyAck(index=copied.index, received=copied.received, published=copied.published)
     return Response(encode(ack), media_type="application/cbor", headers=waited)
 
 

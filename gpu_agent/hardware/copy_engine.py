@@ -27,7 +27,7 @@ from shared.wire.copy import (
     DATA,
     PROOF,
     Closing,
-    CopyAck,
+    Copied,
     CopyHeader,
     StagedAck,
     parse_record,
@@ -64,7 +64,7 @@ class CopyEngine:
         self.grants.install(grant, channel, stock)
         return GrantInstalled(engine=engine, channel_counter=channel_counter, iv_mask=mask)
 
-    def copy(self, port: str, record: bytes | memoryview, now: float) -> CopyAck:
+    def copy(self, port: str, record: bytes | memoryview, now: float) -> Copied:
         """One copy record on a holder's port. `now`: seconds since 1970.
 
         Raises:
@@ -244,8 +244,8 @@ def _content(live: LiveGrant, phase: RegionPhase) -> RegionContent:
     )
 
 
-def _ack(live: LiveGrant, header: CopyHeader) -> CopyAck:
-    return CopyAck(index=header.index, received=live.received, published=live.consumed)
+def _ack(live: LiveGrant, header: CopyHeader) -> Copied:
+    return Copied(header.index, live.received, live.consumed)
 
 
 def _refusal(live: LiveGrant, reason: str) -> Refused:

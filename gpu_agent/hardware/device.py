@@ -22,7 +22,7 @@ from gpu_agent.hardware.stock_firmware import StockFirmware
 from shared.crypto.schedule import resume_proof
 from shared.errors import VerificationFailed
 from shared.protocol.membership import HashLeaves, leaf_hashes
-from shared.wire.copy import CopyAck, StagedAck
+from shared.wire.copy import Copied, StagedAck
 from shared.wire.spdm import VendorElement
 
 
@@ -112,7 +112,7 @@ class Device:
         bound = self._state.bound
         return None if self._state.unswept or bound is None else bound.model
 
-    def copy(self, port: str, record: bytes | memoryview) -> CopyAck:
+    def copy(self, port: str, record: bytes | memoryview) -> Copied:
         """One copy record from `port`.
 
         Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,17 @@ from shared.errors import Conflict, NotFound
 from shared.protocol.membership import check_membership
 from shared.wire.bounce import Bounced, Rung
 from shared.wire.codec import decode, encode
-from shared.wire.copy import CLOSING, HEADER_BYTES, PROOF, Closing, CopyAck, copy_context, parse_record, record_length
+from shared.wire.copy import (
+    CLOSING,
+    HEADER_BYTES,
+    PROOF,
+    Closing,
+    Copied,
+    CopyAck,
+    copy_context,
+    parse_record,
+    record_length,
+)
 from shared.wire.visit import (
     OfferDocument,
 )
@@ -48,7 +59,7 @@ class Gpu(httpx2.AsyncBaseTransport):
     buffers: BounceBuffers | None = None
 
     def install(self, document: OfferDocument, key: VisitKey) -> None:
-        self.grant = document.grant
+        self.grant, self.loop = document.grant, asyncio.get_running_loop()
         self.opening = OpeningChannel(key.key, label="test", iv_mask=key.iv_mask, channel_counter=key.channel_counter)
         self.plain, self.proof, self.published = bytearray(), bytearray(), False
         self.accepted: dict[int, bytes] = {}
@@ -71,9 +82,9 @@ class Gpu(httpx2.AsyncBaseTransport):
             waited, self.away_s = {"server-timing": f"port;dur={self.away_s * 1000}"}, 0.0
         for record in split(body):
             ack = await self._copied(record)
-        return httpx2.Response(200, content=encode(ack), headers=waited)
+        return httpx2.Response(200, content=acknowledgement(ack), headers=waited)
 
-    async def _copied(self, record: bytes) -> CopyAck:
+    async def _copied(self, record: bytes) -> Copied:
         header, _, _ = parse_record(record)
         if header.index in self.cut_before:
             self.cut_before.discard(header.index)
@@ -97,17 +108,21 @@ class Gpu(httpx2.AsyncBaseTransport):
                 return problem(404, "Not found", error.code)
             self.transcript.append(body)
             ack = self._take(body)
-        return httpx2.Response(200, content=encode(ack))
+        return httpx2.Response(200, content=acknowledgement(ack))
 
-    async def attend(self, gpu: str, work: Callable[[], None]) -> None:
-        """Run what a doorbell wants on a thread (`gpu_agent.doorbell.Copies`)."""
-        self.loop = asyncio.get_running_loop()
-        await asyncio.to_thread(work)
+    def arrives(self, rung: Rung) -> None:
+        """As `gpu_agent.doorbell.Copies`."""
+        if self.away_s and rung.wait_ms >= self.away_s * 1000:
+            time.sleep(self.away_s)
+            self.away_s = 0.0
 
-    def copy(self, name: str, rung: Rung) -> CopyAck:
+    def copy(self, name: str, rung: Rung) -> Copied:
         """What a doorbell's places come to."""
         assert self.buffers is not None
         assert (rung.gpu, rung.port) == ("gpu-0", self.grant.port)
+        if self.unbound or self.away_s:
+            self.unbound = max(0, self.unbound - 1)
+            raise Conflict("not now", code="port-not-bound")
         self.rings.append(len(rung.places))
         for offset, length in rung.places:
             body = bytes(self.buffers.record(name, offset, length))
@@ -126,7 +141,7 @@ class Gpu(httpx2.AsyncBaseTransport):
                 raise Conflict("not now", code="port-not-bound")
         return ack
 
-    def _take(self, body: bytes) -> CopyAck:
+    def _take(self, body: bytes) -> Copied:
         header, raw, sealed = parse_record(body)
         known = self.accepted.get(header.index)
         if known is not None:
@@ -140,7 +155,7 @@ class Gpu(httpx2.AsyncBaseTransport):
                 self.proof += plain
             else:
                 self.plain += plain
-        return CopyAck(index=header.index, received=len(self.plain), published=self.published)
+        return Copied(header.index, len(self.plain), self.published)
 
     def _close(self, closing: Closing) -> None:
         assert closing.length == len(self.plain) == self.grant.length
@@ -159,6 +174,10 @@ class Gpu(httpx2.AsyncBaseTransport):
         for body in self.transcript:
             header, _, _ = parse_record(body)
             assert seen.setdefault((header.epoch, header.index), body) == body
+
+
+def acknowledgement(copied: Copied) -> bytes:
+    return encode(CopyAck(index=copied.index, received=copied.received, published=copied.published))
 
 
 def split(body: bytes) -> list[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 from data_holder import sealed_ahead
 from gpu_agent.bounce import BounceBuffers
 from shared.wire.bounce import Rung
-from shared.wire.copy import CopyAck, parse_record
+from shared.wire.copy import Copied, parse_record
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_gpu import Gpu
 from tests.data_holder.test_holder_visits import visit
@@ -41,10 +41,10 @@ class _Copies:
 
     gpu: Gpu
 
-    async def attend(self, gpu: str, work: Callable[[], None]) -> None:
-        await self.gpu.attend(gpu, work)
+    def arrives(self, rung: Rung) -> None:
+        self.gpu.arrives(rung)
 
-    def copy(self, name: str, rung: Rung) -> CopyAck:
+    def copy(self, name: str, rung: Rung) -> Copied:
         return self.gpu.copy(name, rung)
 
 
@@ -65,21 +65,21 @@ async def test_records_lie_in_the_buffer_and_no_socket_carries_them(start: Start
         assert bytes(running.gpu.plain) == records(running)
         assert (report.link, report.length) == ("bounce", len(records(running)))
         assert report.bytes_sent == sum(map(len, running.gpu.transcript))
-        assert len(running.gpu.batches) == running.gpu.calls == 1  # over HTTP, until the GPU is there
-        assert sum(running.gpu.batches) + sum(running.gpu.rings) == len(running.gpu.transcript) == 15
-        assert 1 < len(running.gpu.rings) < 14  # several records at once
+        assert running.gpu.calls == 0  # nor did a request name them
+        assert sum(running.gpu.rings) == len(running.gpu.transcript) == 15
+        assert 1 < len(running.gpu.rings) < 15  # several records at once
         running.gpu.one_ciphertext_per_counter()
         assert (await running.get("/v1/links"))["dataset_bytes_to_gpu"] == len(records(running))
 
 
-async def test_a_visit_of_little_comes_in_one_request(start: Start, tmp_path: Path) -> None:
-    """A doorbell, and a thread that rings it, would cost it more than they save."""
+async def test_a_visit_of_little_comes_by_one_ring(start: Start, tmp_path: Path) -> None:
+    """A thread that seals and rings would cost it more than it saves."""
     async with beside_an_agent(start, tmp_path, 1 << 18) as (running, buffers):
         running.gpu.buffers = buffers
         await running.approved_with_channel()
         await visit(running, chunk_bytes=96)
         await running.until(lambda: running.orchestrator.reports)
-        assert (running.gpu.calls, running.gpu.batches, running.gpu.rings) == (1, [15], [])
+        assert (running.gpu.calls, running.gpu.rings) == (0, [15])
         assert bytes(running.gpu.plain) == records(running)
         running.gpu.one_ciphertext_per_counter()
 
@@ -102,7 +102,7 @@ async def test_what_the_doorbell_did_not_bring_is_named_over_http_in_order(
         firsts = list(dict.fromkeys(parse_record(body)[0].index for body in running.gpu.transcript))
         assert firsts == list(range(15))
         assert len(running.gpu.transcript) == 16  # record 8 twice
-        assert len(running.gpu.batches) >= 3
+        assert len(running.gpu.batches) >= 2
         assert len(running.gpu.rings) >= 8
         running.gpu.one_ciphertext_per_counter()
         assert (await running.get("/v1/links"))["dataset_bytes_to_gpu"] == len(records(running))
@@ -165,7 +165,7 @@ async def test_what_the_agent_forgot_comes_over_http(start: Start, tmp_path: Pat
         assert running.orchestrator.reports[0].link == "http"
         assert bytes(running.gpu.plain) == records(running)
         assert len(running.gpu.batches) == 1
-        assert running.gpu.rings == []
+        assert len(running.gpu.transcript) == 15  # each once
         running.gpu.one_ciphertext_per_counter()
 
 

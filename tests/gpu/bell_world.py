@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
 from pathlib import Path
 
 from data_holder.bounce import BounceBuffer
 from shared.errors import NotFound, Refused
 from shared.wire.bounce import Rung
-from shared.wire.copy import CopyAck
+from shared.wire.copy import Copied
 
 SIZE = 1 << 20
 
@@ -20,26 +20,31 @@ class Gpu:
     def __init__(self) -> None:
         self.taken: list[tuple[str, int]] = []
         self.broken = False
-        self.stays = 0
         self.known = {"gpu-0"}
-        self.publishes: int | None = None
+        self.waited, self.waiting = list[int](), threading.Event()
+        self.there = threading.Event()
+        self.there.set()
 
-    async def attend(self, gpu: str, work: Callable[[], None]) -> None:
-        if gpu not in self.known:
+    def arrives(self, rung: Rung) -> None:
+        """At every port once it is `there`."""
+        self.waited.append(rung.wait_ms)
+        self.waiting.set()
+        self.there.wait(rung.wait_ms / 1000)
+
+    async def waits(self) -> None:
+        """Until a ring waits for the GPU."""
+        assert await asyncio.to_thread(self.waiting.wait, 5.0)
+
+    def copy(self, name: str, rung: Rung) -> Copied:
+        if rung.gpu not in self.known:
             raise NotFound("no such GPU")
-        self.stays += 1
-        await asyncio.to_thread(work)
-
-    def copy(self, name: str, rung: Rung) -> CopyAck:
-        """Publishes with a record at `publishes`."""
         for offset, _ in rung.places:
             if self.broken:
                 raise RuntimeError("a bug")
             if offset % 2:
                 raise Refused("odd", code="copy-refused")
             self.taken.append((name, offset))
-        last = self.taken[-1][1]
-        return CopyAck(index=last, received=0, published=last == self.publishes)
+        return Copied(self.taken[-1][1], 0, False)
 
 
 async def ask(path: Path, length: int = SIZE) -> BounceBuffer:

@@ -13,7 +13,7 @@ from shared.crypto.shares import Share, direct_key
 from shared.protocol.record_order import records_of
 from shared.wire import gpu_answers
 from shared.wire.codec import encode
-from shared.wire.copy import CLOSING, DATA, PROOF, Closing, CopyAck, CopyHeader, copy_context, pack_header
+from shared.wire.copy import CLOSING, DATA, PROOF, Closing, Copied, CopyHeader, copy_context, pack_header
 from tests import dataset_tree
 
 FEATURES = 16
@@ -90,7 +90,7 @@ class Holder:
         raw = pack_header(CopyHeader(kind, self.grant.epoch, self.grant.region, index, total, len(plain), more))
         return raw + channel.seal(plain, raw + copy_context(self.grant))
 
-    def copy(self, record: bytes) -> CopyAck:
+    def copy(self, record: bytes) -> Copied:
         return self.device.copy(self.grant.port, record)
 
     def leave(self, data: bytes) -> None:
@@ -99,7 +99,7 @@ class Holder:
             self.sent.append(record)
             self.device.stage(self.grant.port, record)
 
-    def send(self, data: bytes) -> CopyAck:
+    def send(self, data: bytes) -> Copied:
         for record in self.seal(data):
             self.sent.append(record)
             ack = self.copy(record)

@@ -1,4 +1,4 @@
-"""Doorbells of bounce buffers: what was rung is taken in order or not at all, by a thread that stays while it rings, and no longer."""
+"""Doorbells of bounce buffers: what was rung is taken in order or not at all, by a thread of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -17,15 +16,24 @@ from data_holder.bounce import BounceBuffer
 from data_holder.doorbell import Doorbell
 from gpu_agent.bounce import BounceBuffers
 from shared.service.unix_socket import connected
-from shared.wire.bounce import FRAME, MAX_ANSWER_BYTES, MAX_RUNG_BYTES, NAME_BYTES, REQUEST
-from shared.wire.codec import decode
-from shared.wire.copy import CopyAck
+from shared.wire.bounce import (
+    FRAME,
+    MAX_ANSWER_BYTES,
+    MAX_RUNG_BYTES,
+    NAME_BYTES,
+    REQUEST,
+    BellAck,
+    pack_names,
+    pack_rung,
+)
 from tests.gpu.bell_world import SIZE, Gpu, ask
+
+NAMES = pack_names("gpu-0", "holder-north")
 
 
 @asynccontextmanager
 async def bell(path: Path, gpu: Gpu) -> AsyncIterator[tuple[BounceBuffer, Doorbell]]:
-    async with BounceBuffers(SIZE, os.urandom).served(path, gpu):
+    async with BounceBuffers(2 * SIZE, os.urandom).served(path, gpu):
         buffer = await ask(path)
         with buffer.bell() as made:
             yield buffer, made
@@ -33,7 +41,7 @@ async def bell(path: Path, gpu: Gpu) -> AsyncIterator[tuple[BounceBuffer, Doorbe
 
 
 def ring(bell: Doorbell, *offsets: int) -> bool:
-    return bell.ring("gpu-0", "holder-north", [(offset, 8) for offset in offsets])
+    return bell.ring(NAMES, [(offset, 8) for offset in offsets])
 
 
 async def answered(bell: Doorbell, count: int) -> list[int | None]:
@@ -41,8 +49,26 @@ async def answered(bell: Doorbell, count: int) -> list[int | None]:
     found: list[int | None] = []
     while len(found) < count and not bell.silent:
         said = await asyncio.to_thread(bell.answers, 0.05)
-        found += [None if answer is None else decode(CopyAck, answer).index for answer in said]
+        found += [None if answer is None else answer.index for answer in said]
     return found
+
+
+async def says(connection: socket.socket, frame: bytes, times: int) -> None:
+    """And reads nothing."""
+    for _ in range(times):
+        try:
+            connection.send(frame)
+        except BlockingIOError:  # the agent is slower
+            await asyncio.sleep(0.001)
+
+
+async def gone(buffers: BounceBuffers, name: str) -> None:
+    """Until the agent has a buffer no more, whose holder hung up."""
+    for _ in range(2000):
+        if name not in buffers._buffers:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it is there yet")
 
 
 async def test_places_are_taken_in_the_order_in_which_they_were_rung(tmp_path: Path) -> None:
@@ -54,40 +80,66 @@ async def test_places_are_taken_in_the_order_in_which_they_were_rung(tmp_path: P
         assert made.settled
 
 
-async def test_the_copy_thread_stays_while_it_rings_and_goes_when_others_may_want_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpu_agent.doorbell.STAY_S", 5.0)
+async def test_a_bell_waits_for_the_gpu_and_says_how_long(tmp_path: Path) -> None:
     gpu = Gpu()
     async with bell(tmp_path / "agent.sock", gpu) as (_, made):
-        for at in range(0, 20, 2):
-            assert ring(made, at)
-            assert await answered(made, 1) == [at]
-        assert gpu.stays == 1
-        gpu.publishes = 20
-        assert ring(made, 20)
-        assert await answered(made, 1) == [20]
-        assert ring(made, 22)  # the thread has not waited for it: a published visit is over
-        assert await answered(made, 1) == [22]
-        assert gpu.stays == 2
+        gpu.there.clear()
+        assert made.ring(NAMES, [(0, 8)], 5_000)
+        assert ring(made, 2)  # behind it, with no wait of its own
+        await gpu.waits()
+        await asyncio.sleep(0.05)
+        assert gpu.taken == []
+        gpu.there.set()
+        found: list[BellAck | None] = []
+        while len(found) < 2:
+            found += await asyncio.to_thread(made.answers, 0.05)
+        first, second = found
+        assert first is not None
+        assert second is not None
+        assert 50_000 <= first.waited_us < 5_000_000
+        assert (second.waited_us, gpu.waited) == (0, [5_000])
 
 
-async def test_the_copy_thread_serves_others_after_so_many_rings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpu_agent.doorbell.STAY_S", 5.0)
-    monkeypatch.setattr("gpu_agent.doorbell.MOST_RINGS", 3)
-    gpu = Gpu()
-    async with bell(tmp_path / "agent.sock", gpu) as (_, made):
-        for at in range(0, 18, 2):
-            assert ring(made, at)
-        assert await answered(made, 9) == list(range(0, 18, 2))
-        assert gpu.stays == 3
+async def test_who_waits_for_the_gpu_holds_up_nobody_else(tmp_path: Path) -> None:
+    gpu, path = Gpu(), tmp_path / "agent.sock"
+    async with bell(path, gpu) as (_, first):
+        gpu.there.clear()
+        assert first.ring(NAMES, [(0, 8)], 5_000)
+        await gpu.waits()
+        other = await ask(path)
+        with other.bell() as made:
+            assert ring(made, 2)
+            assert await answered(made, 1) == [2]
+        other.close()
+        gpu.there.set()
+        assert await answered(first, 1) == [0]
+
+
+async def test_who_hangs_up_while_the_gpu_is_away_brings_nothing(tmp_path: Path) -> None:
+    gpu, path, buffers = Gpu(), tmp_path / "agent.sock", BounceBuffers(SIZE, os.urandom)
+    async with buffers.served(path, gpu):
+        gpu.there.clear()
+        buffer = await ask(path)
+        with buffer.bell() as made:
+            assert made.ring(NAMES, [(0, 8)], 5_000)
+            await gpu.waits()
+        assert not buffer.alive  # a ring without an answer: it went with the visit
+        gpu.there.set()
+        await gone(buffers, buffer.name)
+        assert gpu.taken == []
+
+
+async def test_an_event_loop_waits_for_an_answer_too(tmp_path: Path) -> None:
+    async with bell(tmp_path / "agent.sock", Gpu()) as (_, made):
+        await made.rings(0.01)  # nothing comes: it gives up by itself
+        assert ring(made, 2)
+        await made.rings(5.0)
+        assert [answer and answer.index for answer in made.answers(0.0)] == [2]
 
 
 async def test_a_bell_for_a_gpu_that_is_not_there_is_not_answered_well(tmp_path: Path) -> None:
     async with bell(tmp_path / "agent.sock", Gpu()) as (buffer, made):
-        assert made.ring("gpu-9", "holder-north", [(0, 8)])
+        assert made.ring(pack_names("gpu-9", "holder-north"), [(0, 8)])
         assert await answered(made, 1) == [None]
         made.again()
         assert ring(made, 2)
@@ -95,28 +147,14 @@ async def test_a_bell_for_a_gpu_that_is_not_there_is_not_answered_well(tmp_path:
         assert buffer.alive
 
 
-async def test_a_fault_of_the_agents_ends_no_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = Gpu()
-    async with bell(tmp_path / "agent.sock", gpu) as (buffer, made):
-        with monkeypatch.context() as patch:
-            patch.setattr(gpu, "attend", Mock(side_effect=RuntimeError("no thread is left")))
-            assert ring(made, 0)
-            assert await answered(made, 1) == [None]
-        made.again()
-        assert ring(made, 2)
-        assert await answered(made, 1) == [2]
-        assert buffer.alive
-
-
-async def test_who_rings_for_another_gpu_meanwhile_is_served_by_its_own_thread(tmp_path: Path) -> None:
+async def test_one_bell_rings_for_two_gpus(tmp_path: Path) -> None:
     gpu = Gpu()
     async with bell(tmp_path / "agent.sock", gpu) as (_, made):
         gpu.known.add("gpu-1")
         assert ring(made, 0)
-        assert made.ring("gpu-1", "holder-north", [(2, 8)])
+        assert made.ring(pack_names("gpu-1", "holder-north"), [(2, 8)])
         assert ring(made, 4)
         assert await answered(made, 3) == [0, 2, 4]
-        assert gpu.stays == 3
 
 
 async def test_nothing_is_taken_behind_what_was_refused(tmp_path: Path) -> None:
@@ -188,18 +226,11 @@ async def test_whoever_is_not_answered_may_give_up() -> None:
 
 
 async def test_a_holder_that_reads_no_answers_is_hung_up_on(tmp_path: Path) -> None:
-    """It would keep the thread that others' copies wait for."""
-    buffers, path, rung = BounceBuffers(SIZE, os.urandom), tmp_path / "agent.sock", 0
+    """Its answers would lie in the kernel's memory without an end."""
+    buffers, path, frame = BounceBuffers(SIZE, os.urandom), tmp_path / "agent.sock", pack_rung(0, 0, NAMES, [(0, 8)])
     async with buffers.served(path, Gpu()):
         buffer = await ask(path)
-        made = Doorbell(buffer._connection, 0)
-        while rung < 100_000 and ring(made, 0):
-            rung += 1
-            await asyncio.sleep(0)
-        assert rung < 100_000
-        name = buffer.name
-        for _ in range(2000):
-            if name not in buffers._buffers:
-                break
-            await asyncio.sleep(0.005)
-        assert name not in buffers._buffers
+        with pytest.raises(ConnectionError):
+            await says(buffer._connection, FRAME.pack(len(frame)) + frame, 100_000)
+        await gone(buffers, buffer.name)
+        buffer.close()

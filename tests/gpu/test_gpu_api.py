@@ -20,7 +20,7 @@ from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError
 from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth
-from shared.wire.bounce import Bounced
+from shared.wire.bounce import BellAck, Bounced, pack_names
 from shared.wire.codec import decode, encode
 from shared.wire.copy import DATA, TAG_BYTES, CopyAck, CopyHeader, pack_header
 from tests.gpu.agent_world import BASE, Agent, lying, opened
@@ -198,13 +198,13 @@ async def test_a_whole_visit_comes_by_doorbell(agent: Agent) -> None:
     buffer, places = await lying(agent, agent.world.install(32).seal(records(32)))
     with buffer.bell() as bell:
 
-        async def ring(port: str = "holder-north", gpu: str = "gpu-0") -> list[CopyAck | None]:
+        async def ring(port: str = "holder-north", gpu: str = "gpu-0") -> list[BellAck | None]:
             bell.again()
-            assert all(bell.ring(gpu, port, [place]) for place in places)
-            said: list[bytes | None] = []
+            assert all(bell.ring(pack_names(gpu, port), [place]) for place in places)
+            said: list[BellAck | None] = []
             while not bell.silent:
                 said += await asyncio.to_thread(bell.answers, 0.05)
-            return [None if one is None else decode(CopyAck, one) for one in said]
+            return said
 
         nothing = [None] * len(places)
         assert await ring() == nothing
