@@ -81,7 +81,7 @@ class Doorbell:
         """Seconds that it took the GPU to appear. Raises: GputError: it cannot; or nobody waits for the answer any more."""
         began = time.monotonic()
         self._copies.arrives(rung)
-        with suppress(BlockingIOError):
+        with suppress(BlockingIOError):  # nothing comes, and the connection is there
             if not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
                 raise BadRequest("the holder hung up")
         return time.monotonic() - began

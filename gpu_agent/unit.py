@@ -1,7 +1,7 @@
 """One GPU as the agent keeps it: device, compute, MUX, and threads of its own. Knows no HTTP and looks into no message.
 
-Every GPU has a thread for SPDM, one for command frames (a poll may wait there), one for copies, one for staging, and one for
-what it does ahead; none of them holds up the event loop.
+Every GPU has a thread for SPDM, one for command frames (a poll may wait there), one for copies that come over HTTP (a doorbell brings
+a thread of its own), one for staging, and one for what it does ahead; none of them holds up the event loop.
 """
 
 from __future__ import annotations

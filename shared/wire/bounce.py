@@ -70,9 +70,11 @@ class BellAck:
     waited_us: int = 0
 
 
-_HEAD: Final = struct.Struct(">IHBB")
-"""Turn, wait_ms, lengths of the GPU's and the port's name; then the names in ASCII, then a `_PLACE` for each record."""
-_RING, _NAMES = struct.Struct(">IH"), struct.Struct(">BB")
+_TURN: Final = struct.Struct(">IH")
+"""Turn, wait_ms; `_NAMES` follow, then a `_PLACE` for each record."""
+_NAMES: Final = struct.Struct(">BB")
+"""Lengths of the GPU's and the port's name, which follow in ASCII."""
+_FIRST: Final = _TURN.size + _NAMES.size
 _PLACE: Final = struct.Struct(">QI")
 _ACK: Final = struct.Struct(">IQBI")
 """Index, received, published (0 or 1), waited_us."""
@@ -88,22 +90,22 @@ def pack_names(gpu: str, port: str) -> bytes:
 
 def pack_rung(turn: int, wait_ms: int, names: bytes, places: Sequence[tuple[int, int]]) -> bytes:
     """A ring without its FRAME. `names`: of `pack_names`. Raises: struct.error: a number is out of range."""
-    return _RING.pack(turn, wait_ms) + names + b"".join([_PLACE.pack(*place) for place in places])
+    return _TURN.pack(turn, wait_ms) + names + b"".join([_PLACE.pack(*place) for place in places])
 
 
 def unpack_rung(frame: bytes) -> Rung:
     """Inverse of `pack_rung`. Raises: BadRequest: it is no ring, names nothing, or too many or empty places."""
-    if len(frame) < _HEAD.size:
+    if len(frame) < _FIRST:
         raise BadRequest("a ring is cut short")
-    turn, wait_ms, gpu, port = _HEAD.unpack_from(frame)
-    names, at = _HEAD.size + gpu, _HEAD.size + gpu + port
+    (turn, wait_ms), (gpu, port) = _TURN.unpack_from(frame), _NAMES.unpack_from(frame, _TURN.size)
+    names, at = _FIRST + gpu, _FIRST + gpu + port
     if not gpu or not port or len(frame) <= at or (len(frame) - at) % _PLACE.size:
         raise BadRequest("a ring names no GPU, no port, or no whole places")
     places = list(_PLACE.iter_unpack(memoryview(frame)[at:]))
     if len(places) > MAX_PLACES or not all(length for _, length in places):
         raise BadRequest("a ring names too many places, or an empty one")
     try:
-        return Rung(frame[_HEAD.size : names].decode("ascii"), frame[names:at].decode("ascii"), turn, wait_ms, places)
+        return Rung(frame[_FIRST:names].decode("ascii"), frame[names:at].decode("ascii"), turn, wait_ms, places)
     except UnicodeDecodeError:
         raise BadRequest("a ring's names are no ASCII") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -80,6 +81,36 @@ async def test_a_visit_of_little_comes_by_one_ring(start: Start, tmp_path: Path)
         await visit(running, chunk_bytes=96)
         await running.until(lambda: running.orchestrator.reports)
         assert (running.gpu.calls, running.gpu.rings) == (0, [15])
+        assert bytes(running.gpu.plain) == records(running)
+        running.gpu.one_ciphertext_per_counter()
+
+
+@pytest.mark.parametrize("inline_bytes", [0, 1 << 17])
+async def test_a_ring_waits_for_the_gpu_and_that_is_no_time_of_the_visit(
+    start: Start, tmp_path: Path, inline_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a thread rings or the event loop."""
+    monkeypatch.setattr(sealed_ahead, "INLINE_BYTES", inline_bytes)
+    async with beside_an_agent(start, tmp_path, 1 << 18) as (running, buffers):
+        running.gpu.buffers, running.gpu.away_s = buffers, 0.3
+        await running.approved_with_channel()
+        begun = time.perf_counter()
+        await visit(running, chunk_bytes=96)
+        await running.until(lambda: running.orchestrator.reports)
+        lasted = time.perf_counter() - begun
+        timers = running.orchestrator.reports[0].timers
+        assert running.gpu.calls == 0
+        assert bytes(running.gpu.plain) == records(running)
+        assert timers.grab_gpu + timers.gpu_write <= lasted - 0.3
+
+
+async def test_a_visit_of_little_that_the_doorbell_did_not_bring_comes_over_http(start: Start, tmp_path: Path) -> None:
+    async with beside_an_agent(start, tmp_path, 1 << 18) as (running, buffers):
+        running.gpu.buffers, running.gpu.miss_before = buffers, {4}
+        await running.approved_with_channel()
+        await visit(running, chunk_bytes=96)
+        await running.until(lambda: running.orchestrator.reports)
+        assert (running.gpu.rings, running.gpu.batches) == ([15], [15])
         assert bytes(running.gpu.plain) == records(running)
         running.gpu.one_ciphertext_per_counter()
 

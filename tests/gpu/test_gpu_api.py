@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -215,6 +216,24 @@ async def test_a_whole_visit_comes_by_doorbell(agent: Agent) -> None:
             assert [ack.index for ack in acks] == list(range(len(places)))
             assert (acks[-1].received, acks[-1].published) == (32 * RECORD_BYTES, True)
     assert buffer.alive
+    buffer.close()
+
+
+async def test_a_ring_may_wait_for_the_gpu(agent: Agent) -> None:
+    agent.world.set_up()
+    buffer, places = await lying(agent, agent.world.install(32).seal(records(32)))
+    with buffer.bell() as bell:
+        began = time.monotonic()
+        assert bell.ring(pack_names("gpu-0", "holder-north"), places, 10_000)
+        assert await asyncio.to_thread(bell.answers, 0.05) == []
+        await agent.bind("holder-north")
+        [ack] = await asyncio.to_thread(bell.answers, 10.0)
+        assert ack is not None
+        assert (ack.index, ack.published) == (len(places) - 1, True)
+        assert 0.05 <= ack.waited_us / 1e6 <= time.monotonic() - began
+        bell.turn += 1
+        assert bell.ring(pack_names("gpu-0", "holder-south"), places, 1)  # it does not come there
+        assert await asyncio.to_thread(bell.answers, 10.0) == [None]
     buffer.close()
 
 
