@@ -231,9 +231,13 @@ async def test_a_ring_may_wait_for_the_gpu(agent: Agent) -> None:
         assert ack is not None
         assert (ack.index, ack.published) == (len(places) - 1, True)
         assert 0.05 <= ack.waited_us / 1e6 <= time.monotonic() - began
-        bell.turn += 1
-        assert bell.ring(pack_names("gpu-0", "holder-south"), places, 1)  # it does not come there
-        assert await asyncio.to_thread(bell.answers, 10.0) == [None]
+        # It does not come there; and where no holder's records are taken nobody waits.
+        for gpu, port, wait_ms in (
+            ("gpu-0", "holder-south", 1), ("gpu-0", "orchestrator", 10_000), ("gpu-9", "holder-north", 10_000),
+        ):  # fmt: skip
+            bell.again()
+            assert bell.ring(pack_names(gpu, port), places, wait_ms)
+            assert await asyncio.to_thread(bell.answers, 5.0) == [None]
     buffer.close()
 
 
