@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -156,7 +157,8 @@ class Parent:
         if chosen is None:
             raise RuntimeError("no worker after one was prepared")
         chosen.launch, self._running = number, chosen
-        os.write(chosen.control, messages.pack(message))
+        with suppress(BrokenPipeError):  # killed while it waited: its burial will tell, and the next launch has another
+            os.write(chosen.control, messages.pack(message))
         options = self._options[digest] = TrainingOptions.model_validate(message["options"])
         # While the launch runs, where it leaves a core for that: forking and warming up take as long as half a visit's control, and
         # would hold up the launch's destruction. Where it needs every core, they come when it is over.

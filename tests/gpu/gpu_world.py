@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -54,6 +56,7 @@ def manifest() -> ProgramManifest:
 @cache
 def device_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="gput-device-"))
+    atexit.register(shutil.rmtree, folder)
     manufacture_device(folder, "gpu-0")
     return folder / "devices" / "gpu-0"
 

@@ -143,9 +143,9 @@ def test_a_killed_compute_process_fails_the_work_and_the_gpu_lives_on(world: Wor
     world.run(world.train_command(holder, steps=100))
     parent = world.compute.pid
     assert parent is not None
-    for pid in workers(world):
-        os.kill(pid, signal.SIGKILL)
-    state = world.finish("w1")
+    while (state := world.run(gpu.Poll(work="w1"))[0]).state == "running":
+        for pid in workers(world):  # who waits, too: the launch may not have come to a worker yet
+            os.kill(pid, signal.SIGKILL)
     assert (state.state, state.code) == ("failed", "compute-killed")
     assert world.refused(world.train_command(holder, "w2")) == "out-of-order"
     world.run(gpu.RollBack(), gpu.Scrub(region=holder.grant.region))

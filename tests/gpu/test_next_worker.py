@@ -25,11 +25,19 @@ DIGEST = "ab" * 32
 
 
 @pytest.fixture
-def forks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def held() -> Iterator[list[int]]:
+    """The ends that workers read from, held open in their place."""
+    ends: list[int] = []
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch, held: list[int]) -> Iterator[list[int]]:
     """What a parent forks, as process ids; they wait and do nothing."""
     made: list[subprocess.Popen[bytes]] = []
     pids: list[int] = []
-    held: list[int] = []
     pipe = os.pipe
 
     def held_pipe() -> tuple[int, int]:
@@ -45,8 +53,6 @@ def forks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     monkeypatch.setattr(parents.os, "fork", fork)
     monkeypatch.setattr(parents.os, "pipe", held_pipe)
     yield pids
-    for end in held:
-        os.close(end)
     for one in made:
         one.kill()
         one.wait()
@@ -88,6 +94,20 @@ def test_a_launch_that_ended_is_followed_by_no_fork_until_the_agent_says_so(fork
     agent.say(op="prepare", code_digest=DIGEST)
     agent.launch()
     assert len(forks) == 2, "the launch found what was prepared"
+
+
+def test_a_worker_killed_while_it_waited_fails_the_launch_and_not_the_parent(forks: list[int], held: list[int]) -> None:
+    agent = Agent()
+    agent.parent._prepare_spare(DIGEST)
+    os.kill(forks[0], signal.SIGKILL)
+    os.close(held.pop(0))  # the first: the later ones are of who made the process
+    agent.launch()  # before the parent has heard of the death
+    agent.worker_dies()
+    told = [messages.unpack(agent.link.recv(messages.MAX_MESSAGE)) for _ in range(2)]
+    assert [(one["op"], one["launch"]) for one in told] == [("failed", 1), ("destroyed", 1)]
+    assert told[0]["code"] == "compute-killed"
+    agent.launch()
+    assert len(forks) == 2, "the next launch has another"
 
 
 def test_a_launch_that_finds_no_worker_makes_one(forks: list[int]) -> None:
