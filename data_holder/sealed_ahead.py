@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from data_holder.ringing import Ringing, Rung
 from data_holder.sealing import RecordSealer
-from data_holder.slots import Lying, Slot, bytes_of
+from data_holder.slots import Lying, Slot
 from shared.service.threads import ended
 
 INLINE_BYTES = 128 * 1024
@@ -27,8 +27,9 @@ LOOK_S: Final = 0.05
 """How often a thread that waits for the GPU's answers looks whether the visit was stopped."""
 LOOK_INLINE_S: Final = 1.0
 """How often an event loop that waits for them looks whether it has waited too long."""
-TELL_BYTES: Final = 32 * 1024 * 1024
-"""So much is acknowledged before it is told of: for whoever watches a long visit."""
+TELL_S: Final = 0.1
+"""How often it is told what was acknowledged, for whoever watches a long visit: to wake the event loop for it takes as long as half a
+record's cipher."""
 Told = Callable[[Sequence[Rung]], None]
 
 
@@ -41,7 +42,9 @@ class SealedAhead:
         self.inline = self._left <= len(slots) and sealer.plain_bytes <= INLINE_BYTES
         # What was used last is used next: as few as the pace allows, and those lie in the processors' caches.
         self._free, self._ready = list(slots), deque[Lying]()
-        self._changed, self._news = threading.Condition(), asyncio.Event()
+        # The lock is taken for every record; as the condition's own context manager it would cost three times as much.
+        self._lock, self._news = threading.Lock(), asyncio.Event()
+        self._changed = threading.Condition(self._lock)
         self._bell: _AtTheBell | None = None
         self._stopped = False
         self._failed: BaseException | None = None
@@ -60,7 +63,7 @@ class SealedAhead:
             try:
                 yield
             finally:
-                with self._changed:
+                with self._lock:
                     self._stopped = True
                     self._changed.notify()
                 # The thread may still be sealing: the key must not be erased under it.
@@ -74,7 +77,7 @@ class SealedAhead:
         """
         while self._left:
             self._news.clear()
-            with self._changed:
+            with self._lock:
                 found = [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
                 if not found and self._failed is not None:
                     raise self._failed
@@ -85,7 +88,7 @@ class SealedAhead:
 
     def give_back(self, batch: Sequence[Lying]) -> None:
         """These were acknowledged: their slots may be written to."""
-        with self._changed:
+        with self._lock:
             self._left -= len(batch)
             self._free.extend(lying.slot for lying in batch)
             self._changed.notify()
@@ -104,7 +107,7 @@ class SealedAhead:
             return
         loop = asyncio.get_running_loop()
         bell = _AtTheBell(ringing, loop, loop.create_future(), told)
-        with self._changed:
+        with self._lock:
             self._bell = bell
             self._changed.notify()
         await bell.over
@@ -127,21 +130,21 @@ class SealedAhead:
             while not self._stopped:
                 self._step(news)
         except BaseException as error:
-            with self._changed:
+            with self._lock:
                 self._failed, bell = error, self._bell
             if bell is not None:
                 bell.failed(error)
             news()
 
     def _step(self, news: Callable[[], Any]) -> None:
-        with self._changed:
+        with self._lock:
             bell, slot = self._bell, self._free.pop() if self._unsealed and self._free else None
             if slot is None and bell is None:
                 if not self._stopped:  # that was said before this thread could hear it
                     self._changed.wait()  # for a slot, a bell, or the end
                 return
         if slot is not None:
-            self._seal(slot)
+            bell = self._seal(slot)  # it may have come meanwhile
             if bell is None:
                 news()
         if bell is not None:
@@ -155,16 +158,18 @@ class SealedAhead:
             self._free.extend(lying.slot for lying in rung.batch)
             bell.tell(rung)
         if not self._left or bell.ringing.over:
-            with self._changed:
+            with self._lock:
                 self._ready.extendleft(reversed(bell.ringing.unanswered))
                 self._bell = None
             bell.ended()
 
-    def _seal(self, slot: Slot) -> None:
+    def _seal(self, slot: Slot) -> _AtTheBell | None:
+        """One record more lies ready; the bell to ring for it, if there is one by now."""
         lying = Lying(self._sealer.seal_next(slot.memory), slot)
-        with self._changed:
+        with self._lock:
             self._unsealed -= 1
             self._ready.append(lying)
+            return self._bell
 
 
 class _AtTheBell:
@@ -175,14 +180,14 @@ class _AtTheBell:
     ) -> None:
         self.ringing, self.over, self._loop, self._told = ringing, over, loop, told
         self._untold: list[Rung] = []
-        self._bytes = 0
+        self._due = 0.0  # the first is told at once: then the GPU has appeared
 
     def tell(self, rung: Rung) -> None:
         """It was acknowledged."""
         self._untold.append(rung)
-        self._bytes += bytes_of(rung.batch)
-        if self._bytes >= TELL_BYTES:
+        if rung.ended >= self._due:
             self._flush()
+            self._due = rung.ended + TELL_S
 
     def ended(self) -> None:
         """No more is rung."""
@@ -191,6 +196,7 @@ class _AtTheBell:
 
     def failed(self, error: BaseException) -> None:
         """No more is rung, because of this."""
+        self._flush()
         self._loop.call_soon_threadsafe(self._over, error)
 
     def _over(self, error: BaseException | None) -> None:
@@ -203,4 +209,4 @@ class _AtTheBell:
 
     def _flush(self) -> None:
         self._loop.call_soon_threadsafe(self._told, self._untold)
-        self._untold, self._bytes = [], 0
+        self._untold = []
