@@ -36,8 +36,8 @@ from shared.wire.copy import (
 )
 
 WINDOW_BYTES: Final = 128 * 1024 * 1024
-"""So much of a file is sealed where it lies before the file is asked whether it was changed; in any case before the closing record: what was
-sealed till then only the GPU can open, and it publishes nothing without that."""
+"""So much of a file is sealed where it lies before the file is asked whether it was changed, which is asked in any case before the closing
+record: until then only the GPU can open what was sealed, and it publishes nothing."""
 
 
 @dataclass(slots=True)
