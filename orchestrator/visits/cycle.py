@@ -7,6 +7,8 @@ ahead it is planned while this visit is away, and its offer goes with this one's
 
 from __future__ import annotations
 
+import asyncio
+
 from orchestrator.holders.arrivals import Recall
 from orchestrator.holders.channels import Channel
 from orchestrator.itinerary import PlannedVisit
@@ -100,6 +102,8 @@ async def _returned(run: Run) -> Returned:
         await run.journey.arrived()
         said = await word(run)
     with watch.step("report"):
+        run.journey.turn_back()  # whatever was said
+        await asyncio.sleep(0)  # so that the request is on its way while we write it down
         report(run, said)
     with watch.step("fence"):
         returned = await fence(run)

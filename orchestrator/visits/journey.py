@@ -23,6 +23,7 @@ class Journey:
     def __init__(self, mux: Mux, home: asyncio.Lock, *, away: bool) -> None:
         self._mux, self._home, self._away = mux, home, away
         self._switch: asyncio.Task[None] | None = None
+        self._homeward: asyncio.Task[None] | None = None
 
     def begin(self, holder: str) -> None:
         """Have the GPU appear at the holder's port, in the background; begun already, it is the same journey."""
@@ -43,25 +44,37 @@ class Journey:
         if self._switch is not None:
             await asyncio.shield(self._switch)
 
-    async def back(self) -> None:
-        """Have the GPU appear at our port again, behind the switch that is under way; one that does not travel is there.
+    def turn_back(self) -> None:
+        """Have the GPU appear at our port again, in the background, behind the switch that is under way; begun already, it is the same way
+        home. One that does not travel is there."""
+        if self._away and self._homeward is None:
+            switch, self._switch = self._switch, None
+            self._homeward = asyncio.create_task(self._to_home(switch), name="switch home")
+            self._homeward.add_done_callback(heard)
 
-        Raises:
-            Unavailable, Refused: the platform did not do it.
-        """
-        switch, self._switch = self._switch, None
-        if not self._away:
-            return
-        if switch is not None:
+    async def _to_home(self, switch: asyncio.Task[None] | None) -> None:
+        if switch is not None and not switch.done():  # to wait for what is over takes two turns of the loop
             await asyncio.wait([switch])
         await self._mux.home()
         if switch is not None and not switch.cancelled() and switch.exception() is None:
             self._home.release()
 
+    async def back(self) -> None:
+        """The GPU is at our port again; `turn_back`, where nobody did.
+
+        Raises:
+            Unavailable, Refused: the platform did not do it.
+        """
+        self.turn_back()
+        homeward, self._homeward = self._homeward, None
+        if homeward is not None:
+            await homeward
+
     def give_up(self) -> None:
         """The life is over: no switch is left under way."""
-        if self._switch is not None:
-            self._switch.cancel()
+        for switch in (self._switch, self._homeward):
+            if switch is not None:
+                switch.cancel()
 
 
 def heard(done: asyncio.Future[Any]) -> None:

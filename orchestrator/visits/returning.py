@@ -5,7 +5,6 @@ Knows no training and no HTTP route.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,16 +97,14 @@ def report(run: Run, said: VisitReport) -> None:
 
 
 async def fence(run: Run) -> Returned:
-    """MUX back; one batch: fetch what was staged, a new epoch that kills the visit's, drain, upload again, read everything back, and
-    open the epoch of the visit behind, where its holder is to seal ahead."""
+    """MUX back, which was begun; one batch: fetch what was staged, a new epoch that kills the visit's, drain, upload again, read everything
+    back, and open the epoch of the visit behind, where its holder is to seal ahead."""
     visit = run.visit
-    homeward = asyncio.ensure_future(run.journey.back())
-    await asyncio.sleep(0)  # so that the request is on its way while the frame is sealed
     ours, nonce = run.entropy(32), run.entropy(32)
     following = to_open(run)
 
     async def ready() -> None:
-        await homeward
+        await run.journey.back()
         await run.written()  # the epoch that is opened here is in the journal
 
     batch = await run.life.batch(
