@@ -20,7 +20,7 @@ from shared.canonical import cbor_value, sha256
 from shared.claims.accountant import spent
 from shared.claims.manifest import Manifest
 from shared.claims.receipt import DeviceStatement, Receipt
-from shared.crypto.cose import Sign1, load_p384_public, parse1, verify1
+from shared.crypto.cose import Sign1, load_verifier, parse1, verify1
 from shared.errors import GputError, VerificationFailed
 from shared.protocol.mixture import mixture_seed
 
@@ -175,7 +175,7 @@ def _statement(receipt: Receipt, channel: ChannelRecord, checks: list[Check]) ->
         checks.append(Check("device signature", False, "this device certified no statement key"))
         return _parse(DeviceStatement, _unverified_payload(receipt.statement))
     try:
-        payload = verify1(receipt.statement, load_p384_public(channel.statement_key))
+        payload = verify1(receipt.statement, load_verifier(channel.statement_key))
     except GputError as error:
         checks.append(Check("device signature", False, error.detail))
         payload = _unverified_payload(receipt.statement)

@@ -19,7 +19,7 @@ from shared.attestation.recovery import RecoveryExpectation, VerifiedRecovery, v
 from shared.attestation.rim_store import RimFetcher
 from shared.attestation.snp_trust import SnpTrust
 from shared.claims.manifest import Manifest
-from shared.crypto.cose import p384_point
+from shared.crypto.cose import raw_verifier
 from shared.errors import ConfigurationError
 from shared.names import Backend
 from shared.service.collateral_source import PccsSource
@@ -32,7 +32,7 @@ _log = get_logger("data_holder.trust")
 
 @dataclass(frozen=True)
 class AttestedGpu:
-    """What stays of a verified GPU: its identity, and the statement key its leaf certified (97 bytes; empty where it has none)."""
+    """What stays of a verified GPU: its identity, and the statement key its leaf certified (raw; empty where it has none)."""
 
     device: str
     backend: Backend
@@ -89,7 +89,7 @@ class TrustAnchors:
                 stapled=[decoded(response) for response in evidence.ocsp],
             )  # fmt: skip
             certificate = decoded(evidence.statement_key)
-            key = p384_point(verify_statement_key(gpu, certificate)) if certificate else b""
+            key = raw_verifier(verify_statement_key(gpu, certificate)) if certificate else b""
             return AttestedGpu(gpu.device, gpu.backend, key)
 
         return check

@@ -12,17 +12,17 @@ from typing import Any
 
 from shared.canonical import cbor_bytes, cbor_value, sha256
 from shared.claims.manifest import Manifest, parse_manifest
-from shared.crypto.cose import P384Public, load_p384_public, p384_point
+from shared.crypto.cose import Verifier, load_verifier, raw_verifier
 from shared.crypto.tree_head import TreeHead
 from shared.errors import VerificationFailed
 
 
 @dataclass(frozen=True)
 class Signer:
-    """One life's keys, believed: the orchestrator's session signing key (raw Ed25519) and the device's statement key (P-384)."""
+    """One life's keys, believed: the orchestrator's session signing key (raw Ed25519) and the device's statement key."""
 
     signing_key: bytes
-    statement_key: P384Public
+    statement_key: Verifier
     gpu_evidence: str
     device: str
     backend: str
@@ -86,7 +86,7 @@ class Known:
         """For `from_bytes` in another process of this verification; nothing in it is secret."""
         head, book = self.head, self.book
         signers = {
-            runtime: [s.signing_key, p384_point(s.statement_key), s.gpu_evidence, s.device, s.backend]
+            runtime: [s.signing_key, raw_verifier(s.statement_key), s.gpu_evidence, s.device, s.backend]
             for runtime, s in self.keys.signers.items()
         }
         approved = {holder: [said.root, said.records] for holder, said in book.approved.items()}
@@ -100,8 +100,7 @@ class Known:
         """What `to_bytes` wrote; believed, as it comes from the process that verified it."""
         value: dict[str, Any] = cbor_value(data)
         signers = {
-            runtime: Signer(key, load_p384_public(point), *rest)
-            for runtime, (key, point, *rest) in value["signers"].items()
+            runtime: Signer(key, load_verifier(raw), *rest) for runtime, (key, raw, *rest) in value["signers"].items()
         }
         manifest = parse_manifest(value["manifest"])
         approved = {holder: Dataset(*said) for holder, said in value["approved"].items()}

@@ -14,7 +14,7 @@ from gput.receipt_known import Keyring, SignedFor
 from gput.receipt_leaves import HeldReceipt
 from shared.canonical import cbor_value
 from shared.claims.receipt import TourStatement
-from shared.crypto.cose import p384_point, verify1
+from shared.crypto.cose import raw_verifier, verify1
 from shared.errors import VerificationFailed
 from shared.protocol.session import SessionFact
 
@@ -49,7 +49,7 @@ def tour_ends(events: Mapping[int, Any], keys: Keyring, book: SignedFor, where: 
 
 
 def _believed(cose: bytes, keys: Keyring) -> TourStatement:
-    for signer in {p384_point(s.statement_key): s for s in keys.signers.values()}.values():
+    for signer in {raw_verifier(s.statement_key): s for s in keys.signers.values()}.values():
         try:
             said = TourStatement.model_validate(cbor_value(verify1(cose, signer.statement_key)))
         except VerificationFailed:

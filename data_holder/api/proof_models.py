@@ -10,8 +10,13 @@ from data_holder.api.models import Body, Digest
 
 Base64 = Annotated[str, Field(examples=["aGVsbG8="])]
 RawKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", examples=["7d" * 32], description="Ed25519, raw, hex")]
-PointKey = Annotated[
-    str, Field(pattern=r"^04[0-9a-f]{192}$", examples=["04" + "5b" * 96], description="P-384, uncompressed point, hex")
+StatementKey = Annotated[
+    str,
+    Field(
+        pattern=r"^(?:[0-9a-f]{64}|04[0-9a-f]{192})$",
+        examples=["5b" * 32],
+        description="Ed25519, raw, hex; of earlier releases' devices P-384, uncompressed point, hex",
+    ),
 ]
 
 
@@ -44,7 +49,7 @@ class KeyView(Body):
     gpu_evidence: Digest
     device: str
     signing_key: RawKey
-    statement_key: PointKey | None
+    statement_key: StatementKey | None
 
 
 class HeadView(Body):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from data_holder.trust import AttestedGpu
 from shared.attestation.one_time_keys import decoded
 from shared.attestation.shares import verify_granted_share
-from shared.crypto.cose import load_p384_public
+from shared.crypto.cose import load_verifier
 from shared.errors import Refused
 from shared.wire.visit import OfferDocument
 
@@ -36,5 +36,5 @@ def check_shares(document: OfferDocument, own: bytes | None, gpu: AttestedGpu) -
         raise Refused(
             "this GPU certified no statement key, so nobody knows whose share this is", code="no-statement-key"
         )
-    key = load_p384_public(gpu.statement_key)
+    key = load_verifier(gpu.statement_key)
     verify_granted_share(document.grant, decoded(document.gpu_share), key, device=gpu.device)

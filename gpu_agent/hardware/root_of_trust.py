@@ -28,6 +28,7 @@ from shared.attestation.p384_chain import Chain
 from shared.canonical import cbor_bytes, sha256, sha384
 from shared.crypto import ecc
 from shared.crypto.cose import p384_point, sign1
+from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError, EmulationWarning, VerificationFailed
 from shared.names import Backend
 from shared.wire.spdm import chain_form, parse_get_measurements
@@ -39,7 +40,7 @@ _SINGLE_GPU = b"\0\0"
 
 
 class RootOfTrust:
-    """One booted device. `device`: permanent identity (PDI, hex); `statement_key`: drawn at boot, certified by the leaf.
+    """One booted device. `device`: permanent identity (PDI, hex); `statement_key`: Ed25519, drawn at boot, certified by the leaf.
 
     Args:
         leaf: the attestation key. chain: its five certificates. firmware: what this boot measured.
@@ -57,7 +58,7 @@ class RootOfTrust:
         self.chain_spdm = chain_form(sha384(der[0]), der)
         self.chain_pem = "".join(link.public_bytes(serialization.Encoding.PEM).decode() for link in chain.certificates)
         self.device = identity_of(chain).pdi
-        self.statement_key = ecc.private_key(entropy)
+        self.statement_key = PartyKey.generate(entropy)
         self.statement_certificate = self._certify_statement_key()
 
     @classmethod
@@ -83,8 +84,8 @@ class RootOfTrust:
         return ecc.sign(self._leaf, data)
 
     def sign_statement(self, payload: bytes) -> bytes:
-        """COSE_Sign1 by the statement key of this boot, which it names by SHA-256 of its point."""
-        return sign1(payload, self.statement_key, kid=sha256(p384_point(self.statement_key.public_key())))
+        """COSE_Sign1 by the statement key of this boot, which it names by SHA-256 of its raw public half."""
+        return sign1(payload, self.statement_key, kid=sha256(self.statement_key.public))
 
     def measurements(self, request: bytes) -> bytes:
         """The signed MEASUREMENTS response to a GET_MEASUREMENTS of 37 bytes. Raises: BadRequest `malformed-spdm`."""
@@ -97,7 +98,7 @@ class RootOfTrust:
         return unsigned + self.sign(unsigned)
 
     def _certify_statement_key(self) -> bytes:
-        payload = [STATEMENT_KEY_PROFILE, self._entropy(32), p384_point(self.statement_key.public_key())]
+        payload = [STATEMENT_KEY_PROFILE, self._entropy(32), self.statement_key.public]
         return sign1(cbor_bytes(payload), self._leaf, kid=sha256(p384_point(self._leaf.public_key())))
 
     def __repr__(self) -> str:

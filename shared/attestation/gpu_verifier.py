@@ -20,7 +20,7 @@ from shared.attestation.gpu_policy import GpuPolicy, GpuTrust
 from shared.attestation.gpu_report import STATEMENT_KEY_PROFILE
 from shared.attestation.gpu_trust import GpuRoots, GpuRootSet
 from shared.canonical import cbor_value, sha256
-from shared.crypto.cose import load_p384_public, p384_point, verify1
+from shared.crypto.cose import Verifier, load_verifier, p384_point, verify1
 from shared.errors import BadRequest, VerificationFailed
 from shared.names import Backend
 
@@ -107,11 +107,11 @@ def _verified(found: GpuFindings, report: bytes, policy: GpuPolicy) -> VerifiedG
     )
 
 
-def verify_statement_key(gpu: VerifiedGpu, statement_certificate: bytes) -> ec.EllipticCurvePublicKey:
-    """The device's statement key (P-384) of this boot, certified by the verified leaf.
+def verify_statement_key(gpu: VerifiedGpu, statement_certificate: bytes) -> Verifier:
+    """The device's statement key of this boot, certified by the verified leaf: Ed25519; of earlier releases' devices P-384.
 
     Args:
-        statement_certificate: COSE_Sign1 over CBOR ["gput/statement-key", boot nonce (32), uncompressed point (97)].
+        statement_certificate: COSE_Sign1 over CBOR ["gput/statement-key", boot nonce (32), raw Ed25519 key (32) or P-384 point (97)].
 
     Raises:
         BadRequest: malformed. VerificationFailed: not by this leaf, or not a statement key.
@@ -120,7 +120,7 @@ def verify_statement_key(gpu: VerifiedGpu, statement_certificate: bytes) -> ec.E
     value: Any = cbor_value(payload)
     if not isinstance(value, list) or len(value) != 3 or value[0] != STATEMENT_KEY_PROFILE:
         raise VerificationFailed("the leaf certified something else than a statement key", code="gpu-statement-key")
-    _, boot, point = value
-    if not (isinstance(boot, bytes) and len(boot) == 32 and isinstance(point, bytes)):
-        raise BadRequest("a statement key certificate names a boot nonce and a point", code="malformed-statement-key")
-    return load_p384_public(point)
+    _, boot, key = value
+    if not (isinstance(boot, bytes) and len(boot) == 32 and isinstance(key, bytes)):
+        raise BadRequest("a statement key certificate names a boot nonce and a key", code="malformed-statement-key")
+    return load_verifier(key)

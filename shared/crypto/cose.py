@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 from shared.canonical import cbor_byte_string, cbor_bytes, cbor_in_any_form, cbor_value
-from shared.crypto.signing import COSE_PREFIX, PartyKey, verify_cose
+from shared.crypto.signing import COSE_PREFIX, PUBLIC_BYTES, PartyKey, verify_cose
 from shared.errors import BadRequest, VerificationFailed
 
 COSE_SIGN1_TAG = 18
@@ -28,8 +28,8 @@ P384_BYTES = 48
 MAX_MESSAGE_BYTES = 1024 * 1024
 
 Signer = PartyKey | ec.EllipticCurvePrivateKey
-P384Public = ec.EllipticCurvePublicKey
-Verifier = bytes | P384Public
+Verifier = bytes | ec.EllipticCurvePublicKey
+"""A raw Ed25519 key, or one of P-384."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,20 @@ def load_p384_public(point: bytes) -> ec.EllipticCurvePublicKey:
         return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP384R1(), point)
     except ValueError:
         raise BadRequest("not a point of P-384", code="bad-public-key") from None
+
+
+def load_verifier(raw: bytes) -> Verifier:
+    """The key that its raw form says, and its length of which kind: Ed25519 (32 bytes), or an uncompressed point of P-384 (97).
+
+    Raises:
+        BadRequest `bad-public-key`.
+    """
+    return raw if len(raw) == PUBLIC_BYTES else load_p384_public(raw)
+
+
+def raw_verifier(public: Verifier) -> bytes:
+    """Inverse of `load_verifier`."""
+    return public if isinstance(public, bytes) else p384_point(public)
 
 
 def _sig_structure(protected: bytes, external_aad: bytes, payload: bytes) -> bytes:

@@ -47,7 +47,7 @@ class Visitors:
             own = Share(os.urandom)
             holder = str(changes.get("holder", "north"))
             statement = world.run(gpu.DrawShare(epoch=epoch, holder=holder))[0].statement
-            said: Any = cbor_value(verify1(statement, world.device._root.statement_key.public_key()))
+            said: Any = cbor_value(verify1(statement, world.device._root.statement_key.public))
             fields["shares"] = Shares(holder=own.public.hex(), gpu=said["share"])
         grant = world.grant(epoch, len(data) // RECORD_BYTES, region, data, **(fields | changes))
         installed = world.run(gpu.InstallGrant(grant=grant))[0]

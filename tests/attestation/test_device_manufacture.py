@@ -90,7 +90,7 @@ def test_a_second_device_has_the_same_root_and_its_own_identity(world: GpuWorld)
 
 def test_a_boot_draws_its_own_statement_key(world: GpuWorld) -> None:
     again = boot(world.folder, seed=99)
-    assert again.statement_key.public_key() != world.rot.statement_key.public_key()
+    assert again.statement_key.public != world.rot.statement_key.public
     assert again.statement_certificate != world.rot.statement_certificate
     assert again.device == world.rot.device
 

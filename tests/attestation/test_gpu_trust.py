@@ -13,6 +13,7 @@ from shared.attestation.gpu_verifier import GpuRoots, GpuTrust, verify_statement
 from shared.canonical import cbor_bytes, sha256
 from shared.crypto import ecc
 from shared.crypto.cose import p384_point, sign1
+from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest, ConfigurationError, VerificationFailed
 from tests.attestation.gpu_evidence_world import Factory, GpuWorld
 
@@ -48,10 +49,13 @@ def test_a_trust_folder_without_roots(world: GpuWorld, tmp_path: Path, name: str
 def test_statement_key(world: GpuWorld) -> None:
     gpu = world.verify()
     key = verify_statement_key(gpu, world.rot.statement_certificate)
-    assert key == world.rot.statement_key.public_key()
+    assert key == world.rot.statement_key.public
     kid = sha256(p384_point(gpu.leaf))
     stranger = Factory().leaf.key
-    good = ["gput/statement-key", bytes(32), p384_point(stranger.public_key())]
+    older = ["gput/statement-key", bytes(32), p384_point(stranger.public_key())]
+    certificate = sign1(cbor_bytes(older), world.rot._leaf, kid=kid)
+    assert verify_statement_key(gpu, certificate) == stranger.public_key(), "of a device of an earlier release"
+    good = ["gput/statement-key", bytes(32), PartyKey.generate().public]
     with pytest.raises(VerificationFailed):
         verify_statement_key(gpu, sign1(cbor_bytes(good), stranger, kid=kid))
     for payload in (
@@ -59,6 +63,8 @@ def test_statement_key(world: GpuWorld) -> None:
         good[:2],
         [good[0], b"short", good[2]],
         [good[0], good[1], b"\x04" * 97],
+        [good[0], good[1], good[2][:31]],
+        [good[0], good[1], good[2] + b"\0"],
         {},
     ):
         with pytest.raises((VerificationFailed, BadRequest)):

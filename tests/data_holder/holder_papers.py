@@ -8,7 +8,7 @@ from shared.attestation.channel import build_orchestrator_runtime, report_data
 from shared.canonical import cbor_bytes, json_bytes, sha256
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.claims.visit import VisitTimers
-from shared.crypto.cose import p384_point, sign1
+from shared.crypto.cose import sign1
 from shared.crypto.signing import PartyKey
 from shared.crypto.visit_key import VisitKey
 from shared.wire.visit import (
@@ -68,7 +68,7 @@ def signed_receipt(document: OfferDocument, report: VisitReport, signer: PartyKe
         "epoch": grant.epoch, "fence_epoch": grant.epoch + 1,
         "outcome": "closed", "losses_released": True,
         "timers": VisitTimers(grab_gpu=0, import_key=0, buffer_read=0, gpu_write=0, export_key=0),
-        "statement": sign1(statement, key, kid=sha256(p384_point(key.public_key()))),
+        "statement": sign1(statement, key, kid=sha256(key.public)),
     }  # fmt: skip
     receipt = Receipt(**{**fields, **changes})
     return sign1(cbor_bytes(receipt.model_dump(mode="python")), signer, kid=bytes.fromhex(signer.fingerprint))

@@ -28,9 +28,8 @@ from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry
 from shared.claims.program import InitRule, ProgramManifest, SeedInit, TensorSpec
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.training import TrainingOptions
-from shared.crypto import ecc
-from shared.crypto.cose import p384_point
 from shared.crypto.secret import Secret
+from shared.crypto.signing import PartyKey
 from shared.crypto.visit_key import VisitKey
 from shared.errors import VerificationFailed
 from shared.names import Backend
@@ -48,7 +47,7 @@ ORCHESTRATOR, AGENT = "http://orchestrator.test", "http://agent.test"
 SESSION, NAME, FEATURES = "s_0123456789abcdef", "north", 16
 
 
-STATEMENT_KEY = ecc.private_key(lambda n: b"\x07" * n)
+STATEMENT_KEY = PartyKey.generate(lambda n: b"\x07" * n)
 
 
 DEVICE = "ab" * 8
@@ -155,7 +154,7 @@ class Verifier:
         def gpu(evidence: GpuEvidence, nonce: bytes) -> AttestedGpu:
             if evidence.report != "AAAA":
                 raise VerificationFailed("bad report", code="gpu-report")
-            return AttestedGpu(DEVICE, Backend.EMULATED, p384_point(STATEMENT_KEY.public_key()))
+            return AttestedGpu(DEVICE, Backend.EMULATED, STATEMENT_KEY.public)
 
         return verify_orchestrator(
             offer, expected=expected, cpu=self.machine.trust(), gpu=gpu, max_lifetime_s=86_400, at=at

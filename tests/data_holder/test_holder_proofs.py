@@ -9,7 +9,7 @@ import pytest
 
 from shared.canonical import cbor_value, json_value, sha256
 from shared.claims.receipt import Receipt
-from shared.crypto.cose import load_p384_public, parse1, verify1
+from shared.crypto.cose import load_verifier, parse1, verify1
 from shared.crypto.signing import PartyKey, verify
 from shared.crypto.tree_head import TreeHead, verify_tree_head
 from shared.protocol.merkle import leaf_hash, verify_consistency, verify_inclusion
@@ -40,7 +40,7 @@ async def test_a_receipt_is_verified_with_nothing_but_what_the_api_says(running:
     signing = bytes.fromhex(key["signing_key"])
     assert message.kid == sha256(signing)
     receipt = Receipt.model_validate(cbor_value(message.verified(signing)))
-    verify1(receipt.statement, load_p384_public(bytes.fromhex(key["statement_key"])))
+    verify1(receipt.statement, load_verifier(bytes.fromhex(key["statement_key"])))
     named = ("orchestrator_runtime_data", "holder_runtime_data", "gpu_evidence")
     assert {name: getattr(receipt, name) for name in named} == {name: key[name] for name in named}
     head = TreeHead(SESSION, log["size"], bytes.fromhex(log["root"]), log["time"])

@@ -11,7 +11,6 @@ from data_holder import receipt_book
 from data_holder.receipts import Check, _accumulation, _first_link, _mixture
 from shared.claims.manifest import Contributor, Predecessor
 from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt
-from shared.crypto import ecc
 from shared.crypto.signing import PartyKey
 from shared.protocol.mixture import mixture_seed
 from shared.wire.visit import OfferDocument, VisitReport
@@ -56,7 +55,7 @@ async def test_a_true_receipt_ends_the_visit(running: Running) -> None:
 
 
 FALSE: dict[str, tuple[dict[str, Any], str]] = {
-    "device's signature": ({"device_key": ecc.private_key(lambda n: b"\x09" * n)}, "device signature"),
+    "device's signature": ({"device_key": PartyKey.generate(lambda n: b"\x09" * n)}, "device signature"),
     "commitment": ({"commitment": "00" * 32}, "own data: commitment"),
     "records": ({"records": 19}, "own data: records"),
     "program": ({"program": "00" * 48}, "statement: program"),

@@ -15,15 +15,16 @@ from shared.claims.visit import CursorRange, Grant, Shares
 from shared.crypto import ecc
 from shared.crypto.cose import p384_point, sign1
 from shared.crypto.shares import Share
-from shared.errors import GputError
+from shared.crypto.signing import PartyKey
+from shared.errors import GputError, VerificationFailed
 from shared.names import Backend, TravelMode
 from shared.wire.visit import OfferDocument
 from tests.data_holder.holder_world import b64
 
 SESSION, DEVICE = "s_0123456789abcdef", "0123456789abcdef"
-KEY, OTHER_KEY = ecc.private_key(os.urandom), ecc.private_key(os.urandom)
+KEY, OTHER_KEY, OLDER_KEY = PartyKey.generate(), PartyKey.generate(), ecc.private_key(os.urandom)
 OWN, THEIRS, PLATFORMS = (Share(os.urandom).public for _ in range(3))
-GPU = AttestedGpu(DEVICE, Backend.EMULATED, p384_point(KEY.public_key()))
+GPU = AttestedGpu(DEVICE, Backend.EMULATED, KEY.public)
 
 
 def statement(key: Any = KEY, **changes: Any) -> str:
@@ -48,6 +49,11 @@ RIGHT = Shares(holder=OWN.hex(), gpu=THEIRS.hex())
 def test_both_shares_are_as_signed() -> None:
     check_shares(document(RIGHT, statement()), OWN, GPU)
     check_shares(document(None, ""), None, GPU)
+    older = AttestedGpu(DEVICE, Backend.EMULATED, p384_point(OLDER_KEY.public_key()))
+    check_shares(document(RIGHT, statement(OLDER_KEY)), OWN, older)
+    for key, gpu in ((OLDER_KEY, GPU), (KEY, older)):
+        with pytest.raises(VerificationFailed, match="algorithm"):
+            check_shares(document(RIGHT, statement(key)), OWN, gpu)
 
 
 FAULTS: dict[str, tuple[str, Shares | None, str, bytes | None]] = {

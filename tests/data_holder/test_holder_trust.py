@@ -22,7 +22,6 @@ from gpu_agent.platform.manufacture import manufacture
 from shared.attestation.channel import OrchestratorExpectation, build_orchestrator_runtime, report_data
 from shared.attestation.nonces import gpu_nonce
 from shared.claims.manifest import EvidencePolicy
-from shared.crypto.cose import p384_point
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError, EmulationWarning, GputError, VerificationFailed
 from shared.service.configuration import configuration
@@ -91,7 +90,7 @@ def verify(installed: Installed, offer: ChannelOffer, *, allow_emulated: bool = 
 def test_genuine_evidence_names_device_and_statement_key(installed: Installed) -> None:
     seen = verify(installed, installed.offer())
     assert seen.gpu.device == installed.gpu.device
-    assert seen.gpu.statement_key == p384_point(installed.gpu.statement_key.public_key())
+    assert seen.gpu.statement_key == installed.gpu.statement_key.public
     assert seen.gpu.backend.value == "EMULATED"
 
 

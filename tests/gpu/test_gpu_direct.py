@@ -30,7 +30,7 @@ def draw(world: World, holder: str = "north") -> tuple[int, bytes, bytes, bytes]
     from shared.canonical import cbor_value
     from shared.crypto.cose import verify1
 
-    said: Any = cbor_value(verify1(statement, world.device._root.statement_key.public_key()))
+    said: Any = cbor_value(verify1(statement, world.device._root.statement_key.public))
     return epoch, secret, bytes.fromhex(said["share"]), statement
 
 
@@ -258,7 +258,7 @@ def test_a_swapped_holders_share_agrees_another_key(world: World) -> None:
 def test_a_share_is_stated_for_one_device_session_epoch_life_and_holder(world: World) -> None:
     world.set_up(**DIRECT)
     epoch, _, theirs, statement = draw(world)
-    key, device = world.device._root.statement_key.public_key(), world.device._root.device
+    key, device = world.device._root.statement_key.public, world.device._root.device
     shares = Shares(holder=Share(os.urandom).public.hex(), gpu=theirs.hex())
     grant = world.grant(epoch, mode=TravelMode.DIRECT, shares=shares)
     verify_granted_share(grant, statement, key, device=device)

@@ -231,7 +231,7 @@ def test_the_statement_names_root_and_size(world: World) -> None:
     assert world.train(holder).state == "done"
     commit, scrub = gpu.Commit(work="w1"), gpu.Scrub(region=holder.grant.region)
     closed = world.run(commit, scrub, gpu.CloseVisit(visit=holder.grant.visit))[2]
-    payload = cose.verify1(closed.statement, world.device._root.statement_key.public_key())
+    payload = cose.verify1(closed.statement, world.device._root.statement_key.public)
     statement = decode(DeviceStatement, payload)
     assert (statement.dataset_root, statement.dataset_records) == (root_of(DATASET), N)
     assert statement.records == SHUFFLED.count

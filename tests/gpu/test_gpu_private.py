@@ -153,7 +153,7 @@ def test_the_statement_says_how_it_was_trained(world: World) -> None:
         answers = world.run(
             gpu.Commit(work="w1"), gpu.Scrub(region=holder.grant.region), gpu.CloseVisit(visit=holder.grant.visit)
         )
-        key = world.device._root.statement_key.public_key()
+        key = world.device._root.statement_key.public
         return DeviceStatement.model_validate(cbor_value(verify1(answers[2].statement, key)))
 
     world.set_up(privacy=PRIVACY)

@@ -46,7 +46,7 @@ def _close(world: World, holder: Holder, model_before: str, commitment: str) -> 
     assert committed.step == 4
     assert committed.model == world.measure().model
     assert scrubbed.digest == blake3_256(bytes(64 * 1024)).hex()
-    key = world.device._root.statement_key.public_key()
+    key = world.device._root.statement_key.public
     statement = DeviceStatement.model_validate(cbor_value(cose.verify1(closed.statement, key)))
     assert statement.model_before == model_before
     assert statement.model_after == committed.model

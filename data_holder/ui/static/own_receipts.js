@@ -1,7 +1,7 @@
 /* This holder's receipts, checked in this browser with the keys that this holder attested, and against what it wrote. No network, no element. */
 
 import { CheckFailed, fromBase64, fromHex, hashed, toHex, toText } from "./common/bytes.js";
-import { checkLabelled, ed25519, p384 } from "./common/cose.js";
+import { checkLabelled, ed25519, publicKey } from "./common/cose.js";
 import { checkConsistency } from "./common/merkle.js";
 import { checkFirstLink, checkHead, judged, readManifest, require, step } from "./common/receipts_check.js";
 
@@ -10,7 +10,7 @@ const STRANGER = "signed by a key that this holder never attested";
 async function channel(entry) {
   const raw = fromHex(entry.signing_key);
   return {
-    raw, key: await ed25519(raw), statement: entry.statement_key === null ? null : await p384(fromHex(entry.statement_key)),
+    raw, key: await ed25519(raw), statement: entry.statement_key === null ? null : await publicKey(fromHex(entry.statement_key)),
     gpuEvidence: entry.gpu_evidence, device: entry.device, holderRuntime: entry.holder_runtime_data,
   };
 }

@@ -7,7 +7,7 @@ import { filled, panel } from "./common/panel.js";
 import { verifiedLog } from "./common/receipts_view.js";
 
 const LARGE = 2000;
-const NOTE = "Signatures (Ed25519, P-384), canonical CBOR, inclusion in the signed tree and what receipt, statement and approvals say of one another, checked in your browser. "
+const NOTE = "Signatures (Ed25519; P-384 of the GPU's own certificates), canonical CBOR, inclusion in the signed tree and what receipt, statement and approvals say of one another, checked in your browser. "
   + "The script that checks came from this same service, and certificate chains are not followed to their makers: the command below checks everything, with a program of your own.";
 
 async function bundle(path, session, signal) {

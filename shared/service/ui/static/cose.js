@@ -18,7 +18,7 @@ export async function lacking() {
   if (!globalThis.crypto?.subtle) return ["WebCrypto (browsers have it on pages that come over HTTPS or from this machine itself)"];
   const tried = {
     "Ed25519, which orchestrators and holders sign with": () => ed25519(new Uint8Array(32)),
-    "ECDSA on P-384, which GPUs sign with": () => p384(fromHex(P384_POINT)),
+    "ECDSA on P-384, which GPUs certify with": () => p384(fromHex(P384_POINT)),
     "SHA-256": () => hashed("SHA-256", new Uint8Array()),
     "SHA-512": () => hashed("SHA-512", new Uint8Array()),
   };
@@ -39,6 +39,9 @@ export function p384(point) {
   return crypto.subtle.importKey("raw", point, { name: "ECDSA", namedCurve: "P-384" }, false, ["verify"])
     .catch(() => { throw new CheckFailed("key", "not a point of P-384"); });
 }
+
+/** A key that its raw form says, and its length of which kind: Ed25519 (32 bytes), or P-384 (97). */
+export const publicKey = (raw) => (raw.length === 32 ? ed25519(raw) : p384(raw));
 
 /** A message taken apart, its signature unchecked: {alg, kid, payload, …}. Throws CheckFailed unless of the strict profile. */
 export function parse(message) {

@@ -6,7 +6,7 @@
 
 import { CheckFailed, canonicalJson, contains, equal, fromBase64, fromHex, fromText, hashed, join, toHex, toText } from "./bytes.js";
 import { decode } from "./cbor.js";
-import { ed25519, p384, parse, verified } from "./cose.js";
+import { ed25519, p384, parse, publicKey, verified } from "./cose.js";
 
 /** DER elements of one level: [tag, whole, content]. */
 function der(data) {
@@ -44,7 +44,7 @@ async function statementKey(evidence) {
     if (!equal(await hashed("SHA-256", point), message.kid)) continue;
     const said = decode(await verified(message, await p384(point), "statement key's certificate"));
     if (!Array.isArray(said) || said.length !== 3 || said[0] !== "gput/statement-key" || !(said[2] instanceof Uint8Array)) break;
-    return p384(said[2]);
+    return publicKey(said[2]);
   }
   throw new CheckFailed("statement key", "no certificate of the GPU's chain speaks for it");
 }
