@@ -27,6 +27,7 @@ from fastapi import FastAPI
 from shared.errors import ConfigurationError, GputError
 from shared.service.backup import back_up
 from shared.service.connection import guarded
+from shared.service.cycles import leave_out_what_is_there
 from shared.service.data_dir import held
 from shared.service.logging import configure_logging, get_logger
 from shared.service.settings import ServiceSettings
@@ -165,6 +166,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        leave_out_what_is_there()
         self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import weakref
 from collections.abc import Sequence
 
 from fastapi import FastAPI, Request
@@ -58,6 +60,21 @@ def create(settings: EchoSettings, base_url: str) -> FastAPI:
     @app.get("/poll")
     async def poll(seen: int, wait: float) -> dict[str, int]:
         return {"version": await changes.wait(seen, wait)}
+
+    @app.get("/cycles")
+    async def cycles() -> dict[str, int]:
+        class Knot:
+            def __init__(self) -> None:
+                self.me = self
+
+        gone = weakref.ref(Knot())
+        found = gc.collect()
+        return {
+            "left_out": gc.get_freeze_count(),
+            "looked_at": len(gc.get_objects()),
+            "found": found,
+            "kept": gone() is not None,
+        }
 
     @app.get("/slow")
     async def slow(seconds: float) -> dict[str, float]:

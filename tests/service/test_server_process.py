@@ -76,6 +76,13 @@ async def test_ready_line_and_clean_stop(tmp_path: Path) -> None:
         assert json.loads(line)["component"]
 
 
+async def test_what_a_service_began_with_is_never_searched_for_cycles(echo: Process) -> None:
+    async with Peers() as peers:
+        seen = await peers.peer(echo.url, "echo").get_json("/cycles")
+    assert seen["left_out"] > 20 * seen["looked_at"] > 0
+    assert (seen["kept"], seen["found"] > 0) == (False, True), "what came later is"
+
+
 async def events_of(client: PeerClient, after: int | None = None, limit: int = 100) -> list[Event]:
     headers = {} if after is None else {"last-event-id": str(after)}
     found: list[Event] = []
