@@ -26,11 +26,9 @@ def launch(
     """A launch descriptor over the regions that the control structures in HBM name; for a training, under the `grant` of its visit.
 
     Raises:
-        ProtocolViolation: code or control structures in HBM are not what was measured (attacks H05, H06). VerificationFailed: the last
-            committed model cannot be set aside from what the launch will write to.
+        ProtocolViolation: code or control structures in HBM are not what was measured (attacks H05, H06).
     """
     session, model = state.session, state.model
-    model.set_aside()
     if session.code is None or state.code_digest() != session.code_digest:
         raise ProtocolViolation("the code region does not hold the measured program", code="code-digest-mismatch")
     if state.control_digest() != session.control_digest:

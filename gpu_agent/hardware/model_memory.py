@@ -47,21 +47,19 @@ class ModelMemory:
     Args:
         entropy: where the device's key for reading back comes from.
         names_optimiser: whether each commit says the digest of the optimiser's state; else `named` does, when it is asked.
-        exposed: whether a holder's key may come to write here: then whatever is committed lies in two places as soon as that is said.
     """
 
     def __init__(
         self, hbm: HBM, plan: MemoryPlan, entropy: Callable[[int], bytes], *,
-        model: Extent, optimiser: Extent, gradients: Extent, committed: Extent, names_optimiser: bool, exposed: bool,
+        model: Extent, optimiser: Extent, gradients: Extent, committed: Extent, names_optimiser: bool,
     ) -> None:  # fmt: skip
         self._hbm, self.plan = hbm, plan
         self._memory = ReadBack(hbm, plan, Secret(entropy(KEY_BYTES)))
         self._working = Copy(model.address, optimiser.address)
         self._kept = Copy(committed.address, committed.address + plan.model.length)
-        self._names_optimiser, self._exposed = names_optimiser, exposed
+        self._names_optimiser = names_optimiser
         self._committed: Seal | None = None
         self._trained: Seal | None = None
-        self._owed = False  # what was committed lies in the working copy alone
         self.model, self.optimiser, self.gradients, self.committed_copy = model, optimiser, gradients, committed
         self.phase = MODEL.initial
         self.step = 0
@@ -89,8 +87,7 @@ class ModelMemory:
         return self._memory.against(self._committed, self._working, self.step)
 
     def committed_copy_digests(self) -> Digests:
-        """Of the committed copy, as it lies in memory now. Raises: as `set_aside`."""
-        self.set_aside()
+        """Of the committed copy, as it lies in memory now."""
         return self._memory.against(self._committed, self._kept, self.step)
 
     def require_committed(self) -> Digests:
@@ -106,7 +103,6 @@ class ModelMemory:
             ProtocolViolation: as there. VerificationFailed: the committed copy is not what was committed.
         """
         known = self.require_committed()
-        self.set_aside()
         if known.optimiser is None and self._committed is not None:
             known = replace(known, optimiser=self._memory.optimiser(self._kept))
             self._require_kept()  # what was hashed is what was sealed
@@ -120,52 +116,25 @@ class ModelMemory:
     @property
     def has_work_ahead(self) -> bool:
         """Whether `look_ahead` would do anything."""
-        return self._owed or self._unsealed
-
-    @property
-    def _unsealed(self) -> bool:
         return self.phase is ModelPhase.TRAINED and self._trained is None and self._memory.quick
 
     def look_ahead(self) -> None:
-        """Hash what was just trained before its commit is asked for; and once that is answered, set aside what was committed.
+        """Hash what was just trained before its commit is asked for; the commit then reads its copy back by tag.
 
-        Nothing else may write to the working copy meanwhile; what is written later the tags tell. Raises: as `set_aside`.
+        Nothing else may write to the working copy meanwhile; what is written later the tags tell.
         """
-        if self._unsealed:
+        if self.has_work_ahead:
             self._trained = self._memory.seal(self._working, self._digests(self._working))
-        self.set_aside()
 
     def commit(self) -> Digests:
-        """Make the working copy the committed one. What was hashed ahead is committed where it lies, and copied once that is answered: the
-        copy is needed when a training, or a holder's key, may write over it (`set_aside`)."""
+        """Make the working copy the committed one."""
         trained, first = self._trained, self.phase is ModelPhase.EMPTY
         self.state(ModelFact.COMMIT)
-        if trained is not None and not self._exposed:
-            self._committed, self._owed = trained, True
-            return trained.digests
-        self._copy()
+        self._hbm.copy([(kept.address, working.address, kept.length) for working, kept in self._pairs()])
         if trained is None or not self._memory.reads_as(trained, self._kept):
             trained = self._memory.seal(self._kept, self._digests(self._kept, first=first))
         self._committed = trained
         return trained.digests
-
-    def set_aside(self) -> None:
-        """Have what was committed lie in the committed copy, too: at the latest before anything may write to the working one.
-
-        Raises:
-            VerificationFailed: the copy does not read as what was committed. It is made again whenever it is needed.
-        """
-        if not self._owed:
-            return
-        self._copy()
-        if not self._memory.reads_as(self._committed, self._kept):
-            raise VerificationFailed(
-                "the model in GPU memory has changed since it was committed", code="committed-copy-changed"
-            )
-        self._owed = False
-
-    def _copy(self) -> None:
-        self._hbm.copy([(kept.address, working.address, kept.length) for working, kept in self._pairs()])
 
     def _digests(self, copy: Copy, *, first: bool = False) -> Digests:
         """Of what is to be committed."""
@@ -186,7 +155,7 @@ class ModelMemory:
 
     def write_committed(self, offset: int, data: bytes) -> None:
         """Part of a checkpoint into the committed copy; until `accept_restored` nothing counts as committed."""
-        self._committed, self._owed = None, False
+        self._committed = None
         self._hbm.write(self.committed_copy.address + offset, data)
 
     def accept_restored(self, model: str, optimiser: str, step: int) -> Digests:
@@ -206,9 +175,8 @@ class ModelMemory:
         return self.roll_back()
 
     def read_committed(self, offset: int, length: int) -> memoryview:
-        """Bytes of committed model ‖ optimiser. Raises: as `set_aside`."""
+        """Bytes of committed model ‖ optimiser."""
         self.require_committed()
-        self.set_aside()
         if offset + length > self.committed_bytes:
             raise ProtocolViolation(f"the committed copy has {self.committed_bytes} bytes", code="out-of-range")
         return self._hbm.view(self.committed_copy.address + offset, length)
@@ -228,12 +196,7 @@ def names_optimiser(command: Configure) -> bool:
     Receipts of accumulated gradients state it, noise is drawn from it, and where a key commands all of memory the orchestrator knows it
     before that key is given away.
     """
-    return command.accumulate is not None or command.privacy is not None or exposed(command)
-
-
-def exposed(command: Configure) -> bool:
-    """Whether holders' keys command all of memory."""
-    return TRAVEL[command.travel_mode].whole_gpu
+    return command.accumulate is not None or command.privacy is not None or TRAVEL[command.travel_mode].whole_gpu
 
 
 _P, _F = ModelPhase, ModelFact

@@ -14,7 +14,7 @@ from gpu_agent.hardware.copy_engine import CopyEngine
 from gpu_agent.hardware.epochs import Epochs
 from gpu_agent.hardware.hbm import HBM, PAGE, Extent, ScrubProof
 from gpu_agent.hardware.ledger import Ledger, ReleaseRule, Work
-from gpu_agent.hardware.model_memory import ModelFact, ModelMemory, ModelPhase, exposed, names_optimiser
+from gpu_agent.hardware.model_memory import ModelFact, ModelMemory, ModelPhase, names_optimiser
 from gpu_agent.hardware.regions import Region, RegionFact, RegionTable
 from shared.canonical import cbor_bytes
 from shared.claims.archive import Archive
@@ -213,7 +213,7 @@ class GpuState:
         model, optimiser, committed, gradients = extents[:4]
         self.session.model = ModelMemory(
             self.hbm, plan, self.entropy, model=model, optimiser=optimiser, gradients=gradients, committed=committed,
-            names_optimiser=names_optimiser(command), exposed=exposed(command),
+            names_optimiser=names_optimiser(command),
         )  # fmt: skip
         self._write_control()
         return self.regions.all()

@@ -156,13 +156,26 @@ def test_a_commit_finds_its_digests_worked_out(world: World, hashed: list[int]) 
     model = world.device._state.model
     assert model.committed is not None
     assert committed == model.committed.told()
-    assert world.device.has_work_ahead, "the copy is made once the commit is answered"
-    world.device.look_ahead()
-    assert (world.device.has_work_ahead, len(hashed)) == (False, 3)
     for copy in (model._kept, model._working):
         assert model._memory.digests(copy, 4, optimiser=False) == replace(model.committed, version=0)
     world.run(gpu.Scrub(region=holder.grant.region))
     assert world.measure().model == committed.model
+
+
+@pytest.mark.parametrize("kind", [RegionKind.MODEL, RegionKind.OPTIMISER])
+def test_what_changed_since_is_committed_as_it_lies(world: World, hashed: list[int], kind: RegionKind) -> None:
+    world.set_up()
+    _trained(world)
+    world.device.look_ahead()
+    ahead = world.device._state.model._trained
+    assert ahead is not None
+    world.hbm.view(world.region(kind).address, 1)[0] ^= 1
+    committed = world.run(gpu.Commit(work="w1"))[0]
+    model = world.device._state.model
+    assert committed.version > ahead.digests.version, "another state than the one that was looked at"
+    assert (committed.model != ahead.digests.model) is (kind is RegionKind.MODEL)
+    lies = model._memory.digests(model._kept, 4)
+    assert (lies.model, lies.optimiser) == (model.named().model, model.named().optimiser)
 
 
 def test_what_was_rolled_back_leaves_nothing_worked_out(world: World, hashed: list[int]) -> None:
