@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from data_holder.datasets import Dataset
 from shared.claims.visit import Grant
@@ -34,10 +33,6 @@ from shared.wire.copy import (
     pack_header,
     tags_bytes,
 )
-
-WINDOW_BYTES: Final = 128 * 1024 * 1024
-"""So much of a file is sealed where it lies before the file is asked whether it was changed, which is asked in any case before the closing
-record: until then only the GPU can open what was sealed, and it publishes nothing."""
 
 
 @dataclass(slots=True)
@@ -97,7 +92,6 @@ class RecordSealer:
         )
         self._context = copy_context(grant)
         self._scratch = bytearray()
-        self._lying, self._lying_from, self._lying_to = memoryview(b""), 0, 0
         self._pieces = membership.pieces(grant.chunk_bytes)
         self.total = self._chunks + self._pieces
         self._next = 0
@@ -141,8 +135,9 @@ class RecordSealer:
         if self._channel is None or self._next > self.total:
             raise ProtocolViolation("this visit's records are sealed or its key is erased", code="visit-key-erased")
         data = proof = 0
+        as_it_lies = False
         if self._next < self._chunks:
-            plaintext, kind = self._read(), DATA
+            (plaintext, as_it_lies), kind = self._read(), DATA
             data = len(plaintext)
         elif self._next < self.total:
             start = (self._next - self._chunks) * self._grant.chunk_bytes
@@ -152,7 +147,7 @@ class RecordSealer:
             plaintext, kind = memoryview(self._closing()), CLOSING
             proof = 0 if self._pieces else len(self._membership.proof)
         record = self._seal(self._channel, kind, plaintext, buffer)
-        if data and self._lying and self._next * self._grant.chunk_bytes + data == self._lying_to:
+        if as_it_lies:
             self._dataset.believe()
         self._next += 1
         return SealedRecord(self._next - 1, self.total, record, data, proof)
@@ -161,38 +156,26 @@ class RecordSealer:
         """Drop the visit key and all plaintext; nothing can be sealed any more."""
         if self._channel is not None:
             self._channel.erase()
-        self._channel, self._lying = None, memoryview(b"")
+        self._channel = None
         for plaintext in (self._scratch, *self._ahead):
             plaintext[:] = bytes(len(plaintext))
 
-    def _read(self) -> memoryview:
-        """The chunk that is due. Where it lies in the dataset's file it is sealed from there, and copied nowhere."""
+    def _read(self) -> tuple[memoryview, bool]:
+        """The chunk that is due, and whether it lies in the dataset's file: sealed from there it is copied nowhere."""
         if self._next < len(self._ahead):
-            return memoryview(self._ahead[self._next])
+            return memoryview(self._ahead[self._next]), False
         started = time.perf_counter()
         offset = self._next * self._grant.chunk_bytes
         length = min(self._grant.chunk_bytes, self._length - offset)
-        if offset >= self._lying_to:
-            self._look(offset)
-        if self._lying:
-            at = offset - self._lying_from
-            return self._lying[at : at + length]
+        lying = self._dataset.lying(self._grant.cursor, offset, length)
+        if lying is not None:
+            return lying, True
         if len(self._scratch) < length:
             self._scratch = bytearray(length)
         chunk = memoryview(self._scratch)[:length]
         self._dataset.read_slice(self._grant.cursor, offset, chunk)
         self.read_s += time.perf_counter() - started
-        return chunk
-
-    def _look(self, offset: int) -> None:
-        """How much lies in the file from there on: a window of chunks, one chunk, or none."""
-        chunk = self._grant.chunk_bytes
-        for length in (max(chunk, WINDOW_BYTES // chunk * chunk), chunk):
-            end = min(offset + length, self._length)
-            lying = self._dataset.lying(self._grant.cursor, offset, end - offset)
-            if lying is not None:
-                break
-        self._lying, self._lying_from, self._lying_to = lying or memoryview(b""), offset, end
+        return chunk, False
 
     def _seal(
         self, channel: SealingChains, kind: int, plaintext: memoryview, buffer: bytearray | memoryview

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import deque
 from pathlib import Path
+from typing import cast
 from unittest.mock import Mock
 
 import numpy as np
@@ -14,7 +16,9 @@ import pytest
 from data_holder import sealed_ahead
 from data_holder.datasets import Dataset, RecordTree
 from data_holder.datasets.arrays import ArrayDataset
+from data_holder.ringing import Ringing, Rung
 from data_holder.sealing import RecordSealer, SealedRecord
+from data_holder.slots import Lying, Slot
 from shared.claims.visit import CursorRange
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION
@@ -193,3 +197,57 @@ def test_a_sealing_thread_that_is_stopped_before_it_waits_does_not_wait() -> Non
         assert thread.is_alive() is not stopped
     with ahead._changed:
         ahead._changed.notify_all()
+
+
+class _Ringing:
+    """Takes what lies ready. `rung`: how much there was, each time it was asked."""
+
+    over, unanswered = False, ()
+
+    def __init__(self) -> None:
+        self.rung: list[int] = []
+
+    def ring(self, ready: deque[Lying], *, more: bool) -> None:
+        self.rung.append(len(ready))
+
+    def acknowledged(self, wait_s: float) -> list[Rung]:
+        return []
+
+
+def test_a_bell_that_comes_while_the_first_record_is_sealed_is_rung_for_it() -> None:
+    sealer, ringing = Mock(total=3, plain_bytes=1 << 30), _Ringing()
+    ahead = sealed_ahead.SealedAhead(sealer, [Slot(bytearray(1)) for _ in range(2)])
+    bell = sealed_ahead._AtTheBell(cast("Ringing", ringing), Mock(), Mock(), Mock())
+
+    def seal(_memory: bytearray) -> SealedRecord:
+        ahead._bell = bell
+        return SealedRecord(0, 3, memoryview(b""), 0, 0)
+
+    sealer.seal_next = seal
+    news: list[None] = []
+    ahead._step(lambda: news.append(None))
+    assert (ringing.rung, news) == ([1], [])
+
+
+def _told(at_s: list[float]) -> tuple[sealed_ahead._AtTheBell, list[int]]:
+    """What was told at once, by how many rings, when rings were answered at these times."""
+    told: list[int] = []
+    loop = Mock(call_soon_threadsafe=lambda act, *what: act(*what))
+    bell = sealed_ahead._AtTheBell(Mock(), loop, Mock(), lambda rings: told.append(len(rings)))
+    for ended in at_s:
+        bell.tell(Rung((), ended, ended))
+    return bell, told
+
+
+def test_of_what_is_acknowledged_the_first_is_told_at_once_and_then_ten_times_a_second() -> None:
+    bell, told = _told([5.0, 5.001, 5.05, 5.099, 5.1, 5.15, 5.3])
+    assert told == [1, 4, 2]
+    bell.tell(Rung((), 5.3, 5.35))
+    bell.ended()
+    assert told == [1, 4, 2, 1]
+
+
+def test_what_was_acknowledged_is_told_before_a_failure() -> None:
+    bell, told = _told([5.0, 5.01])
+    bell.failed(RuntimeError())
+    assert told == [1, 1]

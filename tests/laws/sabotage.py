@@ -129,10 +129,10 @@ def keys_are_rotated_as_in_the_stock_driver(patch: pytest.MonkeyPatch, _: Theatr
 def _reading(patch: pytest.MonkeyPatch, then: Callable[[bytes], None]) -> None:
     honest = RecordSealer._read
 
-    def read(self: RecordSealer) -> memoryview:
-        chunk = honest(self)
+    def read(self: RecordSealer) -> tuple[memoryview, bool]:
+        chunk, as_it_lies = honest(self)
         then(bytes(chunk))
-        return chunk
+        return chunk, as_it_lies
 
     patch.setattr(RecordSealer, "_read", read)
 

@@ -16,6 +16,9 @@ class Platform:
     def __init__(self) -> None:
         self.bound, self.heard = asyncio.Event(), list[str]()
         self.failure: Exception | None = None
+        self.home_failure: Exception | None = None
+        self.let_home = asyncio.Event()
+        self.let_home.set()
 
     async def to_holder(self, holder: str) -> None:
         self.heard.append(f"asked for {holder}")
@@ -26,6 +29,9 @@ class Platform:
 
     async def home(self) -> None:
         self.heard.append("home")
+        await self.let_home.wait()
+        if self.home_failure is not None:
+            raise self.home_failure
 
 
 def journey(platform: Platform, *, away: bool = True) -> tuple[Journey, asyncio.Lock]:
@@ -79,6 +85,44 @@ async def test_the_way_home_waits_for_the_switch_under_way_and_frees_the_port() 
     assert platform.heard[-1] == "south"
 
 
+async def test_the_way_home_is_begun_before_anybody_waits_for_it_and_is_one() -> None:
+    platform = Platform()
+    platform.bound.set()
+    way, lock = journey(platform)
+    way.begin("north")
+    await way.arrived()
+    platform.let_home.clear()
+    way.turn_back()
+    await asyncio.sleep(0)
+    assert platform.heard[-1] == "home", "asked within one turn of the loop"
+    way.turn_back()
+    returning = asyncio.create_task(way.back())
+    await settle()
+    assert (platform.heard.count("home"), returning.done(), lock.locked()) == (1, False, True)
+    platform.let_home.set()
+    await returning
+    assert not lock.locked()
+    way.begin("south")
+    await way.arrived()
+    await way.back()
+    assert platform.heard.count("home") == 2, "another journey has its own way home"
+
+
+async def test_a_way_home_that_failed_is_heard_of_and_asked_for_again() -> None:
+    platform = Platform()
+    platform.bound.set()
+    way, _ = journey(platform)
+    way.begin("north")
+    await way.arrived()
+    platform.home_failure = Unavailable("the platform is gone")
+    way.turn_back()
+    with pytest.raises(Unavailable, match="the platform is gone"):
+        await way.back()
+    platform.home_failure = None
+    await way.back()
+    assert platform.heard.count("home") == 2
+
+
 async def test_a_switch_that_failed_is_heard_of_by_who_needs_it_and_holds_nothing() -> None:
     platform = Platform()
     platform.failure = Unavailable("the platform is gone")
@@ -118,11 +162,24 @@ async def test_a_life_that_ends_leaves_no_switch_under_way() -> None:
     assert not lock.locked()
 
 
+async def test_a_life_that_ends_leaves_no_way_home_under_way() -> None:
+    platform = Platform()
+    platform.let_home.clear()
+    way, _ = journey(platform)
+    way.turn_back()
+    await settle()
+    assert (platform.heard, len(asyncio.all_tasks())) == (["home"], 2)
+    way.give_up()
+    await settle()
+    assert len(asyncio.all_tasks()) == 1
+
+
 async def test_where_the_gpu_does_not_travel_nobody_is_asked() -> None:
     platform = Platform()
     way, lock = journey(platform, away=False)
     way.begin("north")
     await way.arrived()
+    way.turn_back()
     await way.back()
     assert platform.heard == []
     assert not lock.locked()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import random
 from typing import Any
 
@@ -11,6 +12,9 @@ import cbor2
 import pytest
 
 from shared.canonical import cbor_value, sha256
+from shared.crypto import ecc
+from shared.crypto.cose import p384_point, sign1
+from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest
 from shared.protocol.merkle import inclusion_proof, leaf_hash, root
 from tests.ui.conftest import NewTab
@@ -193,3 +197,20 @@ def test_inclusion_proofs_are_judged_alike(page: Any) -> None:
         [*cases, *wrong],
     )
     assert held == [True] * len(cases) + [False] * len(wrong)
+
+
+def test_a_device_of_either_release_is_verified_and_by_its_own_key_only(page: Any) -> None:
+    newer, older = PartyKey.generate(), ecc.private_key(os.urandom)
+    keys = [newer.public, p384_point(older.public_key())]
+    messages = [sign1(b"stated", key, kid=b"k") for key in (newer, older)]
+    held = page.evaluate(
+        """async ([keys, messages]) => {
+          const { parse, publicKey, verified } = await import("/ui/common/cose.js");
+          const { fromHex, toText } = await import("/ui/common/bytes.js");
+          const held = async (key, message) => toText(await verified(parse(fromHex(message)), await publicKey(fromHex(key)), "statement"));
+          const tried = keys.flatMap(key => messages.map(message => held(key, message).catch(error => error.check)));
+          return [...await Promise.all(tried), await publicKey(new Uint8Array(96)).catch(error => error.check)];
+        }""",
+        [[key.hex() for key in keys], [message.hex() for message in messages]],
+    )
+    assert held == ["stated", "statement", "statement", "stated", "key"]
