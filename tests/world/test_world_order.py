@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import httpx2
 import pytest
 
 from orchestrator.gpu_session.life import GpuLife
@@ -21,6 +22,7 @@ from tests.world.test_world_private import submitted
 from tests.world.world import NewWorld
 from tests.world.world_material import HOLDERS, ROUNDS
 from tests.world.world_recording import Recording
+from tests.world.world_wire import Call, Deliver
 
 VISITS = len(HOLDERS) * ROUNDS
 BEFORE = {
@@ -199,3 +201,26 @@ async def test_where_training_is_private_it_waits_until_the_visit_is_written_dow
         await world.completed(await submitted(world))
     for number, at in enumerate([at for at, what in enumerate(heard) if what == "Train"], start=1):
         assert heard[:at].count("visit.verified") >= number
+
+
+async def test_the_gpu_is_asked_home_before_the_report_is_written_down(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard, report = list[str](), cycle.report
+
+    def reported(run: Run, said: Any) -> None:
+        heard.append("report")
+        report(run, said)
+
+    monkeypatch.setattr(cycle, "report", reported)
+
+    async def switched(call: Call, deliver: Deliver) -> httpx2.Response:
+        if call.link == ("orchestrator", "platform") and call.path.endswith("/mux"):
+            heard.append("away" if b'"holder-' in call.body else "home")
+        return await deliver(call)
+
+    async with new_world(settings=RARELY) as world:
+        world.wire.hooks.append(switched)
+        await world.completed(await world.submit())
+    begun = heard.index("away")
+    assert heard[begun : begun + 3 * VISITS] == ["away", "home", "report"] * VISITS
