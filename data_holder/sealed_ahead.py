@@ -42,7 +42,7 @@ class SealedAhead:
         self.inline = self._left <= len(slots) and sealer.plain_bytes <= INLINE_BYTES
         # What was used last is used next: as few as the pace allows, and those lie in the processors' caches.
         self._free, self._ready = list(slots), deque[Lying]()
-        # The lock is taken for every record; as the condition's own context manager it would cost three times as much.
+        # The lock is taken for every record; as the condition's own context manager it would cost nearly twice as much.
         self._lock, self._news = threading.Lock(), asyncio.Event()
         self._changed = threading.Condition(self._lock)
         self._bell: _AtTheBell | None = None
