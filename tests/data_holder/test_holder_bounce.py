@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from data_holder import sealed_ahead
+from data_holder.sealing import RecordSealer, SealedRecord
 from gpu_agent.bounce import BounceBuffers
 from shared.wire.bounce import Rung
 from shared.wire.copy import Copied, parse_record
@@ -55,10 +57,31 @@ def on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealed_ahead, "INLINE_BYTES", 0)
 
 
+@pytest.fixture
+def all_sealed(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when the visit's closing record is sealed."""
+    event, seal_next = threading.Event(), RecordSealer.seal_next
+
+    def seal(sealer: RecordSealer, buffer: bytearray | memoryview) -> SealedRecord:
+        record = seal_next(sealer, buffer)
+        if record.closing:
+            event.set()
+        return record
+
+    monkeypatch.setattr(RecordSealer, "seal_next", seal)
+    return event
+
+
 @pytest.mark.usefixtures("on_a_thread")
-async def test_records_lie_in_the_buffer_and_no_socket_carries_them(start: Start, tmp_path: Path) -> None:
-    async with beside_an_agent(start, tmp_path, 65536) as (running, buffers):
-        running.gpu.buffers = buffers
+async def test_records_lie_in_the_buffer_and_no_socket_carries_them(
+    start: Start, tmp_path: Path, all_sealed: threading.Event
+) -> None:
+    async def until_all_are_sealed(index: int) -> None:
+        assert await asyncio.to_thread(all_sealed.wait, 60)
+
+    async with beside_an_agent(start, tmp_path, 1 << 18) as (running, buffers):  # slots for all
+        # However fast the GPU answers on this machine, it answers the first record only when all lie ready.
+        running.gpu.buffers, running.gpu.hook = buffers, until_all_are_sealed
         await running.approved_with_channel()
         await visit(running, chunk_bytes=96)
         await running.until(lambda: running.orchestrator.reports)
