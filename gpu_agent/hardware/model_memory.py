@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 
+from gpu_agent.hardware.allotment import Allotment
 from gpu_agent.hardware.hbm import HBM, Extent
 from gpu_agent.hardware.read_back import KEY_BYTES, Copy, Digests, ReadBack, Seal
 from shared.claims.layout import MemoryPlan
 from shared.crypto.secret import Secret
 from shared.errors import ProtocolViolation, VerificationFailed
-from shared.names import Role
+from shared.names import RegionKind, Role
 from shared.protocol.machine import Machine, Move
 from shared.protocol.travel import TRAVEL
 from shared.wire.gpu import Configure
@@ -50,17 +51,24 @@ class ModelMemory:
     """
 
     def __init__(
-        self, hbm: HBM, plan: MemoryPlan, entropy: Callable[[int], bytes], *,
-        model: Extent, optimiser: Extent, gradients: Extent, committed: Extent, names_optimiser: bool,
-    ) -> None:  # fmt: skip
+        self,
+        hbm: HBM,
+        plan: MemoryPlan,
+        entropy: Callable[[int], bytes],
+        allotment: Allotment,
+        *,
+        names_optimiser: bool,
+    ) -> None:
         self._hbm, self.plan = hbm, plan
         self._memory = ReadBack(hbm, plan, Secret(entropy(KEY_BYTES)))
-        self._working = Copy(model.address, optimiser.address)
-        self._kept = Copy(committed.address, committed.address + plan.model.length)
+        self.model, self.optimiser = allotment.extent(RegionKind.MODEL), allotment.extent(RegionKind.OPTIMISER)
+        self.gradients = allotment.extent(RegionKind.GRADIENTS)
+        self._working = Copy(self.model.address, self.optimiser.address)
+        self._kept = self._copy_at(allotment.extent(RegionKind.COMMITTED))
+        self._spare = None if allotment.spare is None else self._copy_at(allotment.spare)
         self._names_optimiser = names_optimiser
         self._committed: Seal | None = None
         self._trained: Seal | None = None
-        self.model, self.optimiser, self.gradients, self.committed_copy = model, optimiser, gradients, committed
         self.phase = MODEL.initial
         self.step = 0
 
@@ -68,6 +76,11 @@ class ModelMemory:
     def committed(self) -> Digests | None:
         """What was committed last."""
         return None if self._committed is None else self._committed.digests
+
+    @property
+    def committed_copy(self) -> Extent:
+        """Where the committed copy lies: with each commit in the other of two places, where there are two."""
+        return Extent(self._kept.model, self.committed_bytes)
 
     @property
     def committed_bytes(self) -> int:
@@ -119,20 +132,27 @@ class ModelMemory:
         return self.phase is ModelPhase.TRAINED and self._trained is None and self._memory.quick
 
     def look_ahead(self) -> None:
-        """Hash what was just trained before its commit is asked for; the commit then reads its copy back by tag.
+        """What a commit will need of what was just trained, before it is asked for: its copy in the spare place, with digests and tags of
+        that. Where there is no such place, digests of the working copy, so that the commit reads its copy back by tag.
 
-        Nothing else may write to the working copy meanwhile; what is written later the tags tell.
+        Until the commit the last committed copy stays as it is: at all times two copies of it lie in memory (law L8), or one of it and
+        one of what may take its place.
         """
         if self.has_work_ahead:
-            self._trained = self._memory.seal(self._working, self._digests(self._working))
+            copy = self._working if self._spare is None else self._spare
+            self._copy_to(copy)
+            self._trained = self._memory.seal(copy, self._digests(copy))
 
     def commit(self) -> Digests:
-        """Make the working copy the committed one."""
+        """Make the working copy the committed one: as it was when it was looked at, where that was copied then."""
         trained, first = self._trained, self.phase is ModelPhase.EMPTY
         self.state(ModelFact.COMMIT)
-        self._hbm.copy([(kept.address, working.address, kept.length) for working, kept in self._pairs()])
-        if trained is None or not self._memory.reads_as(trained, self._kept):
-            trained = self._memory.seal(self._kept, self._digests(self._kept, first=first))
+        if trained is not None and self._spare is not None:
+            self._kept, self._spare = self._spare, self._kept
+        else:
+            self._copy_to(self._kept)
+            if trained is None or not self._memory.reads_as(trained, self._kept):
+                trained = self._memory.seal(self._kept, self._digests(self._kept, first=first))
         self._committed = trained
         return trained.digests
 
@@ -149,7 +169,7 @@ class ModelMemory:
         known = self.require_committed()
         after = MODEL.after(self.phase, ModelFact.ROLL_BACK, Role.ORCHESTRATOR)
         self._require_kept()
-        self._hbm.copy([(working.address, kept.address, kept.length) for working, kept in self._pairs()])
+        self._hbm.copy([(working, kept, length) for working, kept, length in self._places(self._kept)])
         self.phase, self.step, self._trained = after, known.step, None
         return self.digests()
 
@@ -181,13 +201,19 @@ class ModelMemory:
             raise ProtocolViolation(f"the committed copy has {self.committed_bytes} bytes", code="out-of-range")
         return self._hbm.view(self.committed_copy.address + offset, length)
 
-    def _pairs(self) -> list[tuple[Extent, Extent]]:
-        """(working, committed) extents of model and optimiser, without padding."""
-        base, model, optimiser = self.committed_copy.address, self.plan.model.length, self.plan.optimiser.length
-        pairs = [(Extent(self.model.address, model), Extent(base, model))]
-        if optimiser:
-            pairs.append((Extent(self.optimiser.address, optimiser), Extent(base + model, optimiser)))
-        return pairs
+    def _copy_to(self, copy: Copy) -> None:
+        """The working copy's bytes to another copy's place, unless it is that."""
+        self._hbm.copy([(place, working, length) for working, place, length in self._places(copy) if place != working])
+
+    def _places(self, copy: Copy) -> list[tuple[int, int, int]]:
+        """Addresses in the working copy and in another, and bytes, of model and optimiser without padding."""
+        working, plan = self._working, self.plan
+        model = (working.model, copy.model, plan.model.length)
+        optimiser = (working.optimiser, copy.optimiser, plan.optimiser.length)
+        return [model, optimiser] if plan.optimiser.length else [model]
+
+    def _copy_at(self, extent: Extent) -> Copy:
+        return Copy(extent.address, extent.address + self.plan.model.length)
 
 
 def names_optimiser(command: Configure) -> bool:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from blake3 import blake3
 
+from gpu_agent.hardware.allotment import allot
 from gpu_agent.hardware.compute import Compute, Destroyed, Failed, Finished, News, StepDone
 from gpu_agent.hardware.copy_engine import CopyEngine
 from gpu_agent.hardware.epochs import Epochs
@@ -18,7 +19,7 @@ from gpu_agent.hardware.model_memory import ModelFact, ModelMemory, ModelPhase, 
 from gpu_agent.hardware.regions import Region, RegionFact, RegionTable
 from shared.canonical import cbor_bytes
 from shared.claims.archive import Archive
-from shared.claims.layout import plan_memory, region_lengths
+from shared.claims.layout import plan_memory
 from shared.crypto.schedule import resume_secret, root_key
 from shared.crypto.secret import Secret
 from shared.errors import ProtocolViolation
@@ -200,35 +201,17 @@ class GpuState:
             OutOfMemory: nothing stays allocated.
         """
         plan = plan_memory(self.archive.manifest, command.options, command.accumulate is not None)
-        wanted = region_lengths(
-            plan, buffer_bytes=command.buffer_bytes, buffers=command.buffers, validation_bytes=command.validation_bytes
-        )
-        extents = self._allocate([length for _, length in wanted])
+        allotment = allot(self.hbm, plan, command)
         self.session.config = command
         self.session.noise = Secret(self.entropy(NOISE_BYTES)) if command.privacy is not None else None
-        for (kind, _), extent in zip(wanted, extents, strict=True):
-            if extent.length:
-                proof = self.hbm.scrub(extent.address, extent.length) if kind is RegionKind.DATASET else None
-                self.regions.add(kind, extent.address, extent.length, proof)
-        model, optimiser, committed, gradients = extents[:4]
+        for kind, extent in allotment.all():
+            proof = self.hbm.scrub(extent.address, extent.length) if kind is RegionKind.DATASET else None
+            self.regions.add(kind, extent.address, extent.length, proof)
         self.session.model = ModelMemory(
-            self.hbm, plan, self.entropy, model=model, optimiser=optimiser, gradients=gradients, committed=committed,
-            names_optimiser=names_optimiser(command),
-        )  # fmt: skip
+            self.hbm, plan, self.entropy, allotment, names_optimiser=names_optimiser(command)
+        )
         self._write_control()
         return self.regions.all()
-
-    def _allocate(self, lengths: list[int]) -> list[Extent]:
-        done: list[Extent] = []
-        try:
-            for length in lengths:
-                done.append(Extent(self.hbm.allocate(length) if length else 0, length))
-        except Exception:
-            for extent in done:
-                if extent.length:
-                    self.hbm.free(extent.address)
-            raise
-        return done
 
     def _write_control(self) -> None:
         """Region table and options as the launch descriptor's source, in HBM, where they are measured (attack H06)."""

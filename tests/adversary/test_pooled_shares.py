@@ -22,7 +22,7 @@ from shared.crypto.aead import OpeningChannel, at_rest_open
 from shared.crypto.secret import Secret
 from shared.crypto.visit_key import VisitKey
 from shared.errors import VerificationFailed
-from shared.names import RegionKind, TravelMode
+from shared.names import TravelMode
 from shared.wire.copy import copy_context, parse_record
 from tests.adversary.conftest import PAIR
 from tests.adversary.platform import record
@@ -120,8 +120,7 @@ async def test_all_that_shares_could_give_opens_checkpoints_and_no_visit(
         house = app.state.orchestrator.house
         secrets = await house.sealed(session).load()
         names = sorted(path.stem for path in (house.folder(session) / "checkpoints").glob("*.sealed"))
-        committed = unit.device._state.regions.only(RegionKind.COMMITTED)
-        assert committed is not None
+        committed = unit.device._state.model.committed_copy
         held = bytes(unit.device._hbm.view(committed.address, committed.length))
         await world.owner.act(session, "cancel")
         await world.finish(session)

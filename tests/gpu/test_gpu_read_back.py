@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from gpu_agent.hardware import allotment, pieces, read_back
 from gpu_agent.hardware import hbm as hbm_module
-from gpu_agent.hardware import pieces, read_back
 from gpu_agent.hardware.hbm import HBM, Extent
 from shared.claims.layout import region_digest
 from shared.names import RegionKind
@@ -141,7 +141,18 @@ def test_an_older_commit_is_not_the_last_one(world: World) -> None:
     assert world.measure().model != newer.model
 
 
-def test_a_commit_finds_its_digests_worked_out(world: World, hashed: list[int]) -> None:
+@pytest.fixture
+def no_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is memory for one committed copy only."""
+    monkeypatch.setattr(allotment, "SPARE_SHARE", 1 << 60)
+
+
+@pytest.mark.parametrize("spare", [True, False])
+def test_a_commit_finds_its_digests_worked_out(
+    world: World, hashed: list[int], request: pytest.FixtureRequest, spare: bool
+) -> None:
+    if not spare:
+        request.getfixturevalue("no_spare")
     world.set_up()
     world.device.look_ahead()  # an earlier launch's successor
     assert not world.device.has_work_ahead
@@ -162,6 +173,7 @@ def test_a_commit_finds_its_digests_worked_out(world: World, hashed: list[int]) 
     assert world.measure().model == committed.model
 
 
+@pytest.mark.usefixtures("no_spare")
 @pytest.mark.parametrize("kind", [RegionKind.MODEL, RegionKind.OPTIMISER])
 def test_what_changed_since_is_committed_as_it_lies(world: World, hashed: list[int], kind: RegionKind) -> None:
     world.set_up()

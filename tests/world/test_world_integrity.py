@@ -22,7 +22,7 @@ from tests.world.world_wire import Call, Deliver
 
 
 def _tamper(world: World, unit: GpuUnit, kind: RegionKind) -> list[int]:
-    """Flip one byte of a region while the GPU is at a holder for the second time."""
+    """Flip one bit of every region of a kind while the GPU is at a holder for the second time."""
     done: list[int] = []
     switches = 0
 
@@ -31,10 +31,9 @@ def _tamper(world: World, unit: GpuUnit, kind: RegionKind) -> list[int]:
         if call.link == ("orchestrator", "platform") and b'"holder-' in call.body:
             switches += 1
             if switches == 2:
-                region = unit.device._state.regions.all(kind)[0]
-                view = unit.device._hbm.view(region.address, region.length)
-                view[region.length // 3] ^= 1
-                done.append(region.handle)
+                for region in unit.device._state.regions.all(kind):
+                    unit.device._hbm.view(region.address, region.length)[region.length // 3] ^= 1
+                    done.append(region.handle)
         return await deliver(call)
 
     world.wire.hooks.append(flip)
