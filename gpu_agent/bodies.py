@@ -8,6 +8,7 @@ a fault stays taken: whoever sends them all again sends byte-identical repeats.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -15,16 +16,18 @@ from starlette.requests import Request
 
 from shared.claims.visit import MAX_CHUNK_BYTES
 from shared.errors import BadRequest
+from shared.service.bulk import BULK, BulkBody
 from shared.wire.copy import HEADER_BYTES, MAX_RECORDS_AT_ONCE, MAX_TAGS_BYTES, record_length
 
 RECORD_LIMIT: Final = HEADER_BYTES + MAX_CHUNK_BYTES + MAX_TAGS_BYTES
 BODY_LIMIT: Final = MAX_RECORDS_AT_ONCE * RECORD_LIMIT
 MAX_PIECES: Final = 256
 """Pieces of a record that are kept apart: what is in many drops weighs a hundred times its bytes, and nobody had to sign it."""
+CUT: Final = "the body ends inside a record"
 T = TypeVar("T")
 
 
-async def taken(request: Request, take: Callable[[bytes], Awaitable[T]]) -> T:
+async def taken(request: Request, take: Callable[[bytes | memoryview], Awaitable[T]]) -> T:
     """What `take` says of the last record; it takes one after another, each while the next arrives.
 
     Raises:
@@ -33,7 +36,7 @@ async def taken(request: Request, take: Callable[[bytes], Awaitable[T]]) -> T:
     request.scope["gput.body_limit"].bytes = BODY_LIMIT
     under_way: asyncio.Future[T] | None = None
     try:
-        async for record in _records(request.stream()):
+        async for record in _records_of(request):
             if under_way is not None:
                 await under_way
             under_way = asyncio.ensure_future(take(record))
@@ -43,6 +46,38 @@ async def taken(request: Request, take: Callable[[bytes], Awaitable[T]]) -> T:
     finally:
         if under_way is not None and not under_way.done():
             await asyncio.wait([under_way])  # what was begun is not left behind to run beside whatever comes next
+
+
+def _records_of(request: Request) -> AsyncIterator[bytes | memoryview]:
+    bulk: BulkBody | None = request.scope.get(BULK)
+    if bulk is None or bulk.left > BODY_LIMIT:
+        return _records(request.stream())
+    return _received(bulk)
+
+
+async def _received(bulk: BulkBody) -> AsyncIterator[memoryview]:
+    """Each record in the memory that it arrived in, which is written to again with the next but one."""
+    if bulk.left < HEADER_BYTES:
+        raise _malformed(CUT)
+    more, memory = HEADER_BYTES, deque((bytearray(), bytearray()))
+    head = bytearray(HEADER_BYTES)
+    await bulk.into(memoryview(head))
+    while more:
+        length = record_length(bytes(head))
+        behind = bulk.left - (length - HEADER_BYTES)
+        if behind < 0:
+            raise _malformed(CUT)
+        more = HEADER_BYTES if behind >= HEADER_BYTES else 0  # the next record's head comes along
+        if len(memory[0]) < length + HEADER_BYTES:
+            memory[0] = bytearray(length + HEADER_BYTES)
+        whole = memoryview(memory[0])
+        memory.rotate()
+        whole[:HEADER_BYTES] = head
+        await bulk.into(whole[HEADER_BYTES : length + more])
+        head[:more] = whole[length : length + more]
+        yield whole[:length]
+    if bulk.left:
+        raise _malformed(CUT)
 
 
 async def _records(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -64,7 +99,7 @@ async def _records(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
                 yield b"".join(parts)
                 parts, held, due = [], 0, HEADER_BYTES
     if held:
-        raise _malformed("the body ends inside a record")
+        raise _malformed(CUT)
 
 
 def _malformed(why: str) -> BadRequest:

@@ -85,7 +85,7 @@ class CopyEngine:
             raise _refusal(live, live.dead or "")
         return _ack(live, header)
 
-    def stage(self, port: str, record: bytes, now: float) -> StagedAck:
+    def stage(self, port: str, record: bytes | memoryview, now: float) -> StagedAck:
         """Leave a copy record for a later fetch. Nobody is asked for a key here, and nothing is believed.
 
         Raises:

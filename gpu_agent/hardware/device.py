@@ -121,7 +121,7 @@ class Device:
         with self._lock:
             return self._state.copies.copy(port, record, self._clock())
 
-    def stage(self, port: str, record: bytes) -> StagedAck:
+    def stage(self, port: str, record: bytes | memoryview) -> StagedAck:
         """One copy record for staging, from the holder of `port` or whoever says so; no MUX has to be switched for it.
 
         Raises:

@@ -15,8 +15,10 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, ClassVar, Final
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from shared.service.bulk import BULK, LEAST_BYTES, BulkBody, stated_length
 from shared.service.one_write import OneWrite
 from shared.service.problems import MEDIA_TYPE, bare_problem
 
@@ -56,6 +58,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._phase, self._shut = _Phase.HEAD, False
         self._head = self._headers = self._received = 0
         self._body_s = 0.0
+        self._bulk: BulkBody | None = None
+        self._unwanted = 0
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
@@ -80,6 +84,10 @@ class GuardedProtocol(HttpToolsProtocol):
         """Bytes of one or several requests, cut anywhere."""
         if self._shut:
             return
+        if self._unwanted:
+            data = self._passed_over(data)
+            if not data:
+                return
         super().data_received(data)
         if self.transport.is_closing() or self._shut:
             self._disarm()
@@ -90,9 +98,7 @@ class GuardedProtocol(HttpToolsProtocol):
             elif self._timer is None:
                 self._arm(HEAD_S, self._head_is_late)
         elif self._phase is _Phase.BODY:
-            self._received += len(data)
-            if self._timer is None:
-                self._arm(TICK_S, self._look_at_body)
+            self.body_came(len(data))
         else:
             self._disarm()
 
@@ -133,6 +139,13 @@ class GuardedProtocol(HttpToolsProtocol):
         self._phase, self._received, self._body_s = _Phase.BODY, 0, 0.0
         super().on_headers_complete()
         self.cycle.transport = OneWrite(self.transport, self.loop)
+        self._bulk = self._bulk_body()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        if self._bulk is not None:
+            self._bulk.unparsed -= len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The body is there."""
@@ -144,6 +157,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """It was answered; the connection may bring another."""
+        if self._bulk is not None and self._bulk.answered:  # and not the next request's, whose head came early
+            self._unwanted, self._bulk = self._bulk.refuse_rest(self), None
         super().on_response_complete()
         if self._phase is _Phase.ANSWER and not self.transport.is_closing():
             self._rest()
@@ -151,6 +166,40 @@ class GuardedProtocol(HttpToolsProtocol):
     def _rest(self) -> None:
         self._phase, self._head = _Phase.HEAD, 0
         self.waiting[self] = None
+
+    # ------------------------------------------------------------ bodies past the parser
+
+    def _bulk_body(self) -> BulkBody | None:
+        """The request's body for whoever wants it where it belongs; None: its length is not stated, or it is not worth it."""
+        length = stated_length(self.headers)
+        if length < LEAST_BYTES or self.parser.should_upgrade() or self.expect_100_continue or self.scheme != "http":
+            return None
+        bulk = BulkBody(self, length)
+        self.scope[BULK] = bulk  # type: ignore[typeddict-unknown-key]
+        return bulk
+
+    def body_came(self, count: int) -> None:
+        """Bytes of a body arrived; whoever sends them too slowly is not waited for."""
+        self._received += count
+        if self._timer is None:
+            self._arm(TICK_S, self._look_at_body)
+
+    def body_ended(self) -> None:
+        """All of a body has come past the parser: one that knows nothing of it parses what follows."""
+        if self._bulk is not None:
+            self._bulk.turn_to(self)
+        self.parser = httptools.HttpRequestParser(self)
+        self.flow.resume_reading()
+        self.on_message_complete()
+
+    def _passed_over(self, data: bytes) -> bytes:
+        """What of the data belongs to no unwanted body."""
+        count = min(len(data), self._unwanted)
+        self._unwanted -= count
+        self.body_came(count)
+        if not self._unwanted:
+            self.body_ended()
+        return data[count:]
 
     # ------------------------------------------------------------ limits
 

@@ -22,8 +22,8 @@ HIGH_WATER: Final = 1024 * 1024
 """Bytes of body that wait for their reader before the peer is made to wait."""
 JOINED_BYTES: Final = 64 * 1024
 """A request of at most so many bytes leaves in one write."""
-WRITE_BYTES: Final = 256 * 1024
-"""At most so many in one write: whoever takes the next ones within the time allowed is a slow peer, and not a silent one."""
+WRITE_BYTES: Final = 1024 * 1024
+"""At most so many in one write. Whoever takes some of them within the time allowed is a slow peer, and not a silent one."""
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -119,10 +119,21 @@ class PeerConnection(asyncio.Protocol):
                 break
             self._transport.write(view[at : at + WRITE_BYTES])
             if not self._writable:
-                await self._until(lambda: self._writable or self._head is not None, wait_s, httpx2.WriteTimeout)
+                await self._drained(wait_s)
         if self._fault is not None and self._head is None:
             raise self._fault
         return self._head is None
+
+    async def _drained(self, wait_s: float | None) -> None:
+        """Until the peer has taken what was written, or answers; as long as it takes some of it within each `wait_s`."""
+        while self._transport is not None:
+            before = self._transport.get_write_buffer_size()
+            try:
+                await self._until(lambda: self._writable or self._head is not None, wait_s, httpx2.WriteTimeout)
+                return
+            except httpx2.WriteTimeout:
+                if self._transport is None or self._transport.get_write_buffer_size() >= before:
+                    raise
 
     async def _until(
         self, holds: Callable[[], bool], wait_s: float | None, late: type[httpx2.TimeoutException]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -11,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from gpu_agent.bodies import MAX_PIECES, taken
+from gpu_agent.bodies import BODY_LIMIT, MAX_PIECES, taken
 from shared.errors import BadRequest
+from shared.service.bulk import BULK
 from shared.service.middleware import BodyLimit
 from shared.wire.copy import DATA, TAG_BYTES, CopyHeader, pack_header
 
@@ -30,13 +32,30 @@ def request(pieces: Iterator[bytes]) -> Request:
     return Request({"type": "http", "gput.body_limit": BodyLimit(1 << 20)}, receive)
 
 
-async def records_of(pieces: Iterator[bytes]) -> list[bytes]:
+class Lying:
+    """A body that is read past the parser, as far as who reads it sees."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body, self.left = memoryview(body), len(body)
+
+    async def into(self, target: memoryview) -> None:
+        assert len(target) <= self.left
+        await asyncio.sleep(0)
+        target[:], self._body = self._body[: len(target)], self._body[len(target) :]
+        self.left = len(self._body)
+
+
+async def records_of(pieces: Iterator[bytes], bulk: Lying | None = None) -> list[bytes]:
     found: list[bytes] = []
 
-    async def take(one: bytes) -> None:
-        found.append(one)
+    async def take(one: bytes | memoryview) -> None:
+        await asyncio.sleep(0)
+        found.append(bytes(one))
 
-    await taken(request(pieces), take)
+    asked = request(pieces)
+    if bulk is not None:
+        asked.scope[BULK] = bulk
+    await taken(asked, take)
     return found
 
 
@@ -48,6 +67,41 @@ async def test_however_a_body_is_cut_the_records_are_the_same(lengths: list[int]
     assert await records_of(body[at : at + piece] for at in range(0, len(body), piece)) == whole
     with pytest.raises(BadRequest, match="inside a record"):
         await records_of(iter([body[:-1]]))
+
+
+@given(lengths=st.lists(st.integers(1, 2000), min_size=1, max_size=6), cut=st.integers(1, 300))
+@settings(max_examples=40, deadline=None)
+async def test_past_the_parser_the_records_are_the_same(lengths: list[int], cut: int) -> None:
+    """Each in memory that nobody writes to while it is taken."""
+    whole = [record(index, length) for index, length in enumerate(lengths)]
+    body = b"".join(whole)
+    assert await records_of(iter(()), Lying(body)) == whole
+    with pytest.raises(BadRequest, match="inside a record"):
+        await records_of(iter(()), Lying(body[:-cut]))
+    with pytest.raises(BadRequest, match="inside a record"):
+        await records_of(iter(()), Lying(body + whole[0][: min(cut, len(whole[0]) - 1)]))
+    with pytest.raises(BadRequest, match="malformed"):
+        await records_of(iter(()), Lying(body + bytes(2048)))
+
+
+async def test_what_is_too_long_is_refused_as_ever() -> None:
+    long = Lying(b"")
+    long.left = BODY_LIMIT + 1
+    whole = record(0, 9)
+    assert await records_of(iter([whole]), long) == [whole], "by way of the framework, which counts"
+
+
+async def test_what_came_whole_before_a_fault_was_taken() -> None:
+    whole, found = [record(index, 5000) for index in range(3)], []
+
+    async def take(one: bytes | memoryview) -> None:
+        found.append(bytes(one))
+
+    asked = request(iter(()))
+    asked.scope[BULK] = Lying(b"".join(whole) + b"GPTR")
+    with pytest.raises(BadRequest, match="inside a record"):
+        await taken(asked, take)
+    assert found == whole
 
 
 async def test_a_record_in_drops_weighs_what_it_has_of_bytes() -> None:

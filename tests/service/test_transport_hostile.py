@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
-from shared.service.peer_connection import HIGH_WATER, MAX_HEAD_BYTES
+from shared.service.peer_connection import HIGH_WATER, MAX_HEAD_BYTES, WRITE_BYTES, PeerConnection
 from tests.service.http_peer import OK, client, heard, peer, saying
 
 BROKEN = {
@@ -102,6 +102,49 @@ async def test_silence_ends_in_time() -> None:
     async with peer(deaf) as there, client(patience_s=0.1) as mine:
         with pytest.raises(httpx2.WriteTimeout):
             await mine.post(there.url, content=bytes(64_000_000))
+
+
+class Drip(asyncio.Transport):
+    """A transport whose peer takes `step` bytes every 30 ms."""
+
+    def __init__(self, connection: PeerConnection, step: int) -> None:
+        super().__init__()
+        self._connection, self._step, self._waiting, self.taken = connection, step, 0, 0
+        asyncio.get_running_loop().call_later(0.03, self._take)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._waiting += len(data)
+        self._connection.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return self._waiting
+
+    def _take(self) -> None:
+        step = min(self._step, self._waiting)
+        self._waiting, self.taken = self._waiting - step, self.taken + step
+        if not self._waiting:
+            self._connection.resume_writing()
+        asyncio.get_running_loop().call_later(0.03, self._take)
+
+
+async def pieces(size: int) -> AsyncIterator[bytes]:
+    yield bytes(size)
+
+
+async def test_a_peer_that_takes_a_little_at_a_time_is_slow_and_not_silent() -> None:
+    """However long all of a write takes: some of it goes within the time allowed, again and again."""
+    connection = PeerConnection()
+    transport = Drip(connection, WRITE_BYTES // 16)
+    connection.connection_made(transport)
+    await connection.ask(b"head", pieces(2 * WRITE_BYTES), chunked=False, wait_s=0.1)
+    assert transport.taken == 2 * WRITE_BYTES + len(b"head")
+
+
+async def test_a_peer_that_takes_nothing_more_is_silent() -> None:
+    connection = PeerConnection()
+    connection.connection_made(Drip(connection, 0))
+    with pytest.raises(httpx2.WriteTimeout):
+        await connection.ask(b"head", pieces(2 * WRITE_BYTES), chunked=False, wait_s=0.1)
 
 
 async def test_an_abandoned_request_ends_its_connection() -> None:

@@ -65,6 +65,9 @@ WAYS: Final = {
 }
 
 
+RECORDS: Final = "records.npy"
+
+
 @dataclass(frozen=True)
 class Data:
     """A holder's dataset with its tree and salt; each visit brings all of its records, in another order."""
@@ -94,8 +97,8 @@ def made_up(folder: Path, program: Path, mebibytes: int) -> Iterator[Data]:
     manifest = open_archive(program.read_bytes()).manifest
     count = max(1, mebibytes * 2**20 // manifest.records.record_bytes)
     [values] = arrays(manifest.records, count, SEED).values()
-    np.save(folder / "records.npy", values)
-    salt, dataset = Secret(os.urandom(32)), open_dataset(folder / "records.npy", manifest.records, manifest.tokenizer)
+    np.save(folder / RECORDS, values)
+    salt, dataset = Secret(os.urandom(32)), open_dataset(folder / RECORDS, manifest.records, manifest.tokenizer)
     committed = Committed(dataset, RecordTree(dataset, salt.reveal(), folder / "trees", "bench"), salt)
     try:
         yield Data(committed)
@@ -180,7 +183,7 @@ async def measure(folder: Path, mebibytes: int, times: int, say: Say) -> Found:
     with made_up(folder, program, mebibytes) as data:
         try:
             await stand.start(data.approved.records * data.approved.record_bytes)
-            async with Peers(timeout_s=TIMEOUT_S) as peers, bare(folder, peers) as plain:
+            async with Peers(timeout_s=TIMEOUT_S) as peers, bare(folder, peers, folder / RECORDS) as plain:
                 links = await _by_ways(Mover(stand, peers, data), plain, times, say)
         finally:
             await stand.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -39,24 +40,28 @@ class Limits:
 
 
 @asynccontextmanager
-async def bare(folder: Path, peers: Peers) -> AsyncIterator[Bare]:
-    """Seconds in which the same server and client move so many bytes, in requests of the same size as a visit's, unsealed."""
+async def bare(folder: Path, peers: Peers, file: Path) -> AsyncIterator[Bare]:
+    """Seconds in which the same server and client move so many bytes of a file, in requests of the same size as a
+    visit's, unsealed. Sent as they lie there: a chunk that is sent again and again lies in a cache, as no dataset does."""
     config = folder / "plain.toml"
     config.write_text(to_toml({"die_with_parent": True, "log_format": "json", "data_dir": folder / "plain"}))
     server = Service("plain", ["-m", "gput.local.transfer.plain", "--config", str(config)], {}, folder / "plain.log")
     await server.start()
     try:
         link, port = GpuLink(peers.peer(server.url, "the bare server"), LinkCounters()), holder_port(HOLDER)
-        record = memoryview(
-            pack_header(CopyHeader(DATA, 1, 1, 0, 1, MAX_CHUNK_BYTES)) + bytes(MAX_CHUNK_BYTES + TAG_BYTES)
-        )
-        most = min(HttpCarrier.limit, PREPARE_BYTES // len(record) // 2)  # as many at once as a holder has
+        with file.open("rb") as stream:
+            lying = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+        size = min(MAX_CHUNK_BYTES, len(lying))
+        head, tag = memoryview(pack_header(CopyHeader(DATA, 1, 1, 0, 1, size))), memoryview(bytes(TAG_BYTES))
+        chunks = [lying[at : at + size] for at in range(0, len(lying) - size + 1, size)]
+        most = min(HttpCarrier.limit, PREPARE_BYTES // size // 2)  # as many at once as a holder has
 
         async def once(length: int) -> float:
-            began = time.perf_counter()
-            for at in range(0, max(1, length // MAX_CHUNK_BYTES), most):
-                count = min(most, length // MAX_CHUNK_BYTES - at)
-                await link.leave("copy", GPU, port, *[record] * max(1, count), timeout_s=TIMEOUT_S)
+            began, count = time.perf_counter(), max(1, length // size)
+            for at in range(0, count, most):
+                sent = range(at, min(at + most, count))
+                records = [part for number in sent for part in (head, chunks[number % len(chunks)], tag)]
+                await link.leave("copy", GPU, port, *records, timeout_s=TIMEOUT_S)
             return time.perf_counter() - began
 
         await once(PREPARE_BYTES)

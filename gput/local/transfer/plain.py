@@ -42,7 +42,7 @@ def create_app(settings: PlainSettings, base_url: str) -> FastAPI:
     return app
 
 
-async def _length(record: bytes) -> int:
+async def _length(record: bytes | memoryview) -> int:
     return len(record)
 
 

@@ -1,0 +1,246 @@
+"""Bodies that are read past the parser: every byte where it belongs, none too many, and the connection is what it was."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Coroutine
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from starlette.requests import ClientDisconnect
+
+from shared.service import connection
+from shared.service.bulk import LEAST_BYTES, BulkBody, stated_length
+from tests.service.bulk_server import LOOPS, all_of, answer, post, run, serving
+
+GET = b"GET /next HTTP/1.1\r\nhost: here\r\n\r\n"
+each_loop = pytest.mark.parametrize("loop", LOOPS)
+
+
+async def either(bulk: BulkBody | None, receive: Any, piece: int = 70_000) -> bytes:
+    return b"next" if bulk is None else await all_of(bulk, receive, piece=piece)
+
+
+def _cut(data: bytes, seed: int) -> list[bytes]:
+    draw, at, found = random.Random(seed), 0, []
+    while at < len(data):
+        step = draw.choice([1, 17, 3000, 65_536, 300_000])
+        found.append(data[at : at + step])
+        at += step
+    return found
+
+
+@each_loop
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("piece", [1000, 65_536, 10_000_000])
+def test_however_it_is_cut_and_read_it_is_the_same(loop: str, seed: int, piece: int) -> None:
+    """And what follows is the next request, though the body looks like several."""
+    bodies = [(GET * 40_000)[: LEAST_BYTES + 999 * seed], os.urandom(1_000_003)]
+    sent = post(bodies[0]) + GET + post(bodies[1]) + GET
+
+    async def act() -> None:
+        async with serving(partial(either, piece=piece)) as server, server.connected() as (reader, writer):
+            for part in _cut(sent, seed):
+                writer.write(part)
+                await writer.drain()
+                if seed % 2:
+                    await asyncio.sleep(0)
+            for expected in (sha256(bodies[0]).digest(), b"next", sha256(bodies[1]).digest(), b"next"):
+                assert await answer(reader) == (200, expected)
+        assert server.faults == []
+
+    run(loop, act())
+
+
+@each_loop
+@pytest.mark.parametrize("read", [0, 10, LEAST_BYTES, 500_000])
+def test_who_answers_early_wants_no_more_and_the_next_request_is_heard(loop: str, read: int) -> None:
+    async def some(bulk: BulkBody | None, receive: Any) -> bytes:
+        if bulk is None:
+            return b"next"
+        await bulk.into(memoryview(bytearray(read)))
+        return b"enough"
+
+    async def act() -> None:
+        async with serving(some) as server, server.connected() as (reader, writer):
+            writer.write(post(os.urandom(3_000_000)) + GET)
+            assert await answer(reader) == (200, b"enough")
+            assert await answer(reader) == (200, b"next")
+            writer.write(post(os.urandom(600_000)) + GET)
+            assert [await answer(reader) for _ in range(2)] == [(200, b"enough"), (200, b"next")]
+
+    run(loop, act())
+
+
+@each_loop
+def test_a_request_whose_head_came_early_keeps_its_body(loop: str) -> None:
+    """The answer to the one before it says nothing of it."""
+    body, go = os.urandom(900_000), asyncio.Event()
+
+    async def later(bulk: BulkBody | None, receive: Any) -> bytes:
+        if bulk is None:
+            await go.wait()
+        return await either(bulk, receive)
+
+    async def act() -> None:
+        async with serving(later) as server, server.connected() as (reader, writer):
+            writer.write(GET + post(body) + GET)
+            await asyncio.sleep(0.05)
+            go.set()
+            assert [await answer(reader) for _ in range(3)] == [
+                (200, b"next"), (200, sha256(body).digest()), (200, b"next"),
+            ]  # fmt: skip
+
+    run(loop, act())
+
+
+@each_loop
+def test_nothing_arrives_while_nobody_reads(loop: str) -> None:
+    size, go = 64_000_000, asyncio.Event()
+
+    async def slow(bulk: BulkBody | None, receive: Any) -> bytes:
+        assert bulk is not None
+        await bulk.into(memoryview(bytearray(1_000_000)))
+        await go.wait()
+        return await all_of(bulk, receive)
+
+    async def act() -> None:
+        async with serving(slow) as server, server.connected() as (reader, writer):
+            body = bytes(size)
+            writer.write(post(body))
+            before = -1
+            while before != (waiting := writer.transport.get_write_buffer_size()):
+                before = waiting
+                await asyncio.sleep(0.2)
+            assert waiting > size // 2, "the rest waits at the client"
+            go.set()
+            assert await answer(reader) == (200, sha256(body[1_000_000:]).digest())
+
+    run(loop, act())
+
+
+@each_loop
+def test_who_waits_for_a_client_that_is_gone_hears_of_it(loop: str) -> None:
+    async def act() -> None:
+        async with serving(all_of) as server:
+            for sent in (LEAST_BYTES // 2, 2_000_000):
+                async with server.connected() as (_, writer):
+                    writer.write(post(bytes(3_000_000))[:sent])
+                    await writer.drain()
+                    await asyncio.sleep(0.05)
+                await server.fault.wait()
+                server.fault.clear()
+            async with server.connected() as (_, writer):  # it sends no more, and listens
+                writer.write(post(bytes(3_000_000))[:1_000_000])
+                writer.write_eof()
+                await server.fault.wait()
+        assert [type(fault) for fault in server.faults] == [ClientDisconnect] * 3
+
+    run(loop, act())
+
+
+@each_loop
+def test_who_brings_too_little_is_not_waited_for(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "TICK_S", 0.05)
+    monkeypatch.setattr(connection, "GRACE_S", 0.1)
+    monkeypatch.setattr(connection, "MIN_RATE", 10_000_000)
+
+    async def act() -> None:
+        async with serving(all_of) as server, server.connected() as (reader, writer):
+            writer.write(post(bytes(3_000_000))[:400_000])
+            status, problem = await answer(reader)
+            assert (status, b"request-too-slow" in problem) == (408, True)
+            assert await reader.read() == b""
+            assert [type(fault) for fault in server.faults] == [ClientDisconnect]
+
+    run(loop, act())
+
+
+@each_loop
+def test_a_reader_that_stops_leaves_the_connection_whole(loop: str) -> None:
+    async def impatient(bulk: BulkBody | None, receive: Any) -> bytes:
+        if bulk is None:
+            return b"next"
+        reading = asyncio.create_task(_into(bulk, 300_000))
+        await asyncio.sleep(0.1)
+        reading.cancel()
+        await asyncio.wait([reading])
+        with pytest.raises(ValueError, match="are left"):
+            await bulk.into(memoryview(bytearray(bulk.left + 1)))
+        return b"gave up"
+
+    async def act() -> None:
+        async with serving(impatient) as server, server.connected() as (reader, writer):
+            whole = post(bytes(900_000))
+            writer.write(whole[:200_000])
+            assert await answer(reader) == (200, b"gave up")
+            writer.write(whole[200_000:] + GET)
+            assert await answer(reader) == (200, b"next")
+        assert server.faults == []
+
+    run(loop, act())
+
+
+def _into(bulk: BulkBody, count: int) -> Coroutine[Any, Any, None]:
+    return bulk.into(memoryview(bytearray(count)))
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (post(bytes(LEAST_BYTES - 1)), LEAST_BYTES - 1),
+        (post(bytes(LEAST_BYTES), "expect: 100-continue"), LEAST_BYTES),
+        (CHUNKED + b"11170\r\n" + bytes(70_000) + b"\r\n0\r\n\r\n", 70_000),
+        (GET, 0),
+    ],
+    ids=["short", "to be allowed first", "chunks", "none"],
+)
+def test_other_bodies_go_through_the_parser(request_: bytes, expected: int) -> None:
+    async def usual(bulk: BulkBody | None, receive: Any) -> bytes:
+        assert bulk is None
+        length, more = 0, True
+        while more:
+            message = await receive()
+            length, more = length + len(message["body"]), message["more_body"]
+        return str(length).encode()
+
+    async def act() -> None:
+        async with serving(usual) as server, server.connected() as (reader, writer):
+            writer.write(request_)
+            if b"expect" in request_:
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+            assert await answer(reader) == (200, str(expected).encode())
+
+    run("uvloop", act())
+
+
+@each_loop
+def test_who_wants_no_bulk_reads_as_ever(loop: str) -> None:
+    async def usual(bulk: BulkBody | None, receive: Any) -> bytes:
+        hasher, more = sha256(), True
+        while more:
+            message = await receive()
+            hasher.update(message["body"])
+            more = message["more_body"]
+        return hasher.digest() if bulk is not None else b"next"
+
+    async def act() -> None:
+        body = os.urandom(2_000_000)
+        async with serving(usual) as server, server.connected() as (reader, writer):
+            writer.write(post(body) + GET)
+            assert [await answer(reader) for _ in range(2)] == [(200, sha256(body).digest()), (200, b"next")]
+
+    run(loop, act())
+
+
+def test_a_length_beside_chunks_is_none() -> None:
+    assert stated_length([(b"content-length", b"70000")]) == 70_000
+    for headers in ([], [(b"content-length", b"7e4")], [(b"content-length", b"7"), (b"transfer-encoding", b"chunked")]):
+        assert stated_length(headers) == 0
