@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import uvicorn
 import uvloop
 from uvicorn.server import ServerState
@@ -16,7 +17,9 @@ from uvicorn.server import ServerState
 from shared.service.bulk import BULK, BulkBody
 from shared.service.connection import guarded
 
+GET = b"GET /next HTTP/1.1\r\nhost: here\r\n\r\n"
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+each_loop = pytest.mark.parametrize("loop", LOOPS)
 Serve = Callable[[BulkBody | None, Any], Awaitable[bytes]]
 
 
@@ -38,6 +41,7 @@ class Server:
     port: int = 0
     faults: list[BaseException] = field(default_factory=list)
     fault: asyncio.Event = field(default_factory=asyncio.Event)
+    connections: set[Any] = field(default_factory=set)
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
@@ -51,7 +55,8 @@ class Server:
 @asynccontextmanager
 async def serving(serve: Serve) -> AsyncIterator[Server]:
     """`serve` is given a request's body past the parser, where there is one, and the usual way; what it gives is the answer."""
-    found, state = Server(), ServerState()
+    state = ServerState()
+    found = Server(connections=state.connections)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         try:

@@ -5,20 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Coroutine
 from functools import partial
 from hashlib import sha256
 from typing import Any
 
 import pytest
-from starlette.requests import ClientDisconnect
 
-from shared.service import connection
 from shared.service.bulk import LEAST_BYTES, BulkBody, stated_length
-from tests.service.bulk_server import LOOPS, all_of, answer, post, run, serving
-
-GET = b"GET /next HTTP/1.1\r\nhost: here\r\n\r\n"
-each_loop = pytest.mark.parametrize("loop", LOOPS)
+from tests.service.bulk_server import GET, all_of, answer, each_loop, post, run, serving
 
 
 async def either(bulk: BulkBody | None, receive: Any, piece: int = 70_000) -> bytes:
@@ -121,72 +115,6 @@ def test_nothing_arrives_while_nobody_reads(loop: str) -> None:
             assert await answer(reader) == (200, sha256(body[1_000_000:]).digest())
 
     run(loop, act())
-
-
-@each_loop
-def test_who_waits_for_a_client_that_is_gone_hears_of_it(loop: str) -> None:
-    async def act() -> None:
-        async with serving(all_of) as server:
-            for sent in (LEAST_BYTES // 2, 2_000_000):
-                async with server.connected() as (_, writer):
-                    writer.write(post(bytes(3_000_000))[:sent])
-                    await writer.drain()
-                    await asyncio.sleep(0.05)
-                await server.fault.wait()
-                server.fault.clear()
-            async with server.connected() as (_, writer):  # it sends no more, and listens
-                writer.write(post(bytes(3_000_000))[:1_000_000])
-                writer.write_eof()
-                await server.fault.wait()
-        assert [type(fault) for fault in server.faults] == [ClientDisconnect] * 3
-
-    run(loop, act())
-
-
-@each_loop
-def test_who_brings_too_little_is_not_waited_for(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "TICK_S", 0.05)
-    monkeypatch.setattr(connection, "GRACE_S", 0.1)
-    monkeypatch.setattr(connection, "MIN_RATE", 10_000_000)
-
-    async def act() -> None:
-        async with serving(all_of) as server, server.connected() as (reader, writer):
-            writer.write(post(bytes(3_000_000))[:400_000])
-            status, problem = await answer(reader)
-            assert (status, b"request-too-slow" in problem) == (408, True)
-            assert await reader.read() == b""
-            assert [type(fault) for fault in server.faults] == [ClientDisconnect]
-
-    run(loop, act())
-
-
-@each_loop
-def test_a_reader_that_stops_leaves_the_connection_whole(loop: str) -> None:
-    async def impatient(bulk: BulkBody | None, receive: Any) -> bytes:
-        if bulk is None:
-            return b"next"
-        reading = asyncio.create_task(_into(bulk, 300_000))
-        await asyncio.sleep(0.1)
-        reading.cancel()
-        await asyncio.wait([reading])
-        with pytest.raises(ValueError, match="are left"):
-            await bulk.into(memoryview(bytearray(bulk.left + 1)))
-        return b"gave up"
-
-    async def act() -> None:
-        async with serving(impatient) as server, server.connected() as (reader, writer):
-            whole = post(bytes(900_000))
-            writer.write(whole[:200_000])
-            assert await answer(reader) == (200, b"gave up")
-            writer.write(whole[200_000:] + GET)
-            assert await answer(reader) == (200, b"next")
-        assert server.faults == []
-
-    run(loop, act())
-
-
-def _into(bulk: BulkBody, count: int) -> Coroutine[Any, Any, None]:
-    return bulk.into(memoryview(bytearray(count)))
 
 
 CHUNKED = b"POST / HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n"
