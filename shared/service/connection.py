@@ -86,9 +86,8 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         if self._unwanted:
             data = self._passed_over(data)
-            if not data:
-                return
-        super().data_received(data)
+        if data:
+            super().data_received(data)
         if self.transport.is_closing() or self._shut:
             self._disarm()
         elif self._phase is _Phase.HEAD:
@@ -194,6 +193,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _passed_over(self, data: bytes) -> bytes:
         """What of the data belongs to no unwanted body."""
+        self._unset_keepalive_if_required()  # as the base class does: something comes
         count = min(len(data), self._unwanted)
         self._unwanted -= count
         self.body_came(count)

@@ -53,7 +53,7 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(serve: Serve) -> AsyncIterator[Server]:
+async def serving(serve: Serve, keep_alive_s: int = 5) -> AsyncIterator[Server]:
     """`serve` is given a request's body past the parser, where there is one, and the usual way; what it gives is the answer."""
     state = ServerState()
     found = Server(connections=state.connections)
@@ -69,7 +69,7 @@ async def serving(serve: Serve) -> AsyncIterator[Server]:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
         await send({"type": "http.response.body", "body": content})
 
-    config = uvicorn.Config(app, lifespan="off", log_config=None, ws="none")
+    config = uvicorn.Config(app, lifespan="off", log_config=None, ws="none", timeout_keep_alive=keep_alive_s)
     config.load()
     protocol = guarded()
     server = await asyncio.get_running_loop().create_server(

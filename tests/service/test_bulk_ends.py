@@ -54,6 +54,37 @@ def test_who_brings_too_little_is_not_waited_for(loop: str, monkeypatch: pytest.
 
 
 @each_loop
+def test_who_has_brought_what_nobody_wanted_is_waited_for_as_long_as_anybody(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it still brings that, however slowly, the connection does not rest; then the next head is due in time."""
+    reading = asyncio.Event()
+    monkeypatch.setattr(connection, "HEAD_S", 0.3)
+
+    async def some(bulk: BulkBody | None, receive: Any) -> bytes:
+        assert bulk is not None
+        reading.set()
+        await bulk.into(memoryview(bytearray(150_000)))
+        assert bulk.begun
+        return b"enough"
+
+    async def act() -> None:
+        async with serving(some, keep_alive_s=1) as server, server.connected() as (reader, writer):
+            whole = post(bytes(400_000))
+            writer.write(whole[:100_000])
+            await reading.wait()
+            writer.write(whole[100_000:200_000])
+            assert await answer(reader) == (200, b"enough")
+            for at in range(200_000, len(whole), 10_000):
+                await asyncio.sleep(0.07)
+                writer.write(whole[at : at + 10_000])
+            status, problem = await answer(reader)
+            assert (status, b"head comes within" in problem) == (408, True)
+
+    run(loop, act())
+
+
+@each_loop
 def test_who_brings_enough_is_waited_for(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes past the parser counts: fifty times what is asked for, after a beginning of next to nothing."""
     monkeypatch.setattr(connection, "TICK_S", 0.05)
