@@ -23,6 +23,8 @@ RECORD_LIMIT: Final = HEADER_BYTES + MAX_CHUNK_BYTES + MAX_TAGS_BYTES
 BODY_LIMIT: Final = MAX_RECORDS_AT_ONCE * RECORD_LIMIT
 MAX_PIECES: Final = 256
 """Pieces of a record that are kept apart: what is in many drops weighs a hundred times its bytes, and nobody had to sign it."""
+FIRST_BYTES: Final = 256 * 1024
+"""Memory for a record of which nothing but its head has arrived."""
 CUT: Final = "the body ends inside a record"
 T = TypeVar("T")
 
@@ -68,16 +70,29 @@ async def _received(bulk: BulkBody) -> AsyncIterator[memoryview]:
         if behind < 0:
             raise _malformed(CUT)
         more = HEADER_BYTES if behind >= HEADER_BYTES else 0  # the next record's head comes along
-        if len(memory[0]) < length + HEADER_BYTES:
-            memory[0] = bytearray(length + HEADER_BYTES)
-        whole = memoryview(memory[0])
+        whole = memory[0] = await _filled(bulk, memory[0], head, length + more)
         memory.rotate()
-        whole[:HEADER_BYTES] = head
-        await bulk.into(whole[HEADER_BYTES : length + more])
         head[:more] = whole[length : length + more]
-        yield whole[:length]
+        yield memoryview(whole)[:length]
     if bulk.left:
         raise _malformed(CUT)
+
+
+async def _filled(bulk: BulkBody, memory: bytearray, head: bytearray, end: int) -> bytearray:
+    """`head` and what follows it, `end` bytes in all, in `memory`, or in more of it where that is too small: hardly ever more than twice
+    what has arrived, for to state a length costs a stranger nothing."""
+    at = len(head)
+    while True:
+        if len(memory) < end:
+            larger = bytearray(min(end, max(FIRST_BYTES, 2 * len(memory))))
+            larger[:at] = memory[:at]
+            memory = larger
+        memory[: len(head)] = head
+        until = min(end, len(memory))
+        await bulk.into(memoryview(memory)[at:until])
+        at = until
+        if at == end:
+            return memory
 
 
 async def _records(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

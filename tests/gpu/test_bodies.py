@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -10,13 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
-from gpu_agent.bodies import BODY_LIMIT, MAX_PIECES, taken
+from gpu_agent.bodies import BODY_LIMIT, FIRST_BYTES, MAX_PIECES, taken
+from shared.claims.visit import MAX_CHUNK_BYTES
 from shared.errors import BadRequest
 from shared.service.bulk import BULK
 from shared.service.middleware import BodyLimit
-from shared.wire.copy import DATA, TAG_BYTES, CopyHeader, pack_header
+from shared.wire.copy import DATA, HEADER_BYTES, TAG_BYTES, CopyHeader, pack_header
 
 
 def record(index: int, length: int) -> bytes:
@@ -70,18 +72,53 @@ async def test_however_a_body_is_cut_the_records_are_the_same(lengths: list[int]
 
 
 @given(lengths=st.lists(st.integers(1, 2000), min_size=1, max_size=6), cut=st.integers(1, 300))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 async def test_past_the_parser_the_records_are_the_same(lengths: list[int], cut: int) -> None:
     """Each in memory that nobody writes to while it is taken."""
     whole = [record(index, length) for index, length in enumerate(lengths)]
     body = b"".join(whole)
     assert await records_of(iter(()), Lying(body)) == whole
     with pytest.raises(BadRequest, match="inside a record"):
-        await records_of(iter(()), Lying(body[:-cut]))
+        await records_of(iter(()), Lying(body[: -(1 + cut % (len(whole[-1]) - 1))]))
     with pytest.raises(BadRequest, match="inside a record"):
-        await records_of(iter(()), Lying(body + whole[0][: min(cut, len(whole[0]) - 1)]))
+        await records_of(iter(()), Lying(body + whole[0][: 1 + cut % (len(whole[0]) - 1)]))
     with pytest.raises(BadRequest, match="malformed"):
         await records_of(iter(()), Lying(body + bytes(2048)))
+
+
+async def test_records_longer_than_the_memory_there_is_come_whole() -> None:
+    whole = []
+    for index, length in enumerate([FIRST_BYTES + 1, 10, MAX_CHUNK_BYTES, 5 * FIRST_BYTES, 1]):
+        whole.append(record(index, length)[:HEADER_BYTES] + os.urandom(length + TAG_BYTES))
+    assert await records_of(iter(()), Lying(b"".join(whole))) == whole
+
+
+class Stated(Lying):
+    """It says that it is long, and brings a little."""
+
+    def __init__(self, body: bytes, length: int) -> None:
+        super().__init__(body)
+        self.left = length
+
+    async def into(self, target: memoryview) -> None:
+        length, self.left = self.left, len(self._body)
+        if len(target) > self.left:
+            raise ClientDisconnect
+        await super().into(target)
+        self.left = length - len(target)
+
+
+@pytest.mark.parametrize("brought", [HEADER_BYTES, 400_000, 900_000])
+async def test_a_length_that_is_only_stated_weighs_next_to_nothing(brought: int) -> None:
+    long = Stated(record(0, MAX_CHUNK_BYTES)[:brought], 16 * MAX_CHUNK_BYTES)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ClientDisconnect):
+            await records_of(iter(()), long)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 3.5 * brought + 2 * FIRST_BYTES < MAX_CHUNK_BYTES * 2
 
 
 async def test_what_is_too_long_is_refused_as_ever() -> None:
