@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from starlette.requests import Request
@@ -70,7 +70,7 @@ async def _received(bulk: BulkBody) -> AsyncIterator[memoryview]:
         if behind < 0:
             raise _malformed(CUT)
         more = HEADER_BYTES if behind >= HEADER_BYTES else 0  # the next record's head comes along
-        whole = memory[0] = await _filled(bulk, memory[0], head, length + more)
+        whole = memory[0] = await _filled(bulk, memory, head, length + more)
         memory.rotate()
         head[:more] = whole[length : length + more]
         yield memoryview(whole)[:length]
@@ -78,21 +78,22 @@ async def _received(bulk: BulkBody) -> AsyncIterator[memoryview]:
         raise _malformed(CUT)
 
 
-async def _filled(bulk: BulkBody, memory: bytearray, head: bytearray, end: int) -> bytearray:
-    """`head` and what follows it, `end` bytes in all, in `memory`, or in more of it where that is too small: hardly ever more than twice
-    what has arrived, for to state a length costs a stranger nothing."""
+async def _filled(bulk: BulkBody, memory: Sequence[bytearray], head: bytearray, end: int) -> bytearray:
+    """`head` and what follows it, `end` bytes in all, in the first memory, or in more where that is too small: as much as the record before
+    has filled, else hardly ever more than four times what has arrived, for to state a length costs a stranger nothing."""
+    here, before = memory
     at = len(head)
     while True:
-        if len(memory) < end:
-            larger = bytearray(min(end, max(FIRST_BYTES, 2 * len(memory))))
-            larger[:at] = memory[:at]
-            memory = larger
-        memory[: len(head)] = head
-        until = min(end, len(memory))
-        await bulk.into(memoryview(memory)[at:until])
+        if len(here) < end:
+            larger = bytearray(min(end, max(FIRST_BYTES, 4 * len(here), len(before))))
+            memoryview(larger)[: len(here)] = here  # a view: to assign to a bytearray's slice may change its length
+            here = larger
+        here[: len(head)] = head
+        until = min(end, len(here))
+        await bulk.into(memoryview(here)[at:until])
         at = until
         if at == end:
-            return memory
+            return here
 
 
 async def _records(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
