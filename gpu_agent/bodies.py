@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 async def taken(request: Request, take: Callable[[bytes | memoryview], Awaitable[T]]) -> T:
-    """What `take` says of the last record; it takes one after another, each while the next arrives.
+    """What `take` says of the last record; it takes one after another, each while the next arrives, and keeps nothing of their memory.
 
     Raises:
         BadRequest `malformed-copy-record`: no records. LimitExceeded: too long a body. And what `take` raises: nothing behind is taken.

@@ -8,6 +8,7 @@ from typing import Final
 
 from gpu_agent.hardware.hbm import HBM, Extent
 from shared.claims.layout import MemoryPlan, region_lengths
+from shared.errors import OutOfMemory
 from shared.names import RegionKind
 from shared.protocol.travel import TRAVEL
 from shared.wire.gpu import Configure
@@ -51,7 +52,10 @@ def _spare(hbm: HBM, length: int, command: Configure) -> Extent | None:
     """None where nothing is copied ahead, because somebody else may write or the memory copies in no time; or where memory is dear."""
     if not hbm.has_tags or TRAVEL[command.travel_mode].whole_gpu or length * SPARE_SHARE > hbm.backing - hbm.used:
         return None
-    return Extent(hbm.allocate(length), length)
+    try:
+        return Extent(hbm.allocate(length), length)
+    except OutOfMemory:  # what is left lies in pieces: one place will do
+        return None
 
 
 def _allocated(hbm: HBM, lengths: Sequence[int]) -> list[Extent]:

@@ -84,6 +84,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Bytes of one or several requests, cut anywhere."""
         if self._shut:
             return
+        begun = self._phase
         if self._unwanted:
             data = self._passed_over(data)
         if data:
@@ -91,7 +92,8 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing() or self._shut:
             self._disarm()
         elif self._phase is _Phase.HEAD:
-            self._head += len(data)  # also what no callback has told of yet: one endless header is a head, too
+            if begun is _Phase.HEAD:  # else most of this may have been a body
+                self._head += len(data)  # also what no callback has told of yet: one endless header is a head, too
             if self._head > 2 * MAX_HEAD_BYTES:
                 self._refuse_head()
             elif self._timer is None:
@@ -174,7 +176,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if length < LEAST_BYTES or self.parser.should_upgrade() or self.expect_100_continue or self.scheme != "http":
             return None
         bulk = BulkBody(self, length)
-        self.scope[BULK] = bulk  # type: ignore[typeddict-unknown-key]
+        self.scope[BULK] = bulk  # type: ignore[typeddict-unknown-key]  # ours, beside what ASGI knows
         return bulk
 
     def body_came(self, count: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 from gpu_agent.hardware import allotment
 from gpu_agent.hardware.address_space import PAGE, pages
 from gpu_agent.hardware.hbm import HBM, Extent
+from shared.errors import OutOfMemory
 from shared.names import RegionKind
 from shared.wire import gpu, gpu_answers
 from tests.gpu.gpu_holder import Holder
@@ -155,6 +156,22 @@ def test_there_is_one_place_only(world: World, monkeypatch: pytest.MonkeyPatch, 
     else:
         world.set_up(**PAPER)
     assert len(_places(world)) == 1
+
+
+def test_where_what_is_left_lies_in_pieces_one_place_will_do(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.set_up()
+    plan, config, memory = world.device._state.model.plan, world.device._state.config, HBM(1 << 30, os.urandom)
+    needed, allocate, asked = len(allotment.allot(HBM(1 << 30, os.urandom), plan, config).all()) - 1, HBM.allocate, []
+
+    def pieces(self: HBM, length: int) -> int:
+        asked.append(length)
+        if len(asked) > needed:
+            raise OutOfMemory("no gap of that length is left")
+        return allocate(self, length)
+
+    monkeypatch.setattr(HBM, "allocate", pieces)
+    made = allotment.allot(memory, plan, config)
+    assert (made.spare, len(made.all()), len(asked)) == (None, needed, needed + 1)
 
 
 def test_a_spare_place_takes_an_eighth_of_what_is_left_at_most(world: World) -> None:

@@ -39,6 +39,16 @@ def journey(platform: Platform, *, away: bool = True) -> tuple[Journey, asyncio.
     return Journey(platform, lock, away=away), lock  # type: ignore[arg-type]
 
 
+async def at_north() -> tuple[Platform, Journey, asyncio.Lock]:
+    """A GPU that has arrived at a holder."""
+    platform = Platform()
+    platform.bound.set()
+    way, lock = journey(platform)
+    way.begin("north")
+    await way.arrived()
+    return platform, way, lock
+
+
 async def settle() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
@@ -86,11 +96,7 @@ async def test_the_way_home_waits_for_the_switch_under_way_and_frees_the_port() 
 
 
 async def test_the_way_home_is_begun_before_anybody_waits_for_it_and_is_one() -> None:
-    platform = Platform()
-    platform.bound.set()
-    way, lock = journey(platform)
-    way.begin("north")
-    await way.arrived()
+    platform, way, lock = await at_north()
     platform.let_home.clear()
     way.turn_back()
     await asyncio.sleep(0)
@@ -109,11 +115,7 @@ async def test_the_way_home_is_begun_before_anybody_waits_for_it_and_is_one() ->
 
 
 async def test_a_way_home_that_failed_is_heard_of_and_asked_for_again() -> None:
-    platform = Platform()
-    platform.bound.set()
-    way, _ = journey(platform)
-    way.begin("north")
-    await way.arrived()
+    platform, way, _ = await at_north()
     platform.home_failure = Unavailable("the platform is gone")
     way.turn_back()
     with pytest.raises(Unavailable, match="the platform is gone"):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shared.service.bulk import LEAST_BYTES, BulkBody, stated_length
+from shared.service.connection import MAX_HEAD_BYTES
 from tests.service.bulk_server import GET, all_of, answer, each_loop, post, run, serving
 
 
@@ -115,6 +116,72 @@ def test_nothing_arrives_while_nobody_reads(loop: str) -> None:
             assert await answer(reader) == (200, sha256(body[1_000_000:]).digest())
 
     run(loop, act())
+
+
+@each_loop
+@pytest.mark.parametrize("size", [500_000, 3_000_000, 3_100_000])
+@pytest.mark.parametrize("read", [0, 200_000])
+def test_the_end_of_an_unwanted_body_is_no_head(loop: str, size: int, read: int) -> None:
+    """However much of it comes last: who was refused early, and asks for something else a while later, is heard."""
+
+    async def some(bulk: BulkBody | None, receive: Any) -> bytes:
+        if bulk is None:
+            return b"next"
+        await bulk.into(memoryview(bytearray(read)))
+        return b"enough"
+
+    async def act() -> None:
+        async with serving(some) as server, server.connected() as (reader, writer):
+            writer.write(post(bytes(size)))
+            assert await answer(reader) == (200, b"enough")
+            await writer.drain()
+            await asyncio.sleep(0.1)
+            writer.write(GET)
+            assert await answer(reader) == (200, b"next")
+
+    run(loop, act())
+
+
+@each_loop
+@pytest.mark.parametrize("before", [b"", GET, post(bytes(500_000))], ids=["first", "after another", "after a body"])
+def test_an_endless_head_is_one_wherever_it_begins(loop: str, before: bytes) -> None:
+    async def some(bulk: BulkBody | None, receive: Any) -> bytes:
+        return b"enough"
+
+    async def act() -> None:
+        async with serving(some) as server, server.connected() as (reader, writer):
+            writer.write(before + b"GET / HTTP/1.1\r\nx: ")
+            if before:
+                assert await answer(reader) == (200, b"enough")
+            for count in (
+                2 * MAX_HEAD_BYTES - 1000,
+                2000,
+            ):  # nothing is left unread then: that would reset the connection
+                writer.write(b"y" * count)
+                await asyncio.sleep(0.1)
+            status, problem = await answer(reader)
+            assert (status, b"head-too-large" in problem) == (431, True)
+
+    run(loop, act())
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        "content-length: 70000\r\ncontent-length: 70001", "content-length: 70000\r\ncontent-length: 70000",
+        "content-length: 70000\r\ntransfer-encoding: chunked", "transfer-encoding: chunked\r\ncontent-length: 70000",
+        "content-length: +70000", "content-length: 70000, 70000", "content-length: 99999999999999999999999",
+    ],
+)  # fmt: skip
+def test_a_length_that_may_be_read_in_two_ways_is_none(lengths: str) -> None:
+    async def act() -> None:
+        async with serving(either) as server, server.connected() as (reader, writer):
+            writer.write(f"POST / HTTP/1.1\r\nhost: here\r\n{lengths}\r\n\r\n".encode() + bytes(100))
+            status, problem = await answer(reader)
+            assert (status, b"malformed-request" in problem) == (400, True)
+            assert await reader.read() == b""
+
+    run("uvloop", act())
 
 
 CHUNKED = b"POST / HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -36,11 +36,15 @@ def test_who_waits_for_a_client_that_is_gone_hears_of_it(loop: str) -> None:
     run(loop, act())
 
 
+def impatient(monkeypatch: pytest.MonkeyPatch, least: int) -> None:
+    """After a moment of grace a body brings so many bytes a second."""
+    for name, value in (("TICK_S", 0.05), ("GRACE_S", 0.1), ("MIN_RATE", least)):
+        monkeypatch.setattr(connection, name, value)
+
+
 @each_loop
 def test_who_brings_too_little_is_not_waited_for(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "TICK_S", 0.05)
-    monkeypatch.setattr(connection, "GRACE_S", 0.1)
-    monkeypatch.setattr(connection, "MIN_RATE", 10_000_000)
+    impatient(monkeypatch, 10_000_000)
 
     async def act() -> None:
         async with serving(all_of) as server, server.connected() as (reader, writer):
@@ -87,9 +91,7 @@ def test_who_has_brought_what_nobody_wanted_is_waited_for_as_long_as_anybody(
 @each_loop
 def test_who_brings_enough_is_waited_for(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes past the parser counts: fifty times what is asked for, after a beginning of next to nothing."""
-    monkeypatch.setattr(connection, "TICK_S", 0.05)
-    monkeypatch.setattr(connection, "GRACE_S", 0.1)
-    monkeypatch.setattr(connection, "MIN_RATE", 100_000)
+    impatient(monkeypatch, 100_000)
 
     async def act() -> None:
         body = os.urandom(2_000_000)
@@ -158,7 +160,7 @@ def test_behind_the_body_the_end_of_the_connection_is_heard(loop: str) -> None:
 def test_a_reader_that_stops_leaves_the_connection_whole(loop: str) -> None:
     stopped, sent = asyncio.Event(), asyncio.Event()
 
-    async def impatient(bulk: BulkBody | None, receive: Any) -> bytes:
+    async def stopping(bulk: BulkBody | None, receive: Any) -> bytes:
         if bulk is None:
             return b"next"
         reading = asyncio.create_task(_into(bulk, 300_000))
@@ -172,7 +174,7 @@ def test_a_reader_that_stops_leaves_the_connection_whole(loop: str) -> None:
         return b"gave up"
 
     async def act() -> None:
-        async with serving(impatient) as server, server.connected() as (reader, writer):
+        async with serving(stopping) as server, server.connected() as (reader, writer):
             whole = post(bytes(900_000))
             writer.write(whole[:200_000])
             await stopped.wait()
