@@ -135,8 +135,8 @@ class ModelMemory:
         """What a commit will need of what was just trained, before it is asked for: its copy in the spare place, with digests and tags of
         that. Where there is no such place, digests of the working copy, so that the commit reads its copy back by tag.
 
-        Until the commit the last committed copy stays as it is: at all times two copies of it lie in memory (law L8), or one of it and
-        one of what may take its place.
+        Until the commit the last committed copy stays as it is, for a roll-back; as soon as a commit is answered, what it committed lies in
+        two places, so that a bit that flips in one costs no session (law L8).
         """
         if self.has_work_ahead:
             copy = self._working if self._spare is None else self._spare
@@ -169,7 +169,7 @@ class ModelMemory:
         known = self.require_committed()
         after = MODEL.after(self.phase, ModelFact.ROLL_BACK, Role.ORCHESTRATOR)
         self._require_kept()
-        self._hbm.copy([(working, kept, length) for working, kept, length in self._places(self._kept)])
+        self._hbm.copy(self._places(self._kept))
         self.phase, self.step, self._trained = after, known.step, None
         return self.digests()
 

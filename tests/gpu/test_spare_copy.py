@@ -1,4 +1,4 @@
-"""Two places for committed copies: a commit exchanges them, and at no time does one flipped bit cost the model (law L8)."""
+"""Two places for committed copies: a commit exchanges them, and behind it one flipped bit costs no model (law L8)."""
 
 from __future__ import annotations
 

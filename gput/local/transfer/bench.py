@@ -63,8 +63,6 @@ WAYS: Final = {
     "http-straight": Way("sequential", "http", read_ahead=True),
     "http-ahead": Way("sequential", "http", read_ahead=True, sealed_ahead=True),
 }
-
-
 RECORDS: Final = "records.npy"
 
 
