@@ -35,21 +35,33 @@ class BoundedAnswers(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """The answer, with a body that stops at the request's limit. Raises: BadAnswer, at once or while it is read."""
         response = await self._inner.handle_async_request(request)
-        encoding, stated = _encoding_and_length(response.headers.raw)
         limit = request.extensions.get(LIMIT)
-        if encoding != "identity":
+        try:
+            require_readable(response.headers.raw, limit)
+        except BadAnswer:
             await response.aclose()
-            raise BadAnswer(f"it is encoded as {encoding[:40]!r}, which was not asked for", request=request)
+            raise
         if limit is not None:
-            if stated.isdigit() and int(stated) > limit:
-                await response.aclose()
-                raise BadAnswer(f"it has {stated[:40]} bytes, and at most {limit} are read", request=request)
-            response.stream = _Bounded(response.stream, limit, request)
+            response.stream = _Bounded(response.stream, limit)
         return response
 
     async def aclose(self) -> None:
         """Closes the inner transport."""
         await self._inner.aclose()
+
+
+def require_readable(headers: Iterable[tuple[bytes, bytes]], limit: int | None) -> None:
+    """By its head an answer may be read. Raises: BadAnswer: it is encoded, or longer than `limit` bytes."""
+    encoding, stated = _encoding_and_length(headers)
+    if encoding != "identity":
+        raise BadAnswer(f"it is encoded as {encoding[:40]!r}, which was not asked for")
+    if limit is not None and stated.isdigit() and int(stated) > limit:
+        raise BadAnswer(f"it has {stated[:40]} bytes, and at most {limit} are read")
+
+
+def too_long(limit: int) -> BadAnswer:
+    """What a body turned out to be."""
+    return BadAnswer(f"it has more than {limit} bytes")
 
 
 def _encoding_and_length(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, str]:
@@ -65,15 +77,15 @@ def _encoding_and_length(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, s
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, inner: Any, limit: int, request: httpx2.Request) -> None:
-        self._inner, self._limit, self._request = inner, limit, request
+    def __init__(self, inner: Any, limit: int) -> None:
+        self._inner, self._limit = inner, limit
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         left = self._limit
         async for piece in self._inner:
             left -= len(piece)
             if left < 0:
-                raise BadAnswer(f"it has more than {self._limit} bytes", request=self._request)
+                raise too_long(self._limit)
             yield piece
 
     async def aclose(self) -> None:

@@ -92,6 +92,15 @@ class PeerConnection(asyncio.Protocol):
         if await self._write(unsent + (b"0\r\n\r\n" if chunked else b""), wait_s):
             self._sent = True
 
+    async def ask_whole(self, head: bytes, body: bytes, wait_s: float | None) -> None:
+        """`ask`, of a body that is at hand and whose length the head states. Raises: as `ask`."""
+        self._begin()
+        self._complete = self._sent = False
+        if len(head) + len(body) <= JOINED_BYTES:
+            self._sent = await self._write(head + body, wait_s)
+        else:
+            self._sent = await self._write(head, wait_s) and await self._write(body, wait_s)
+
     async def head(self, wait_s: float | None) -> AnswerHead:
         """The answer's head. Raises: httpx2.ReadTimeout, httpx2.TransportError."""
         if self._head is None:

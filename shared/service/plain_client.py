@@ -7,15 +7,16 @@ pays for its way through that code a dozen times (ADR 0020). Requests, answers, 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
 
-from shared.service.answers import UNCOMPRESSED, BoundedAnswers
+from shared.service.answers import LIMIT, UNCOMPRESSED, BoundedAnswers
 from shared.service.signatures import SignedAuth
+from shared.service.transport import HttpTransport
 
 CONNECT_TIMEOUT_S = 5.0
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
@@ -38,11 +39,16 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer read to its end, uncompressed."""
+    """An answer read to its end, uncompressed. `raw`: its headers as they came."""
 
     status_code: int
-    headers: httpx2.Headers
+    raw: Sequence[tuple[bytes, bytes]]
     content: bytes
+
+    @property
+    def headers(self) -> httpx2.Headers:
+        """Its headers by name. Made when somebody looks: of most answers nobody does."""
+        return httpx2.Headers(self.raw)
 
     def json(self) -> Any:
         """The JSON value that it is. Raises: ValueError: it is none."""
@@ -54,9 +60,17 @@ class PlainClient:
 
     def __init__(self, transport: httpx2.AsyncBaseTransport, *, auth: httpx2.Auth | None, timeout_s: float) -> None:
         self._transport, self._auth, self._timeout_s = BoundedAnswers(transport), auth, timeout_s
+        # Who signs otherwise looks at a request of httpx2's.
+        self._own = transport if isinstance(transport, HttpTransport) and _signs_fields(auth) else None
 
     async def ask(self, call: Call) -> Answer:
         """The answer, read to its end. Raises: httpx2.TransportError."""
+        if self._own is not None and (call.content is None or isinstance(call.content, bytes)):
+            body = call.content or b""
+            url, headers = self._signed(call, body)
+            patience, limit = self._timeout(call.timeout_s), call.extensions.get(LIMIT)
+            whole = await self._own.whole(call.method, url, headers, body, patience=patience, limit=limit)
+            return Answer(whole.status, whole.headers, whole.content)
         response = await self._send(call)
         stream = response.stream
         assert isinstance(stream, httpx2.AsyncByteStream)  # what every asynchronous transport gives
@@ -65,7 +79,7 @@ class PlainClient:
             content = b"".join([piece async for piece in stream])
         finally:
             await response.aclose()
-        return Answer(response.status_code, response.headers, content)
+        return Answer(response.status_code, response.headers.raw, content)
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[httpx2.Response]:
@@ -97,6 +111,18 @@ class PlainClient:
 
     def _whole(self, call: Call, body: bytes, extensions: dict[str, Any]) -> httpx2.Request:
         """A request whose body is at hand, made in one go: httpx2 would go over its headers a dozen times."""
+        url, headers = self._signed(call, body)
+        request = httpx2.Request(
+            call.method, url, headers=headers, stream=httpx2.ByteStream(body), extensions=extensions
+        )
+        request.read()
+        if not _signs_fields(self._auth):
+            assert self._auth is not None
+            request = next(self._auth.auth_flow(request))
+        return request
+
+    def _signed(self, call: Call, body: bytes) -> tuple[httpx2.URL, dict[str, str]]:
+        """Where to, and all headers; the signature with them, where the header fields are all that signing takes."""
         url = call.url if call.params is None else httpx2.URL(call.url, params=call.params)
         headers = {"host": url.netloc.decode("ascii"), **UNCOMPRESSED}
         headers |= {name.lower(): value for name, value in call.headers.items()}
@@ -104,14 +130,12 @@ class PlainClient:
             headers["content-length"] = str(len(body))
         if isinstance(self._auth, SignedAuth):
             headers |= self._auth.fields(call.method, url, headers, body)
-        request = httpx2.Request(
-            call.method, url, headers=headers, stream=httpx2.ByteStream(body), extensions=extensions
-        )
-        request.read()
-        if self._auth is not None and not isinstance(self._auth, SignedAuth):
-            request = next(self._auth.auth_flow(request))
-        return request
+        return url, headers
 
     def _timeout(self, timeout_s: float | None) -> dict[str, float]:
         wait = self._timeout_s if timeout_s is None else timeout_s
         return {"connect": CONNECT_TIMEOUT_S, "read": wait, "write": wait, "pool": wait}
+
+
+def _signs_fields(auth: httpx2.Auth | None) -> bool:
+    return auth is None or isinstance(auth, SignedAuth)

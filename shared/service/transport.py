@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import httpx2
 
+from shared.service.answers import require_readable, too_long
 from shared.service.peer_connection import PeerConnection, within
 
 MAX_IDLE: Final = 20
@@ -22,7 +24,16 @@ _BAD_HEADER: Final = re.compile(rb"[\r\n\0]")
 _PORTS: Final = {"http": 80, "https": 443}
 
 Origin = tuple[str, str, int]
-Patience = dict[str, float | None]
+Patience = Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An answer read to its end, with its headers as they came."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    content: bytes
 
 
 class HttpTransport(httpx2.AsyncBaseTransport):
@@ -40,7 +51,9 @@ class HttpTransport(httpx2.AsyncBaseTransport):
             httpx2.TransportError: ConnectError, ConnectTimeout: nothing was sent. ReadError, ReadTimeout, WriteTimeout,
                 RemoteProtocolError: nobody knows whether it was heard. LocalProtocolError, UnsupportedProtocol: it is none of ours.
         """
-        origin, (head, chunked) = _origin(request), _head(request)
+        origin, named = _origin(request.url), request.headers.raw
+        head = _head(request.method, request.url, named)
+        chunked = any(name.lower() == b"transfer-encoding" for name, _ in named)
         patience: Patience = request.extensions.get("timeout", {})
         connection = self._kept(origin) or await self._open(origin, patience)
         try:
@@ -58,6 +71,40 @@ class HttpTransport(httpx2.AsyncBaseTransport):
             stream=_Body(self, origin, connection, patience.get("read"), bodiless=bodiless),
             extensions={"http_version": b"HTTP/1.1", "reason_phrase": answer.reason},
         )
+
+    async def whole(
+        self,
+        method: str,
+        url: httpx2.URL,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        patience: Patience,
+        limit: int | None,
+    ) -> Whole:
+        """A request whose body is at hand, and its answer to its end: none of httpx2's objects is made on the way.
+
+        Args:
+            headers: all of them, the body's length with them. limit: of the answer's bytes; None: as long as it is.
+
+        Raises:
+            BadAnswer: it is not read on. httpx2.TransportError: as `handle_async_request`.
+        """
+        origin, head = (
+            _origin(url),
+            _head(method, url, [(n.encode("ascii"), v.encode("ascii")) for n, v in headers.items()]),
+        )
+        connection = self._kept(origin) or await self._open(origin, patience)
+        try:
+            await connection.ask_whole(head, body, patience.get("write"))
+            answer = await connection.head(patience.get("read"))
+            require_readable(answer.headers, limit)
+            content = b"" if method == "HEAD" else await _all(connection, patience.get("read"), limit)
+        except BaseException:
+            connection.abort()
+            raise
+        self.put_back(origin, connection)
+        return Whole(answer.status, answer.headers, content)
 
     def put_back(self, origin: Origin, connection: PeerConnection) -> None:
         """Its answer was read, or will not be."""
@@ -128,19 +175,29 @@ class _Body(httpx2.AsyncByteStream):
             self._pool.put_back(self._origin, connection)
 
 
-def _origin(request: httpx2.Request) -> Origin:
-    scheme, host = request.url.scheme, request.url.host
+async def _all(connection: PeerConnection, wait_s: float | None, limit: int | None) -> bytes:
+    pieces, length = [], 0
+    while (piece := await connection.piece(wait_s)) is not None:
+        pieces.append(piece)
+        length += len(piece)
+        if limit is not None and length > limit:
+            raise too_long(limit)
+    return b"".join(pieces)
+
+
+def _origin(url: httpx2.URL) -> Origin:
+    scheme, host = url.scheme, url.host
     if scheme not in _PORTS or not host:
         raise httpx2.UnsupportedProtocol(f"{scheme or 'nothing'} is not spoken here")
-    return scheme, host, request.url.port or _PORTS[scheme]
+    return scheme, host, url.port or _PORTS[scheme]
 
 
-def _head(request: httpx2.Request) -> tuple[bytes, bool]:
-    """The head's bytes, and whether the body goes in chunks."""
-    lines, chunked = [b"%b %b HTTP/1.1" % (request.method.encode("ascii"), request.url.raw_path)], False
-    for name, value in request.headers.raw:
-        if _BAD_HEADER.search(name) or _BAD_HEADER.search(value):
+def _head(method: str, url: httpx2.URL, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The head's bytes. Raises: httpx2.LocalProtocolError: a header would be taken for more than one."""
+    lines = [b"%b %b HTTP/1.1" % (method.encode("ascii"), url.raw_path)]
+    for name, value in headers:
+        line = b"%b: %b" % (name, value)
+        if _BAD_HEADER.search(line):
             raise httpx2.LocalProtocolError(f"the header {name!r} holds what no header may hold")
-        chunked = chunked or name.lower() == b"transfer-encoding"
-        lines.append(b"%b: %b" % (name, value))
-    return b"\r\n".join([*lines, b"", b""]), chunked
+        lines.append(line)
+    return b"\r\n".join([*lines, b"", b""])
