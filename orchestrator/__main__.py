@@ -14,6 +14,7 @@ from orchestrator.site import holder
 from shared.service.clock import system_entropy
 from shared.service.server import service_main
 from shared.service.store import Store
+from shared.turns import go_first
 
 RECOVER = (
     "take over from an orchestrator that is lost for good, though it had another CVM or release; "
@@ -24,6 +25,7 @@ ROTATE = "put a new key in the identity's place, between sessions, and end; serv
 
 def main() -> int:
     """Run until told to stop; the exit code says how it ended."""
+    go_first()
     return service_main(
         OrchestratorSettings, create_app, go_back=_go_back, variants={"recover": (RECOVER, _recovering)},
         acts={"rotate-identity": (ROTATE, rotate_identity)},

@@ -31,6 +31,7 @@ from gpu_agent.hardware.hbm import Extent
 from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.loader import LoadedProgram, load_program
 from gpu_agent.workload.training import pin_determinism
+from shared import turns
 from shared.claims.training import TrainingOptions
 from shared.errors import GputError, Unavailable, VerificationFailed
 
@@ -174,7 +175,7 @@ class Parent:
             self._kill(self._spare)
             self._spare = None
         read_end, write_end = os.pipe()
-        # At the usual priority: who once gave way (SCHED_IDLE) needs CAP_SYS_NICE to have its turn again, and starves a launch till then.
+        # At the usual priority: who once had a lower one (SCHED_IDLE) needs CAP_SYS_NICE to leave it, and starves a launch till then.
         pid = os.fork()
         if pid == 0:
             os.close(write_end)
@@ -188,8 +189,10 @@ class Parent:
         program = self._programs[digest]
         try:
             _die_with(self._pid)
+            turns.give_way()  # nobody waits for it yet, and everybody for a visit that is under way
             place = self._warm_place(program, self._options.get(digest, program.manifest.defaults))
             data = os.read(control, messages.MAX_MESSAGE)
+            turns.take_turns()
             if data:
                 self._work(messages.unpack(data), program, place)
             status = 0

@@ -20,7 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     from gpu_agent.platform.api import create_platform_app
     from gpu_agent.platform.settings import PlatformSettings
     from shared.service.server import service_main
+    from shared.turns import go_first
 
+    go_first()
     return service_main(PlatformSettings, create_platform_app, arguments)
 
 
