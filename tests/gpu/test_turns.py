@@ -47,6 +47,8 @@ needs_slices = pytest.mark.skipif(
 
 @pytest.fixture
 def usual() -> int:
+    """What the kernel gives who asked for nothing; a test before may have run an orchestrator's `main` in this process."""
+    turns.take_turns()
     return slice_ns()
 
 
