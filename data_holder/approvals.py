@@ -50,7 +50,7 @@ from shared.service.logging import get_logger
 from shared.service.printable import printable
 from shared.service.statements import put_row, update_row
 from shared.service.store import Store
-from shared.wire.visit import Approval, Signed
+from shared.wire.visit import Approval, Decision, Signed
 
 _STATES = {"approve": "approved", "refuse": "refused", "veto": "vetoed"}
 _log = get_logger("data_holder.approvals")
@@ -153,7 +153,7 @@ class Approvals:
 
     async def _decide_by_policy(self, session: str, request: VerifiedManifest, findings: list[RuleFinding]) -> None:
         broken = [f"{f.rule}: expected {f.expected}, got {f.got}" for f in findings if not f.ok]
-        decision = "approve" if allowed(findings) else "refuse"
+        decision: Decision = "approve" if allowed(findings) else "refuse"
         reason = printable("; ".join(broken))[:500]
         try:
             await self.decide(session, request.digest, decision, dataset=None, reason=reason, by="policy")
@@ -163,7 +163,7 @@ class Approvals:
             )  # fmt: skip
 
     async def decide(
-        self, session: str, manifest: str, decision: str, *, dataset: str | None, reason: str, by: str,
+        self, session: str, manifest: str, decision: Decision, *, dataset: str | None, reason: str, by: str,
         keep_equal: bool = False, measure: bool = True, anew: bool = False,
     ) -> None:  # fmt: skip
         """Sign, store and try to deliver a decision.
@@ -191,7 +191,7 @@ class Approvals:
         async with self._deciding:
             if not known():
                 approval = Approval(
-                    session=session, holder=self.name, manifest=manifest, decision=decision,  # type: ignore[arg-type]  # checked by pydantic
+                    session=session, holder=self.name, manifest=manifest, decision=decision,
                     reason=reason, at=int(self._clock()), **({} if chosen is None else chosen.stated),
                 )  # fmt: skip
                 if not anew or corrects(self._ledger.state(session), self.keys, approval):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -114,7 +115,7 @@ class Runner:
         """Keys lived in memory only, and the orchestrator cannot know that they are gone: say so by opening new channels first."""
         for state in self._ledger.states():
             if state.channels and state.ended is None:
-                await self._try(state.session, lambda session=state.session: self._open_channel(session))  # type: ignore[misc]  # mypy cannot type a lambda's default
+                await self._try(state.session, partial(self._open_channel, state.session))
 
     async def _listen(self) -> None:
         after, pause = 0, FIRST_PAUSE_S
@@ -248,15 +249,15 @@ class Runner:
         for session, item in again:
             self._enqueue(session, item)
         for session in await self._approvals.undelivered():
-            await self._try(session, lambda session=session: self._approvals.deliver(session))  # type: ignore[misc]  # mypy cannot type a lambda's default
+            await self._try(session, partial(self._approvals.deliver, session))
         for session in await self._approvals.unconsidered():
-            await self._try(session, lambda session=session: self._approvals.consider(session))  # type: ignore[misc]  # as above
+            await self._try(session, partial(self._approvals.consider, session))
         for session in list(self._heads.unanswered):
-            await self._try(session, lambda session=session: self._heads.answer(session))  # type: ignore[misc]  # as above
+            await self._try(session, partial(self._heads.answer, session))
         for session in list(self._channels_wanted):
-            await self._try(session, lambda session=session: self._open_channel(session))  # type: ignore[misc]  # as above
+            await self._try(session, partial(self._open_channel, session))
         for session, epoch in self._visits.unreported():
-            await self._try(session, lambda session=session, epoch=epoch: self._visits.report(session, epoch))  # type: ignore[misc]  # as above
+            await self._try(session, partial(self._visits.report, session, epoch))
 
     async def _try(self, session: str, act: Act) -> None:
         undone = self._trouble(session, "not done yet")

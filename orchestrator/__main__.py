@@ -25,7 +25,6 @@ ROTATE = "put a new key in the identity's place, between sessions, and end; serv
 
 def main() -> int:
     """Run until told to stop; the exit code says how it ended."""
-    go_first()
     return service_main(
         OrchestratorSettings, create_app, go_back=_go_back, variants={"recover": (RECOVER, _recovering)},
         acts={"rotate-identity": (ROTATE, rotate_identity)},
@@ -42,4 +41,5 @@ def _go_back(settings: OrchestratorSettings, revision: str) -> None:
 
 
 if __name__ == "__main__":
+    go_first()
     sys.exit(main())

@@ -19,6 +19,8 @@ SHORT_NS: Final = 100_000
 """The longest and the shortest slice that the kernel gives (`__setparam_fair`)."""
 _USUAL: Final = 0
 _SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}
+"""The call's number (Linux, `syscalls(2)`) for a process of 64 bits: a 32-bit one on the same machine has other numbers."""
+_WORD_BYTES: Final = struct.calcsize("P")
 _ATTR: Final = struct.Struct("=IIQiIQQQ")
 """sched_attr of its first version, sched_setattr(2): size, policy, flags, nice, priority, runtime (the slice), deadline, period."""
 _TASKS: Final = Path("/proc/self/task")
@@ -43,16 +45,20 @@ def take_turns() -> bool:
 
 
 def _ask(slice_ns: int) -> bool:
-    number = _SCHED_SETATTR.get(platform.machine())
+    """A hint fails nobody: whatever the system refuses or does not know, the process goes on as it was."""
+    number = _SCHED_SETATTR.get(platform.machine()) if _WORD_BYTES == 8 else None
     if number is None:
         return False
-    syscall = ctypes.CDLL(None).syscall
-    heard = []
-    for task in _TASKS.iterdir():
-        thread = int(task.name)
-        if os.sched_getscheduler(thread) != os.SCHED_OTHER:  # an operator's choice
-            return False
-        nice = os.getpriority(os.PRIO_PROCESS, thread)
-        attributes = _ATTR.pack(_ATTR.size, os.SCHED_OTHER, 0, nice, 0, slice_ns, 0, 0)
-        heard.append(syscall(ctypes.c_long(number), ctypes.c_int(thread), attributes, ctypes.c_uint(0)) == 0)
-    return all(heard)
+    try:
+        return all(_told(number, int(task.name), slice_ns) for task in _TASKS.iterdir())
+    except OSError:  # a thread that has just ended, a system without /proc
+        return False
+
+
+def _told(number: int, thread: int, slice_ns: int) -> bool:
+    if os.sched_getscheduler(thread) != os.SCHED_OTHER:  # an operator's choice
+        return False
+    nice = os.getpriority(os.PRIO_PROCESS, thread)
+    attributes = _ATTR.pack(_ATTR.size, os.SCHED_OTHER, 0, nice, 0, slice_ns, 0, 0)
+    called = ctypes.CDLL(None).syscall(ctypes.c_long(number), ctypes.c_int(thread), attributes, ctypes.c_uint(0))
+    return bool(called == 0)

@@ -33,6 +33,7 @@ from shared.claims.program import ProgramManifest
 from shared.errors import BadRequest, Conflict
 from shared.service.idempotency import KEY_HONOURED
 from shared.service.pagination import Paging
+from shared.wire.visit import Decision
 
 router = APIRouter(prefix="/v1", tags=["approvals"])
 
@@ -52,7 +53,9 @@ async def show_request(session: SessionPath, _: Reader, holder: HolderDep) -> Re
     return await _detail(holder, session)
 
 
-async def _decided(holder: Holder, once: Once, session: str, verb: str, body: ApproveBody | RefuseBody) -> Response:
+async def _decided(
+    holder: Holder, once: Once, session: str, verb: Decision, body: ApproveBody | RefuseBody
+) -> Response:
     said = body if isinstance(body, ApproveBody) else ApproveBody(manifest=body.manifest)
     if found := unseen(body.reason, but="\n\t"):  # the orchestrator would not take it, and it would be signed by then
         raise BadRequest(f"the reason holds what cannot be seen: {found}", code="unseen-text")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shared.errors import GputError
+from shared.turns import go_first
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,9 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from gpu_agent.platform.api import create_platform_app
     from gpu_agent.platform.settings import PlatformSettings
     from shared.service.server import service_main
-    from shared.turns import go_first
 
-    go_first()
     return service_main(PlatformSettings, create_platform_app, arguments)
 
 
@@ -62,4 +61,5 @@ def _names(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
+    go_first()
     raise SystemExit(main())

@@ -6,7 +6,9 @@ neither by its length nor by what it unpacks to (a decompression bomb).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import json
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx2
@@ -15,6 +17,24 @@ LIMIT: Final = (
     "gput.answer_bytes"  # request extension: at most so many bytes; absent: the reader keeps to its own bound
 )
 UNCOMPRESSED: Final = {"accept-encoding": "identity"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer read to its end, uncompressed. `raw`: its headers as they came."""
+
+    status_code: int
+    raw: Sequence[tuple[bytes, bytes]]
+    content: bytes
+
+    @property
+    def headers(self) -> httpx2.Headers:
+        """Its headers by name. Made when somebody looks: of most answers nobody does."""
+        return httpx2.Headers(self.raw)
+
+    def json(self) -> Any:
+        """The JSON value that it is. Raises: ValueError: it is none."""
+        return json.loads(self.content)
 
 
 class BadAnswer(httpx2.TransportError):

@@ -18,9 +18,9 @@ import httpx2
 
 from shared.canonical import json_bytes
 from shared.errors import GputError, Unavailable
-from shared.service.answers import BadAnswer, answers_within
+from shared.service.answers import Answer, BadAnswer, answers_within
 from shared.service.clock import Entropy
-from shared.service.plain_client import Answer, Body, Call, PlainClient
+from shared.service.plain_client import Body, Call, PlainClient
 from shared.service.problem_reader import MAX_PROBLEM_BYTES, error_of
 from shared.service.tracing import outgoing
 from shared.service.transport import HttpTransport

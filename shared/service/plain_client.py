@@ -1,20 +1,20 @@
 """One address's HTTP client: a signed request out, its answer back, and nothing between. Knows no peer's name and no retry.
 
 httpx2's own client follows redirects, keeps cookies, asks hooks and merges settings for every request; we allow none of it, and a visit
-pays for its way through that code a dozen times (ADR 0020). Requests, answers, errors and transports are httpx2's.
+pays for its way through that code a dozen times (ADR 0020). Addresses, errors and
+transports are httpx2's; its requests and answers are made for streams, other transports and other ways of signing only.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
 
-from shared.service.answers import LIMIT, UNCOMPRESSED, BoundedAnswers
+from shared.service.answers import LIMIT, UNCOMPRESSED, Answer, BoundedAnswers
 from shared.service.signatures import SignedAuth
 from shared.service.transport import HttpTransport
 
@@ -37,24 +37,6 @@ class Call:
     extensions: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """An answer read to its end, uncompressed. `raw`: its headers as they came."""
-
-    status_code: int
-    raw: Sequence[tuple[bytes, bytes]]
-    content: bytes
-
-    @property
-    def headers(self) -> httpx2.Headers:
-        """Its headers by name. Made when somebody looks: of most answers nobody does."""
-        return httpx2.Headers(self.raw)
-
-    def json(self) -> Any:
-        """The JSON value that it is. Raises: ValueError: it is none."""
-        return json.loads(self.content)
-
-
 class PlainClient:
     """For one event loop. `auth` signs each request; of its flow only the first request is sent."""
 
@@ -69,8 +51,7 @@ class PlainClient:
             body = call.content or b""
             url, headers = self._signed(call, body)
             patience, limit = self._timeout(call.timeout_s), call.extensions.get(LIMIT)
-            whole = await self._own.whole(call.method, url, headers, body, patience=patience, limit=limit)
-            return Answer(whole.status, whole.headers, whole.content)
+            return await self._own.whole(call.method, url, headers, body, patience=patience, limit=limit)
         response = await self._send(call)
         stream = response.stream
         assert isinstance(stream, httpx2.AsyncByteStream)  # what every asynchronous transport gives

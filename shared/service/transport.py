@@ -10,12 +10,11 @@ import asyncio
 import re
 import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import httpx2
 
-from shared.service.answers import require_readable, too_long
+from shared.service.answers import Answer, require_readable, too_long
 from shared.service.peer_connection import PeerConnection, within
 
 MAX_IDLE: Final = 20
@@ -25,15 +24,6 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 Origin = tuple[str, str, int]
 Patience = Mapping[str, float | None]
-
-
-@dataclass(frozen=True)
-class Whole:
-    """An answer read to its end, with its headers as they came."""
-
-    status: int
-    headers: list[tuple[bytes, bytes]]
-    content: bytes
 
 
 class HttpTransport(httpx2.AsyncBaseTransport):
@@ -81,7 +71,7 @@ class HttpTransport(httpx2.AsyncBaseTransport):
         *,
         patience: Patience,
         limit: int | None,
-    ) -> Whole:
+    ) -> Answer:
         """A request whose body is at hand, and its answer to its end: none of httpx2's objects is made on the way.
 
         Args:
@@ -90,10 +80,8 @@ class HttpTransport(httpx2.AsyncBaseTransport):
         Raises:
             BadAnswer: it is not read on. httpx2.TransportError: as `handle_async_request`.
         """
-        origin, head = (
-            _origin(url),
-            _head(method, url, [(n.encode("ascii"), v.encode("ascii")) for n, v in headers.items()]),
-        )
+        named = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+        origin, head = _origin(url), _head(method, url, named)
         connection = self._kept(origin) or await self._open(origin, patience)
         try:
             await connection.ask_whole(head, body, patience.get("write"))
@@ -104,7 +92,7 @@ class HttpTransport(httpx2.AsyncBaseTransport):
             connection.abort()
             raise
         self.put_back(origin, connection)
-        return Whole(answer.status, answer.headers, content)
+        return Answer(answer.status, answer.headers, content)
 
     def put_back(self, origin: Origin, connection: PeerConnection) -> None:
         """Its answer was read, or will not be."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import httpx2
 
 from shared.errors import BadRequest, GputError
-from shared.service.plain_client import Answer, PlainClient
+from shared.service.answers import Answer
+from shared.service.plain_client import PlainClient
 
 NOT_LEADER = "not-leader"
 """The code of who does nothing because another leads: asking that one instead is safe whatever was asked."""

@@ -200,6 +200,10 @@ class VisitRefusal(Claim):
     detail: str = Field(max_length=500)
 
 
+Decision = Literal["approve", "refuse", "veto"]
+"""What a holder says of a manifest."""
+
+
 class Approval(Grown):
     """Canonical JSON of this is signed by the holder's enrolled key (label "gput/approval").
 
@@ -211,7 +215,7 @@ class Approval(Grown):
     session: SessionId
     holder: PartyName
     manifest: HexSha256
-    decision: Literal["approve", "refuse", "veto"]
+    decision: Decision
     reason: str = Field(default="", max_length=500)
     records: int | None = Field(default=None, ge=1, description="records this holder brings")
     record_bytes: int | None = Field(default=None, ge=1)

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -47,8 +48,7 @@ needs_slices = pytest.mark.skipif(
 
 @pytest.fixture
 def usual() -> int:
-    """What the kernel gives who asked for nothing; a test before may have run an orchestrator's `main` in this process."""
-    turns.take_turns()
+    """What the kernel gives who asked for nothing."""
     return slice_ns()
 
 
@@ -103,13 +103,29 @@ def test_on_a_machine_whose_calls_are_not_known_nothing_is_asked(monkeypatch: py
     assert not turns.give_way()
 
 
+def test_a_process_of_32_bits_has_other_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "_WORD_BYTES", 4)
+    assert not turns.give_way()
+
+
+def test_a_hint_that_is_not_to_be_given_fails_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A thread that ended since it was seen; a system that has no such place."""
+    ended = threading.Thread(target=lambda: None)
+    ended.start()
+    ended.join()
+    (tmp_path / str(ended.native_id)).mkdir()
+    for tasks in (tmp_path, tmp_path / "none"):
+        monkeypatch.setattr(turns, "_TASKS", tasks)
+        assert not turns.give_way()
+
+
 @needs_slices
-@pytest.mark.parametrize("module", ["orchestrator.__main__", "gpu_agent.platform.__main__"])
+@pytest.mark.parametrize("module", ["orchestrator", "gpu_agent.platform"])
 def test_the_orchestrator_and_the_platform_go_first(module: str) -> None:
     code = (
-        "import os, sys; from shared.service import server; from tests.gpu.test_turns import slice_ns;"
+        "import runpy, sys; from shared.service import server; from tests.gpu.test_turns import slice_ns;"
         "server.service_main = lambda *_, **__: print(slice_ns()) or 0; sys.argv = ['service'];"
-        f"from {module} import main; main()"
+        f"runpy.run_module({module!r}, run_name='__main__')"
     )
     assert _child(code) == str(turns.SHORT_NS)
 

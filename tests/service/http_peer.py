@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import httpx2
+import pytest
 
 from shared.service.transport import HttpTransport
 
@@ -75,3 +76,42 @@ def saying(*pieces: bytes, asked: list[bytes] | None = None, close: bool = False
                 return
 
     return handle
+
+
+async def answering_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A peer that has had enough of a request once it has read its head."""
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
+    await writer.drain()
+    await asyncio.sleep(0.2)
+
+
+async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A peer that reads and says nothing."""
+    await reader.readuntil(b"never")
+
+
+async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A peer that does not even read."""
+    await asyncio.sleep(20)
+
+
+async def abandoned(ask: Callable[[str], Awaitable[bytes]]) -> int:
+    """Ask, give up while the peer works on it, and ask again, which must be answered; how many connections that took."""
+    begun, slow = asyncio.Event(), asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await heard(reader)
+        begun.set()
+        await slow.wait()
+        writer.write(OK)
+
+    async with peer(handle) as there:
+        asking = asyncio.ensure_future(ask(there.url))
+        await begun.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        slow.set()
+        assert await ask(there.url) == b"ok"
+    return there.connections

@@ -51,17 +51,19 @@ def test_however_it_is_cut_and_read_it_is_the_same(loop: str, seed: int, piece: 
     run(loop, act())
 
 
+async def enough(bulk: BulkBody | None, receive: Any, read: int) -> bytes:
+    """A service that answers once it has read some of a body."""
+    if bulk is None:
+        return b"next"
+    await bulk.into(memoryview(bytearray(read)))
+    return b"enough"
+
+
 @each_loop
 @pytest.mark.parametrize("read", [0, 10, LEAST_BYTES, 500_000])
 def test_who_answers_early_wants_no_more_and_the_next_request_is_heard(loop: str, read: int) -> None:
-    async def some(bulk: BulkBody | None, receive: Any) -> bytes:
-        if bulk is None:
-            return b"next"
-        await bulk.into(memoryview(bytearray(read)))
-        return b"enough"
-
     async def act() -> None:
-        async with serving(some) as server, server.connected() as (reader, writer):
+        async with serving(partial(enough, read=read)) as server, server.connected() as (reader, writer):
             writer.write(post(os.urandom(3_000_000)) + GET)
             assert await answer(reader) == (200, b"enough")
             assert await answer(reader) == (200, b"next")
@@ -124,14 +126,8 @@ def test_nothing_arrives_while_nobody_reads(loop: str) -> None:
 def test_the_end_of_an_unwanted_body_is_no_head(loop: str, size: int, read: int) -> None:
     """However much of it comes last: who was refused early, and asks for something else a while later, is heard."""
 
-    async def some(bulk: BulkBody | None, receive: Any) -> bytes:
-        if bulk is None:
-            return b"next"
-        await bulk.into(memoryview(bytearray(read)))
-        return b"enough"
-
     async def act() -> None:
-        async with serving(some) as server, server.connected() as (reader, writer):
+        async with serving(partial(enough, read=read)) as server, server.connected() as (reader, writer):
             writer.write(post(bytes(size)))
             assert await answer(reader) == (200, b"enough")
             await writer.drain()

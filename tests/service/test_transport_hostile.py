@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from shared.service.peer_connection import HIGH_WATER, MAX_HEAD_BYTES, WRITE_BYTES, PeerConnection
-from tests.service.http_peer import OK, client, heard, peer, saying
+from tests.service.http_peer import OK, abandoned, answering_early, client, deaf, heard, mute, peer, saying
 
 BROKEN = {
     "no HTTP": (b"SSH-2.0-OpenSSH_9.2\r\n", "no HTTP/1.1"),
@@ -50,18 +50,12 @@ async def test_an_answer_that_nobody_asked_for_is_nobodys(together: bool) -> Non
 
 
 async def test_a_peer_that_answers_before_it_has_heard_everything() -> None:
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
-        await writer.drain()
-        await asyncio.sleep(0.2)
-
     async def endless() -> AsyncIterator[bytes]:
         while True:
             yield b"z" * 1_000_000
             await asyncio.sleep(0)
 
-    async with peer(handle) as there, client() as mine:
+    async with peer(answering_early) as there, client() as mine:
         answer = await mine.post(there.url, content=endless())
         assert (answer.status_code, answer.content) == (413, b"big")
 
@@ -90,12 +84,6 @@ async def test_whoever_reads_slowly_makes_the_peer_wait() -> None:
 
 
 async def test_silence_ends_in_time() -> None:
-    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"never")
-
-    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(20)
-
     async with peer(mute) as there, client(patience_s=0.1) as mine:
         with pytest.raises(httpx2.ReadTimeout):
             await mine.get(there.url)
@@ -149,23 +137,12 @@ async def test_a_peer_that_takes_nothing_more_is_silent() -> None:
 
 async def test_an_abandoned_request_ends_its_connection() -> None:
     """Its answer would be the next one's otherwise."""
-    begun, slow = asyncio.Event(), asyncio.Event()
+    async with client() as mine:
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await heard(reader)
-        begun.set()
-        await slow.wait()
-        writer.write(OK)
+        async def ask(url: str) -> bytes:
+            return (await mine.get(url)).content
 
-    async with peer(handle) as there, client() as mine:
-        asking = asyncio.ensure_future(mine.get(there.url))
-        await begun.wait()
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        slow.set()
-        assert (await mine.get(there.url)).content == b"ok"
-    assert there.connections == 2
+        assert await abandoned(ask) == 2
 
 
 async def test_a_stream_left_in_the_middle_ends_its_connection() -> None:

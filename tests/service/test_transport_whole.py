@@ -11,12 +11,12 @@ import httpx2
 import pytest
 
 from shared.crypto.signing import PartyKey
-from shared.service.answers import BadAnswer, answers_within
+from shared.service.answers import Answer, BadAnswer, answers_within
 from shared.service.peer_connection import WRITE_BYTES
-from shared.service.plain_client import Answer, Call, PlainClient
+from shared.service.plain_client import Call, PlainClient
 from shared.service.signatures import SignedAuth
 from shared.service.transport import HttpTransport
-from tests.service.http_peer import OK, Peer, heard, peer, saying
+from tests.service.http_peer import OK, Peer, abandoned, answering_early, deaf, mute, peer, saying
 from tests.service.test_transport import WHOLE
 from tests.service.test_transport_hostile import BROKEN
 
@@ -136,13 +136,7 @@ async def test_just_as_much_as_agreed_is_read() -> None:
 
 
 async def test_a_peer_that_answers_before_it_has_heard_everything() -> None:
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
-        await writer.drain()
-        await asyncio.sleep(0.2)
-
-    async with peer(handle) as there, plain() as mine:
+    async with peer(answering_early) as there, plain() as mine:
         for _ in range(2):
             answer = await asked(mine, there, "POST", bytes(64_000_000))
             assert (answer.status_code, answer.content) == (413, b"big")
@@ -150,12 +144,6 @@ async def test_a_peer_that_answers_before_it_has_heard_everything() -> None:
 
 
 async def test_silence_ends_in_time() -> None:
-    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"never")
-
-    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(20)
-
     async with peer(mute) as there, plain(patience_s=0.1) as mine:
         with pytest.raises(httpx2.ReadTimeout):
             await asked(mine, there)
@@ -165,23 +153,12 @@ async def test_silence_ends_in_time() -> None:
 
 
 async def test_an_abandoned_request_ends_its_connection() -> None:
-    begun, slow = asyncio.Event(), asyncio.Event()
+    async with plain() as mine:
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await heard(reader)
-        begun.set()
-        await slow.wait()
-        writer.write(OK)
+        async def ask(url: str) -> bytes:
+            return (await mine.ask(Call("GET", httpx2.URL(url)))).content
 
-    async with peer(handle) as there, plain() as mine:
-        asking = asyncio.ensure_future(asked(mine, there))
-        await begun.wait()
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        slow.set()
-        assert (await asked(mine, there)).content == b"ok"
-    assert there.connections == 2
+        assert await abandoned(ask) == 2
 
 
 async def test_the_answer_to_head_has_no_body() -> None:
