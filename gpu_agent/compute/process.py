@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from gpu_agent.compute import messages
 from gpu_agent.compute.huge_pages import with_huge_heap
+from gpu_agent.compute.openmp import with_short_spins
 from gpu_agent.hardware.compute import Destroyed, Failed, Finished, Launch, Loaded, News
 from gpu_agent.hardware.hbm import Extent
 from shared.errors import GputError, InvalidProgram, Unavailable, VerificationFailed
@@ -35,7 +36,8 @@ class ComputeProcess:
         self._hbm_fd, self._hbm_bytes = hbm_fd, hbm_bytes
         self._place = "host"
         self._fds: tuple[int, ...] = (hbm_fd,)
-        self._environment = with_huge_heap({k: value for k, value in os.environ.items() if not k.startswith("GPUT_")})
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("GPUT_")}
+        self._environment = with_short_spins(with_huge_heap(inherited))
         self._changed = threading.Condition()
         self._news: deque[News] = deque()
         self._replies: deque[dict[str, Any]] = deque()
