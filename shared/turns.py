@@ -11,7 +11,6 @@ import ctypes
 import os
 import platform
 import struct
-from pathlib import Path
 from typing import Final
 
 LONG_NS: Final = 100_000_000
@@ -23,7 +22,8 @@ _SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}
 _WORD_BYTES: Final = struct.calcsize("P")
 _ATTR: Final = struct.Struct("=IIQiIQQQ")
 """sched_attr of its first version, sched_setattr(2): size, policy, flags, nice, priority, runtime (the slice), deadline, period."""
-_TASKS: Final = Path("/proc/self/task")
+_TASKS: Final = "/proc/self/task"
+_syscall = ctypes.CDLL(None).syscall
 
 
 def give_way() -> bool:
@@ -50,7 +50,7 @@ def _ask(slice_ns: int) -> bool:
     if number is None:
         return False
     try:
-        return all(_told(number, int(task.name), slice_ns) for task in _TASKS.iterdir())
+        return all(_told(number, int(task), slice_ns) for task in os.listdir(_TASKS))
     except OSError:  # a thread that has just ended, a system without /proc
         return False
 
@@ -60,5 +60,5 @@ def _told(number: int, thread: int, slice_ns: int) -> bool:
         return False
     nice = os.getpriority(os.PRIO_PROCESS, thread)
     attributes = _ATTR.pack(_ATTR.size, os.SCHED_OTHER, 0, nice, 0, slice_ns, 0, 0)
-    called = ctypes.CDLL(None).syscall(ctypes.c_long(number), ctypes.c_int(thread), attributes, ctypes.c_uint(0))
+    called = _syscall(ctypes.c_long(number), ctypes.c_int(thread), attributes, ctypes.c_uint(0))
     return bool(called == 0)

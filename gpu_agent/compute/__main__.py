@@ -9,7 +9,6 @@ Single-threaded. The agent's end of the socket is its only master: when that clo
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import select
@@ -19,23 +18,19 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from blake3 import blake3
 
-from gpu_agent.compute import huge_pages, messages, places, worker
-from gpu_agent.compute.places import Place
+from gpu_agent.compute import forked, huge_pages, messages, places, worker
+from gpu_agent.compute.planned import Planned, by_default, planned
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.loader import LoadedProgram, load_program
 from gpu_agent.workload.training import pin_determinism
-from shared import turns
-from shared.claims.training import TrainingOptions
-from shared.errors import GputError, Unavailable, VerificationFailed
+from shared.errors import GputError, VerificationFailed
 
-_PR_SET_PDEATHSIG = 1
 _CACHE_LIMIT = 8
 _LATER_S = 0.03  # after a launch's end: by then a visit is settled, and no next one has its records yet
 
@@ -62,7 +57,7 @@ class Parent:
         self._link = link
         self._pid = os.getpid()
         self._programs: dict[str, LoadedProgram] = {}
-        self._options: dict[str, TrainingOptions] = {}
+        self._planned: dict[str, Planned] = {}  # by program, as its last launch had it
         self._spare: _Worker | None = None
         self._running: _Worker | None = None
         self._due: tuple[str, float] | None = None  # of which program to fork the next worker, and when at the latest
@@ -135,8 +130,9 @@ class Parent:
             raise VerificationFailed("the code region does not hold the measured program", code="code-digest-mismatch")
         if len(self._programs) >= _CACHE_LIMIT:
             self._programs.clear()
-            self._options.clear()
-        self._programs[digest] = load_program(archive, places.device_of(self._place))
+            self._planned.clear()
+        program = self._programs[digest] = load_program(archive, places.device_of(self._place))
+        self._planned[digest] = by_default(program.manifest)
         gc.collect()
         gc.freeze()  # workers then never copy pages only because the collector touches objects
         huge_pages.collapse()
@@ -160,11 +156,18 @@ class Parent:
         chosen.launch, self._running = number, chosen
         with suppress(BrokenPipeError):  # killed while it waited: its burial will tell, and the next launch has another
             os.write(chosen.control, messages.pack(message))
-        options = self._options[digest] = TrainingOptions.model_validate(message["options"])
+        threads = self._plan(digest, message["options"], message["accumulate"]).options.threads
         # While the launch runs, where it leaves a core for that: forking and warming up take as long as half a visit's control, and
         # would hold up the launch's destruction. Where it needs every core, they come when it is over.
-        if self._ahead and options.threads < len(os.sched_getaffinity(0)):
+        if self._ahead and threads < len(os.sched_getaffinity(0)):
             self._prepare_spare(digest)
+
+    def _plan(self, digest: str, stated: dict[str, object], accumulate: bool) -> Planned:
+        """For the next launch of that program, which will be as this one; done while this one is under way."""
+        known = self._planned[digest]
+        if not known.serves(stated, accumulate):
+            known = self._planned[digest] = planned(self._programs[digest].manifest, stated, accumulate)
+        return known
 
     def _prepare_spare(self, digest: str) -> None:
         """Fork ahead of the next launch: forking and first touches are then off its path."""
@@ -179,49 +182,11 @@ class Parent:
         pid = os.fork()
         if pid == 0:
             os.close(write_end)
-            self._become_worker(read_end, digest)
+            forked.live(
+                self._pid, read_end, self._programs[digest], self._planned[digest], self._hbm, self._place, self._say
+            )
         os.close(read_end)
         self._spare = _Worker(pid, os.pidfd_open(pid), write_end, digest)
-
-    def _become_worker(self, control: int, digest: str) -> NoReturn:
-        """The child: warm up, wait for one launch, do it, die. Nothing of it outlives `_exit`."""
-        status = 1
-        program = self._programs[digest]
-        try:
-            _die_with(self._pid)
-            turns.give_way()  # nobody waits for it yet, and everybody for a visit that is under way
-            place = self._warm_place(program, self._options.get(digest, program.manifest.defaults))
-            data = os.read(control, messages.MAX_MESSAGE)
-            turns.take_turns()
-            if data:
-                self._work(messages.unpack(data), program, place)
-            status = 0
-        finally:
-            os._exit(status)
-
-    def _warm_place(self, program: LoadedProgram, options: TrainingOptions) -> Place | GputError:
-        """Where the launch will work, tried out; or why there is none, which the launch will tell."""
-        try:
-            place = places.opened(self._place, self._hbm)
-        except GputError as error:
-            return error
-        except Exception as error:  # the driver's or the system's own: its type is all that may be told
-            return Unavailable(f"the GPU's memory cannot be opened ({type(error).__name__})", code="compute-no-memory")
-        worker.warm_up(program, options, place)
-        return place
-
-    def _work(self, message: dict[str, Any], program: LoadedProgram, place: Place | GputError) -> None:
-        number = message["launch"]
-        try:
-            if isinstance(place, GputError):
-                raise place
-            finished = worker.run(
-                messages.launch_of(message), program, place,
-                lambda step, loss: self._say(messages.step_message(number, step, loss)),
-            )  # fmt: skip
-            self._say(messages.finished_message(number, finished))
-        except Exception as error:  # told to the device as this launch's failure
-            self._say(messages.failed_message(number, *worker.public_failure(error)))
 
     def _destroy(self) -> None:
         dead = self._running
@@ -262,14 +227,6 @@ class Parent:
 
     def _say(self, message: dict[str, Any]) -> None:
         self._link.send(messages.pack(message))
-
-
-def _die_with(parent: int) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before we asked
-        os._exit(1)
-    # When memory runs out the kernel should take the worker, whose launch can be repeated, and never the agent.
-    Path("/proc/self/oom_score_adj").write_text("800")
 
 
 def main(argv: list[str]) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 
 from gpu_agent.compute.places import Place
+from gpu_agent.compute.planned import Planned, planned
 from gpu_agent.hardware.address_space import pages
 from gpu_agent.hardware.compute import Finished, Launch
 from gpu_agent.hardware.hbm import Extent
@@ -19,7 +20,7 @@ from gpu_agent.workload.optimiser import Optimiser
 from gpu_agent.workload.private import Noise
 from gpu_agent.workload.tensors import fill, initial_tensors, update_norm
 from gpu_agent.workload.training import Trainer
-from shared.claims.layout import MemoryPlan, moment_slots, plan_memory
+from shared.claims.layout import MemoryPlan, moment_slots
 from shared.claims.privacy import Privacy
 from shared.claims.training import AdamW, TrainingOptions
 from shared.errors import GputError, InvalidData, InvalidProgram
@@ -27,15 +28,20 @@ from shared.errors import GputError, InvalidData, InvalidProgram
 OnStep = Callable[[int, float | None], None]
 
 
-def run(launch: Launch, program: LoadedProgram, place: Place, on_step: OnStep) -> Finished:
+def run(
+    launch: Launch, program: LoadedProgram, place: Place, on_step: OnStep, known: Planned | None = None
+) -> Finished:
     """Do one launch over the bytes of HBM, wherever they lie; all of it is in them when this returns.
 
+    Args:
+        known: what was worked out for launches like it, if anything was.
     Raises:
         InvalidData, InvalidProgram: as the workload says; their texts quote no record.
     """
     started = time.perf_counter()
-    options = TrainingOptions.model_validate(launch.options)
-    plan = plan_memory(program.manifest, options, launch.accumulate)
+    if known is None or not known.serves(launch.options, launch.accumulate):
+        known = planned(program.manifest, launch.options, launch.accumulate)
+    options, plan = known.options, known.plan
     if launch.kind == "seed":
         fill(place.tensors(launch.model, plan.model), initial_tensors(program.manifest, None))
         place.settle()
@@ -135,12 +141,12 @@ def warm_imports() -> None:
     Optimiser({name: one.clone().requires_grad_(True)}, {name: one}, moments, options, 1).step(0)
 
 
-def warm_up(program: LoadedProgram, options: TrainingOptions, place: Place) -> None:
+def warm_up(program: LoadedProgram, known: Planned, place: Place) -> None:
     """In a worker that waits: one step of the very program on scratch memory, so that first touches are off the launch's path.
 
     Saves about 15 ms of a small program's first step; a large program's step dwarfs that, and it is not tried.
     """
-    plan = plan_memory(program.manifest, options)
+    options, plan = known.options, known.plan
     lengths = (
         plan.model.length, plan.gradients.length, plan.optimiser.length, plan.model.length,
         options.batch_size * program.manifest.records.record_bytes,
@@ -155,11 +161,11 @@ def warm_up(program: LoadedProgram, options: TrainingOptions, place: Place) -> N
     launch = Launch(
         kind="train", code=Extent(0, 0), code_digest="", model=model, gradients=gradients, optimiser=optimiser,
         committed=committed, data=data, records=options.batch_size, first_step=0, steps=1, total_steps=1,
-        options=options.model_dump(mode="json"),
+        options=dict(known.stated), accumulate=known.accumulate,
     )  # fmt: skip
     # Zeros need not be valid records of every program; such a one merely starts colder.
     with contextlib.suppress(InvalidData, InvalidProgram, torch.OutOfMemoryError):
-        run(launch, program, place.scratch(sum(spans)), lambda step, loss: None)
+        run(launch, program, place.scratch(sum(spans)), lambda step, loss: None, known)
 
 
 def public_failure(error: BaseException) -> tuple[str, str, int | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Body, Request, Response
@@ -173,6 +174,7 @@ async def _deliver(request: Request, visit: str, kind: type[W]) -> Response:
         )
     if parts.house.arrivals.awaits(visit, caller.name):  # as a rule; the rest is for words that come late or again
         parts.house.arrivals.deliver(visit, caller.name, word)
+        await asyncio.sleep(0)  # so that the GPU is called back before the holder, who waits for nothing, is answered
         return JSONResponse({"visit": visit, "phase": VisitPhase.AWAY.value}, status_code=202)
     row = await visit_row(parts, visit)
     if row["holder"] != caller.name:

@@ -7,6 +7,7 @@ receipt, not effect.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shared.errors import Conflict, NotPermitted
@@ -28,6 +29,7 @@ class _Open:
     holder: str
     epoch: int
     word: asyncio.Future[Word]
+    heard: Callable[[], None] | None = None  # while somebody waits
 
 
 class Arrivals:
@@ -75,6 +77,8 @@ class Arrivals:
                            expected=str(entry.epoch), got=str(word.epoch))  # fmt: skip
         if not entry.word.done():
             entry.word.set_result(word)
+            if entry.heard is not None:
+                entry.heard()
         elif entry.word.exception() is not None or entry.word.result() != word:
             raise Conflict("Another report came first", code="visit-recalled")
 
@@ -84,12 +88,18 @@ class Arrivals:
         if entry is not None and not entry.word.done():
             entry.word.set_exception(Recall(reason, blame=blame))
 
-    async def word(self, visit: str, timeout_s: float) -> Word | None:
+    async def word(self, visit: str, timeout_s: float, heard: Callable[[], None]) -> Word | None:
         """The holder's word; None: there is none yet.
 
+        Args:
+            heard: called at once when it comes while this waits, whatever it is: who waits is woken only some turns of the loop later.
         Raises:
             Recall: the visit was called back.
         """
-        word = self._open[visit].word
-        await asyncio.wait([word], timeout=timeout_s)
-        return word.result() if word.done() else None
+        entry = self._open[visit]
+        entry.heard = heard
+        try:
+            await asyncio.wait([entry.word], timeout=timeout_s)
+        finally:
+            entry.heard = None
+        return entry.word.result() if entry.word.done() else None

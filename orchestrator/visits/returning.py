@@ -39,7 +39,8 @@ class Returned:
 
 
 async def word(run: Run) -> VisitReport:
-    """Wait for the holder's report, as long as the lease lasts and the GPU is there that it is to write to.
+    """Wait for the holder's report, as long as the lease lasts and the GPU is there that it is to write to; with its word the GPU is on its
+    way back, whatever it is.
 
     Raises:
         Recall: lease expired, refusal, veto, cancellation, or the holder lost its key. Unavailable: the GPU is gone, or was reset.
@@ -49,7 +50,7 @@ async def word(run: Run) -> VisitReport:
         raise Recall("the orchestrator is leaving", blame=False)
     while True:
         left = visit.details["expires_at"] - run.clock()
-        said = await run.arrivals.word(visit.id, max(0.0, min(left, LOOK_S)))
+        said = await run.arrivals.word(visit.id, max(0.0, min(left, LOOK_S)), run.journey.turn_back)
         if isinstance(said, VisitRefusal):
             raise Recall(f"{visit.holder} refused: {said.code}: {said.detail}", blame=True)
         if said is not None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,11 +16,12 @@ import pytest
 from gpu_agent.compute import __main__ as parents
 from gpu_agent.compute import messages, places
 from gpu_agent.compute.__main__ import Parent
+from gpu_agent.compute.planned import by_default
 from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.loader import LoadedProgram
 from shared.wire import gpu
 from tests.gpu.gpu_training import DATA, waiting_workers
-from tests.gpu.gpu_world import OPTIONS, World
+from tests.gpu.gpu_world import OPTIONS, World, manifest
 
 DIGEST = "ab" * 32
 
@@ -64,7 +66,8 @@ class Agent:
     def __init__(self, place: str = places.HOST) -> None:
         self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.parent = Parent(SharedMap(-1, 4096), theirs, place)
-        self.parent._programs[DIGEST] = cast("LoadedProgram", object())
+        self.parent._programs[DIGEST] = cast("LoadedProgram", SimpleNamespace(manifest=manifest()))
+        self.parent._planned[DIGEST] = by_default(manifest())
 
     def say(self, **message: Any) -> None:
         self.link.send(messages.pack(message))
@@ -72,7 +75,9 @@ class Agent:
 
     def launch(self) -> None:
         every_core = OPTIONS.model_copy(update={"threads": len(os.sched_getaffinity(0))}).model_dump(mode="json")
-        self.say(op="run", launch=1, code={"address": 0, "length": 1}, code_digest=DIGEST, options=every_core)
+        self.say(
+            op="run", launch=1, code={"address": 0, "length": 1}, code_digest=DIGEST, options=every_core, accumulate=False
+        )  # fmt: skip
 
     def worker_dies(self) -> None:
         running = self.parent._running

@@ -11,17 +11,17 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from gpu_agent.compute import messages, places
+from gpu_agent.compute import forked, messages, places
 from gpu_agent.compute.__main__ import Parent
+from gpu_agent.compute.planned import by_default
 from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.loader import LoadedProgram
 from shared import turns
-from tests.gpu.gpu_world import OPTIONS
+from tests.gpu.gpu_world import manifest
 
 _SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}
 _KNOWN = platform.machine() in _SCHED_GETATTR
@@ -137,13 +137,14 @@ def test_a_worker_gives_way_while_it_waits_and_takes_turns_while_it_works(
     told, telling = os.pipe()
     _, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = Parent(SharedMap(-1, 4096), theirs, places.HOST)
-    parent._programs["ab"] = cast("LoadedProgram", SimpleNamespace(manifest=SimpleNamespace(defaults=OPTIONS)))
+    parent._programs["ab"] = cast("LoadedProgram", object())
+    parent._planned["ab"] = by_default(manifest())
 
     def tell(*_: object) -> None:
         os.write(telling, struct.pack("=Q", slice_ns()))
 
-    monkeypatch.setattr(Parent, "_warm_place", tell)
-    monkeypatch.setattr(Parent, "_work", tell)
+    monkeypatch.setattr(forked, "_warm_place", tell)
+    monkeypatch.setattr(forked, "_work", tell)
     parent._prepare_spare("ab")
     spare = parent._spare
     assert spare is not None

@@ -98,6 +98,35 @@ async def test_a_withdrawn_offer_is_not_read() -> None:
     assert (await inboxes.read("h0", start, 0, nothing)).items == []
 
 
+def unheard() -> None:
+    raise AssertionError("nobody waited when it came")
+
+
+async def test_who_waits_has_the_gpu_called_back_at_once_by_the_first_word_that_counts() -> None:
+    arrivals, heard = Arrivals(), list[str]()
+    arrivals.expect(VISIT, "h0", 3)
+    waiting = asyncio.ensure_future(arrivals.word(VISIT, 5, lambda: heard.append("word")))
+    await asyncio.sleep(0)
+    for holder, said in (("h1", report()), ("h0", report(epoch=2))):
+        with pytest.raises((NotPermitted, Conflict)):
+            arrivals.deliver(VISIT, holder, said)
+    assert heard == []
+    arrivals.deliver(VISIT, "h0", report())
+    assert (heard, waiting.done()) == (["word"], False), "before who waits is woken"
+    assert await waiting == report()
+    arrivals.deliver(VISIT, "h0", report())
+    assert heard == ["word"]
+
+
+async def test_a_word_before_its_time_calls_no_gpu_back() -> None:
+    """A holder that has its key while another one's data are trained on: the GPU is not with it."""
+    arrivals = Arrivals()
+    arrivals.expect(VISIT, "h0", 3)
+    assert await arrivals.word(VISIT, 0.01, unheard) is None
+    arrivals.deliver(VISIT, "h0", report())
+    assert await arrivals.word(VISIT, 1, unheard) == report()
+
+
 async def test_only_the_visited_holders_word_in_this_epoch_counts_and_the_same_word_twice_is_one() -> None:
     arrivals = Arrivals()
     arrivals.expect(VISIT, "h0", 3)
@@ -109,7 +138,7 @@ async def test_only_the_visited_holders_word_in_this_epoch_counts_and_the_same_w
     arrivals.deliver(VISIT, "h0", report())
     with pytest.raises(Conflict):
         arrivals.deliver(VISIT, "h0", report(records=9))
-    assert await arrivals.word(VISIT, 1) == report()
+    assert await arrivals.word(VISIT, 1, unheard) == report()
     arrivals.forget(VISIT)
     with pytest.raises(Conflict):
         arrivals.deliver(VISIT, "h0", report())
@@ -118,10 +147,10 @@ async def test_only_the_visited_holders_word_in_this_epoch_counts_and_the_same_w
 async def test_time_and_recall_end_the_waiting() -> None:
     arrivals = Arrivals()
     arrivals.expect(VISIT, "h0", 3)
-    assert await arrivals.word(VISIT, 0.01) is None
+    assert await arrivals.word(VISIT, 0.01, unheard) is None
     arrivals.recall(VISIT, "veto", blame=False)
     with pytest.raises(Recall) as recalled:
-        await arrivals.word(VISIT, 1)
+        await arrivals.word(VISIT, 1, unheard)
     assert (recalled.value.reason, recalled.value.blame) == ("veto", False)
     with pytest.raises(Conflict):
         arrivals.deliver(VISIT, "h0", report())

@@ -74,6 +74,7 @@ from pathlib import Path
 from gpu_agent.compute import __main__ as parent
 from gpu_agent.compute import worker
 from gpu_agent.compute.places import HostPlace
+from gpu_agent.compute.planned import by_default
 from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.loader import load_program
 from gpu_agent.workload.training import pin_determinism
@@ -81,7 +82,7 @@ worker.warm_imports()
 pin_determinism(1)
 program = load_program(Path(sys.argv[1]).read_bytes())
 before = set(sys.modules)
-worker.warm_up(program, program.manifest.defaults, HostPlace(SharedMap(-1, 1 << 16)))
+worker.warm_up(program, by_default(program.manifest), HostPlace(SharedMap(-1, 1 << 16)))
 heavy = [name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules]
 print(json.dumps({"heavy": heavy, "late": sorted(set(sys.modules) - before)}))
 """
