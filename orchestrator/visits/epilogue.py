@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from functools import lru_cache
 
@@ -64,7 +65,8 @@ async def close(run: Run, verdict: Verdict, wanted: Wanted | None) -> None:
         batch = await run.life.batch([*closing, *granting, *installing], behind=judged)
     with run.watch.step("close"):
         if following is not None:
-            run.journey.begin(following.holder)  # under way while we look at what came of this visit
+            run.journey.begin(following.holder)
+            await asyncio.sleep(0)  # so that the request is on its way while we look at what came of this visit
         check_scrub(run, batch.answer(1, Scrubbed), visit.region)
         committed = batch.answer(0, Committed)
         if committed.step != visit.first_step + visit.steps:
