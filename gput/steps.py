@@ -6,8 +6,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from shared.protocol.work import control_s
+from shared.protocol.work import control_s, overhead_s
 
+OVERHEAD = "overhead (all but training, validation)"
 CONTROL = "control (all but data, training, validation)"
 COLUMNS = ("step", "median_ms", "p99_ms", "share")
 
@@ -24,12 +25,16 @@ def percentiles(seconds: Iterable[float]) -> dict[str, float]:
 
 
 def by_step(visits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each step of these visits and one for their control cost; `share`: of all their time. Without visits no row."""
+    """A row for each step of these visits, one for their overhead, and one for their control cost, the last; `share`: of all their time.
+
+    Without visits no row.
+    """
     if not visits:
         return []
     steps = list(dict.fromkeys(step for visit in visits for step in visit["durations"]))
     total = sum(sum(visit["durations"].values()) for visit in visits)
     columns = {step: [visit["durations"].get(step, 0.0) for visit in visits] for step in steps}
+    columns[OVERHEAD] = [overhead_s(visit) for visit in visits]
     columns[CONTROL] = [control_s(visit) for visit in visits]
     return [
         {"step": step, **percentiles(seconds), "share": f"{sum(seconds) / total:.1%}" if total else "-"}

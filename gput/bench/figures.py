@@ -58,9 +58,12 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
     "visit": Bench("what a visit costs, step by step, over short visits of a 1.2 M-parameter GPT-2", True, (
         Definition("flatness", "times", "control cost of a visit with the most holders ÷ with the fewest"),
         Definition("holders-*.control.median_ms", "ms", "with so many holders, all of a visit but data and training", plotted=True),
+        Definition("holders-*.overhead.median_ms", "ms", "with so many holders, all of a visit but training", plotted=True),
         Definition("holders-*.median_ms", "ms", "with so many holders, this step of a visit"),
         Definition("control.median_ms", "ms", "all of a visit but data, training and held-out check", plotted=True),
         Definition("control.p99_ms", "ms", "the same, of the slowest in a hundred", noise=0.5),
+        Definition("overhead.median_ms", "ms", "all of a visit but training and held-out check: control and provision", plotted=True),
+        Definition("overhead.p99_ms", "ms", "the same, of the slowest in a hundred", noise=0.5),
         Definition("limit.sync_ms", "ms", "on this machine: one durable write of a page, right after another"),
         Definition("limit.sync_idle_ms", "ms", "the same after 60 ms in which nothing was written", noise=0.5),
         Definition("limit.echo_ms", "ms", "one call of a service that does nothing, by our own client and server"),

@@ -10,6 +10,8 @@ from shared.claims.manifest import Manifest
 
 DATA_OR_COMPUTE = ("provision", "train", "validate")
 """Steps of a visit whose time grows with records, steps of training or held-out records."""
+COMPUTE = ("train", "validate")
+"""Those of them in which the GPU computes."""
 
 
 @dataclass(frozen=True)
@@ -41,3 +43,8 @@ def work_of(manifest: Manifest, holder: str, record_bytes: int) -> Work:
 def control_s(visit: Mapping[str, Any]) -> float:
     """What a visit (as the orchestrator shows it) cost besides data, training and held-out check, in seconds."""
     return float(sum(s for name, s in visit["durations"].items() if name not in DATA_OR_COMPUTE))
+
+
+def overhead_s(visit: Mapping[str, Any]) -> float:
+    """What a visit cost besides training and held-out check, data included, in seconds: how much longer its holder's turn was."""
+    return float(sum(s for name, s in visit["durations"].items() if name not in COMPUTE))

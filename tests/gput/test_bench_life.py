@@ -88,12 +88,14 @@ def test_a_trend_of_too_few_windows_is_not_kept() -> None:
 def test_what_is_kept_of_visits_is_defined() -> None:
     steps = [
         {"step": "plan", "median_ms": 1.0, "p99_ms": 2.0},
+        {"step": steps_table.OVERHEAD, "median_ms": 7.0, "p99_ms": 8.0},
         {"step": steps_table.CONTROL, "median_ms": 3.0, "p99_ms": 4.0},
     ]
     found = visit_bench.named(steps, [{"service": "holder-a", "rss_anon_mb": 80.0001}])
     kept = figures("visit", [found])
     assert {name: figure.median for name, figure in kept.items()} == {
-        "plan.median_ms": 1.0, "plan.p99_ms": 2.0, "control.median_ms": 3.0, "control.p99_ms": 4.0, "holder-a.rss_anon_mb": 80.0,
+        "plan.median_ms": 1.0, "plan.p99_ms": 2.0, "control.median_ms": 3.0, "control.p99_ms": 4.0,
+        "overhead.median_ms": 7.0, "overhead.p99_ms": 8.0, "holder-a.rss_anon_mb": 80.0,
     }  # fmt: skip
     assert kept["holder-a.rss_anon_mb"].unit == "MB"
 
@@ -120,6 +122,10 @@ def test_steps_of_visits_are_shares_of_all_their_time() -> None:
     assert found["plan"] == {"step": "plan", "median_ms": 2.0, "p99_ms": 3.0, "share": "20.0%"}
     assert found["train"]["share"] == "60.0%"
     assert found[steps_table.CONTROL] == {**found["plan"], "step": steps_table.CONTROL}
+    assert found[steps_table.OVERHEAD] == {
+        "step": steps_table.OVERHEAD, "median_ms": 4.0, "p99_ms": 5.0, "share": "40.0%"
+    }  # fmt: skip
+    assert list(found)[-1] == steps_table.CONTROL
     assert steps_table.by_step([]) == []
 
 
