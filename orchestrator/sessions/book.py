@@ -54,7 +54,9 @@ class Book:
         self._rows: list[Row] = []
         self._new_visits: set[str] = set()
         self._touched: dict[str, VisitState] = {}
-        self._tail: asyncio.Future[None] | None = None
+        # The write that is still to take up what was staged, while `_due`; and the newest that has: all before it are durable with it.
+        self._writing: asyncio.Future[None] | None = None
+        self._newest: asyncio.Future[None] | None = None
         self._due = False
         self.closed = False
         self._shown: tuple[Any, ...] = ()
@@ -83,11 +85,15 @@ class Book:
             Unavailable, Conflict: the database refused; the book is closed for good.
         """
         self.require_open()
-        if (self._facts or self._rows) and not self._due:  # a write that has not begun takes up what was staged since
-            self._due = True
-            self._tail = asyncio.ensure_future(self._write())
-        if self._tail is not None:
-            await asyncio.shield(self._tail)
+        if self._facts or self._rows:
+            if not self._due:  # a write that has not begun takes up what was staged since
+                self._due = True
+                self._writing = asyncio.ensure_future(self._write())
+            waited = self._writing
+        else:
+            waited = self._newest
+        if waited is not None:
+            await asyncio.shield(waited)
 
     def begin_commit(self) -> None:
         """Everything staged so far is on its way to the database when this returns; `commit` tells when it is durable.
@@ -97,7 +103,7 @@ class Book:
         """
         self.require_open()
         if self._facts or self._rows:
-            self._tail = asyncio.ensure_future(self._settled(*self._sent()))
+            self._newest = asyncio.ensure_future(self._settled(*self._sent()))
 
     async def record(self, fact: NewFact, *rows: Row) -> None:
         """`stage` and `commit`."""
@@ -111,8 +117,8 @@ class Book:
     async def close(self) -> None:
         """Nothing more is written by this book; what it is writing is waited for. What was only staged is forgotten."""
         self.closed = True
-        if self._tail is not None:
-            await asyncio.wait([self._tail])
+        if writing := [write for write in (self._writing, self._newest) if write is not None]:
+            await asyncio.wait(writing)
 
     def require_open(self) -> None:
         """For who only waits: what is written about the session from now on is in this book. Raises: Unavailable."""
@@ -147,8 +153,11 @@ class Book:
 
     async def _write(self) -> None:
         self._due = False
-        if self._facts or self._rows:  # else somebody has begun it meanwhile
+        if self._facts or self._rows:
+            self._newest = self._writing
             await self._settled(*self._sent())
+        elif self._newest is not None:  # somebody has begun it meanwhile: whoever waits here waits for that
+            await asyncio.shield(self._newest)
 
     def _sent(self) -> tuple[asyncio.Future[Head], list[NewFact], float]:
         """What was staged, in the writer's queue; the write, its facts, and the moment that they have."""
