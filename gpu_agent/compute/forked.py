@@ -22,7 +22,7 @@ from shared.errors import GputError, Unavailable
 
 _PR_SET_PDEATHSIG: Final = 1
 _prctl = ctypes.CDLL(None).prctl
-_WORTH: Final = b"800"
+_OOM_SCORE: Final = b"800"
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -57,7 +57,7 @@ def _die_with(parent: int) -> None:
         os._exit(1)
     # When memory runs out the kernel should take the worker, whose launch can be repeated, and never the agent.
     told = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-    os.write(told, _WORTH)
+    os.write(told, _OOM_SCORE)
     os.close(told)
 
 

@@ -2,7 +2,7 @@
 
 A step has hundreds of places where one thread waits for the others. libgomp lets it spin there for 14 ms before it sleeps, which is
 right where each has a core of its own. Where another program wants one of the cores, what it spins is what the thread that it waits
-for would need: measured, a step takes 24 to 45 times as long. A quarter of a millisecond is as quick with nothing beside it, and
+for would need: measured, a step takes 9 to 46 times as long. A quarter of a millisecond is as quick with nothing beside it, and
 keeps a step near its share of the cores with something (ADR 6). What is computed does not depend on it.
 """
 

@@ -147,8 +147,11 @@ def warm_up(program: LoadedProgram, known: Planned, place: Place) -> None:
     Saves about 15 ms of a small program's first step; a large program's step dwarfs that, and it is not tried.
     """
     options, plan = known.options, known.plan
+    beside = (
+        plan.optimiser.length if known.accumulate else 0
+    )  # a training that accumulates is held against the committed sums, too
     lengths = (
-        plan.model.length, plan.gradients.length, plan.optimiser.length, plan.model.length,
+        plan.model.length, plan.gradients.length, plan.optimiser.length, plan.model.length + beside,
         options.batch_size * program.manifest.records.record_bytes,
     )  # fmt: skip
     if sum(lengths) > place.warm_up_bytes:

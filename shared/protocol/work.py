@@ -8,10 +8,10 @@ from typing import Any
 
 from shared.claims.manifest import Manifest
 
-DATA_OR_COMPUTE = ("provision", "train", "validate")
-"""Steps of a visit whose time grows with records, steps of training or held-out records."""
 COMPUTE = ("train", "validate")
-"""Those of them in which the GPU computes."""
+"""Steps of a visit in which the GPU computes: their time grows with steps of training or held-out records."""
+DATA_OR_COMPUTE = ("provision", *COMPUTE)
+"""The same, and the one whose time grows with records."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from gpu_agent.compute.__main__ import Parent
 from gpu_agent.compute.places import HostPlace
 from gpu_agent.compute.planned import Planned, by_default, planned
 from gpu_agent.hardware.address_space import pages
-from gpu_agent.hardware.compute import Launch
+from gpu_agent.hardware.compute import Finished, Launch
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.loader import load_program
@@ -82,3 +82,13 @@ def test_a_worker_uses_what_serves_and_nothing_else(monkeypatch: pytest.MonkeyPa
     known = planned(manifest(), STATED, False)
     monkeypatch.setattr(worker, "planned", again)
     assert trained(known) == without
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_a_worker_that_waits_warms_up_to_the_end(accumulate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails there is kept to itself, so that a program which zeros do not suit still starts."""
+    run, done = worker.run, list[Finished]()
+    monkeypatch.setattr(worker, "run", lambda *arguments: done.append(run(*arguments)))
+    known = planned(manifest(), STATED, accumulate)
+    worker.warm_up(load_program(program()[0]), known, HostPlace(SharedMap(-1, 4096)))
+    assert [finished.steps for finished in done] == [1]
