@@ -57,7 +57,13 @@ def run(
         loss, count = trainer.evaluate(_buffer(launch, place), launch.records, options.batch_size)
         seconds = time.perf_counter() - started
         return Finished(loss, count, 0, seconds, math.isfinite(loss), None)
+    return _trained(launch, place, plan, trainer, params, on_step, started)
 
+
+def _trained(
+    launch: Launch, place: Place, plan: MemoryPlan, trainer: Trainer, params: dict[str, torch.Tensor], on_step: OnStep,
+    started: float,
+) -> Finished:  # fmt: skip
     def tell(step: int, loss: float) -> None:
         on_step(step, loss if launch.losses and math.isfinite(loss) else None)
 
@@ -147,9 +153,8 @@ def warm_up(program: LoadedProgram, known: Planned, place: Place) -> None:
     Saves about 15 ms of a small program's first step; a large program's step dwarfs that, and it is not tried.
     """
     options, plan = known.options, known.plan
-    beside = (
-        plan.optimiser.length if known.accumulate else 0
-    )  # a training that accumulates is held against the committed sums, too
+    # A training that accumulates is held against the committed sums, too.
+    beside = plan.optimiser.length if known.accumulate else 0
     lengths = (
         plan.model.length, plan.gradients.length, plan.optimiser.length, plan.model.length + beside,
         options.batch_size * program.manifest.records.record_bytes,

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -169,3 +170,17 @@ def test_a_compute_that_is_gone_is_asked_for_nothing(world: World) -> None:
         time.sleep(0.01)
     world.device.look_ahead()
     assert not world.device.has_work_ahead
+
+
+def test_out_of_memory_the_kernel_takes_a_worker_before_its_parent(world: World) -> None:
+    world.set_up()
+    (worker,) = waiting_workers(world)
+
+    def worth(pid: int | None) -> int:
+        return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+    for _ in range(500):  # it says so soon after its fork
+        if worth(worker) == 800:
+            break
+        time.sleep(0.01)
+    assert worth(worker) == 800 > worth(world.compute.pid)
