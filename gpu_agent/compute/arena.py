@@ -145,9 +145,16 @@ def _take_all(device: torch.device) -> list[Tensor]:
     while step >= _LEAST:
         try:
             held.append(torch.zeros(step, dtype=torch.uint8, device=device))
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not _out_of_memory(error):
+                raise
             step //= 2
     return held
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    """Whether the card has no more. Uncached, PyTorch hands on the runtime's own error, which is no `torch.OutOfMemoryError`."""
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
 
 
 def _is_zero(part: Tensor) -> bool:
@@ -191,7 +198,9 @@ def make(device: str, size: int, fd: int) -> tuple[Arena, str]:
     size = (size or int(free * SHARE)) // PAGE * PAGE
     try:
         flat = torch.zeros(size, dtype=torch.uint8, device=device)
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        if not _out_of_memory(error):
+            raise
         raise ConfigurationError(
             f"{device} has {free} bytes free, and hbm_bytes asks for {size}", code="gpu-memory",
             remedy="Choose a smaller hbm_bytes, and leave room for activations.",

@@ -226,7 +226,8 @@ def device_environment() -> dict[str, str]:
         for key, value in os.environ.items()
         if not key.startswith("GPUT_") and key not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
     }
-    return kept | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    # cuBLAS promises the same bytes for the same work only with workspaces of a fixed size (its "Results reproducibility").
+    return kept | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 
 def _lost() -> Unavailable:
