@@ -95,7 +95,10 @@ class DeviceHBM(HBM):
     def _copy_of(self, address: int, length: int) -> memoryview:
         if not length:
             return memoryview(b"")
-        copy = memoryview(mmap.mmap(-1, length))
+        pages = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):  # a kernel without them
+            pages.madvise(mmap.MADV_HUGEPAGE)  # a fault for each small page takes as long as its copy, and many times that in a VM
+        copy = memoryview(pages)
         for at in range(0, length, _STEP):
             self._fabric.read_into(address + at, copy[at : at + _STEP])
         return copy.toreadonly()

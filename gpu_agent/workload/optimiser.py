@@ -21,14 +21,19 @@ from shared.claims.training import SGD, TrainingOptions, learning_rate_factor
 class _Group:
     """What one call of a kernel updates: tensors of one dtype under one weight decay, in the manifest's order.
 
-    `moments`: a list for each of `moment_slots`; `counters`: each parameter's step count, as Adam's kernel wants it.
+    `moments`: a list for each of `moment_slots`; `counters`: each parameter's step count, as Adam's kernel wants it: views of `counted`.
     """
 
     decay: float
     params: list[Tensor]
-    grads: list[Tensor]
     moments: tuple[list[Tensor], ...]
+    counted: Tensor
     counters: list[Tensor]
+
+    @property
+    def grads(self) -> list[Tensor]:
+        """Of a parameter that took no part they are zero."""
+        return [torch.zeros_like(one) if one.grad is None else one.grad for one in self.params]
 
 
 class Optimiser:
@@ -36,7 +41,8 @@ class Optimiser:
 
     Args:
         params: parameters by canonical name, in the manifest's order.
-        grads: gradients by the same names; they become each parameter's `.grad`.
+        grads: gradients by the same names; they become each parameter's `.grad`. None: each backward makes its own, as plain PyTorch has
+            it, which saves zeroing and adding.
         moments: `exp_avg/<name>` and `exp_avg_sq/<name>`, or `momentum_buffer/<name>`; zero before the first step.
         total_steps: all steps of the session, for the schedule.
     """
@@ -44,7 +50,7 @@ class Optimiser:
     def __init__(
         self,
         params: Mapping[str, Tensor],
-        grads: Mapping[str, Tensor],
+        grads: Mapping[str, Tensor] | None,
         moments: Mapping[str, Tensor],
         options: TrainingOptions,
         total_steps: int,
@@ -52,20 +58,19 @@ class Optimiser:
         self._options = options
         self._total_steps = total_steps
         self._params = list(params.values())
-        self._gradients = [grads[name] for name in params]
-        for parameter, gradient in zip(self._params, self._gradients, strict=True):
+        self._gradients = None if grads is None else [grads[name] for name in params]
+        for parameter, gradient in zip(self._params, self._gradients or (), strict=self._gradients is not None):
             parameter.grad = gradient
         slots = moment_slots(options)
         self._groups = [
-            _Group(
-                decay,
-                [params[name] for name in names],
-                [grads[name] for name in names],
-                tuple([moments[f"{slot}/{name}"] for name in names] for slot in slots),
-                [torch.zeros((), dtype=torch.float32, device=params[name].device) for name in names],
-            )
+            self._group(decay, [params[name] for name in names], [[moments[f"{s}/{n}"] for n in names] for s in slots])
             for (decay, _), names in self._grouped(params).items()
         ]
+
+    @staticmethod
+    def _group(decay: float, params: list[Tensor], moments: list[list[Tensor]]) -> _Group:
+        counted = torch.zeros(len(params), dtype=torch.float32, device=params[0].device)
+        return _Group(decay, params, tuple(moments), counted, list(counted.unbind()))
 
     def _grouped(self, params: Mapping[str, Tensor]) -> dict[tuple[float, torch.dtype], list[str]]:
         spec = self._options.optimizer
@@ -78,13 +83,13 @@ class Optimiser:
     def begin(self, global_step: int) -> None:
         """Say how many steps the model has behind it (Adam's bias correction counts from there)."""
         for group in self._groups:
-            for counter in group.counters:
-                counter.fill_(global_step)
+            group.counted.fill_(global_step)
 
     def zero_grad(self) -> None:
-        """Zero the gradients in place: they are tensors over GPU memory and stay there."""
-        if self._gradients and self._gradients[0].is_cuda:
-            torch._foreach_zero_(self._gradients)  # a few kernels instead of one for each
+        """Zero the gradients in place, where they are tensors over GPU memory and stay there; else let go of them."""
+        if self._gradients is None:
+            for parameter in self._params:
+                parameter.grad = None
             return
         for gradient in self._gradients:  # a third of the time of zero_grad(set_to_none=False)
             gradient.zero_()
@@ -103,7 +108,7 @@ class Optimiser:
         spec = self._options.optimizer
         assert not isinstance(spec, SGD)
         first, second = group.moments
-        torch._foreach_add_(group.counters, 1)
+        group.counted.add_(1)
         torch._fused_adamw_(
             group.params, group.grads, first, second, [], group.counters, lr=rate, beta1=spec.betas[0],
             beta2=spec.betas[1], weight_decay=group.decay, eps=spec.eps, amsgrad=False, maximize=False,

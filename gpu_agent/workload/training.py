@@ -6,6 +6,7 @@ Everything is a function of (program, tensors, options, records, global step): t
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from gpu_agent.workload.loader import LoadedProgram
 from gpu_agent.workload.mixture import Buffer, Mixture
 from gpu_agent.workload.optimiser import Optimiser
 from gpu_agent.workload.private import Noise, PrivateGradients
+from gpu_agent.workload.reading import Reading
 from gpu_agent.workload.records import check_records, decode_batch
 from shared.canonical import cbor_bytes, sha256
 from shared.claims.training import TrainingOptions
@@ -44,8 +46,13 @@ def step_seed(seed: int, global_step: int) -> int:
 
 
 def pin_determinism(threads: int, device: str = "cpu") -> None:
-    """Pin this process: thread count, deterministic kernels. Filling fresh memory with NaN is off; it costs a pass."""
+    """Pin this process: thread count, deterministic kernels. Filling fresh memory with NaN is off; it costs a pass.
+
+    On a device they are deterministic where PyTorch has such ones, and no word is lost over the others: each worker would repeat it.
+    """
     torch.set_num_threads(threads)
+    if not device.startswith("cpu"):
+        warnings.filterwarnings("ignore", message=".*determinis", category=UserWarning)
     # What torch.use_deterministic_algorithms does to kernels; that also imports the compiler, to tell it: 0.5 s and tens of MB.
     torch._C._set_deterministic_algorithms(True, warn_only=not device.startswith("cpu"))
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a property of a module
@@ -92,7 +99,11 @@ class Trainer:
         self._options = options
         self._state = state
         self._params = {name: params[name].requires_grad_(True) for name in names}
-        self._optimiser = Optimiser(self._params, grads, moments, options, total_steps)
+        # A device makes each step's gradients anew, and hears late that a loss is no number: see `_ahead`.
+        self._reading = Reading() if device.startswith("cuda") and noise is None and not accumulate else None
+        self._optimiser = Optimiser(
+            self._params, grads if self._reading is None else None, moments, options, total_steps
+        )
         self._private = None
         if noise is not None:
             ordered = {name: grads[name] for name in names}
@@ -152,10 +163,11 @@ class Trainer:
             self._optimiser.zero_grad()
         losses, new_state = self._program.train(self._params, self._state, batch)
         loss = losses.mean()
-        value = loss.item()
+        value = self._ahead(loss) if self._reading is not None else loss.item()
         if not math.isfinite(value):
             return value
-        loss.backward()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
+        if self._reading is None:
+            loss.backward()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
         with torch.no_grad():
             for name, new in new_state.items():
                 self._state[name].copy_(new)
@@ -164,6 +176,13 @@ class Trainer:
         else:
             self.accumulator.count()
         return value
+
+    def _ahead(self, loss: Tensor) -> float:
+        """Its value, when backward was asked for already: gradients are this step's own, and dropped where it is no number."""
+        assert self._reading is not None
+        self._reading.begin(loss)
+        loss.backward()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
+        return self._reading.value()
 
     def end_tour(self, *, step: bool) -> bool:
         """One optimiser step with the mean gradient of the tour's batches, or none; the accumulator is empty afterwards.

@@ -101,6 +101,7 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
         Definition("tokens_per_s", "1/s", "tokens trained on through the measured graph", Better.HIGHER, plotted=True),
         Definition("plain_tokens_per_s", "1/s", "the same in plain PyTorch on the same card", Better.HIGHER, plotted=True),
         Definition("tokens_ratio", "times", "the one ÷ the other, median of the pairs", Better.HIGHER, noise=0.03),
+        Definition("loss_apart", "nats", "by how much the losses of a step differ at most", noise=1.0),
         Definition("transfer_gb_per_s", "GB/s", "records opened into the device's memory", Better.HIGHER, plotted=True),
         Definition("open_gb_per_s", "GB/s", "the same records opened into the host's: the limit", Better.HIGHER, plotted=True),
         Definition("transfer_ratio", "times", "the one ÷ the other", Better.HIGHER),

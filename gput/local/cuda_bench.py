@@ -25,63 +25,91 @@ if TYPE_CHECKING:
 GPT2_124M = {"context": 1024, "vocab": 50257, "layers": 12, "heads": 12, "width": 768}
 LEARNING_RATE, CLIP = 6e-4, 1.0
 RECORD_BYTES = 2 * 1024 * 1024
+TURN = 5
+"""Steps that one side takes before the other's turn: a short visit."""
 
 
 def training(device: str, steps: int, batch: int, sizes: dict[str, int]) -> dict[str, float]:
-    """Tokens per second of both, taken step by step in turn, and their ratio (median of the pairs). Products in bfloat16 on either side."""
+    """Tokens per second of both, their ratio (median of the pairs of turns), and by how much their losses differ at most (nats).
+
+    Products in bfloat16 on either side, from the same weights, `TURN` steps at a time; who begins changes with every pair.
+    """
     import torch
 
     from gpu_agent.workload.programs.gpt2 import GPT2, GPT2Config
 
     config = GPT2Config(**sizes)
-    trainer = _trainer(device, steps, batch, sizes)
+    trainer, weights = _trainer(device, steps, batch, sizes)
     plain = GPT2(config).to(device)
+    with torch.no_grad():
+        for name, parameter in plain.named_parameters():
+            parameter.copy_(weights[name])
     optimizer = torch.optim.AdamW(plain.parameters(), lr=LEARNING_RATE, weight_decay=0.0, fused=True)
     kind = torch.uint8 if config.vocab <= 256 else torch.uint16
-    drawn = torch.randint(0, config.vocab, (batch, config.context + 1), generator=torch.Generator().manual_seed(1))
-    data = drawn.to(kind).to(device)
-    buffer = data.view(torch.uint8).reshape(-1)
-    ours, theirs = [], []
-    for step in range(steps):
-        torch.use_deterministic_algorithms(True, warn_only=True)  # as the trainer has it
-        ours.append(_timed(device, lambda step=step: trainer.train(buffer, batch, step, 1)))  # type: ignore[misc]  # mypy: a default in a lambda
-        torch.use_deterministic_algorithms(False)  # plain PyTorch has it not
-        theirs.append(_timed(device, lambda: _plain_step(plain, optimizer, data, device)))
-    first = max(1, steps // 5)
-    tokens, ours, theirs = batch * config.context, ours[first:], theirs[first:]
+    seed = torch.Generator().manual_seed(1)
+    data = torch.randint(0, config.vocab, (TURN, batch, config.context + 1), generator=seed).to(kind).to(device)
+    sides = (
+        lambda first: _ours(trainer, data, first),
+        lambda _first: _theirs(plain, optimizer, data, device),
+    )
+    tokens, pairs, apart = TURN * batch * config.context, [], 0.0
+    turns = max(2, steps // TURN)
+    for turn in range(turns):
+        order = (0, 1) if turn % 2 else (1, 0)
+        taken = {side: _timed(device, sides[side], turn * TURN) for side in order}
+        apart = max(apart, *(abs(a - b) for a, b in zip(taken[0][1], taken[1][1], strict=True)))
+        if turn >= max(1, turns // 5):
+            pairs.append((taken[0][0], taken[1][0]))
     return {
-        "tokens_per_s": tokens / statistics.median(ours),
-        "plain_tokens_per_s": tokens / statistics.median(theirs),
-        "tokens_ratio": statistics.median(b / a for a, b in zip(ours, theirs, strict=True)),
+        "tokens_per_s": tokens / statistics.median(ours for ours, _ in pairs),
+        "plain_tokens_per_s": tokens / statistics.median(theirs for _, theirs in pairs),
+        "tokens_ratio": statistics.median(theirs / ours for ours, theirs in pairs),
+        "loss_apart": apart,
     }
 
 
-def _timed(device: str, act: Callable[[], object]) -> float:
+def _timed(device: str, side: Callable[[int], list[float]], first: int) -> tuple[float, list[float]]:
     import torch
 
     began = time.perf_counter()
-    act()
+    losses = side(first)
     if device != "cpu":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - began
+    return time.perf_counter() - began, losses
 
 
-def _plain_step(model: Any, optimizer: Any, data: Tensor, device: str) -> None:
-    """As a user of PyTorch writes it: autocast, fused optimiser, gradients dropped and not zeroed."""
+def _ours(trainer: Trainer, data: Tensor, first: int) -> list[float]:
+    """Losses of a visit that begins at this step, whose records are checked once."""
+    import torch
+
+    torch.use_deterministic_algorithms(True, warn_only=True)  # as the trainer has it
+    batches, records = data.shape[:2]
+    buffer = data.view(torch.uint8).reshape(-1)
+    return list(trainer.train(buffer, batches * records, first, batches).steps)
+
+
+def _theirs(model: Any, optimizer: Any, data: Tensor, device: str) -> list[float]:
+    """The same steps as a user of PyTorch writes them: autocast, fused optimiser, gradients dropped and not zeroed, deterministic
+    kernels not asked for, losses read at the end."""
     import torch
 
     from gpu_agent.workload.programs.gpt2 import token_losses
 
-    with torch.autocast(device.partition(":")[0], torch.bfloat16):
-        loss = token_losses(model, {"tokens": data}).mean()
-    loss.backward()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
-    torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    torch.use_deterministic_algorithms(False)
+    losses = []
+    for batch in data:
+        with torch.autocast(device.partition(":")[0], torch.bfloat16):
+            loss = token_losses(model, {"tokens": batch}).mean()
+        loss.backward()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.detach())
+    return [float(loss) for loss in losses]
 
 
-def _trainer(device: str, steps: int, batch: int, sizes: dict[str, int]) -> Trainer:
-    """The built-in GPT-2 as a measured program over device memory that is laid out as a session's, ready to train."""
+def _trainer(device: str, steps: int, batch: int, sizes: dict[str, int]) -> tuple[Trainer, dict[str, Tensor]]:
+    """The built-in GPT-2 as a measured program over device memory that is laid out as a session's, ready to train; its parameters."""
     import torch
 
     from gpu_agent.compute.places import DevicePlace
@@ -109,7 +137,8 @@ def _trainer(device: str, steps: int, batch: int, sizes: dict[str, int]) -> Trai
     names = {spec.name for spec in program.manifest.parameters}
     params = {name: tensor for name, tensor in model.items() if name in names}
     state = {name: tensor for name, tensor in model.items() if name not in names}
-    return Trainer(program, params, grads, moments, state, options, total_steps=steps, device=place.device)
+    trainer = Trainer(program, params, grads, moments, state, options, total_steps=steps, device=place.device)
+    return trainer, params
 
 
 def transfer(device: str, mebibytes: int) -> dict[str, float]:

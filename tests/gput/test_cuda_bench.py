@@ -41,4 +41,5 @@ def test_what_it_measures_are_figures_of_the_bench() -> None:
     torch.use_deterministic_algorithms(False)
     torch.set_num_threads(threads)
     assert set(figures("cuda", [found])) == set(found)
+    assert found.pop("loss_apart") < 0.01
     assert all(value > 0 for value in found.values())
