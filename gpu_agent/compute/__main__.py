@@ -32,19 +32,28 @@ from gpu_agent.workload.training import pin_determinism
 from shared.errors import GputError, VerificationFailed
 
 _CACHE_LIMIT = 8
+_WARM_DEADLINE_S = 20.0
 _LATER_S = 0.03  # after a launch's end: by then a visit is settled, and no next one has its records yet
 
 
 @dataclass
 class _Worker:
-    """A forked process waiting for, or doing, one launch of the program it was forked with."""
+    """A forked process waiting for, or doing, one launch of the program it was forked with. `ready`: what is read here once it waits, -1
+    where nobody asks."""
 
     pid: int
     pidfd: int
     control: int
+    ready: int
     code_digest: str
     launch: int | None = None
-    killed: bool = False
+    warm: bool = False
+
+    def let_go(self) -> None:
+        """Close what is left here of one that is dead."""
+        for fd in (self.pidfd, self.control, self.ready):
+            if fd >= 0:
+                os.close(fd)
 
 
 class Parent:
@@ -101,7 +110,9 @@ class Parent:
             case "run":
                 self._run(message)
             case "destroy":
-                self._destroy()
+                self._destroy(keep=message["keep"])
+            case "rest":
+                self._say({"op": "resting", "waiting": self._spare_is_warm()})
             case "drop":
                 self._end()
                 self._spare = self._running = self._due = None
@@ -159,7 +170,7 @@ class Parent:
         threads = self._plan(digest, message["options"], message["accumulate"]).options.threads
         # While the launch runs, where it leaves a core for that: forking and warming up take as long as half a visit's control, and
         # would hold up the launch's destruction. Where it needs every core, they come when it is over.
-        if self._ahead and threads < len(os.sched_getaffinity(0)):
+        if message["beside"] or (self._ahead and threads < len(os.sched_getaffinity(0))):
             self._prepare_spare(digest)
 
     def _plan(self, digest: str, stated: dict[str, object], accumulate: bool) -> Planned:
@@ -178,22 +189,41 @@ class Parent:
             self._kill(self._spare)
             self._spare = None
         read_end, write_end = os.pipe()
+        ready, says_ready = (-1, -1) if self._ahead else os.pipe()
         # At the usual priority: who once had a lower one (SCHED_IDLE) needs CAP_SYS_NICE to leave it, and starves a launch till then.
         pid = os.fork()
         if pid == 0:
             os.close(write_end)
-            forked.live(
-                self._pid, read_end, self._programs[digest], self._planned[digest], self._hbm, self._place, self._say
-            )
+            program, known = self._programs[digest], self._planned[digest]
+            forked.live(self._pid, read_end, says_ready, program, known, self._hbm, self._place, self._say)
         os.close(read_end)
-        self._spare = _Worker(pid, os.pidfd_open(pid), write_end, digest)
+        if not self._ahead:
+            os.close(says_ready)
+        self._spare = _Worker(pid, os.pidfd_open(pid), write_end, ready, digest)
 
-    def _destroy(self) -> None:
+    def _spare_is_warm(self) -> bool:
+        """Whether a worker waits on a device; known once it does, or has died, or has taken too long."""
+        spare = self._spare
+        if spare is None:
+            return False
+        if not spare.warm:
+            readable, _, _ = select.select([spare.ready, spare.pidfd], [], [], _WARM_DEADLINE_S)
+            spare.warm = (
+                spare.ready in readable and os.read(spare.ready, 1) != b""
+            )  # nothing is left to read of one that died
+        return spare.warm
+
+    def _destroy(self, *, keep: bool) -> None:
+        """`keep`: whether the worker that waits may stay. It has to have what it will hold of a device before the other one's memory is
+        anybody's to take."""
         dead = self._running
+        if self._spare is not None and not self._ahead and not (keep and self._spare_is_warm()):
+            self._kill(self._spare)
+            self._spare = None
         if dead is not None:
             self._kill(dead)
             self._buried(dead, reaped=True)
-        self._say({"op": "quiet"})
+        self._say({"op": "quiet", "waiting": self._spare is not None})
         if dead is not None:
             self._prepare_later(dead.code_digest)
 
@@ -201,8 +231,7 @@ class Parent:
         """A worker has died: its memory is gone. Tell, if it had a launch."""
         status = 0 if reaped else os.waitpid(dead.pid, 0)[1]
         if not reaped:
-            os.close(dead.pidfd)
-            os.close(dead.control)
+            dead.let_go()
         if dead is self._spare:
             self._spare = None
             return
@@ -217,8 +246,7 @@ class Parent:
     def _kill(self, one: _Worker) -> None:
         signal.pidfd_send_signal(one.pidfd, signal.SIGKILL)
         os.waitpid(one.pid, 0)
-        os.close(one.pidfd)
-        os.close(one.control)
+        one.let_go()
 
     def _end(self) -> None:
         for one in (self._spare, self._running):

@@ -10,17 +10,19 @@ import mmap
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 import torch
 from blake3 import blake3
 from torch import Tensor
 
-from gpu_agent.compute import cuda_driver
+from gpu_agent.compute import cuda_driver, cuda_memory
 from gpu_agent.hardware.address_space import PAGE
-from shared.errors import ConfigurationError, VerificationFailed
+from gpu_agent.hardware.hbm import Extent
+from shared.errors import ConfigurationError, Unavailable, VerificationFailed
 
-SHARE: Final = 0.75
+SHARE: Final = 0.5
 """Of the card's free memory what is HBM unless told otherwise; the rest is for activations and contexts."""
 SLACK_BYTES: Final = 256 << 20  # memory of a context that may be in use besides ours, and the driver's own rounding
 RETURN_DEADLINE_S: Final = 20.0
@@ -41,7 +43,7 @@ class Arena:
         self.flat = flat
         self._cuda = flat.device.type == "cuda"
         self._stream = _stream(flat.device) if self._cuda else None
-        self._free_at_start = torch.cuda.mem_get_info(flat.device)[0] if self._cuda else 0
+        self._free_at_start = self.free()
 
     @contextmanager
     def _work(self) -> Iterator[None]:
@@ -103,27 +105,34 @@ class Arena:
             hasher.update(filled.numpy().data)
         return hasher.digest()
 
-    def clear_free(self) -> int:
+    def free(self) -> int:
+        """Bytes of the card that no process has; 0 where the memory is the host's."""
+        return int(torch.cuda.mem_get_info(self.flat.device)[0]) if self._cuda else 0
+
+    def clear_free(self, least: int | None = None) -> int:
         """Take all memory that no process has, zero it, read it back, give it back; its bytes. Nothing to do where it is the host's.
 
-        A dead process's activations lay there (law L7): it is called when no compute process is alive.
+        A dead process's activations lay there (law L7).
 
+        Args:
+            least: how much there has to be, less `SLACK_BYTES`; None: as much as when no other process was there.
         Raises:
             VerificationFailed: `scrub-failed`: it is not zero. `scrub-incomplete`: some of it is not to be had.
         """
         if not self._cuda:
             return 0
+        least = self._free_at_start if least is None else least
         until = time.monotonic() + RETURN_DEADLINE_S
         while True:
             held = _take_all(self.flat.device)
             covered = sum(part.numel() for part in held)
-            if covered >= self._free_at_start - SLACK_BYTES:
+            if covered >= least - SLACK_BYTES:
                 break
             held.clear()
             if time.monotonic() > until:
                 raise VerificationFailed(
                     "memory that a compute process used did not come back to be scrubbed", code="scrub-incomplete",
-                    expected=str(self._free_at_start), got=str(covered),
+                    expected=str(least), got=str(covered),
                 )  # fmt: skip
             time.sleep(0.05)  # the driver gives a dead process's memory back in its own time, and tells nobody
         del held[0]  # the ballast, known to be zero: room for what the check itself needs
@@ -183,8 +192,17 @@ def require_device(device: str) -> None:
         )  # fmt: skip
 
 
-def make(device: str, size: int, fd: int) -> tuple[Arena, str]:
-    """All of HBM, zeroed, and the handle by which compute opens it. `size` 0: three quarters of what the card has free.
+@dataclass(frozen=True)
+class Made:
+    """`pieces`: bytes of each piece of `files`, by which other processes come to the memory; on device `cpu` it is one."""
+
+    arena: Arena
+    piece: int
+    files: list[int]
+
+
+def make(device: str, size: int, fd: int) -> Made:
+    """All of HBM, zeroed. `size` 0: `SHARE` of what the card has free.
 
     Args:
         fd: device `cpu` only: the file behind it.
@@ -192,25 +210,77 @@ def make(device: str, size: int, fd: int) -> tuple[Arena, str]:
         ConfigurationError `gpu-memory`: the card has not that much free.
     """
     if device == "cpu":
-        return Arena(_over_file(fd, size)), str(fd)
-    torch.cuda.set_device(device)
+        return Made(Arena(_over_file(fd, size)), size, [])
+    cuda_driver.make_current(device)
     free = torch.cuda.mem_get_info(device)[0]
-    size = (size or int(free * SHARE)) // PAGE * PAGE
+    size = max(cuda_memory.GRANULE, (size or int(free * SHARE)) // cuda_memory.GRANULE * cuda_memory.GRANULE)
+    piece = cuda_memory.piece_bytes(size)
+    mapping = cuda_memory.Mapping(device, size, piece)
     try:
-        flat = torch.zeros(size, dtype=torch.uint8, device=device)
-    except RuntimeError as error:
-        if not _out_of_memory(error):
+        files = mapping.make()
+    except Unavailable as error:
+        if error.code != "cuda-out-of-memory":
             raise
         raise ConfigurationError(
             f"{device} has {free} bytes free, and hbm_bytes asks for {size}", code="gpu-memory",
             remedy="Choose a smaller hbm_bytes, and leave room for activations.",
         ) from None  # fmt: skip
-    return Arena(flat), cuda_driver.export(flat)
+    flat = mapping.bytes_of(Extent(0, size))
+    flat.zero_()
+    return Made(Arena(flat), piece, files)
 
 
-def open_shared(device: str, handle: str, size: int) -> Tensor:
-    """What `make` made, in another process: uint8 (size,). Raises: Unavailable."""
-    return _over_file(int(handle), size) if device == "cpu" else cuda_driver.opened(device, handle, size)
+class Reach(Protocol):
+    """HBM as another process than its keeper reaches it."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it lies."""
+
+    def part(self, extent: Extent) -> Tensor:
+        """An extent as uint8 (length,)."""
+
+
+class Whole:
+    """Memory that this process has anyway.
+
+    Args:
+        flat: all of it, uint8, one-dimensional.
+    """
+
+    def __init__(self, flat: Tensor) -> None:
+        self._flat, self.device = flat, flat.device
+
+    def part(self, extent: Extent) -> Tensor:
+        """See `Reach.part`."""
+        return self._flat.narrow(0, extent.address, extent.length)
+
+
+class Pieces:
+    """Memory of a CUDA device, of which those pieces are mapped that hold a part which was asked for.
+
+    Args:
+        files: descriptors of all pieces, in order.
+    Raises:
+        Unavailable `cuda-failed`.
+    """
+
+    def __init__(self, device: str, piece: int, size: int, files: Sequence[int]) -> None:
+        cuda_driver.make_current(device)
+        self.device, self._files = torch.device(device), files
+        self._mapping = cuda_memory.Mapping(device, size, piece)
+
+    def part(self, extent: Extent) -> Tensor:
+        """See `Reach.part`. Raises: Unavailable `cuda-failed`."""
+        if not extent.length:
+            return torch.empty(0, dtype=torch.uint8, device=self.device)
+        self._mapping.reach(extent, self._files)
+        return self._mapping.bytes_of(extent)
+
+
+def open_shared(device: str, piece: int, size: int, files: Sequence[int]) -> Reach:
+    """What `make` made, in another process. Raises: Unavailable."""
+    return Whole(_over_file(files[0], size)) if device == "cpu" else Pieces(device, piece, size, files)
 
 
 def _over_file(fd: int, size: int) -> Tensor:

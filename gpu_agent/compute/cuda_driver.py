@@ -1,7 +1,7 @@
-"""The three things of CUDA that PyTorch has no public word for: memory shared between processes, and pinning memory that is mapped already.
+"""What of CUDA's driver PyTorch has no public word for: its library, tensors at an address, and pinning memory that is mapped already.
 
-By NVIDIA's driver API (CUDA Driver API reference, "Memory Management": cuIpcGetMemHandle, cuIpcOpenMemHandle) and PyTorch's own binding of
-cudaHostRegister. Needs a current CUDA context. Knows no message and no HBM.
+By NVIDIA's driver API (CUDA Driver API reference) and PyTorch's own binding of cudaHostRegister. Needs a current CUDA context. Knows no
+message and no HBM.
 """
 
 from __future__ import annotations
@@ -14,12 +14,7 @@ from torch import Tensor
 
 from shared.errors import Unavailable
 
-HANDLE_BYTES: Final = 64  # CU_IPC_HANDLE_SIZE
-_LAZY_PEER_ACCESS: Final = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS: the one flag that the call takes
-
-
-class _Handle(ctypes.Structure):
-    _fields_ = (("reserved", ctypes.c_ubyte * HANDLE_BYTES),)
+OUT_OF_MEMORY: Final = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 class _Mapped:
@@ -31,30 +26,15 @@ class _Mapped:
         }  # fmt: skip
 
 
-def export(flat: Tensor) -> str:
-    """A handle (hex) by which another process of this machine opens the allocation that begins with `flat`.
-
-    Raises:
-        Unavailable `cuda-failed`.
-    """
-    handle, driver = _Handle(), _driver()
-    _check(driver, driver.cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(flat.data_ptr())), "share memory")
-    return bytes(handle.reserved).hex()
-
-
-def opened(device: str, handle: str, length: int) -> Tensor:
-    """The allocation behind a handle as uint8 (length,). It stays mapped until this process ends.
-
-    Raises:
-        Unavailable `cuda-failed`.
-    """
+def make_current(device: str) -> None:
+    """Make this process's context of a device, if it has none, and make it current on this thread."""
     torch.cuda.set_device(device)
-    torch.zeros(1, device=device)  # makes the context of this device current on this thread
-    driver, address = _driver(), ctypes.c_uint64()
-    taken = _Handle.from_buffer_copy(bytes.fromhex(handle))
-    code = driver.cuIpcOpenMemHandle_v2(ctypes.byref(address), taken, ctypes.c_uint(_LAZY_PEER_ACCESS))
-    _check(driver, code, "open shared memory")
-    return torch.as_tensor(_Mapped(address.value, length), device=device)
+    torch.zeros(1, device=device)
+
+
+def tensor_at(address: int, length: int, device: str) -> Tensor:
+    """Mapped memory of a device as uint8 (length,); whoever mapped it keeps it mapped."""
+    return torch.as_tensor(_Mapped(address, length), device=device)
 
 
 def pin(host: Tensor) -> bool:
@@ -63,17 +43,18 @@ def pin(host: Tensor) -> bool:
     return int(runtime.cudaHostRegister(host.data_ptr(), host.numel(), 0)) == 0
 
 
-def _driver() -> Any:
+def driver() -> Any:
+    """NVIDIA's driver library. Raises: Unavailable `cuda-failed`."""
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
+        return ctypes.CDLL("libcuda.so.1")
     except OSError:
         raise Unavailable("NVIDIA's driver library libcuda.so.1 cannot be loaded", code="cuda-failed") from None
-    driver.cuIpcOpenMemHandle_v2.argtypes = (ctypes.POINTER(ctypes.c_uint64), _Handle, ctypes.c_uint)
-    return driver
 
 
-def _check(driver: Any, code: int, what: str) -> None:
-    if code:
+def check(library: Any, result: int, what: str) -> None:
+    """Raises: Unavailable `cuda-failed`, or `cuda-out-of-memory`: what the driver said to a call was not 0."""
+    if result:
         name = ctypes.c_char_p()
-        driver.cuGetErrorName(code, ctypes.byref(name))
-        raise Unavailable(f"CUDA could not {what}: {(name.value or b'?').decode()}", code="cuda-failed")
+        library.cuGetErrorName(result, ctypes.byref(name))
+        code = "cuda-out-of-memory" if result == OUT_OF_MEMORY else "cuda-failed"
+        raise Unavailable(f"{what} failed: {(name.value or b'?').decode()}", code=code)

@@ -1,7 +1,10 @@
 """Compute on a device: the same processes as on the host, with HBM where the fabric keeps it. Knows no tensor and no torch.
 
-The parent never touches the device; each worker makes a CUDA context of its own, opens HBM in it by the fabric's handle, and dies with it.
-What it had in the device's memory outside of HBM is swept before anything is forked again (law L7).
+The parent never touches the device; each worker makes a CUDA context of its own, maps in it what of HBM its launch names, and dies with it.
+What it had in the device's memory outside of HBM is swept before anybody else's records come (law L7). Making a context and loading kernels
+take a third of a second, so the next worker does both while this one trains. It may: what it takes of the device's memory was swept, since
+a worker that trains gives nothing back before it is killed, and is not killed before the next one has what it needs. Where either is in
+doubt the one that waits is killed too, and the sweep finds the card as if nobody had been there.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import os
 from dataclasses import replace
 
 from gpu_agent.compute.fabric import DeviceFabric, device_environment
-from gpu_agent.compute.process import KILL_DEADLINE_S, ComputeProcess
+from gpu_agent.compute.process import KILL_DEADLINE_S, LOAD_DEADLINE_S, ComputeProcess
 from gpu_agent.hardware.compute import Launch, Loaded, News
 from gpu_agent.hardware.device_hbm import DeviceHBM
 from gpu_agent.hardware.hbm import Extent
@@ -33,9 +36,10 @@ class DeviceCompute(ComputeProcess):
         self._fabric, self._hbm = fabric, hbm
         self._place = fabric.place
         self._environment = device_environment()
-        if fabric.arena_fd >= 0:
-            self._fds = (self._window_fd, fabric.arena_fd)
-        self._dirty = False
+        self._fds = (self._window_fd, *fabric.files)
+        self._dirty = False  # since the last sweep a launch was begun
+        self._free: dict[str, int] = {}
+        """What the device has free beside a worker that waits, by its program: that much a sweep has to cover."""
 
     def load(self, code: Extent, code_digest: str) -> Loaded:
         """See `Compute.load`."""
@@ -43,11 +47,18 @@ class DeviceCompute(ComputeProcess):
         self._digest = code_digest
         if not self._dirty:
             self._prepare()
+            self._learn()
         return loaded
+
+    def _learn(self) -> None:
+        self._send({"op": "rest"})
+        if self._reply("resting", LOAD_DEADLINE_S)["waiting"]:
+            self._free[self._digest] = self._fabric.free()
 
     def start(self, launch: Launch) -> None:
         """See `Compute.start`."""
         window = self._show(launch.code)
+        self._beside = not self._dirty and launch.code_digest in self._free
         self._dirty, self._digest = True, launch.code_digest
         super().start(replace(launch, code=window))
 
@@ -57,14 +68,15 @@ class DeviceCompute(ComputeProcess):
         Raises:
             VerificationFailed: memory that it used is not zero, or did not come back.
         """
+        waiting = self._active and self._alive and self._quieten(keep=self._beside and self._kept)
         news = super().destroy()
         if self._dirty:
-            if self._alive:
+            if self._alive and not waiting:
                 self._send({"op": "drop"})
                 self._reply("dropped", KILL_DEADLINE_S)
-            self._fabric.clear_free()
+            self._fabric.clear_free(self._free[self._digest] if waiting else None)
             self._dirty = False
-            if self._alive:
+            if self._alive and not waiting:
                 self._prepare()
         return news
 

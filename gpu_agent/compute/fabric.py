@@ -43,11 +43,12 @@ class DeviceFabric:
         self._used = [0] * messages.SLOTS  # bytes of each slot that hold something
         self._coming: deque[int] = deque()  # slots whose copy was asked for and not yet answered
         self._next = 0
-        self.arena_fd = _sealed_file("gpu-hbm", pages(size or 0)) if device == "cpu" else -1
+        # What compute processes inherit: descriptors of all pieces of the memory.
+        self.files = [_sealed_file("gpu-hbm", pages(size or 0))] if device == "cpu" else []
         self._process, self._link = self._spawn(pages(size or 0))
         try:
             self._link.settimeout(START_DEADLINE_S)
-            hello = messages.require_done(self._hear())
+            hello = messages.require_done(self._greeted())
         except Unavailable as error:
             self.close()
             raise ConfigurationError(
@@ -58,7 +59,7 @@ class DeviceFabric:
             raise
         self._link.settimeout(ANSWER_DEADLINE_S)
         self.size: int = hello["bytes"]
-        self.handle: str = hello["handle"]
+        self._piece: int = hello["piece"]
         self.name: str = hello["name"]
         self.pinned: bool = hello["pinned"]
 
@@ -70,12 +71,12 @@ class DeviceFabric:
     @property
     def place(self) -> str:
         """The memory in one word, by which compute processes open it (`places.opened`)."""
-        return f"{self.device}/{self.handle}/{self.size}"
+        return f"{self.device}/{self._piece}/{self.size}/{','.join(map(str, self.files))}"
 
     def _spawn(self, size: int) -> tuple[subprocess.Popen[bytes], socket.socket]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        fds = [self.arena_fd, self._slots_fd, theirs.fileno()]
-        # Uncached: what is freed goes back to the card, where the next sweep finds it. And one allocation each, so that a handle covers it.
+        fds = [*(self.files or [-1]), self._slots_fd, theirs.fileno()]
+        # Uncached: what is freed goes back to the card, where the next sweep finds it.
         environment = device_environment() | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
         process = subprocess.Popen(  # noqa: S603 (our own interpreter and module, arguments are a checked name and numbers)
             [sys.executable, "-m", "gpu_agent.compute.fabric_server", self.device, str(size), *map(str, fds)],
@@ -161,13 +162,19 @@ class DeviceFabric:
             self._used[slot] = max(self._used[slot], min(length, self.slot_bytes))
         return bytes.fromhex(self._ask(op="digest", address=address, length=length)["digest"])
 
-    def clear_free(self) -> int:
-        """Zero, with read-back, all of the card's memory that is nobody's; its bytes. No compute process may be alive.
+    def free(self) -> int:
+        """Bytes of the card that are nobody's."""
+        return int(self._ask(op="free")["bytes"])
 
+    def clear_free(self, least: int | None = None) -> int:
+        """Zero, with read-back, all of the card's memory that is nobody's; its bytes.
+
+        Args:
+            least: what `free` said beside all that is alive now; None: no compute process is.
         Raises:
             VerificationFailed: it is not zero, or not all of it was to be had.
         """
-        return int(self._ask(op="clear-free")["bytes"])
+        return int(self._ask(op="clear-free", least=least)["bytes"])
 
     def close(self) -> None:
         """See `Fabric.close`."""
@@ -178,10 +185,11 @@ class DeviceFabric:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        for fd in (self._slots_fd, self.arena_fd):
-            if fd >= 0:
+        if self._slots_fd >= 0:
+            for fd in (self._slots_fd, *self.files):
                 os.close(fd)
-        self._slots_fd = self.arena_fd = -1
+        self._slots_fd = -1
+        self.files.clear()
 
     # ------------------------------------------------------------ the wire
 
@@ -208,6 +216,20 @@ class DeviceFabric:
             self._lost = True
             raise _lost() from None
 
+    def _greeted(self) -> dict[str, Any]:
+        """The keeper's first word, and with it what it made."""
+        try:
+            data, files, _, _ = socket.recv_fds(
+                self._link, messages.MAX_MESSAGE, messages.MAX_FILES, socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError:
+            data, files = b"", []
+        self.files.extend(files)
+        if not data:
+            self._lost = True
+            raise _lost()
+        return messages.unpack(data)
+
     def _hear(self) -> dict[str, Any]:
         try:
             data = self._link.recv(messages.MAX_MESSAGE)
@@ -227,7 +249,10 @@ def device_environment() -> dict[str, str]:
         if not key.startswith("GPUT_") and key not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
     }
     # cuBLAS promises the same bytes for the same work only with workspaces of a fixed size (its "Results reproducibility").
-    return kept | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    # Each process works on one stream: queues for more of them take half of the time that a context's making and end take.
+    return kept | {
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+    }  # fmt: skip
 
 
 def _lost() -> Unavailable:

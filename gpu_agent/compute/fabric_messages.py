@@ -12,6 +12,7 @@ from shared.errors import ConfigurationError, GputError, Unavailable, Verificati
 from shared.wire.gpu import MAX_BULK_RECORD
 
 MAX_MESSAGE: Final = 16 * 1024
+MAX_FILES: Final = 253  # SCM_MAX_FD, Linux
 SLOT_BYTES: Final = MAX_BULK_RECORD
 SLOTS: Final = 4
 STAGING_BYTES: Final = SLOTS * SLOT_BYTES

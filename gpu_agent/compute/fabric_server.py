@@ -9,6 +9,7 @@ master. Knows no address space, no region, no key.
 from __future__ import annotations
 
 import mmap
+import os
 import signal
 import socket
 import sys
@@ -55,8 +56,10 @@ class Keeper:
                 arena.copy(ask["address"], ask["source"], ask["length"])
             case "digest":
                 return {"digest": arena.digest(*extent, self._slots).hex()}
+            case "free":
+                return {"bytes": arena.free()}
             case "clear-free":
-                return {"bytes": arena.clear_free()}
+                return {"bytes": arena.clear_free(ask["least"])}
         return {}
 
 
@@ -64,7 +67,7 @@ def _keeper(device: str, size: int, arena_fd: int, slots_fd: int, link: socket.s
     """Make the memory and say so, or say why not."""
     try:
         arenas.require_device(device)
-        arena, handle = arenas.make(device, size, arena_fd)
+        made = arenas.make(device, size, arena_fd)
         held = mmap.mmap(slots_fd, messages.STAGING_BYTES, flags=mmap.MAP_SHARED)
         staging = torch.frombuffer(held, dtype=torch.uint8)
         pinned = device != "cpu" and cuda_driver.pin(staging)
@@ -72,8 +75,11 @@ def _keeper(device: str, size: int, arena_fd: int, slots_fd: int, link: socket.s
         link.send(messages.pack(messages.fault(error)))
         return None
     name = torch.cuda.get_device_name(device) if device != "cpu" else "host memory"
-    link.send(messages.pack({"bytes": arena.flat.numel(), "handle": handle, "name": name, "pinned": pinned}))
-    return Keeper(arena, list(torch.split(staging, messages.SLOT_BYTES)), link)
+    hello = {"bytes": made.arena.flat.numel(), "piece": made.piece, "name": name, "pinned": pinned}
+    socket.send_fds(link, [messages.pack(hello)], made.files)
+    for file in made.files:
+        os.close(file)
+    return Keeper(made.arena, list(torch.split(staging, messages.SLOT_BYTES)), link)
 
 
 def main(argv: list[str]) -> int:

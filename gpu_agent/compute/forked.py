@@ -28,12 +28,13 @@ Say = Callable[[dict[str, Any]], None]
 
 
 def live(
-    parent: int, control: int, program: LoadedProgram, known: Planned, hbm: SharedMap, place: str, say: Say
+    parent: int, control: int, ready: int, program: LoadedProgram, known: Planned, hbm: SharedMap, place: str, say: Say
 ) -> NoReturn:
     """The child's whole life; nothing of it outlives `_exit`.
 
     Args:
         control: where its launch is read from; it ends when nothing is left to read.
+        ready: where it says that it waits; -1: nobody asks.
         place: as `places.opened`.
         say: tells the agent.
     """
@@ -42,10 +43,15 @@ def live(
         _die_with(parent)
         turns.give_way()  # nobody waits for it yet, and everybody for a visit that is under way
         opened = _warm_place(program, known, hbm, place)
+        if ready >= 0:
+            os.write(ready, b"1")
         data = os.read(control, messages.MAX_MESSAGE)
         turns.take_turns()
         if data:
             _work(messages.unpack(data), program, known, opened, say)
+            if ready >= 0:
+                # What it had of the device goes back at the agent's word only: until then another worker may be taking memory there.
+                os.read(control, 1)
         status = 0
     finally:
         os._exit(status)

@@ -27,14 +27,14 @@ def unpack(data: bytes) -> dict[str, Any]:
     return message
 
 
-def launch_message(launch: Launch, number: int) -> dict[str, Any]:
-    """The launch as a message; `number` tells one launch's news from another's."""
-    return {"op": "run", "launch": number, **asdict(launch)}
+def launch_message(launch: Launch, number: int, beside: bool) -> dict[str, Any]:
+    """The launch as a message; `number` tells one launch's news from another's. `beside`: whether to fork the next worker at once."""
+    return {"op": "run", "launch": number, "beside": beside, **asdict(launch)}
 
 
 def launch_of(message: dict[str, Any]) -> Launch:
     """Inverse of `launch_message`."""
-    fields = {key: value for key, value in message.items() if key not in ("op", "launch")}
+    fields = {key: value for key, value in message.items() if key not in ("op", "launch", "beside")}
     for name in ("code", "model", "gradients", "optimiser", "committed", "data"):
         fields[name] = Extent(**fields[name]) if fields[name] is not None else None
     fields["parts"] = tuple(Part(Extent(**part["data"]), part["records"]) for part in fields["parts"])
@@ -68,7 +68,9 @@ def news_of(message: dict[str, Any]) -> News:
             return StepDone(message["step"], message["loss"])
         case "finished":
             loss = math.nan if message["loss"] is None else message["loss"]
-            rest = {key: message[key] for key in ("records", "steps", "seconds", "finite", "update_norm", "beside")}
+            rest = {
+                key: message[key] for key in ("records", "steps", "seconds", "finite", "update_norm", "beside", "kept")
+            }
             return Finished(loss=loss, **rest)
         case "failed":
             return Failed(message["code"], message["detail"], message["part"])

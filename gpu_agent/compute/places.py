@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import mmap
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, Protocol
 
 import torch
 from torch import Tensor
 
-from gpu_agent.compute.arena import open_shared
+from gpu_agent.compute.arena import Reach, Whole, open_shared
 from gpu_agent.compute.own_memory import OwnMemory
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.hardware.shared_map import SharedMap
@@ -19,6 +21,8 @@ from shared.claims.layout import Placed, RegionPlan
 from shared.errors import InvalidProgram
 
 HOST: Final = "host"
+WARMING_SHARE: Final = 0.05
+"""Of a card's memory what a worker may take to warm up, while another one may be training."""
 _POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14; Python does not name it
 
 
@@ -52,8 +56,15 @@ class Place(Protocol):
     def most_beside(self) -> int | None:
         """Most bytes at once that were, since `watch`; None: they cannot be counted here."""
 
+    @property
+    def kept(self) -> bool:
+        """Whether this process still holds all that it took since it was warm."""
+
     def scratch(self, length: int) -> Place:
         """`length` zeroed bytes that are nobody's, as a place of their own."""
+
+    def warming(self) -> AbstractContextManager[None]:
+        """While a waiting worker warms up. Raises, inside: torch.OutOfMemoryError: more than it may take beside one that trains."""
 
 
 class HostPlace:
@@ -98,72 +109,105 @@ class HostPlace:
         """See `Place.most_beside`: beside what the process had when this place was opened."""
         return None if self._own is None else self._own.most
 
+    @property
+    def kept(self) -> bool:
+        """See `Place.kept`: nobody asks."""
+        return False
+
+    def warming(self) -> AbstractContextManager[None]:
+        """See `Place.warming`: its pages are its own and die with it."""
+        return nullcontext()
+
     def scratch(self, length: int) -> HostPlace:
         """See `Place.scratch`."""
         return HostPlace(SharedMap(-1, length))
 
 
 class DevicePlace:
-    """HBM that is a tensor on a device.
-
-    Args:
-        flat: all of it, uint8, one-dimensional.
-    """
+    """HBM that is memory of a device."""
 
     warm_up_bytes = (
         4 * 1024**3
     )  # beside a first step's loading of kernels on a device, even a large program's step is short
 
-    def __init__(self, flat: Tensor) -> None:
-        self._flat, self._before = flat, 0
-        self.device = str(flat.device)
+    def __init__(self, memory: Reach) -> None:
+        self._memory, self._before, self._returned = memory, 0, 0
+        self._device = memory.device
+        self.device = str(memory.device)
 
     def tensors(self, extent: Extent, plan: RegionPlan) -> dict[str, Tensor]:
         """See `Place.tensors`."""
         if not plan.length:
             return {}
         _require_room(extent, plan)
-        return {placed.spec.name: self._over(extent, placed) for placed in plan.tensors}
+        part = self._memory.part(extent)
+        return {placed.spec.name: self._over(part, placed) for placed in plan.tensors}
 
-    def _over(self, extent: Extent, placed: Placed) -> Tensor:
-        dtype, shape, at = DTYPES[placed.spec.dtype], placed.spec.shape, extent.address + placed.offset
-        empty = torch.empty(0, dtype=dtype, device=self._flat.device)
+    def _over(self, part: Tensor, placed: Placed) -> Tensor:
+        dtype, shape, at = DTYPES[placed.spec.dtype], placed.spec.shape, int(part.storage_offset()) + placed.offset
+        empty = torch.empty(0, dtype=dtype, device=self._device)
         if not math.prod(shape):
             return empty.view(shape)
         if at % dtype.itemsize:
             raise InvalidProgram("a region does not begin where its tensors may lie", code="region-misaligned")
         # A tensor of its own over the same storage: slices of one tensor would share a version counter and break backward (design 5).
         strides = [math.prod(shape[dimension + 1 :]) for dimension in range(len(shape))]
-        return empty.set_(self._flat.untyped_storage(), at // dtype.itemsize, shape, strides)
+        return empty.set_(part.untyped_storage(), at // dtype.itemsize, shape, strides)
 
     def records(self, extent: Extent) -> Tensor:
         """See `Place.records`."""
-        return self._flat.narrow(0, extent.address, extent.length)
+        return self._memory.part(extent)
 
     def touch(self, extent: Extent | None) -> None:
         """A device's memory is there from the start."""
 
     def settle(self) -> None:
         """See `Place.settle`: kernels run on after the call that began them."""
-        if self._flat.device.type == "cuda":
-            torch.cuda.synchronize(self._flat.device)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
     def watch(self) -> None:
         """See `Place.watch`. HBM is none of the allocator's: another process made it."""
-        if self._flat.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._flat.device)
-            self._before = torch.cuda.memory_allocated(self._flat.device)
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+            self._before = torch.cuda.memory_allocated(self._device)
 
     @property
     def most_beside(self) -> int | None:
         """See `Place.most_beside`: tensors of this process; neither its context nor what the allocator keeps in reserve."""
-        if self._flat.device.type != "cuda":
+        if self._device.type != "cuda":
             return None
-        return int(torch.cuda.max_memory_allocated(self._flat.device)) - self._before
+        return int(torch.cuda.max_memory_allocated(self._device)) - self._before
+
+    @property
+    def kept(self) -> bool:
+        """See `Place.kept`: PyTorch gives memory back to the card where it has no more of it."""
+        return self._given_back() == self._returned
+
+    def _given_back(self) -> int:
+        if self._device.type != "cuda":
+            return 0
+        counted = torch.cuda.memory_stats(self._device)
+        return int(counted.get("segment.all.freed", 0)) + int(counted.get("num_alloc_retries", 0))
+
+    @contextmanager
+    def warming(self) -> Iterator[None]:
+        """See `Place.warming`. What it took for that is back with the card at the end, before anybody's records are there."""
+        if self._device.type != "cuda":
+            yield
+            return
+        torch.cuda.set_per_process_memory_fraction(WARMING_SHARE, self._device)
+        try:
+            yield
+        finally:
+            self.settle()
+            torch.cuda.empty_cache()
+            torch.cuda.set_per_process_memory_fraction(1.0, self._device)
+            self._returned = self._given_back()
 
     def scratch(self, length: int) -> DevicePlace:
         """See `Place.scratch`."""
-        return DevicePlace(torch.zeros(length, dtype=torch.uint8, device=self._flat.device))
+        return DevicePlace(Whole(torch.zeros(length, dtype=torch.uint8, device=self._device)))
 
 
 def device_of(name: str) -> str:
@@ -179,8 +223,8 @@ def opened(name: str, hbm: SharedMap) -> Place:
     """
     if name == HOST:
         return HostPlace(hbm, OwnMemory())
-    device, handle, size = name.split("/")
-    return DevicePlace(open_shared(device, handle, int(size)))
+    device, piece, size, files = name.split("/")
+    return DevicePlace(open_shared(device, int(piece), int(size), [int(file) for file in files.split(",")]))
 
 
 def _require_room(extent: Extent, plan: RegionPlan) -> None:

@@ -48,8 +48,11 @@ class ComputeProcess:
         ]()  # what the parent that lives has built; it may have dropped one since, and builds it again then
         self.most_beside: int | None = None
         """Most bytes that a training took at once beside HBM, of all that finished; None: none has told."""
-        self._active = self._spent = False
+        self._active = self._spent = self._kept = False
         self._digest = ""
+        self._beside = (
+            False  # whether the next launch's worker is to be forked while this one's runs, whatever else runs
+        )
         self._alive = self._greeted = False
         self._process: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
@@ -99,10 +102,10 @@ class ComputeProcess:
         self._ready()
         with self._changed:
             self._number += 1
-            self._active, self._spent = True, False
+            self._active, self._spent, self._kept = True, False, False
             self._digest = launch.code_digest
             self._news.clear()
-        self._send(messages.launch_message(launch, self._number))
+        self._send(messages.launch_message(launch, self._number, self._beside))
 
     def news(self, timeout_s: float) -> list[News]:
         """See `Compute.news`."""
@@ -123,11 +126,15 @@ class ComputeProcess:
     def destroy(self) -> list[News]:
         """See `Compute.destroy`."""
         if self._active and self._alive:
-            self._send({"op": "destroy"})
-            self._reply("quiet", KILL_DEADLINE_S)
+            self._quieten(keep=True)
         if self._active:
             raise Unavailable("the compute process did not die in time", code="compute-stuck")
         return self.news(0)
+
+    def _quieten(self, *, keep: bool) -> bool:
+        """Have the launch's process killed; whether a worker waits then. `keep`: it may."""
+        self._send({"op": "destroy", "keep": keep})
+        return self._reply("quiet", KILL_DEADLINE_S)["waiting"] is True
 
     @property
     def has_work_ahead(self) -> bool:
@@ -202,8 +209,10 @@ class ComputeProcess:
             self._news.append(news)
             self._active = not isinstance(news, Destroyed)
             self._spent = not self._active
-            if isinstance(news, Finished) and news.beside is not None:
-                self.most_beside = max(news.beside, self.most_beside or 0)
+            if isinstance(news, Finished):
+                self._kept = news.kept
+                if news.beside is not None:
+                    self.most_beside = max(news.beside, self.most_beside or 0)
 
     def _lost(self) -> None:
         """The parent is gone; its workers die with it, and with them the launch."""

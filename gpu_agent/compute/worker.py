@@ -75,7 +75,8 @@ def _trained(
     done = len(losses.steps) if losses.finite else len(losses.steps) - 1
     seconds = time.perf_counter() - started
     told = losses.mean if launch.losses else math.nan
-    return Finished(told, losses.records, done, seconds, losses.finite, norm if math.isfinite(norm) else None, beside)
+    norm_told = norm if math.isfinite(norm) else None
+    return Finished(told, losses.records, done, seconds, losses.finite, norm_told, beside, place.kept)
 
 
 def _records(launch: Launch, place: Place) -> torch.Tensor | Mixture:
@@ -150,14 +151,27 @@ def warm_imports() -> None:
 def warm_up(program: LoadedProgram, known: Planned, place: Place) -> None:
     """In a worker that waits: one step of the very program on scratch memory, so that first touches are off the launch's path.
 
-    Saves about 15 ms of a small program's first step; a large program's step dwarfs that, and it is not tried.
+    Saves about 15 ms of a small program's first step on the host, where a large program's step dwarfs that and is not tried; on a device
+    0.3 s of loading kernels. Where a batch takes too much memory beside one that trains, one record will do.
     """
-    options, plan = known.options, known.plan
+    with place.warming():
+        for records in (known.options.batch_size, 1):
+            # Zeros need not be valid records of every program; such a one merely starts colder.
+            with contextlib.suppress(InvalidData, InvalidProgram):
+                try:
+                    _step_ahead(program, known, place, records)
+                except torch.OutOfMemoryError:
+                    continue
+            return
+
+
+def _step_ahead(program: LoadedProgram, known: Planned, place: Place, records: int) -> None:
+    plan = known.plan
     # A training that accumulates is held against the committed sums, too.
     beside = plan.optimiser.length if known.accumulate else 0
     lengths = (
         plan.model.length, plan.gradients.length, plan.optimiser.length, plan.model.length + beside,
-        options.batch_size * program.manifest.records.record_bytes,
+        records * program.manifest.records.record_bytes,
     )  # fmt: skip
     if sum(lengths) > place.warm_up_bytes:
         return
@@ -168,12 +182,10 @@ def warm_up(program: LoadedProgram, known: Planned, place: Place) -> None:
     )
     launch = Launch(
         kind="train", code=Extent(0, 0), code_digest="", model=model, gradients=gradients, optimiser=optimiser,
-        committed=committed, data=data, records=options.batch_size, first_step=0, steps=1, total_steps=1,
-        options=dict(known.stated), accumulate=known.accumulate,
+        committed=committed, data=data, records=records, first_step=0, steps=1, total_steps=1,
+        options={**known.stated, "batch_size": records}, accumulate=known.accumulate,
     )  # fmt: skip
-    # Zeros need not be valid records of every program; such a one merely starts colder.
-    with contextlib.suppress(InvalidData, InvalidProgram, torch.OutOfMemoryError):
-        run(launch, program, place.scratch(sum(spans)), lambda step, loss: None, known)
+    run(launch, program, place.scratch(sum(spans)), lambda step, loss: None, known)
 
 
 def public_failure(error: BaseException) -> tuple[str, str, int | None]:

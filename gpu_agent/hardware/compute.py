@@ -63,7 +63,7 @@ class StepDone:
 class Finished:
     """The launch came to its end. `loss`: mean over all records, NaN where the launch does not tell.
     `seconds`: wall time of the work itself, on the compute's clock. `beside`: most bytes that a training took at once beside HBM; None: it
-    was none, or they cannot be counted."""
+    was none, or they cannot be counted. `kept`: all that it took of a device it still holds, so that nobody else can have got any of it."""
 
     loss: float
     records: int
@@ -72,6 +72,7 @@ class Finished:
     finite: bool
     update_norm: float | None
     beside: int | None = None
+    kept: bool = False
 
 
 @dataclass(frozen=True)

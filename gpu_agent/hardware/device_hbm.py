@@ -97,7 +97,9 @@ class DeviceHBM(HBM):
             return memoryview(b"")
         pages = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with contextlib.suppress(OSError):  # a kernel without them
-            pages.madvise(mmap.MADV_HUGEPAGE)  # a fault for each small page takes as long as its copy, and many times that in a VM
+            pages.madvise(
+                mmap.MADV_HUGEPAGE
+            )  # a fault for each small page takes as long as its copy, and many times that in a VM
         copy = memoryview(pages)
         for at in range(0, length, _STEP):
             self._fabric.read_into(address + at, copy[at : at + _STEP])

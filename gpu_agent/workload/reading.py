@@ -14,7 +14,7 @@ class Reading:
 
     def __init__(self) -> None:
         self._host = torch.empty((), dtype=torch.float64, pin_memory=True)
-        self._arrived = torch.cuda.Event()
+        self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
 
     def begin(self, value: Tensor) -> None:
         """Ask for a scalar's value as it is when the device comes to this."""

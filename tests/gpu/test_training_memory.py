@@ -13,6 +13,7 @@ import torch
 from prometheus_client import CollectorRegistry
 
 from gpu_agent.compute import messages
+from gpu_agent.compute.arena import Whole
 from gpu_agent.compute.own_memory import OwnMemory
 from gpu_agent.compute.places import DevicePlace
 from gpu_agent.hardware.compute import Finished
@@ -82,7 +83,7 @@ def test_a_peak_that_cannot_be_begun_anew_is_no_figure(tmp_path: Path) -> None:
 
 
 def test_it_is_not_guessed_on_another_device() -> None:
-    place = DevicePlace(torch.zeros(4096, dtype=torch.uint8))
+    place = DevicePlace(Whole(torch.zeros(4096, dtype=torch.uint8)))
     place.watch()
     assert place.most_beside is None
 

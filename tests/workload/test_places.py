@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpu_agent.compute.arena import Arena
+from gpu_agent.compute.arena import Arena, Whole
 from gpu_agent.compute.places import DevicePlace, device_of, opened
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.workload.builder import build
@@ -28,7 +28,7 @@ TOKENS = torch.arange(36, dtype=torch.uint8) * 7
 
 
 def placed(flat: Tensor, plan: MemoryPlan) -> list[dict[str, Tensor]]:
-    place, at, found = DevicePlace(flat), 4096, []
+    place, at, found = DevicePlace(Whole(flat)), 4096, []
     for part in (plan.model, plan.gradients, plan.optimiser):
         found.append(place.tensors(Extent(at, part.length), part))
         at += part.length
@@ -60,16 +60,16 @@ def test_tensors_are_the_bytes_that_are_measured_and_share_no_version() -> None:
 
 def test_a_region_that_is_too_small_or_misaligned_is_refused() -> None:
     _, plan = program("cpu")
-    place = DevicePlace(torch.zeros(1 << 20, dtype=torch.uint8))
+    place = DevicePlace(Whole(torch.zeros(1 << 20, dtype=torch.uint8)))
     with pytest.raises(InvalidProgram) as small:
         place.tensors(Extent(0, plan.model.length - 1), plan.model)
     with pytest.raises(InvalidProgram) as askew:
         place.tensors(Extent(2, plan.model.length), plan.model)
     assert (small.value.code, askew.value.code) == ("region-too-small", "region-misaligned")
-    assert device_of("cuda:1/ab/4096") == "cuda:1"
+    assert device_of("cuda:1/4096/8192/5,6") == "cuda:1"
     assert device_of("host") == "cpu"
     with pytest.raises(OSError):  # noqa: PT011  # the system's own words: no such file
-        opened("cpu/999/4096", None)  # type: ignore[arg-type]  # not looked at
+        opened("cpu/4096/4096/999", None)  # type: ignore[arg-type]  # not looked at
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

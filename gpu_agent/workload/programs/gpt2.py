@@ -111,7 +111,8 @@ class Block(nn.Module):
 class GPT2(nn.Module):
     """GPT-2 with learned positions and a head tied to the token embedding; loads an exported `model.safetensors`.
 
-    `narrow`: matrix products and attention in bfloat16; residual stream, norms, losses, weights and optimiser in float32.
+    `narrow`: what PyTorch's autocast takes in bfloat16: matrix products, attention, and of each token's loss the logarithm; residual
+    stream, norms, means of losses, weights and optimiser stay in float32.
     """
 
     def __init__(self, config: GPT2Config, narrow: bool = False) -> None:
@@ -150,10 +151,8 @@ def token_losses(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
     tokens = batch["tokens"].to(torch.int64)
     logits = model.wide_logits(tokens[:, :-1])  # type: ignore[operator]  # a method, of which torch's stubs know nothing
     size, length, width = logits.shape
-    # What cross_entropy does; but out of bfloat16 straight into float32, without a copy of all logits between.
-    chances = F.log_softmax(logits.view(-1, width), dim=1, dtype=torch.float32)
-    losses = F.nll_loss(chances, tokens[:, 1:].reshape(-1), reduction="none")
-    return losses.view(size, length).mean(dim=1)
+    losses = F.cross_entropy(logits.view(-1, width), tokens[:, 1:].reshape(-1), reduction="none")
+    return losses.to(torch.float32).view(size, length).mean(dim=1)
 
 
 def seed_init(model: GPT2, seed: int) -> SeedInit:
