@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 from gpu_agent.compute import messages, places, worker
@@ -88,6 +89,6 @@ def _work(message: dict[str, Any], program: LoadedProgram, known: Planned, place
             messages.launch_of(message), program, place,
             lambda step, loss: say(messages.step_message(number, step, loss)), known,
         )  # fmt: skip
-        say(messages.finished_message(number, finished))
+        say(messages.finished_message(number, replace(finished, kept=place.kept)))
     except Exception as error:  # told to the device as this launch's failure
         say(messages.failed_message(number, *worker.public_failure(error)))

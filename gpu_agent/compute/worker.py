@@ -75,8 +75,7 @@ def _trained(
     done = len(losses.steps) if losses.finite else len(losses.steps) - 1
     seconds = time.perf_counter() - started
     told = losses.mean if launch.losses else math.nan
-    norm_told = norm if math.isfinite(norm) else None
-    return Finished(told, losses.records, done, seconds, losses.finite, norm_told, beside, place.kept)
+    return Finished(told, losses.records, done, seconds, losses.finite, norm if math.isfinite(norm) else None, beside)
 
 
 def _records(launch: Launch, place: Place) -> torch.Tensor | Mixture:

@@ -50,7 +50,7 @@ def allot(hbm: HBM, plan: MemoryPlan, command: Configure) -> Allotment:
 
 def _spare(hbm: HBM, length: int, command: Configure) -> Extent | None:
     """None where nothing is copied ahead, because somebody else may write or the memory copies in no time; or where memory is dear."""
-    if not hbm.has_tags or TRAVEL[command.travel_mode].whole_gpu or length * SPARE_SHARE > hbm.backing - hbm.used:
+    if not hbm.copies_ahead or TRAVEL[command.travel_mode].whole_gpu or length * SPARE_SHARE > hbm.backing - hbm.used:
         return None
     try:
         return Extent(hbm.allocate(length), length)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_agent.hardware.bulk import Bulk
-from gpu_agent.hardware.compute import Destroyed, Failed, Finished
+from gpu_agent.hardware.compute import Destroyed, Failed, Finished, News
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.hardware.launch import launch
 from gpu_agent.hardware.regions import Region
@@ -145,17 +145,18 @@ def init_model(state: GpuState, command: InitModel, bulk: Bulk) -> Committed:
 def _run_seed(state: GpuState) -> None:
     state.take_news(state.compute.news(0))  # forget an older wake-up: it would end the wait below before the work does
     state.compute.start(launch(state, "seed", None, 0, 0, 0))
-    failure, finished, deadline = "the compute process died", False, state.clock() + SEED_DEADLINE_S
-    while state.clock() < deadline:
-        for item in state.compute.news(1.0):
-            failure = item.detail if isinstance(item, Failed) else failure
-            finished = finished or isinstance(item, Finished)
-            if isinstance(item, Destroyed):
-                if not finished:
-                    raise Unavailable(f"the initial model was not made: {failure}", code="model-init-failed")
-                return
-    state.compute.destroy()
-    raise Unavailable("the initial model was not made in time", code="compute-stuck")
+    news: list[News] = []
+    deadline = state.clock() + SEED_DEADLINE_S
+    while state.clock() < deadline and not any(isinstance(item, Finished | Failed | Destroyed) for item in news):
+        news += state.compute.news(1.0)
+    news += state.compute.destroy()
+    if any(isinstance(item, Finished) for item in news):
+        return
+    failure = next((item.detail for item in news if isinstance(item, Failed)), None)
+    if failure is None and state.clock() >= deadline:
+        raise Unavailable("the initial model was not made in time", code="compute-stuck")
+    failure = failure or "the compute process died"
+    raise Unavailable(f"the initial model was not made: {failure}", code="model-init-failed")
 
 
 def set_ready(state: GpuState, command: SetReady, bulk: Bulk) -> Done:

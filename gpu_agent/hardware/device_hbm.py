@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from gpu_agent.hardware.address_space import PAGE, AddressSpace
-from gpu_agent.hardware.hbm import HBM, Buffer
+from gpu_agent.hardware.hbm import HBM, Buffer, Extent
+from shared.canonical import cbor_bytes, keyed_blake3
 from shared.errors import OutOfMemory, Unavailable, VerificationFailed
 
 # Bytes of one request: a device that stands still is noticed, and other requests get their turn.
 _STEP: Final = 1 << 30
+_AHEAD: Final = 64 << 20
 
 
 class Fabric(Protocol):
@@ -71,7 +73,7 @@ class DeviceHBM(HBM):
         entropy: as for `HBM`.
     """
 
-    has_tags = False  # all of it would have to come to the host, as for a digest
+    copies_ahead = False  # its own copies take no time, and staging serves one at a time
 
     def __init__(self, fabric: Fabric, entropy: Callable[[int], bytes]) -> None:
         # Not HBM's own: there is no file and no mapping here, and whatever would reach for one fails.
@@ -190,6 +192,26 @@ class DeviceHBM(HBM):
         """See `HBM.digest`."""
         self.require_inside(address, length)
         return self._fabric.digest(address, length)
+
+    def reader(self, address: int, length: int) -> Callable[[int, int], memoryview]:
+        """See `HBM.reader`. Each question to the device takes as long as copying some megabytes."""
+        self.require_inside(address, length)
+        start, held = 0, memoryview(b"")
+
+        def read(offset: int, size: int) -> memoryview:
+            nonlocal start, held
+            if not start <= offset <= start + len(held) - size:
+                start, held = offset, self.view(address + offset, max(size, min(_AHEAD, length - offset)))
+            return held[offset - start : offset - start + size]
+
+        return read
+
+    def tags(self, key: bytes, extents: Sequence[tuple[int, Extent]]) -> list[bytes]:
+        """See `HBM.tags`: here keyed BLAKE3 (32 bytes) of the number and the digest, so that the key stays in this process."""
+        return [
+            keyed_blake3(key, cbor_bytes([number, self.digest(one.address, one.length) if one.length else b""]))
+            for number, one in extents
+        ]
 
     def erase(self, address: int, length: int) -> None:
         """Zero an extent, and with it all staging: a record that failed to open may lie there (law L7)."""

@@ -59,10 +59,10 @@ class HBM(AddressSpace):
     Args:
         crew: who goes over long extents side by side.
     Attributes:
-        has_tags: whether `tags` is quicker than `digest`.
+        copies_ahead: whether there is anything to win by copying a model while its commit is not yet asked for, beside copies of records.
     """
 
-    has_tags: ClassVar[bool] = True
+    copies_ahead: ClassVar[bool] = True
 
     def __init__(
         self, size: int, entropy: Callable[[int], bytes], backing: int | None = None, crew: SideBySide = _ALONE
@@ -169,6 +169,10 @@ class HBM(AddressSpace):
     def digest(self, address: int, length: int) -> bytes:
         """BLAKE3 (32 bytes) of an extent as it reads now."""
         return blake3_256(self.view(address, length))
+
+    def reader(self, address: int, length: int) -> Callable[[int, int], memoryview]:
+        """(offset, length) -> those bytes of an extent as they read now, for who asks for many parts of it, mostly in order."""
+        return lambda offset, size: self.view(address + offset, size)
 
     def tags(self, key: bytes, extents: Sequence[tuple[int, Extent]]) -> list[bytes]:
         """GMAC (NIST SP 800-38D) of extents as they read now: of each 16 bytes for every MiB or part of one.

@@ -129,7 +129,7 @@ class ModelMemory:
     @property
     def has_work_ahead(self) -> bool:
         """Whether `look_ahead` would do anything."""
-        return self.phase is ModelPhase.TRAINED and self._trained is None and self._memory.quick
+        return self.phase is ModelPhase.TRAINED and self._trained is None and self._hbm.copies_ahead
 
     def look_ahead(self) -> None:
         """What a commit will need of what was just trained, before it is asked for: its copy in the spare place, with digests and tags of

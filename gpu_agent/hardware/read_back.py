@@ -47,10 +47,10 @@ class Copy:
 
 @dataclass(frozen=True)
 class Seal:
-    """Digests of a copy, and how its bytes read under a key that never leaves the device. `tags`: None where memory has none."""
+    """Digests of a copy, and how its bytes read under a key that never leaves the device."""
 
     digests: Digests
-    tags: tuple[bytes, ...] | None
+    tags: tuple[bytes, ...]
 
     @property
     def number(self) -> int:
@@ -69,15 +69,10 @@ class ReadBack:
         self._hbm, self._plan, self._key = hbm, plan, key
         self._seals = 0
 
-    @property
-    def quick(self) -> bool:
-        """Whether reading back takes less than hashing."""
-        return self._hbm.has_tags
-
     def digests(self, copy: Copy, step: int, *, optimiser: bool = True) -> Digests:
-        """Digests by hashing; of the optimiser's state only if asked, or where memory can be read back in no other way."""
+        """Digests by hashing; of the optimiser's state only if asked."""
         model = self._digest(self._plan.model, copy.model)
-        named = self.optimiser(copy) if optimiser or not self.quick else None
+        named = self.optimiser(copy) if optimiser else None
         return Digests(model, named, step, self._batches(copy.optimiser))
 
     def optimiser(self, copy: Copy) -> str:
@@ -90,21 +85,16 @@ class ReadBack:
         return Seal(replace(digests, version=self._seals), self._tags(self._seals, copy))
 
     def reads_as(self, seal: Seal | None, copy: Copy) -> bool:
-        """Whether every byte of it is as it was sealed. False, too, where memory has no tags."""
-        return seal is not None and seal.tags is not None and self._tags(seal.number, copy) == seal.tags
+        """Whether every byte of it is as it was sealed."""
+        return seal is not None and self._tags(seal.number, copy) == seal.tags
 
     def against(self, seal: Seal | None, copy: Copy, step: int) -> Digests:
         """Digests of what should be as it was sealed; with its number if it is."""
         if seal is not None and self.reads_as(seal, copy):
             return replace(seal.digests, step=step)
-        found = self.digests(copy, step)
-        if seal is None or self.quick or (found.model, found.optimiser) != (seal.digests.model, seal.digests.optimiser):
-            return found
-        return replace(found, version=seal.number)  # memory without tags: the digests are all that tells
+        return self.digests(copy, step)
 
-    def _tags(self, number: int, copy: Copy) -> tuple[bytes, ...] | None:
-        if not self._hbm.has_tags:
-            return None
+    def _tags(self, number: int, copy: Copy) -> tuple[bytes, ...]:
         key, plan = self._key.reveal(), self._plan
         model, optimiser = Extent(copy.model, plan.model.length), Extent(copy.optimiser, plan.optimiser.length)
         return tuple(self._hbm.tags(key, [(2 * number, model), (2 * number + 1, optimiser)]))
@@ -117,4 +107,4 @@ class ReadBack:
         return int.from_bytes(self._hbm.view(optimiser + counter.offset, counter.size_bytes), "little")
 
     def _digest(self, plan: RegionPlan, base: int) -> str:
-        return region_digest(plan, lambda offset, length: self._hbm.view(base + offset, length)).hex()
+        return region_digest(plan, self._hbm.reader(base, plan.length)).hex()

@@ -6,8 +6,10 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,6 +27,7 @@ from tests.gpu.gpu_training import DATA, waiting_workers
 from tests.gpu.gpu_world import OPTIONS, World, manifest
 
 DIGEST = "ab" * 32
+DEVICE = "cpu/4096/4096/3"
 
 
 @pytest.fixture
@@ -61,6 +64,22 @@ def forks(monkeypatch: pytest.MonkeyPatch, held: list[int]) -> Iterator[list[int
         one.wait()
 
 
+@pytest.fixture
+def warm(monkeypatch: pytest.MonkeyPatch, forks: list[int]) -> Iterator[list[int]]:
+    """Where each of those forked for a device would say that it waits."""
+    ends: list[int] = []
+    fork = parents.os.fork
+
+    def noted() -> int:
+        ends.append(os.dup(sys._getframe(1).f_locals["says_ready"]))  # as it would have it
+        return fork()
+
+    monkeypatch.setattr(parents.os, "fork", noted)
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
 class Agent:
     """The agent's end of a parent that runs here, one message at a time."""
 
@@ -74,11 +93,21 @@ class Agent:
         self.link.send(messages.pack(message))
         assert self.parent._obey()
 
-    def launch(self) -> None:
+    def launch(self, *, beside: bool = False) -> None:
         every_core = OPTIONS.model_copy(update={"threads": len(os.sched_getaffinity(0))}).model_dump(mode="json")
         self.say(
-            op="run", launch=1, code={"address": 0, "length": 1}, code_digest=DIGEST, options=every_core, accumulate=False
+            op="run", launch=1, code={"address": 0, "length": 1}, code_digest=DIGEST, options=every_core, accumulate=False,
+            beside=beside,
         )  # fmt: skip
+
+    def heard(self) -> list[dict[str, Any]]:
+        """All that the parent has said so far."""
+        self.link.setblocking(False)
+        told = []
+        with suppress(BlockingIOError):
+            while data := self.link.recv(messages.MAX_MESSAGE):
+                told.append(messages.unpack(data))
+        return told
 
     def worker_dies(self) -> None:
         running = self.parent._running
@@ -121,15 +150,48 @@ def test_a_launch_that_finds_no_worker_makes_one(forks: list[int]) -> None:
     for number in (1, 2, 3):
         agent.launch()
         assert (len(forks), agent.parent._left()) == (number, None)
-        agent.say(op="destroy")
+        agent.say(op="destroy", keep=True)
         assert (len(forks), agent.parent._left() is None) == (number, False)
 
 
 def test_on_a_device_nothing_is_forked_before_the_agent_says_so(forks: list[int]) -> None:
-    agent = Agent("cpu/3/4096")
+    agent = Agent(DEVICE)
     agent.launch()
-    agent.say(op="destroy")
+    agent.say(op="destroy", keep=True)
     assert (len(forks), agent.parent._left()) == (1, None)
+    assert agent.heard() == [{"op": "destroyed", "launch": 1}, {"op": "quiet", "waiting": False}]
+
+
+def test_on_a_device_the_next_worker_is_forked_while_one_trains_and_outlives_it(
+    forks: list[int], warm: list[int]
+) -> None:
+    agent = Agent(DEVICE)
+    agent.launch(beside=True)
+    assert len(forks) == 2
+    os.write(warm[1], b"1")
+    agent.say(op="rest")
+    agent.say(op="destroy", keep=True)
+    assert [Path(f"/proc/{pid}").exists() for pid in forks] == [False, True], "the one that trained died"
+    agent.launch()
+    assert len(forks) == 2, "the launch found the one that waited"
+    told = [one for one in agent.heard() if one["op"] != "destroyed"]
+    assert told == [{"op": "resting", "waiting": True}, {"op": "quiet", "waiting": True}]
+
+
+@pytest.mark.parametrize("why", ["not to be kept", "never warm", "dead"])
+def test_on_a_device_who_may_hold_what_a_training_gave_back_dies_with_it(
+    forks: list[int], warm: list[int], monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    monkeypatch.setattr(parents, "_WARM_DEADLINE_S", 0.05)
+    agent = Agent(DEVICE)
+    agent.launch(beside=True)
+    if why == "not to be kept":
+        os.write(warm[1], b"1")
+    if why == "dead":
+        os.kill(forks[1], signal.SIGKILL)
+    agent.say(op="destroy", keep=why != "not to be kept")
+    assert agent.heard()[-1] == {"op": "quiet", "waiting": False}
+    assert [Path(f"/proc/{pid}").exists() for pid in forks] == [False, False]
 
 
 def trained(world: World) -> gpu.Scrub:

@@ -1,0 +1,121 @@
+"""Memory of a device outside of HBM: swept after every launch, beside the worker that waits for the next or beside nobody (law L7)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from shared.errors import VerificationFailed
+from shared.wire import gpu
+from tests.gpu.gpu_training import DATA
+from tests.gpu.gpu_world import World, make_world
+from tests.gpu.test_gpu_scrub import descendants
+
+FREE = 12345
+
+
+@pytest.fixture(scope="module")
+def powered() -> Iterator[World]:
+    world = make_world(hbm_bytes=64 << 20, device="cpu")
+    yield world
+    world.device.close()
+
+
+class Sweeps:
+    """Every sweep of memory outside of HBM: who was alive, and how much it had to cover."""
+
+    def __init__(self, world: World, patch: pytest.MonkeyPatch) -> None:
+        self.alive: list[set[int]] = []
+        self.least: list[int | None] = []
+        self._compute, self.fault = world.compute, False
+        patch.setattr(world.hbm._fabric, "clear_free", self._sweep)  # type: ignore[attr-defined]  # a DeviceHBM
+        patch.setattr(world.hbm._fabric, "free", lambda: FREE)  # type: ignore[attr-defined]
+
+    def workers(self) -> set[int]:
+        assert self._compute.pid is not None
+        return set(descendants(self._compute.pid))
+
+    def _sweep(self, least: int | None = None) -> int:
+        self.alive.append(self.workers())
+        self.least.append(least)
+        if self.fault:
+            raise VerificationFailed("memory did not come back", code="scrub-incomplete")
+        return 0
+
+
+@pytest.fixture
+def sweeps(powered: World, monkeypatch: pytest.MonkeyPatch) -> Sweeps:
+    """Of a session that begins after it; those of its set-up are not among them."""
+    found = Sweeps(powered, monkeypatch)
+    powered.set_up()
+    found.alive.clear()
+    found.least.clear()
+    return found
+
+
+def test_memory_outside_of_hbm_is_swept_beside_the_next_worker_and_nobody_else(powered: World, sweeps: Sweeps) -> None:
+    holder = powered.visit(DATA)
+    before = sweeps.workers()
+    powered.train(holder)
+    both = sweeps.workers()
+    assert (len(before), len(both)) == (1, 2)
+    assert sweeps.alive == []
+    powered.run(gpu.Commit(work="w1"), gpu.Scrub(region=holder.grant.region))
+    assert (sweeps.alive, sweeps.least) == ([both - before], [FREE])
+    powered.run(gpu.Scrub(region=holder.grant.region))
+    assert len(sweeps.alive) == 1  # nothing has run since
+    powered.train(powered.visit(DATA), "w2", first=3)
+    assert before & sweeps.workers() == set()
+    assert both - before <= sweeps.workers(), "who waited trains"
+
+
+def test_where_a_training_gave_memory_back_it_is_swept_beside_nobody(powered: World, sweeps: Sweeps) -> None:
+    holder = powered.visit(DATA)
+    powered.train(holder)
+    assert powered.compute._kept
+    powered.compute._kept = False
+    powered.run(gpu.Commit(work="w1"), gpu.Scrub(region=holder.grant.region))
+    assert (sweeps.alive, sweeps.least) == ([set()], [None])
+    assert len(sweeps.workers()) <= 1, "the next one is forked after it"
+
+
+def test_a_second_launch_before_a_sweep_takes_who_waits_and_nobody_is_forked_beside_it(
+    powered: World, sweeps: Sweeps
+) -> None:
+    holders = [powered.visit(DATA, region) for region in (0, 1)]
+    powered.train(holders[0], "w1")
+    both = sweeps.workers()
+    powered.run(gpu.Commit(work="w1"))
+    powered.train(holders[1], "w2", first=3)
+    assert len(sweeps.workers()) == 1
+    assert sweeps.workers() < both
+    powered.run(gpu.Commit(work="w2"), gpu.Scrub(region=holders[0].grant.region))
+    assert (sweeps.alive, sweeps.least) == ([set()], [None])
+
+
+def test_a_killed_launch_takes_the_next_worker_with_it(powered: World, sweeps: Sweeps) -> None:
+    holder = powered.visit(DATA)
+    before = sweeps.workers()
+    powered.run(powered.train_command(holder, steps=8))
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    powered.finish("w1")
+    powered.run(gpu.RollBack(), gpu.Scrub(region=holder.grant.region))
+    assert (sweeps.alive, sweeps.least) == ([set()], [None])
+
+
+def test_memory_that_cannot_be_swept_fails_the_scrub(powered: World, sweeps: Sweeps) -> None:
+    holder = powered.visit(DATA)
+    powered.train(holder)
+    powered.run(gpu.Commit(work="w1"))
+    sweeps.fault = True
+    assert powered.refused(gpu.Scrub(region=holder.grant.region)) == "scrub-incomplete"
+    assert powered.phase(holder.grant.region) == "DIRTY"
+    sweeps.fault = False
+    powered.run(gpu.Scrub(region=holder.grant.region))
+    assert powered.phase(holder.grant.region) == "CLEAN"
+    assert sweeps.least[-1] is None
+    assert sweeps.alive[-1] == set(), "all that could hold some of it is dead"
