@@ -105,8 +105,11 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
         Definition("transfer_gb_per_s", "GB/s", "records opened into the device's memory", Better.HIGHER, plotted=True),
         Definition("open_gb_per_s", "GB/s", "the same records opened into the host's: the limit", Better.HIGHER, plotted=True),
         Definition("transfer_ratio", "times", "the one ÷ the other", Better.HIGHER),
-        Definition("control.median_ms", "ms", "a visit: all but data, training and held-out check", plotted=True),
-        Definition("control.p99_ms", "ms", "the same, of the slowest in a hundred", noise=0.5),
+        Definition("visit.control.median_ms", "ms", "a visit of one step of the demo's model: all but data and training", plotted=True),
+        Definition("visit.*.median_ms", "ms", "that step of such a visit"),
+        Definition("gpt2.tokens_per_s", "1/s", "GPT-2 124M in a session, whole visits counted", Better.HIGHER, plotted=True),
+        Definition("gpt2.control.median_ms", "ms", "a visit of it: all but data and training", plotted=True),
+        Definition("gpt2.*.median_ms", "ms", "that step of such a visit"),
     )),
     "attest": Bench("verifying evidence of a machine", False, (
         Definition("*.warm_ms", "ms", "of a machine met again", plotted=True),

@@ -132,22 +132,28 @@ def cuda(
     steps: Annotated[int, typer.Option(min=10)] = 60,
     batch: Annotated[int, typer.Option(min=1, help="records of 1024 tokens per step")] = 16,
     mebibytes: Annotated[int, typer.Option(min=2, help="how much to transfer")] = 2048,
-    visits: Annotated[int, typer.Option(min=6, help="how many visits")] = 60,
+    visits: Annotated[int, typer.Option(min=2, help="how many visits of one step of the demo's model")] = 20,
+    long_visits: Annotated[int, typer.Option(min=2, help="how many visits of 20 steps of GPT-2 124M")] = 3,
     runs: RunsOption = 1,
     save: SaveOption = None,
     fmt: FormatOption = Format.TABLE,
 ) -> None:
-    """On a CUDA device: GPT-2 124M against plain PyTorch, encrypted transfer into its memory, cost of a visit. Without one: exit code 6.
+    """On a CUDA device: GPT-2 124M against plain PyTorch, encrypted transfer into its memory, visits. Without one: exit code 6.
 
     Example:  gput bench cuda --runs 5 --save cuda.json
     """
-    keeping = Keeping("cuda", {"steps": steps, "batch": batch, "mebibytes": mebibytes, "visits": visits}, save)
-    from gput.local.cuda_visits import measure
+    kept = {"steps": steps, "batch": batch, "mebibytes": mebibytes, "visits": visits, "long_visits": long_visits}
+    keeping = Keeping("cuda", kept, save)
+    from gput.local.cuda_visits import Work, measure
+
+    work = Work(steps, batch, mebibytes, visits, long_visits)
+    with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
+        found = asyncio.run(measure(Path(folder), device, work, runs, say))
+    each = iter(found)
 
     def once() -> tuple[list[Table], dict[str, float]]:
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-            found = asyncio.run(measure(Path(folder), device, (steps, batch, mebibytes), visits, say))
-        return [Table([found], tuple(found))], found
+        one = next(each)
+        return [Table([{"figure": name, "value": value} for name, value in one.items()], ("figure", "value"))], one
 
     keeping.measure(once, runs, fmt)
 

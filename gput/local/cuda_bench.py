@@ -1,25 +1,26 @@
 """On a CUDA device: GPT-2 through the measured graph against plain PyTorch, and opening records into device memory; JSON on stdout.
 
-A process of its own, because it needs PyTorch. Usage: python -m gput.local.cuda_bench DEVICE STEPS BATCH MEBIBYTES. Knows no service.
-Where there is no such device it prints {"absent": why} and measures nothing.
+A process of its own, because it needs PyTorch. Usage: python -m gput.local.cuda_bench DEVICE [STEPS BATCH MEBIBYTES RUNS]. Knows no
+service. Where there is no such device it prints {"absent": why} and measures nothing.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shared.crypto.aead import KEY_BYTES, TAG_BYTES, OpeningChannel, SealingChannel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
 
+    from gpu_agent.hardware.device_hbm import DeviceHBM
     from gpu_agent.workload.training import Trainer
 
 GPT2_124M = {"context": 1024, "vocab": 50257, "layers": 12, "heads": 12, "width": 768}
@@ -29,12 +30,38 @@ TURN = 5
 """Steps that one side takes before the other's turn: a short visit."""
 
 
-def training(device: str, steps: int, batch: int, sizes: dict[str, int]) -> dict[str, float]:
-    """Tokens per second of both, their ratio (median of the pairs of turns), and by how much their losses differ at most (nats).
+def training(device: str, steps: int, batch: int, sizes: dict[str, int], runs: int) -> list[dict[str, float]]:
+    """Of each run tokens per second of both, their ratio (median of the pairs of turns), by how much their losses differ at most (nats).
 
     Products in bfloat16 on either side, from the same weights, `TURN` steps at a time; who begins changes with every pair. Losses are
-    compared in the first pair: kernels that add in no fixed order let any two trainings drift apart afterwards.
+    compared in the very first pair: kernels that add in no fixed order let any two trainings drift apart afterwards.
     """
+    ours, theirs = _sides(device, runs * steps, batch, sizes)
+    turns, tokens, apart, found = max(2, steps // TURN), TURN * batch * sizes["context"], math.nan, []
+    for run in range(runs):
+        pairs = []
+        for turn in range(turns):
+            first = (run * turns + turn) * TURN
+            order = (ours, theirs) if turn % 2 else (theirs, ours)
+            taken = {side: _timed(device, side, first) for side in order}
+            if not first:
+                apart = max(abs(a - b) for a, b in zip(taken[ours][1], taken[theirs][1], strict=True))
+            if turn >= max(1, turns // 5):
+                pairs.append((taken[ours][0], taken[theirs][0]))
+        found.append({
+            "tokens_per_s": tokens / statistics.median(one for one, _ in pairs),
+            "plain_tokens_per_s": tokens / statistics.median(other for _, other in pairs),
+            "tokens_ratio": statistics.median(other / one for one, other in pairs),
+            "loss_apart": apart,
+        })  # fmt: skip
+    return found
+
+
+Side = Callable[[int], list[float]]
+
+
+def _sides(device: str, steps: int, batch: int, sizes: dict[str, int]) -> tuple[Side, Side]:
+    """A turn through the measured graph that begins at some step, and one in plain PyTorch, over the same records; both give losses."""
     import torch
 
     from gpu_agent.workload.programs.gpt2 import GPT2, GPT2Config
@@ -49,25 +76,7 @@ def training(device: str, steps: int, batch: int, sizes: dict[str, int]) -> dict
     kind = torch.uint8 if config.vocab <= 256 else torch.uint16
     seed = torch.Generator().manual_seed(1)
     data = torch.randint(0, config.vocab, (TURN, batch, config.context + 1), generator=seed).to(kind).to(device)
-    sides = (
-        lambda first: _ours(trainer, data, first),
-        lambda _first: _theirs(plain, optimizer, data, device),
-    )
-    tokens, pairs, apart = TURN * batch * config.context, [], 0.0
-    turns = max(2, steps // TURN)
-    for turn in range(turns):
-        order = (0, 1) if turn % 2 else (1, 0)
-        taken = {side: _timed(device, sides[side], turn * TURN) for side in order}
-        if not turn:
-            apart = max(abs(a - b) for a, b in zip(taken[0][1], taken[1][1], strict=True))
-        if turn >= max(1, turns // 5):
-            pairs.append((taken[0][0], taken[1][0]))
-    return {
-        "tokens_per_s": tokens / statistics.median(ours for ours, _ in pairs),
-        "plain_tokens_per_s": tokens / statistics.median(theirs for _, theirs in pairs),
-        "tokens_ratio": statistics.median(theirs / ours for ours, theirs in pairs),
-        "loss_apart": apart,
-    }
+    return lambda first: _ours(trainer, data, first), lambda _first: _theirs(plain, optimizer, data, device)
 
 
 def _timed(device: str, side: Callable[[int], list[float]], first: int) -> tuple[float, list[float]]:
@@ -144,12 +153,21 @@ def _trainer(device: str, steps: int, batch: int, sizes: dict[str, int]) -> tupl
     return trainer, params
 
 
-def transfer(device: str, mebibytes: int) -> dict[str, float]:
-    """GB/s of opening sealed records into device memory as the copy engine does, against opening them into this process's own."""
+def transfer(device: str, mebibytes: int, runs: int) -> list[dict[str, float]]:
+    """Of each run GB/s of opening sealed records into device memory as the copy engine does, against opening them into the host's."""
     from gpu_agent.compute.fabric import DeviceFabric
     from gpu_agent.hardware.device_hbm import DeviceHBM
 
     count = max(1, mebibytes * 1024 * 1024 // RECORD_BYTES)
+    hbm = DeviceHBM(DeviceFabric(device, 2 * count * RECORD_BYTES), os.urandom)
+    try:
+        address = hbm.allocate(count * RECORD_BYTES)
+        return [_opened(hbm, address, count) for _ in range(runs)]
+    finally:
+        hbm.close()
+
+
+def _opened(hbm: DeviceHBM, address: int, count: int) -> dict[str, float]:
     key, target = os.urandom(KEY_BYTES), memoryview(bytearray(RECORD_BYTES))
     sealing = SealingChannel(key, label="bench")
     records = [sealing.seal(target, b"") for _ in range(count)]
@@ -158,24 +176,22 @@ def transfer(device: str, mebibytes: int) -> dict[str, float]:
     for record in records:
         opening.open_into(record, b"", target)
     host = time.perf_counter() - began
-    hbm = DeviceHBM(DeviceFabric(device, count * RECORD_BYTES), os.urandom)
-    try:
-        opening, address = OpeningChannel(key, label="bench"), hbm.allocate(count * RECORD_BYTES)
-        began = time.perf_counter()
-        for number, record in enumerate(records):
-            at = address + number * RECORD_BYTES
-            opening.open_into(record, b"", hbm.landing(at, len(record) - TAG_BYTES))
-            hbm.land(at, RECORD_BYTES)
-        hbm.view(address, 1)  # answered when all copies before it are done
-        device_s = time.perf_counter() - began
-    finally:
-        hbm.close()
-    moved = count * RECORD_BYTES / 1e9
+    opening = OpeningChannel(key, label="bench")
+    began = time.perf_counter()
+    for number, record in enumerate(records):
+        at = address + number * RECORD_BYTES
+        opening.open_into(record, b"", hbm.landing(at, len(record) - TAG_BYTES))
+        hbm.land(at, RECORD_BYTES)
+    hbm.view(address, 1)  # answered when all copies before it are done
+    device_s, moved = time.perf_counter() - began, count * RECORD_BYTES / 1e9
     return {"transfer_gb_per_s": moved / device_s, "open_gb_per_s": moved / host, "transfer_ratio": host / device_s}
 
 
-def main(device: str, steps: int, batch: int, mebibytes: int) -> dict[str, Any]:
-    """All figures; or why there are none."""
+def main(device: str, steps: int = 0, batch: int = 0, mebibytes: int = 0, runs: int = 0) -> dict[str, Any]:
+    """All figures of all runs; or why there can be none."""
+    from gpu_agent.compute.fabric import device_environment
+
+    os.environ.update(device_environment())  # before PyTorch looks for it: both sides train as a worker does
     from gpu_agent.compute.arena import require_device
     from shared.errors import ConfigurationError
 
@@ -183,8 +199,11 @@ def main(device: str, steps: int, batch: int, mebibytes: int) -> dict[str, Any]:
         require_device(device)
     except ConfigurationError as error:
         return {"absent": error.detail}
-    found = transfer(device, mebibytes)  # before this process takes memory of the card
-    return found | training(device, steps, batch, GPT2_124M)
+    if not runs:
+        return {}
+    moved = transfer(device, mebibytes, runs)  # before this process takes memory of the card
+    trained = training(device, steps, batch, GPT2_124M, runs)
+    return {"runs": [one | other for one, other in zip(moved, trained, strict=True)]}
 
 
 if __name__ == "__main__":

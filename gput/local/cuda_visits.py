@@ -1,35 +1,122 @@
-"""All figures of `gput bench cuda`: those of the process that has PyTorch, and visits of a local installation whose GPU is the device."""
+"""All figures of `gput bench cuda`: those of the process that has PyTorch, and visits of local installations whose GPU is the device."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gput.local import visit_bench
+from gput.local.crowd import Crowd, Load
+from gput.local.cuda_bench import GPT2_124M, LEARNING_RATE
+from gput.local.demos.texts import Texts
 from gput.local.job import Say, run_module
+from gput.steps import by_step, closed
+from shared.claims.training import AdamW, TrainingOptions
 from shared.errors import BadRequest, Unavailable
 
+HOLDERS = 3  # as the policy of made-up holders wants
+Figures = dict[str, float]
 
-async def measure(folder: Path, device: str, work: tuple[int, int, int], count: int, say: Say) -> dict[str, float]:
-    """Training and transfer by `work` (steps, batch, MiB), then at least `count` visits.
+
+@dataclass(frozen=True)
+class Work:
+    """Of each run: `steps` of `batch` records by turns of both sides, `mebibytes` to open, `short` visits of one step of the demo's model,
+    and `long` ones of `steps_each` of GPT-2 124M."""
+
+    steps: int = 60
+    batch: int = 16
+    mebibytes: int = 2048
+    short: int = 20
+    long: int = 3
+    steps_each: int = 20
+
+
+async def measure(folder: Path, device: str, work: Work, runs: int, say: Say) -> list[Figures]:
+    """So many runs of all of it; programs are built and services started once.
 
     Raises:
         BadRequest: `device` is no CUDA device's name.
         Unavailable `no-cuda-device`: there is none; nothing was measured.
-        JobFailed: the session of the visits did not complete.
+        JobFailed: a session did not complete.
     """
     if not re.fullmatch(r"cuda:[0-9]{1,3}", device):
         raise BadRequest(f"{device!r} is no CUDA device", expected="cuda:0", got=device)
-    words = [device, *map(str, work)]
-    found: dict[str, Any] = json.loads(await run_module("gput.local.cuda_bench", *words))
+    found: dict[str, Any] = json.loads(await run_module("gput.local.cuda_bench", device))
     if "absent" in found:
         raise Unavailable(
             found["absent"],
             code="no-cuda-device",
             remedy="Run it on a machine with an NVIDIA GPU and a PyTorch for CUDA.",
         )
-    steps, _, _ = await visit_bench.visits(folder, count, say, {"compute": device})
-    control = steps[-1]
-    return found | {f"control.{name}": float(control[name]) for name in ("median_ms", "p99_ms")}
+    say("encrypted transfer, and GPT-2 124M beside plain PyTorch …")
+    words = map(str, (work.steps, work.batch, work.mebibytes, runs))
+    found = json.loads(await run_module("gput.local.cuda_bench", device, *words))
+    for one in found["runs"]:
+        say(", ".join(f"{name} {value:.5g}" for name, value in one.items()))
+    sizes: dict[str, int | str] = {**GPT2_124M, "precision": "bfloat16"}
+    visits = await sessions(folder, {"compute": device}, sizes, work, runs, say)
+    return [one | more for one, more in zip(found["runs"], visits, strict=True)]
+
+
+async def sessions(
+    folder: Path, agent: Mapping[str, Any], sizes: Mapping[str, int | str], work: Work, runs: int, say: Say
+) -> list[Figures]:
+    """Of each run: what each step of a short visit took, and of a long one of the program of these sizes, with its tokens per second.
+
+    Args:
+        agent: settings of the GPU agent that differ from its defaults.
+    Raises:
+        JobFailed: a session did not complete.
+    """
+    say("building training programs (torch.export) …")
+    small, large = folder / "small.gput", folder / "large.gput"
+    await asyncio.gather(_build(small, Texts().program_options), _build(large, sizes))
+    once = TrainingOptions(optimizer=AdamW(lr=1e-3), batch_size=visit_bench.BATCH, seed=1, threads=2)
+    often = TrainingOptions(
+        optimizer=AdamW(lr=LEARNING_RATE), batch_size=work.batch, grad_clip_norm=1.0, seed=1, threads=2
+    )
+    short = await _visits(folder / "short", agent, Load(program=small, training=once), work.short * runs, say)
+    load = Load(program=large, training=often, steps=(work.steps_each,))
+    long = await _visits(folder / "long", agent, load, work.long * runs, say)
+    tokens = work.steps_each * work.batch * int(sizes["context"])
+    return [
+        _steps("visit", short[number::runs])
+        | _steps("gpt2", long[number::runs])
+        | {
+            "gpt2.tokens_per_s": tokens
+            / statistics.median(sum(one["durations"].values()) for one in long[number::runs])
+        }
+        for number in range(runs)
+    ]
+
+
+async def _build(path: Path, options: Mapping[str, int | str]) -> None:
+    words = [f"--option={name}={value}" for name, value in options.items()]
+    await run_module("gput", "program", "build", "gpt2", "-o", str(path), *words)
+
+
+async def _visits(
+    folder: Path, agent: Mapping[str, Any], load: Load, count: int, say: Say
+) -> Sequence[Mapping[str, Any]]:
+    """At least `count` visits. The first round is one more and does not count: in it every holder reads its records for the first time."""
+    crowd = Crowd(folder, count + HOLDERS, HOLDERS, say, load)
+    crowd.installation.agent = agent
+    try:
+        client = await crowd.start()
+        say(f"{crowd.rounds * HOLDERS} visits of {load.steps[0]} steps …")
+        found = await visit_bench.finished(client, crowd.session)
+        counted = [visit for visit in closed(found) if visit["round"] > 1]
+        say(", ".join(f"{row['step'].partition(' ')[0]} {row['median_ms']:.1f} ms" for row in by_step(counted)))
+        return counted
+    finally:
+        await crowd.stop()
+
+
+def _steps(prefix: str, visits: Sequence[Mapping[str, Any]]) -> Figures:
+    return {f"{prefix}.{row['step'].partition(' ')[0]}.median_ms": float(row["median_ms"]) for row in by_step(visits)}

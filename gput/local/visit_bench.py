@@ -29,22 +29,17 @@ BATCH = 4
 Rows = list[dict[str, Any]]
 
 
-async def visits(
-    folder: Path, count: int, say: Say, agent: Mapping[str, Any] | None = None
-) -> tuple[Rows, Rows, Limits]:
+async def visits(folder: Path, count: int, say: Say) -> tuple[Rows, Rows, Limits]:
     """A row per step of at least `count` visits, the control cost as the last; a row per service with its memory; and what the machine
     takes for a durable write and for a call, found when the visits were over.
-
-    `agent`: settings of the GPU agent that differ from its defaults.
 
     Raises:
         JobFailed: the session did not complete.
     """
     demo = Demo(folder, Texts(rounds=-(-count // 3), steps=1, batch=BATCH, validation_records=16), say)
-    demo.installation.agent = agent or {}
     try:
         await demo.start()
-        found = await _visits(demo.client, demo.session)
+        found = await finished(demo.client, demo.session)
         memory, orchestrator = _memory(demo.installation), demo.installation.services["orchestrator"]
         return by_step(closed(found)), memory, await limits(folder, orchestrator.url)
     finally:
@@ -68,13 +63,14 @@ async def crowded(folder: Path, count: int, holders: int, say: Say) -> tuple[Row
     try:
         client = await crowd.start()
         say(f"{crowd.rounds} rounds of {holders} holders …")
-        found = await _visits(client, crowd.session)
+        found = await finished(client, crowd.session)
         return by_step([visit for visit in closed(found) if visit["round"] > 1]), _mean(_memory(crowd.installation))
     finally:
         await crowd.stop()
 
 
-async def _visits(client: AsyncClient, session: str) -> Rows:
+async def finished(client: AsyncClient, session: str) -> Rows:
+    """All visits of a session, once it is completed. Raises: JobFailed: it ended in another way."""
     view = await client.wait(session)
     if view["phase"] != "COMPLETED":
         raise JobFailed(f"the session ended {view['phase']}: {view.get('failure')}", code="session-failed")

@@ -91,6 +91,6 @@ def test_a_killed_launch_leaves_memory_that_can_be_swept(device: World) -> None:
 def test_the_bench_measures_on_the_card() -> None:
     from gput.local.cuda_bench import training, transfer
 
-    found = transfer(DEVICE, 64) | training(DEVICE, 10, 2, TINY)
+    found = transfer(DEVICE, 64, 1)[0] | training(DEVICE, 10, 2, TINY, 1)[0]
     assert found.pop("loss_apart") < 0.05
     assert all(value > 0 for value in found.values())

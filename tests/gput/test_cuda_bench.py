@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -9,6 +12,7 @@ from gput.__main__ import main
 from gput.bench.figures import figures
 from gput.local.cuda_bench import main as measure
 from gput.local.cuda_bench import training, transfer
+from gput.local.cuda_visits import Work, sessions
 
 TINY = {"context": 16, "vocab": 300, "layers": 1, "heads": 2, "width": 16}
 WITHOUT = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
@@ -26,7 +30,7 @@ def test_without_a_device_it_is_one_line_and_exit_code_6(capsys: pytest.CaptureF
 
 @WITHOUT
 def test_without_a_device_nothing_is_measured() -> None:
-    assert list(measure("cuda:0", 10, 1, 2)) == ["absent"]
+    assert list(measure("cuda:0", 10, 1, 2, 1)) == ["absent"]
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:x", "cuda:0 "])
@@ -37,9 +41,22 @@ def test_a_name_that_is_no_cuda_device_is_refused(device: str, capsys: pytest.Ca
 
 def test_what_it_measures_are_figures_of_the_bench() -> None:
     threads = torch.get_num_threads()
-    found = transfer("cpu", 8) | training("cpu", 5, 2, TINY)
+    runs = [one | other for one, other in zip(transfer("cpu", 8, 2), training("cpu", 10, 2, TINY, 2), strict=True)]
     torch.use_deterministic_algorithms(False)
     torch.set_num_threads(threads)
-    assert set(figures("cuda", [found])) == set(found)
-    assert found.pop("loss_apart") < 0.01
-    assert all(value > 0 for value in found.values())
+    assert set(figures("cuda", runs)) == set(runs[0]) == set(runs[1])
+    for found in runs:
+        assert found.pop("loss_apart") < 0.01
+        assert all(value > 0 for value in found.values())
+
+
+def test_visits_of_sessions_are_figures_of_the_bench(tmp_path: Path) -> None:
+    said: list[str] = []
+    work = Work(batch=2, short=2, long=2, steps_each=3)
+    runs = asyncio.run(sessions(tmp_path, {}, TINY, work, 2, said.append))
+    assert len(runs) == 2
+    assert set(figures("cuda", runs)) == set(runs[0])
+    for found in runs:
+        assert found["gpt2.tokens_per_s"] < 3 * 2 * 16 * 1000 / found["gpt2.train.median_ms"], "whole visits"
+        assert 0 < found["visit.control.median_ms"] <= found["visit.overhead.median_ms"]
+    assert "9 visits of 3 steps …" in said
