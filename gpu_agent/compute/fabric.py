@@ -219,12 +219,12 @@ class DeviceFabric:
     def _greeted(self) -> dict[str, Any]:
         """The keeper's first word, and with it what it made."""
         try:
-            data, files, _, _ = socket.recv_fds(
-                self._link, messages.MAX_MESSAGE, messages.MAX_FILES, socket.MSG_CMSG_CLOEXEC
-            )
+            data, files, _, _ = socket.recv_fds(self._link, messages.MAX_MESSAGE, messages.MAX_FILES)
         except OSError:
             data, files = b"", []
         self.files.extend(files)
+        for file in files:
+            os.set_inheritable(file, False)  # only compute processes get it
         if not data:
             self._lost = True
             raise _lost()

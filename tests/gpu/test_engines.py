@@ -84,10 +84,12 @@ def test_memory_that_cannot_be_made_ends_the_start() -> None:
 
 def test_the_environment_of_device_processes_has_no_setting_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUT_AGENT_SECRET", "x")
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # such memory has no handle to share
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync")  # keeps what a sweep has to find
     found = device_environment()
     assert not {"GPUT_AGENT_SECRET", "PYTORCH_CUDA_ALLOC_CONF"} & set(found)
     assert found["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+    assert found["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8", "the same bytes for the same work"
+    assert found["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
 
 
 def test_addresses_on_a_device_are_drawn_from_the_entropy() -> None:

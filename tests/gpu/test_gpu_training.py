@@ -11,10 +11,11 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from gpu_agent.hardware.compute import News
+from gpu_agent.hardware.compute import Destroyed, Failed, News
 from shared.names import RegionKind
 from shared.wire import gpu
 from tests.adversary.rows import attack
+from tests.built import built
 from tests.gpu.gpu_training import DATA, committed_visit, waiting_workers, workers
 from tests.gpu.gpu_world import (
     BATCH,
@@ -224,3 +225,25 @@ def test_a_model_is_made_from_its_seed_inside_the_gpu(world: World) -> None:
     assert models[0] == models[1]
     address = next(r.address for r in world.run(gpu.Status())[0].regions if r.kind is RegionKind.MODEL)
     assert any(world.hbm.view(address, 64))
+
+
+@pytest.mark.parametrize(
+    ("news", "why"),
+    [
+        ([Failed("compute-out-of-memory", "it ran out of memory")], "it ran out of memory"),
+        ([Destroyed()], "the compute process died"),
+    ],
+)
+def test_a_model_that_was_not_made_is_said_to_be_none(
+    world: World, monkeypatch: pytest.MonkeyPatch, news: list[News], why: str
+) -> None:
+    archive, _ = built("gpt2", layers=1, heads=1, width=8, context=8, seed=3)
+    world.connect()
+    world.run(
+        gpu.InitSession(session=SESSION, manifest=MANIFEST), gpu.UploadProgram(length=len(archive), records=1),
+        world.configure_command(), bulk=[archive],
+    )  # fmt: skip
+    monkeypatch.setattr(world.compute, "start", lambda launch: None)
+    monkeypatch.setattr(world.compute, "news", lambda timeout_s: news if timeout_s else [])
+    answer = world.answers(gpu.InitModel(source="seed"))[-1]
+    assert (answer.code, why in answer.detail) == ("model-init-failed", True)
