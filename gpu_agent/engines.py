@@ -37,7 +37,7 @@ def open_engines(settings: AgentSettings, entropy: Callable[[int], bytes], crew:
 
 
 def on_device(device: str, size: int | None, entropy: Callable[[int], bytes]) -> tuple[DeviceHBM, DeviceCompute]:
-    """Memory of `size` bytes (None: three quarters of what is free) on a device, and compute there.
+    """Memory of `size` bytes (None: half of what is free) on a device, and compute there.
 
     Raises:
         ConfigurationError: as `open_engines`.

@@ -43,7 +43,7 @@ class AgentSettings(ServiceSettings):
     hbm_bytes: int = Field(
         DEFAULT_HBM_BYTES,
         ge=1024**2,
-        description="Address space of GPU memory, in bytes; sparse. On a CUDA device it is memory: default three quarters of what is free.",
+        description="Address space of GPU memory, in bytes; sparse. On a CUDA device it is memory: default half of what is free.",
     )
     backing_bytes: int | None = Field(
         None,

@@ -28,7 +28,7 @@ class DeviceFabric:
 
     Args:
         device: `cuda:N`; or `cpu`, the host's memory behind the same process and messages, which is there for tests.
-        size: bytes of HBM; None: three quarters of what the card has free.
+        size: bytes of HBM; None: half of what the card has free.
     Raises:
         ConfigurationError: the device is not there, or has not that much memory.
     """

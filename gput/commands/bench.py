@@ -148,14 +148,14 @@ def cuda(
 
     work = Work(steps, batch, mebibytes, visits, long_visits)
     with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-        found = asyncio.run(measure(Path(folder), device, work, runs, say))
+        card, found = asyncio.run(measure(Path(folder), device, work, runs, say))
     each = iter(found)
 
     def once() -> tuple[list[Table], dict[str, float]]:
         one = next(each)
         return [Table([{"figure": name, "value": value} for name, value in one.items()], ("figure", "value"))], one
 
-    keeping.measure(once, runs, fmt)
+    keeping.measure(once, runs, fmt, {"card": card})
 
 
 @app.command()

@@ -49,8 +49,12 @@ class Keeping:
             self._machine, self._program = machine(BENCHES[bench].pytorch), program()
             self._at = moment(time.time())
 
-    def measure(self, once: Callable[[], tuple[Sequence[Table], Mapping[str, float]]], runs: int, fmt: Format) -> None:
-        """Run a bench so often, print what it found, keep it. One run prints its own tables, several each figure's median and spread."""
+    def measure(
+        self, once: Callable[[], tuple[Sequence[Table], Mapping[str, float]]], runs: int, fmt: Format,
+        outcome: Mapping[str, int | float | str | None] | None = None,
+    ) -> None:  # fmt: skip
+        """Run a bench so often, print what it found, keep it (`outcome` as `keep`). One run prints its own tables, several each figure's
+        median and spread."""
         found = []
         for number in range(1, runs + 1):
             if runs > 1:
@@ -61,7 +65,7 @@ class Keeping:
             emit_tables([(table.rows, table.columns) for table in tables], fmt)
         else:
             emit(_spread(figures(self._bench, found)), ("figure", "unit", "median", "least", "most"), fmt)
-        self.keep(found)
+        self.keep(found, outcome)
 
     def keep(
         self, runs: Sequence[Mapping[str, float]], outcome: Mapping[str, int | float | str | None] | None = None

@@ -188,7 +188,7 @@ def _opened(hbm: DeviceHBM, address: int, count: int) -> dict[str, float]:
 
 
 def main(device: str, steps: int = 0, batch: int = 0, mebibytes: int = 0, runs: int = 0) -> dict[str, Any]:
-    """All figures of all runs; or why there can be none."""
+    """All figures of all runs; of none, the card's name; or why there can be none."""
     from gpu_agent.compute.fabric import device_environment
 
     os.environ.update(device_environment())  # before PyTorch looks for it: both sides train as a worker does
@@ -200,7 +200,9 @@ def main(device: str, steps: int = 0, batch: int = 0, mebibytes: int = 0, runs: 
     except ConfigurationError as error:
         return {"absent": error.detail}
     if not runs:
-        return {}
+        import torch
+
+        return {"card": torch.cuda.get_device_name(device)}
     moved = transfer(device, mebibytes, runs)  # before this process takes memory of the card
     trained = training(device, steps, batch, GPT2_124M, runs)
     return {"runs": [one | other for one, other in zip(moved, trained, strict=True)]}

@@ -37,8 +37,8 @@ class Work:
     steps_each: int = 20
 
 
-async def measure(folder: Path, device: str, work: Work, runs: int, say: Say) -> list[Figures]:
-    """So many runs of all of it; programs are built and services started once.
+async def measure(folder: Path, device: str, work: Work, runs: int, say: Say) -> tuple[str, list[Figures]]:
+    """The card's name, and so many runs of all of it; programs are built and services started once.
 
     Raises:
         BadRequest: `device` is no CUDA device's name.
@@ -54,14 +54,15 @@ async def measure(folder: Path, device: str, work: Work, runs: int, say: Say) ->
             code="no-cuda-device",
             remedy="Run it on a machine with an NVIDIA GPU and a PyTorch for CUDA.",
         )
-    say("encrypted transfer, and GPT-2 124M beside plain PyTorch …")
+    card = str(found["card"])
+    say(f"{card}: encrypted transfer, and GPT-2 124M beside plain PyTorch …")
     words = map(str, (work.steps, work.batch, work.mebibytes, runs))
     found = json.loads(await run_module("gput.local.cuda_bench", device, *words))
     for one in found["runs"]:
         say(", ".join(f"{name} {value:.5g}" for name, value in one.items()))
     sizes: dict[str, int | str] = {**GPT2_124M, "precision": "bfloat16"}
     visits = await sessions(folder, {"compute": device}, sizes, work, runs, say)
-    return [one | more for one, more in zip(found["runs"], visits, strict=True)]
+    return card, [one | more for one, more in zip(found["runs"], visits, strict=True)]
 
 
 async def sessions(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from gput.__main__ import main
 from gput.bench.figures import figures
+from gput.local import cuda_visits
 from gput.local.cuda_bench import main as measure
 from gput.local.cuda_bench import training, transfer
 from gput.local.cuda_visits import Work, sessions
@@ -60,3 +62,28 @@ def test_visits_of_sessions_are_figures_of_the_bench(tmp_path: Path) -> None:
         assert found["gpt2.tokens_per_s"] < 3 * 2 * 16 * 1000 / found["gpt2.train.median_ms"], "whole visits"
         assert 0 < found["visit.control.median_ms"] <= found["visit.overhead.median_ms"]
     assert "9 visits of 3 steps …" in said
+
+
+def test_a_result_says_which_card_it_is_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    trained = [{"tokens_per_s": 3.0}, {"tokens_per_s": 4.0}]
+
+    async def played(module: str, *words: str) -> str:
+        asked.append(words)
+        return json.dumps({"runs": trained} if words[1:] else {"card": "A card"})
+
+    async def visits(folder: Path, agent: object, *_: object) -> list[dict[str, float]]:
+        assert agent == {"compute": "cuda:1"}
+        return [{"gpt2.tokens_per_s": 1.0}, {"gpt2.tokens_per_s": 2.0}]
+
+    monkeypatch.setattr(cuda_visits, "run_module", played)
+    monkeypatch.setattr(cuda_visits, "sessions", visits)
+    kept = tmp_path / "cuda.json"
+    assert main(["bench", "cuda", "--device", "cuda:1", "--runs", "2", "--steps", "10", "--save", str(kept)]) == 0
+    assert asked == [("cuda:1",), ("cuda:1", "10", "16", "2048", "2")]
+    found = json.loads(kept.read_text())
+    assert (found["parameters"]["card"], found["parameters"]["steps"]) == ("A card", 10)
+    assert found["figures"]["tokens_per_s"]["runs"] == [3.0, 4.0]
+    assert "gpt2.tokens_per_s" in capsys.readouterr().out
