@@ -53,8 +53,11 @@ def driver() -> Any:
 
 def check(library: Any, result: int, what: str) -> None:
     """Raises: Unavailable `cuda-failed`, or `cuda-out-of-memory`: what the driver said to a call was not 0."""
-    if result:
-        name = ctypes.c_char_p()
-        library.cuGetErrorName(result, ctypes.byref(name))
-        code = "cuda-out-of-memory" if result == OUT_OF_MEMORY else "cuda-failed"
-        raise Unavailable(f"{what} failed: {(name.value or b'?').decode()}", code=code)
+    if not result:
+        return
+    name = ctypes.c_char_p()
+    library.cuGetErrorName(result, ctypes.byref(name))
+    detail = f"{what} failed: {(name.value or b'?').decode()}"
+    if result == OUT_OF_MEMORY:
+        raise Unavailable(detail, code="cuda-out-of-memory")
+    raise Unavailable(detail, code="cuda-failed")
