@@ -13,6 +13,7 @@ import pytest
 from gpu_agent.compute import fabric_messages
 from gpu_agent.compute.fabric import DeviceFabric
 from gpu_agent.compute.process import ComputeProcess
+from gpu_agent.hardware import device_hbm
 from gpu_agent.hardware.device_hbm import DeviceHBM
 from gpu_agent.hardware.hbm import HBM, PAGE, Extent, zeros_digest
 from shared.errors import OutOfMemory, Unavailable, VerificationFailed
@@ -131,6 +132,49 @@ def test_one_byte_left_fails_a_scrub_wherever_it_lies(
     monkeypatch.setattr(fabric, "zero", careless)
     with pytest.raises(VerificationFailed):
         hbm.scrub(at, length)
+
+
+def test_parts_of_an_extent_are_read_in_large_pieces_and_as_they_are(
+    hbm: DeviceHBM, fabric: DeviceFabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    length, data = 600 * 100, random.Random(6).randbytes(600 * 100)
+    at, asked, honest = hbm.allocate(length), list[int](), fabric.read_into
+    hbm.write(at, data)
+
+    def counted(address: int, target: memoryview) -> None:
+        asked.append(len(target))
+        honest(address, target)
+
+    monkeypatch.setattr(fabric, "read_into", counted)
+    read = hbm.reader(at, length)
+    assert b"".join(read(part * 100, 100) for part in range(600)) == data
+    assert asked == [length], "600 parts, one question"
+    assert bytes(read(500, 0)) == b""
+    assert bytes(read(20, 7)) == data[20:27]
+    monkeypatch.setattr(device_hbm, "_AHEAD", 1000)
+    asked.clear()
+    small = hbm.reader(at, length)
+    assert [bytes(small(*part)) for part in ((0, 10), (995, 10), (0, 5000), (length - 3, 3))] == [
+        data[:10], data[995:1005], data[:5000], data[-3:]
+    ]  # fmt: skip
+    assert asked == [1000, 1000, 5000, 3]
+    with pytest.raises(OutOfMemory):
+        hbm.reader(at, length + PAGE)
+
+
+def test_a_tag_stands_for_a_key_a_number_and_every_byte(hbm: DeviceHBM) -> None:
+    at = hbm.allocate(3 * PAGE)
+    hbm.write(at, os.urandom(3 * PAGE))
+    extents = [(1, Extent(at, 2 * PAGE)), (2, Extent(at, 2 * PAGE)), (2, Extent(at + PAGE, 0))]
+    tags = hbm.tags(bytes(32), extents)
+    assert len({*tags, *hbm.tags(b"\1" * 32, extents)}) == 6
+    assert tags == hbm.tags(bytes(32), extents)
+    hbm.write(at + 2 * PAGE, b"behind it")
+    assert tags == hbm.tags(bytes(32), extents)
+    last = bytes(hbm.view(at + 2 * PAGE - 1, 1))
+    hbm.write(at + 2 * PAGE - 1, bytes([last[0] ^ 1]))
+    changed = hbm.tags(bytes(32), extents)
+    assert [one == other for one, other in zip(tags, changed, strict=True)] == [False, False, True]
 
 
 def test_strays_are_found_counted_and_cleared(hbm: DeviceHBM) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gpu_agent.compute.arena import Arena, Whole
-from gpu_agent.compute.places import DevicePlace, device_of, opened
+from gpu_agent.compute.places import WARMING_SHARE, DevicePlace, device_of, opened
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.workload.builder import build
 from gpu_agent.workload.loader import LoadedProgram, load_program
@@ -118,3 +119,44 @@ def test_the_arena_of_this_host_has_nothing_to_sweep() -> None:
     assert arena.clear_free() == 0
     with pytest.raises(RuntimeError):
         arena.zero(4096, 1)
+
+
+class Card:
+    """What PyTorch is asked about memory of a card, answered from here."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.asked: list[str] = []
+        self.counted = {"segment.all.freed": 5, "num_alloc_retries": 0}
+        patch.setattr(torch.cuda, "memory_stats", lambda device: dict(self.counted))
+        patch.setattr(torch.cuda, "synchronize", lambda device: self.asked.append("settled"))
+        patch.setattr(torch.cuda, "empty_cache", self._empty)
+        patch.setattr(
+            torch.cuda, "set_per_process_memory_fraction", lambda share, device: self.asked.append(f"at most {share}")
+        )
+
+    def _empty(self) -> None:
+        self.asked.append("given back")
+        self.counted["segment.all.freed"] += 3
+
+    def place(self) -> DevicePlace:
+        return DevicePlace(SimpleNamespace(device=torch.device("cuda:0"), part=None))  # type: ignore[arg-type]  # not asked
+
+
+def test_a_worker_that_waits_has_given_back_what_it_warmed_up_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card(monkeypatch)
+    place = card.place()
+    with pytest.raises(torch.OutOfMemoryError), place.warming():
+        raise torch.OutOfMemoryError
+    assert card.asked == [f"at most {WARMING_SHARE}", "settled", "given back", "at most 1.0"]
+    assert place.kept, "what came before nobody's records does not count"
+
+
+@pytest.mark.parametrize("counter", ["segment.all.freed", "num_alloc_retries"])
+def test_memory_that_a_training_gives_back_to_the_card_is_told(monkeypatch: pytest.MonkeyPatch, counter: str) -> None:
+    card = Card(monkeypatch)
+    place = card.place()
+    with place.warming():
+        pass
+    assert place.kept
+    card.counted[counter] += 1
+    assert not place.kept
