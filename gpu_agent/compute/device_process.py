@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from dataclasses import replace
+from typing import Final
 
 from gpu_agent.compute.fabric import DeviceFabric, device_environment
 from gpu_agent.compute.process import KILL_DEADLINE_S, LOAD_DEADLINE_S, ComputeProcess
@@ -19,6 +21,10 @@ from gpu_agent.hardware.compute import Launch, Loaded, News
 from gpu_agent.hardware.device_hbm import DeviceHBM
 from gpu_agent.hardware.hbm import Extent
 from shared.claims.archive import MAX_ARCHIVE_BYTES
+from shared.errors import Unavailable
+
+_READINGS: Final = 100
+_BETWEEN_S: Final = 0.05
 
 
 class DeviceCompute(ComputeProcess):
@@ -51,9 +57,27 @@ class DeviceCompute(ComputeProcess):
         return loaded
 
     def _learn(self) -> None:
+        self._free.pop(self._digest, None)
         self._send({"op": "rest"})
         if self._reply("resting", LOAD_DEADLINE_S)["waiting"]:
-            self._free[self._digest] = self._fabric.free()
+            self._free[self._digest] = self._settled()
+
+    def _settled(self) -> int:
+        """What is free once that no longer changes: too little would let a sweep pass by what a dead process had and is not back yet.
+
+        Raises:
+            Unavailable `gpu-memory-busy`: it does not come to rest, so somebody else uses the device.
+        """
+        found = self._fabric.free()
+        for _ in range(_READINGS):
+            time.sleep(_BETWEEN_S)
+            before, found = found, self._fabric.free()
+            if found == before:
+                return found
+        raise Unavailable(
+            "free memory of the GPU's device does not come to rest", code="gpu-memory-busy",
+            remedy="Let no other program use the device.",
+        )  # fmt: skip
 
     def start(self, launch: Launch) -> None:
         """See `Compute.start`."""
@@ -74,7 +98,7 @@ class DeviceCompute(ComputeProcess):
             if self._alive and not waiting:
                 self._send({"op": "drop"})
                 self._reply("dropped", KILL_DEADLINE_S)
-            self._fabric.clear_free(self._free[self._digest] if waiting else None)
+            self._fabric.clear_free(self._free.get(self._digest) if waiting else None)
             self._dirty = False
             if self._alive and not waiting:
                 self._prepare()

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.errors import VerificationFailed
+from gpu_agent.compute import device_process
+from shared.errors import Unavailable, VerificationFailed
 from shared.wire import gpu
 from tests.gpu.gpu_training import DATA
 from tests.gpu.gpu_world import World, make_world
@@ -119,3 +120,17 @@ def test_memory_that_cannot_be_swept_fails_the_scrub(powered: World, sweeps: Swe
     assert powered.phase(holder.grant.region) == "CLEAN"
     assert sweeps.least[-1] is None
     assert sweeps.alive[-1] == set(), "all that could hold some of it is dead"
+
+
+def test_what_is_free_counts_once_it_has_come_to_rest(
+    powered: World, sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute, readings = powered.compute, [5, 7, 9, 9, 11]
+    monkeypatch.setattr(device_process, "_BETWEEN_S", 0.0)
+    monkeypatch.setattr(powered.hbm._fabric, "free", lambda: readings.pop(0))  # type: ignore[attr-defined]  # a DeviceHBM
+    compute._learn()  # type: ignore[attr-defined]  # a DeviceCompute
+    assert list(compute._free.values()) == [9]  # type: ignore[attr-defined]
+    readings += range(1000)
+    with pytest.raises(Unavailable) as busy:
+        compute._learn()  # type: ignore[attr-defined]
+    assert (busy.value.code, compute._free) == ("gpu-memory-busy", {})  # type: ignore[attr-defined]
