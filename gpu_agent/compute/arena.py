@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import torch
-from blake3 import blake3
 from torch import Tensor
 
 from gpu_agent.compute import cuda_driver, cuda_memory
@@ -90,20 +89,18 @@ class Arena:
         with self._work():
             self._bytes(target, length).copy_(self._bytes(source, length))
 
-    def digest(self, address: int, length: int, slots: Sequence[Tensor]) -> bytes:
-        """BLAKE3 (32 bytes), hashed by the host: one slot is hashed while the device fills the next."""
-        hasher, step = blake3(max_threads=blake3.AUTO), slots[0].numel()
-        filled: Tensor | None = None
-        for number, at in enumerate(range(0, length, step)):
-            part = slots[number % 2].narrow(0, 0, min(step, length - at))
-            with self._work():
-                part.copy_(self._bytes(address + at, part.numel()), non_blocking=self._cuda)
-                if filled is not None:
-                    hasher.update(filled.numpy().data)
-            filled = part
-        if filled is not None:
-            hasher.update(filled.numpy().data)
-        return hasher.digest()
+    def fetch(self, target: Tensor, address: int) -> None:
+        """Begin to copy as many bytes from the device as the target has."""
+        if self._stream is None:
+            target.copy_(self._bytes(address, target.numel()))
+            return
+        with torch.cuda.stream(self._stream):
+            target.copy_(self._bytes(address, target.numel()), non_blocking=True)
+
+    def fetched(self) -> None:
+        """Return when all that was begun has come."""
+        if self._stream is not None:
+            self._stream.synchronize()
 
     def free(self) -> int:
         """Bytes of the card that no process has; 0 where the memory is the host's."""

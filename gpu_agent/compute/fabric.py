@@ -9,10 +9,12 @@ import socket
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 
 from gpu_agent.compute import fabric_messages as messages
 from gpu_agent.hardware.address_space import pages
+from gpu_agent.hardware.hbm import Extent
 from shared.errors import ConfigurationError, Unavailable
 
 START_DEADLINE_S: Final = 300.0  # imports PyTorch, makes a CUDA context, zeroes all of HBM
@@ -155,12 +157,15 @@ class DeviceFabric:
         """See `Fabric.copy`."""
         self._ask(op="copy", address=target, source=source, length=length)
 
-    def digest(self, address: int, length: int) -> bytes:
+    def digest(self, parts: Sequence[tuple[bytes, Extent]]) -> bytes:
         """See `Fabric.digest`. It passes through the first two staging slots."""
         self._settle()
         for slot in (0, 1):
-            self._used[slot] = max(self._used[slot], min(length, self.slot_bytes))
-        return bytes.fromhex(self._ask(op="digest", address=address, length=length)["digest"])
+            self._used[slot] = self.slot_bytes
+        for at in range(0, max(len(parts), 1), messages.PARTS):
+            some = [(head.hex(), one.address, one.length) for head, one in parts[at : at + messages.PARTS]]
+            answer = self._ask(op="hash", parts=some, begins=not at, ends=at + messages.PARTS >= len(parts))
+        return bytes.fromhex(answer["digest"])
 
     def free(self) -> int:
         """Bytes of the card that are nobody's."""

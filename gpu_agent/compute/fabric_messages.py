@@ -11,7 +11,9 @@ from typing import Any, Final
 from shared.errors import ConfigurationError, GputError, Unavailable, VerificationFailed
 from shared.wire.gpu import MAX_BULK_RECORD
 
-MAX_MESSAGE: Final = 16 * 1024
+MAX_MESSAGE: Final = 64 * 1024
+PARTS: Final = 32
+"""Parts of a digest in a message: a name and a shape are some hundred bytes at most (`shared.claims.program`), in hex."""
 MAX_FILES: Final = 253  # SCM_MAX_FD, Linux
 SLOT_BYTES: Final = MAX_BULK_RECORD
 SLOTS: Final = 4

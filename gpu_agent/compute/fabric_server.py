@@ -22,6 +22,7 @@ from gpu_agent.compute import arena as arenas
 from gpu_agent.compute import cuda_driver
 from gpu_agent.compute import fabric_messages as messages
 from gpu_agent.compute.arena import Arena
+from gpu_agent.compute.slot_hasher import SlotHasher
 
 
 class Keeper:
@@ -29,6 +30,7 @@ class Keeper:
 
     def __init__(self, arena: Arena, slots: list[Tensor], link: socket.socket) -> None:
         self._arena, self._slots, self._link = arena, slots, link
+        self._hasher = SlotHasher(arena, slots)
 
     def serve(self) -> None:
         """Until the agent is gone."""
@@ -54,13 +56,21 @@ class Keeper:
                 return {"pages": arena.dirty_pages(*extent)}
             case "copy":
                 arena.copy(ask["address"], ask["source"], ask["length"])
-            case "digest":
-                return {"digest": arena.digest(*extent, self._slots).hex()}
+            case "hash":
+                return self._hash(ask)
             case "free":
                 return {"bytes": arena.free()}
             case "clear-free":
                 return {"bytes": arena.clear_free(ask["least"])}
         return {}
+
+    def _hash(self, ask: dict[str, Any]) -> dict[str, Any]:
+        if ask["begins"]:
+            self._hasher = SlotHasher(self._arena, self._slots)
+        for head, address, length in ask["parts"]:
+            self._hasher.head(bytes.fromhex(head))
+            self._hasher.extent(address, length)
+        return {"digest": self._hasher.digest().hex()} if ask["ends"] else {}
 
 
 def _keeper(device: str, size: int, arena_fd: int, slots_fd: int, link: socket.socket) -> Keeper | None:

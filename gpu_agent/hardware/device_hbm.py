@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from gpu_agent.hardware.address_space import PAGE, AddressSpace
@@ -18,7 +18,6 @@ from shared.errors import OutOfMemory, Unavailable, VerificationFailed
 
 # Bytes of one request: a device that stands still is noticed, and other requests get their turn.
 _STEP: Final = 1 << 30
-_AHEAD: Final = 64 << 20
 
 
 class Fabric(Protocol):
@@ -56,8 +55,8 @@ class Fabric(Protocol):
     def copy(self, target: int, source: int, length: int) -> None:
         """Device to device; done when it returns."""
 
-    def digest(self, address: int, length: int) -> bytes:
-        """BLAKE3 (32 bytes) of the bytes as they read now."""
+    def digest(self, parts: Sequence[tuple[bytes, Extent]]) -> bytes:
+        """BLAKE3 (32 bytes) of heads and of extents as they read now, in turn."""
 
     def wash(self) -> None:
         """Zero all staging that was used; what is on its way arrives first."""
@@ -191,20 +190,14 @@ class DeviceHBM(HBM):
     def digest(self, address: int, length: int) -> bytes:
         """See `HBM.digest`."""
         self.require_inside(address, length)
-        return self._fabric.digest(address, length)
+        return self._fabric.digest([(b"", Extent(address, length))])
 
-    def reader(self, address: int, length: int) -> Callable[[int, int], memoryview]:
-        """See `HBM.reader`. Each question to the device takes as long as copying some megabytes."""
-        self.require_inside(address, length)
-        start, held = 0, memoryview(b"")
-
-        def read(offset: int, size: int) -> memoryview:
-            nonlocal start, held
-            if not start <= offset <= start + len(held) - size:
-                start, held = offset, self.view(address + offset, max(size, min(_AHEAD, length - offset)))
-            return held[offset - start : offset - start + size]
-
-        return read
+    def digest_of(self, parts: Iterable[tuple[bytes, Extent]]) -> bytes:
+        """See `HBM.digest_of`."""
+        asked = list(parts)
+        for _, extent in asked:
+            self.require_inside(extent.address, extent.length)
+        return self._fabric.digest(asked)
 
     def tags(self, key: bytes, extents: Sequence[tuple[int, Extent]]) -> list[bytes]:
         """See `HBM.tags`: here keyed BLAKE3 (32 bytes) of the number and the digest, so that the key stays in this process."""

@@ -12,7 +12,7 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -23,6 +23,7 @@ from gpu_agent.hardware.address_space import PAGE, AddressSpace, pages
 from gpu_agent.hardware.pieces import PIECE, Alone, Piece, SideBySide, cut, dealt
 from gpu_agent.hardware.shared_map import SharedMap
 from shared.canonical import blake3_256
+from shared.canonical.block_hasher import BlockHasher
 from shared.errors import OutOfMemory, VerificationFailed
 
 Buffer = bytes | bytearray | memoryview
@@ -170,9 +171,13 @@ class HBM(AddressSpace):
         """BLAKE3 (32 bytes) of an extent as it reads now."""
         return blake3_256(self.view(address, length))
 
-    def reader(self, address: int, length: int) -> Callable[[int, int], memoryview]:
-        """(offset, length) -> those bytes of an extent as they read now, for who asks for many parts of it, mostly in order."""
-        return lambda offset, size: self.view(address + offset, size)
+    def digest_of(self, parts: Iterable[tuple[bytes, Extent]]) -> bytes:
+        """BLAKE3 (32 bytes) of heads and of extents as they read now, in turn."""
+        hasher = BlockHasher()
+        for head, extent in parts:
+            hasher.update(head)
+            hasher.update(self.view(extent.address, extent.length))
+        return hasher.digest()
 
     def tags(self, key: bytes, extents: Sequence[tuple[int, Extent]]) -> list[bytes]:
         """GMAC (NIST SP 800-38D) of extents as they read now: of each 16 bytes for every MiB or part of one.

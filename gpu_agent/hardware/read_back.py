@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_agent.hardware.hbm import HBM, Extent
-from shared.claims.layout import TOUR_BATCHES, MemoryPlan, RegionPlan, region_digest
+from shared.claims.layout import TOUR_BATCHES, MemoryPlan, RegionPlan, region_parts
 from shared.crypto.secret import Secret
 from shared.wire.gpu_answers import Committed
 
@@ -107,4 +107,5 @@ class ReadBack:
         return int.from_bytes(self._hbm.view(optimiser + counter.offset, counter.size_bytes), "little")
 
     def _digest(self, plan: RegionPlan, base: int) -> str:
-        return region_digest(plan, self._hbm.reader(base, plan.length)).hex()
+        extents = ((head, Extent(base + one.offset, one.size_bytes)) for head, one in region_parts(plan))
+        return self._hbm.digest_of(extents).hex()

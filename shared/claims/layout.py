@@ -7,7 +7,7 @@ name the bytes it reads back. Offsets are 64-byte aligned (one cache line); regi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from shared.canonical import cbor_bytes
@@ -109,10 +109,17 @@ def region_digest(plan: RegionPlan, read: Callable[[int, int], bytes | memoryvie
         read: (offset, length) -> the region's bytes.
     """
     hasher = BlockHasher()
-    for placed in sorted(plan.tensors, key=lambda p: p.spec.name):
-        hasher.update(cbor_bytes([placed.spec.name, placed.spec.dtype, list(placed.spec.shape), placed.size_bytes]))
+    for head, placed in region_parts(plan):
+        hasher.update(head)
         hasher.update(read(placed.offset, placed.size_bytes))
     return hasher.digest()
+
+
+def region_parts(plan: RegionPlan) -> Iterator[tuple[bytes, Placed]]:
+    """What `region_digest` is of: what is said of each tensor, followed by its bytes, in order of name."""
+    for placed in sorted(plan.tensors, key=lambda p: p.spec.name):
+        spec = placed.spec
+        yield cbor_bytes([spec.name, spec.dtype, list(spec.shape), placed.size_bytes]), placed
 
 
 def require_named(optimiser: str | None) -> str:

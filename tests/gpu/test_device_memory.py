@@ -13,9 +13,9 @@ import pytest
 from gpu_agent.compute import fabric_messages
 from gpu_agent.compute.fabric import DeviceFabric
 from gpu_agent.compute.process import ComputeProcess
-from gpu_agent.hardware import device_hbm
 from gpu_agent.hardware.device_hbm import DeviceHBM
 from gpu_agent.hardware.hbm import HBM, PAGE, Extent, zeros_digest
+from shared.canonical import blake3_256
 from shared.errors import OutOfMemory, Unavailable, VerificationFailed
 from tests.gpu import test_gpu_collected, test_gpu_scrub, test_gpu_training
 from tests.gpu.gpu_training import DATA, committed_visit, state_of
@@ -134,32 +134,30 @@ def test_one_byte_left_fails_a_scrub_wherever_it_lies(
         hbm.scrub(at, length)
 
 
-def test_parts_of_an_extent_are_read_in_large_pieces_and_as_they_are(
-    hbm: DeviceHBM, fabric: DeviceFabric, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    length, data = 600 * 100, random.Random(6).randbytes(600 * 100)
-    at, asked, honest = hbm.allocate(length), list[int](), fabric.read_into
-    hbm.write(at, data)
-
-    def counted(address: int, target: memoryview) -> None:
-        asked.append(len(target))
-        honest(address, target)
-
-    monkeypatch.setattr(fabric, "read_into", counted)
-    read = hbm.reader(at, length)
-    assert b"".join(read(part * 100, 100) for part in range(600)) == data
-    assert asked == [length], "600 parts, one question"
-    assert bytes(read(500, 0)) == b""
-    assert bytes(read(20, 7)) == data[20:27]
-    monkeypatch.setattr(device_hbm, "_AHEAD", 1000)
-    asked.clear()
-    small = hbm.reader(at, length)
-    assert [bytes(small(*part)) for part in ((0, 10), (995, 10), (0, 5000), (length - 3, 3))] == [
-        data[:10], data[995:1005], data[:5000], data[-3:]
-    ]  # fmt: skip
-    assert asked == [1000, 1000, 5000, 3]
+def test_a_digest_of_many_parts_is_the_hosts(hbm: DeviceHBM) -> None:
+    draw, host = random.Random(6), HBM(SIZE, random.Random(4).randbytes)
+    for lengths in ([], [0], [1], [SLOT - 3, 7, SLOT], [3 * SLOT, 0, 5], [draw.randrange(3000) for _ in range(100)]):
+        parts: dict[bool, list[tuple[bytes, Extent]]] = {True: [], False: []}
+        for length in lengths:
+            head, data = draw.randbytes(draw.randrange(200)), draw.randbytes(length)
+            for memory in (hbm, host):
+                at = memory.allocate(max(length, 1))
+                memory.write(at, data)
+                parts[memory is host].append((head, Extent(at, length)))
+        assert hbm.digest_of(parts[False]) == host.digest_of(parts[True])
+        for memory in (hbm, host):
+            memory.wipe()
     with pytest.raises(OutOfMemory):
-        hbm.reader(at, length + PAGE)
+        hbm.digest_of([(b"", Extent(0, PAGE))])
+    host.close()
+
+
+def test_a_digest_that_was_cut_off_has_no_part_in_the_next(hbm: DeviceHBM, fabric: DeviceFabric) -> None:
+    at = hbm.allocate(PAGE)
+    hbm.write(at, b"\1" * PAGE)
+    with pytest.raises(Unavailable):
+        fabric.digest([(b"head", Extent(at, PAGE)), (b"", Extent(SIZE, 1))])
+    assert hbm.digest(at, PAGE) == blake3_256(b"\1" * PAGE)
 
 
 def test_a_tag_stands_for_a_key_a_number_and_every_byte(hbm: DeviceHBM) -> None:

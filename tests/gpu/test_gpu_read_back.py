@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from gpu_agent.hardware import allotment, pieces, read_back
 from gpu_agent.hardware import hbm as hbm_module
 from gpu_agent.hardware.hbm import HBM, Extent
-from shared.claims.layout import region_digest
+from shared.claims.layout import Placed, RegionPlan, region_digest, region_parts
 from shared.names import RegionKind
 from shared.wire import gpu
 from tests.gpu.gpu_training import DATA, committed_visit, state_of
@@ -29,11 +29,11 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Lengths of the regions that were hashed, as they are."""
     lengths: list[int] = []
 
-    def counted(plan: read_back.RegionPlan, read: Callable[[int, int], bytes | memoryview]) -> bytes:
+    def counted(plan: RegionPlan) -> Iterator[tuple[bytes, Placed]]:
         lengths.append(plan.length)
-        return region_digest(plan, read)
+        return region_parts(plan)
 
-    monkeypatch.setattr(read_back, "region_digest", counted)
+    monkeypatch.setattr(read_back, "region_parts", counted)
     return lengths
 
 
