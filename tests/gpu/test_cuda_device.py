@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -9,11 +10,13 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from gpu_agent.compute.device_process import DeviceCompute
 from gpu_agent.compute.fabric import DeviceFabric
 from gpu_agent.hardware.device_hbm import DeviceHBM
+from gpu_agent.hardware.hbm import Extent
 from shared.canonical import blake3_256
 from shared.wire import gpu
-from tests.gpu import test_gpu_collected, test_gpu_scrub, test_gpu_training
+from tests.gpu.device_behaviour import BEHAVIOUR
 from tests.gpu.gpu_training import DATA, committed_visit
 from tests.gpu.gpu_world import World, make_world
 from tests.gpu.test_gpu_scrub import descendants
@@ -52,14 +55,7 @@ def test_bytes_go_to_the_card_and_come_back() -> None:
         hbm.close()
 
 
-@pytest.mark.parametrize("behaviour", [
-    test_gpu_training.test_roll_back_is_bit_for_bit_and_a_rejected_visit_can_be_closed,
-    test_gpu_training.test_records_out_of_range_train_nothing,
-    test_gpu_training.test_evaluation_changes_nothing_and_the_region_can_still_train,
-    test_gpu_scrub.test_nothing_of_a_record_is_left_after_the_scrub,
-    test_gpu_collected.test_a_tour_equals_one_visit_with_everybodys_records_in_its_order,
-    test_gpu_collected.test_whose_record_is_out_of_range_is_told,
-], ids=lambda test: test.__name__)  # fmt: skip
+@pytest.mark.parametrize("behaviour", BEHAVIOUR, ids=lambda test: test.__name__)
 def test_the_card_behaves_as_the_host_does(device: World, behaviour: Callable[[World], None]) -> None:
     behaviour(device)
 
@@ -74,6 +70,36 @@ def test_training_on_the_card_ends_near_that_on_the_host(device: World, world: W
         one.run(gpu.RollBack(), gpu.Scrub(region=holder.grant.region))
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)
     assert device.compute.most_beside, "tensors of the step, beside HBM"
+
+
+def test_the_next_worker_waits_while_one_trains_and_outlives_the_sweep(device: World) -> None:
+    device.set_up()
+    assert isinstance(device.compute, DeviceCompute)
+    (free,) = device.compute._free.values()
+    holder = device.visit(DATA)
+    device.train(holder, steps=4)
+    assert device.compute.pid is not None
+    both = set(descendants(device.compute.pid))
+    device.run(gpu.Commit(work="w1"), gpu.Scrub(region=holder.grant.region))
+    left = set(descendants(device.compute.pid))
+    assert (len(both), len(left), left < both) == (2, 1, True)
+    assert device.compute._settled() == pytest.approx(free, abs=256 << 20)
+
+
+def test_a_digest_of_many_parts_is_the_hosts(device: World, world: World) -> None:
+    data = os.urandom(5 << 20)
+    found = []
+    for hbm in (device.hbm, world.hbm):
+        at = hbm.allocate(len(data))
+        hbm.write(at, data)
+        cuts = [0, 1, 4097, 2 << 20, (4 << 20) + 3, len(data)]
+        parts = [
+            (b"head" * number, Extent(at + start, end - start))
+            for number, (start, end) in enumerate(itertools.pairwise(cuts))
+        ]
+        found.append(hbm.digest_of(parts))
+        hbm.free(at)
+    assert found[0] == found[1]
 
 
 def test_a_killed_launch_leaves_memory_that_can_be_swept(device: World) -> None:

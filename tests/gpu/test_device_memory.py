@@ -17,7 +17,7 @@ from gpu_agent.hardware.device_hbm import DeviceHBM
 from gpu_agent.hardware.hbm import HBM, PAGE, Extent, zeros_digest
 from shared.canonical import blake3_256
 from shared.errors import OutOfMemory, Unavailable, VerificationFailed
-from tests.gpu import test_gpu_collected, test_gpu_scrub, test_gpu_training
+from tests.gpu.device_behaviour import BEHAVIOUR
 from tests.gpu.gpu_training import DATA, committed_visit, state_of
 from tests.gpu.gpu_world import World, make_world
 from tests.gpu.test_gpu_scrub import held_by
@@ -221,15 +221,6 @@ def test_a_request_that_fails_fails_alone(hbm: DeviceHBM, fabric: DeviceFabric) 
 
 
 # ------------------------------------------------------------ the whole device over it
-
-BEHAVIOUR = [
-    test_gpu_training.test_roll_back_is_bit_for_bit_and_a_rejected_visit_can_be_closed,
-    test_gpu_training.test_records_out_of_range_train_nothing,
-    test_gpu_training.test_evaluation_changes_nothing_and_the_region_can_still_train,
-    test_gpu_scrub.test_nothing_of_a_record_is_left_after_the_scrub,
-    test_gpu_collected.test_a_tour_equals_one_visit_with_everybodys_records_in_its_order,
-    test_gpu_collected.test_whose_record_is_out_of_range_is_told,
-]
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOUR, ids=lambda test: test.__name__)
