@@ -208,9 +208,8 @@ class Parent:
             return False
         if not spare.warm:
             readable, _, _ = select.select([spare.ready, spare.pidfd], [], [], _WARM_DEADLINE_S)
-            spare.warm = (
-                spare.ready in readable and os.read(spare.ready, 1) != b""
-            )  # nothing is left to read of one that died
+            # Of one that died nothing is left to read.
+            spare.warm = spare.ready in readable and os.read(spare.ready, 1) != b""
         return spare.warm
 
     def _destroy(self, *, keep: bool) -> None:

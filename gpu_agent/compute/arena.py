@@ -191,7 +191,8 @@ def require_device(device: str) -> None:
 
 @dataclass(frozen=True)
 class Made:
-    """`pieces`: bytes of each piece of `files`, by which other processes come to the memory; on device `cpu` it is one."""
+    """`files`: a descriptor for each piece, by which other processes come to the memory; `piece`: bytes of each but the last. On device
+    `cpu` it is one piece, and its descriptor the agent's."""
 
     arena: Arena
     piece: int

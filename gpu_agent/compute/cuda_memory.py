@@ -1,4 +1,4 @@
-"""Memory of a CUDA device in pieces that other processes map one by one: a worker reaches what its launch names, and little beside it.
+"""Memory of a CUDA device in pieces that other processes map one by one: a worker maps what its launch names, and little beside it.
 
 By NVIDIA's driver API (CUDA Driver API reference, "Virtual Memory Management"). A handle for all of HBM at once would be less code; opening
 one of 63 GB took 330 ms on an H100, and a worker's death 120 ms longer. Needs a current CUDA context. Knows no message and no region.

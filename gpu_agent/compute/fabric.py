@@ -160,8 +160,9 @@ class DeviceFabric:
     def digest(self, parts: Sequence[tuple[bytes, Extent]]) -> bytes:
         """See `Fabric.digest`. It passes through the first two staging slots."""
         self._settle()
+        passed = sum(len(head) + one.length for head, one in parts)
         for slot in (0, 1):
-            self._used[slot] = self.slot_bytes
+            self._used[slot] = max(self._used[slot], min(passed, self.slot_bytes))
         for at in range(0, max(len(parts), 1), messages.PARTS):
             some = [(head.hex(), one.address, one.length) for head, one in parts[at : at + messages.PARTS]]
             answer = self._ask(op="hash", parts=some, begins=not at, ends=at + messages.PARTS >= len(parts))

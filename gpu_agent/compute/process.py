@@ -50,9 +50,7 @@ class ComputeProcess:
         """Most bytes that a training took at once beside HBM, of all that finished; None: none has told."""
         self._active = self._spent = self._kept = False
         self._digest = ""
-        self._beside = (
-            False  # whether the next launch's worker is to be forked while this one's runs, whatever else runs
-        )
+        self._beside = False  # whether the next launch's worker is forked while this one's runs, whatever else runs
         self._alive = self._greeted = False
         self._process: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None

@@ -8,6 +8,7 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from gput.local.crowd import Crowd, Load
 from gput.local.cuda_bench import GPT2_124M, LEARNING_RATE
 from gput.local.demos.texts import Texts
 from gput.local.job import Say, run_module
-from gput.steps import by_step, closed
+from gput.steps import by_step
 from shared.claims.training import AdamW, TrainingOptions
 from shared.errors import BadRequest, Unavailable
 
 HOLDERS = 3  # as the policy of made-up holders wants
 Figures = dict[str, float]
+Visits = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,11 @@ class Work:
     """Of each run: `steps` of `batch` records by turns of both sides, `mebibytes` to open, `short` visits of one step of the demo's model,
     and `long` ones of `steps_each` of GPT-2 124M."""
 
-    steps: int = 60
-    batch: int = 16
-    mebibytes: int = 2048
-    short: int = 20
-    long: int = 3
+    steps: int
+    batch: int
+    mebibytes: int
+    short: int
+    long: int
     steps_each: int = 20
 
 
@@ -77,47 +79,42 @@ async def sessions(
     """
     say("building training programs (torch.export) …")
     small, large = folder / "small.gput", folder / "large.gput"
-    await asyncio.gather(_build(small, Texts().program_options), _build(large, sizes))
-    once = TrainingOptions(optimizer=AdamW(lr=1e-3), batch_size=visit_bench.BATCH, seed=1, threads=2)
+    await asyncio.gather(visit_bench.build(small, Texts().program_options), visit_bench.build(large, sizes))
     often = TrainingOptions(
         optimizer=AdamW(lr=LEARNING_RATE), batch_size=work.batch, grad_clip_norm=1.0, seed=1, threads=2
     )
-    short = await _visits(folder / "short", agent, Load(program=small, training=once), work.short * runs, say)
+    once = Load(program=small, training=visit_bench.TRAINING)
+    short = await _visits(folder / "short", agent, once, work.short * runs, say)
     load = Load(program=large, training=often, steps=(work.steps_each,))
     long = await _visits(folder / "long", agent, load, work.long * runs, say)
     tokens = work.steps_each * work.batch * int(sizes["context"])
     return [
-        _steps("visit", short[number::runs])
-        | _steps("gpt2", long[number::runs])
-        | {
-            "gpt2.tokens_per_s": tokens
-            / statistics.median(sum(one["durations"].values()) for one in long[number::runs])
-        }
-        for number in range(runs)
+        _steps("visit", one) | _steps("gpt2", other) | {"gpt2.tokens_per_s": tokens / _median_s(other)}
+        for one, other in zip(_parts(short, runs), _parts(long, runs), strict=True)
     ]
 
 
-async def _build(path: Path, options: Mapping[str, int | str]) -> None:
-    words = [f"--option={name}={value}" for name, value in options.items()]
-    await run_module("gput", "program", "build", "gpt2", "-o", str(path), *words)
-
-
-async def _visits(
-    folder: Path, agent: Mapping[str, Any], load: Load, count: int, say: Say
-) -> Sequence[Mapping[str, Any]]:
-    """At least `count` visits. The first round is one more and does not count: in it every holder reads its records for the first time."""
+async def _visits(folder: Path, agent: Mapping[str, Any], load: Load, count: int, say: Say) -> Visits:
+    """At least `count` visits."""
     crowd = Crowd(folder, count + HOLDERS, HOLDERS, say, load)
     crowd.installation.agent = agent
     try:
-        client = await crowd.start()
-        say(f"{crowd.rounds * HOLDERS} visits of {load.steps[0]} steps …")
-        found = await visit_bench.finished(client, crowd.session)
-        counted = [visit for visit in closed(found) if visit["round"] > 1]
-        say(", ".join(f"{row['step'].partition(' ')[0]} {row['median_ms']:.1f} ms" for row in by_step(counted)))
-        return counted
+        found = await visit_bench.counted(crowd, say)
+        say(", ".join(f"{row['step'].partition(' ')[0]} {row['median_ms']:.1f} ms" for row in by_step(found)))
+        return found
     finally:
         await crowd.stop()
 
 
-def _steps(prefix: str, visits: Sequence[Mapping[str, Any]]) -> Figures:
+def _parts(visits: Visits, runs: int) -> list[Visits]:
+    """Visits that followed one another, a part for each run: by turns a part could be one holder's alone."""
+    ends = [len(visits) * number // runs for number in range(runs + 1)]
+    return [visits[start:end] for start, end in pairwise(ends)]
+
+
+def _median_s(visits: Visits) -> float:
+    return float(statistics.median(sum(visit["durations"].values()) for visit in visits))
+
+
+def _steps(prefix: str, visits: Visits) -> Figures:
     return {f"{prefix}.{row['step'].partition(' ')[0]}.median_ms": float(row["median_ms"]) for row in by_step(visits)}

@@ -26,6 +26,7 @@ STEP_COLUMNS = ("step", "median_ms", "p99_ms", "share")
 MEMORY_COLUMNS = ("service", "rss_anon_mb")
 LIMIT_COLUMNS = ("limit", "median_ms")
 BATCH = 4
+TRAINING = TrainingOptions(optimizer=AdamW(lr=1e-3), batch_size=BATCH, seed=1, threads=2)
 Rows = list[dict[str, Any]]
 
 
@@ -39,7 +40,7 @@ async def visits(folder: Path, count: int, say: Say) -> tuple[Rows, Rows, Limits
     demo = Demo(folder, Texts(rounds=-(-count // 3), steps=1, batch=BATCH, validation_records=16), say)
     try:
         await demo.start()
-        found = await finished(demo.client, demo.session)
+        found = await _finished(demo.client, demo.session)
         memory, orchestrator = _memory(demo.installation), demo.installation.services["orchestrator"]
         return by_step(closed(found)), memory, await limits(folder, orchestrator.url)
     finally:
@@ -55,22 +56,35 @@ async def crowded(folder: Path, count: int, holders: int, say: Say) -> tuple[Row
         JobFailed: the session did not complete.
     """
     program = folder / "gpt2.gput"
-    options = [f"--option={name}={value}" for name, value in Texts().program_options.items()]
     say("building the training program (torch.export) …")
-    await run_module("gput", "program", "build", "gpt2", "-o", str(program), *options)
-    training = TrainingOptions(optimizer=AdamW(lr=1e-3), batch_size=BATCH, seed=1, threads=2)
-    crowd = Crowd(folder / "crowd", count + holders, holders, say, Load(program=program, training=training))
+    await build(program, Texts().program_options)
+    crowd = Crowd(folder / "crowd", count + holders, holders, say, Load(program=program, training=TRAINING))
     try:
-        client = await crowd.start()
-        say(f"{crowd.rounds} rounds of {holders} holders …")
-        found = await finished(client, crowd.session)
-        return by_step([visit for visit in closed(found) if visit["round"] > 1]), _mean(_memory(crowd.installation))
+        found = await counted(crowd, say)
+        return by_step(found), _mean(_memory(crowd.installation))
     finally:
         await crowd.stop()
 
 
-async def finished(client: AsyncClient, session: str) -> Rows:
-    """All visits of a session, once it is completed. Raises: JobFailed: it ended in another way."""
+async def build(path: Path, options: Mapping[str, int | str]) -> None:
+    """A GPT-2 of these options as a program."""
+    words = [f"--option={name}={value}" for name, value in options.items()]
+    await run_module("gput", "program", "build", "gpt2", "-o", str(path), *words)
+
+
+async def counted(crowd: Crowd, say: Say) -> list[Mapping[str, Any]]:
+    """Start it, and give the visits of its session once that is completed, without those of the first round: in it every holder reads its
+    records for the first time. The caller stops it.
+
+    Raises:
+        JobFailed: the session did not complete.
+    """
+    client = await crowd.start()
+    say(f"{crowd.rounds} rounds of {len(crowd.names)} holders …")
+    return [visit for visit in closed(await _finished(client, crowd.session)) if visit["round"] > 1]
+
+
+async def _finished(client: AsyncClient, session: str) -> Rows:
     view = await client.wait(session)
     if view["phase"] != "COMPLETED":
         raise JobFailed(f"the session ended {view['phase']}: {view.get('failure')}", code="session-failed")

@@ -54,14 +54,17 @@ def test_what_it_measures_are_figures_of_the_bench() -> None:
 
 def test_visits_of_sessions_are_figures_of_the_bench(tmp_path: Path) -> None:
     said: list[str] = []
-    work = Work(batch=2, short=2, long=2, steps_each=3)
+    work = Work(10, 2, 8, short=2, long=2, steps_each=3)
     runs = asyncio.run(sessions(tmp_path, {}, TINY, work, 2, said.append))
     assert len(runs) == 2
     assert set(figures("cuda", runs)) == set(runs[0])
     for found in runs:
         assert found["gpt2.tokens_per_s"] < 3 * 2 * 16 * 1000 / found["gpt2.train.median_ms"], "whole visits"
         assert 0 < found["visit.control.median_ms"] <= found["visit.overhead.median_ms"]
-    assert "9 visits of 3 steps …" in said
+    assert said.count("3 rounds of 3 holders …") == 2
+    told = [{"round": number // 3, "holder": number % 3} for number in range(9)]
+    assert [[one["holder"] for one in part] for part in cuda_visits._parts(told, 3)] == [[0, 1, 2]] * 3
+    assert sum(map(len, cuda_visits._parts(told, 2))) == 9
 
 
 def test_a_result_says_which_card_it_is_of(
