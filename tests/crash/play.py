@@ -56,6 +56,9 @@ class CrashPlay(Play):
                 if self.reaper.cell is not None:
                     await self.reaper.done(AT_THE_END_S)
                     await self._to_the_end(stage)
+                else:  # the same of holders, who hear of the end when their turn with the processor comes
+                    for holder in self.holders:
+                        await world.operator(holder).request(stage.session, AT_THE_END_S, phase=self.case.view["phase"])
                 self.receipts = await world.owner.items(f"sessions/{stage.session}/receipts")
         self._judge("the end")
 
