@@ -6,11 +6,9 @@ The caller is one of them: on a machine of one core nothing changes hands.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Final, TypeVar
-
-T = TypeVar("T")
+from typing import Final
 
 MOST_THREADS: Final = 16
 
@@ -22,15 +20,21 @@ class Crew:
         self.threads = min(threads or len(os.sched_getaffinity(0)), MOST_THREADS)
         self._pool = ThreadPoolExecutor(max(1, self.threads - 1), "crew")
 
-    def __call__(self, parts: Sequence[Callable[[], T]]) -> list[T]:
-        """What each part gives, in order, once all are over. Raises: what the first of them that failed did."""
-        others: list[Future[T]] = []
+    def __call__(self, work: Callable[[], None], others: int) -> None:
+        """Do `work`, and have at most so many others do it too. Who has not begun when the caller is through need not begin any more: on
+        busy cores that is later than the caller needs for all of it.
+
+        Raises: what the caller's own did, else what the first of the others that failed did.
+        """
+        asked: list[Future[None]] = []
         try:
-            others = [self._pool.submit(part) for part in parts[1:]]
-            first = [part() for part in parts[:1]]
+            asked = [self._pool.submit(work) for _ in range(min(others, self.threads - 1))]
+            work()
         finally:
-            wait(others)  # none is at work in memory that the caller goes on with
-        return first + [other.result() for other in others]
+            came = [one for one in asked if not one.cancel()]
+            wait(came)  # none is at work in memory that the caller goes on with
+        for one in came:
+            one.result()
 
     def close(self) -> None:
         """End the threads."""

@@ -6,32 +6,32 @@ threads run while they work on more than 2 KiB. What each thread holds is a view
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from gpu_agent.crew import Crew
+from gpu_agent.hardware.pieces import SideBySide, dealt
 from shared.protocol.membership import leaf_hashes
 
 SHORT_RECORD: Final = 8192
 """Below this the interpreter's own work outweighs the hash's, and threads only wait for one another."""
 LEAST_BYTES: Final = 512 * 1024
-"""What is worth a thread of its own."""
+"""Bytes that one call hashes, the last one fewer, and that are worth a thread of their own."""
 
 
 class LeafCrew:
     """`crew`: who hashes."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: SideBySide) -> None:
         self._crew = crew
 
     def __call__(self, salt: bytes, indexes: Sequence[int], records: memoryview) -> list[bytes]:
         """As `leaf_hashes`. Raises: ValueError, as it does."""
-        size, parts = len(records) // max(1, len(indexes)), min(self._crew.threads, len(records) // LEAST_BYTES)
-        if size < SHORT_RECORD or parts < 2:
+        size = len(records) // max(1, len(indexes))
+        step = -(-LEAST_BYTES // max(1, size))
+        if size < SHORT_RECORD or len(indexes) < 2 * step:
             return leaf_hashes(salt, indexes, records)
-        step = -(-len(indexes) // parts)
 
-        def part(at: int) -> Callable[[], list[bytes]]:
-            return lambda: leaf_hashes(salt, indexes[at : at + step], records[at * size : (at + step) * size])
+        def part(at: int) -> list[bytes]:
+            return leaf_hashes(salt, indexes[at : at + step], records[at * size : (at + step) * size])
 
-        return [leaf for done in self._crew([part(at) for at in range(0, len(indexes), step)]) for leaf in done]
+        return [leaf for found in dealt(self._crew, range(0, len(indexes), step), part, least=1) for leaf in found]

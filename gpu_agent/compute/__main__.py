@@ -33,7 +33,7 @@ from shared.errors import GputError, VerificationFailed
 
 _CACHE_LIMIT = 8
 _WARM_DEADLINE_S = 20.0
-_LATER_S = 0.03  # after a launch's end: by then a visit is settled, and no next one has its records yet
+_LATER_S = 0.1  # after a launch that no other one follows sooner
 
 
 @dataclass
@@ -86,16 +86,19 @@ class Parent:
             if self._link in readable and not self._obey():
                 self._end()
                 return
-            if self._due is not None and not self._left():
-                self._prepare_spare(self._due[0])
+            self._when_due()
 
     def _left(self) -> float | None:
         """Seconds until a worker is to be forked without having been asked for; None: none is."""
         return None if self._due is None else max(0.0, self._due[1] - time.monotonic())
 
+    def _when_due(self) -> None:
+        if self._due is not None and not self._left():
+            self._prepare_spare(self._due[0])
+
     def _prepare_later(self, digest: str) -> None:
-        """A launch is over, and its visit is being settled, for which everybody waits: the next worker comes once the agent has answered
-        for that and says so, with a launch, or soon without either."""
+        """A launch is over, its visit is being settled, and the next one's records come, for all of which everybody waits: short visits'
+        launches fork their own, where processors are otherwise idle, and only where none comes soon is the next worker forked without."""
         if self._ahead:
             self._due = digest, time.monotonic() + _LATER_S
 
@@ -160,7 +163,7 @@ class Parent:
             self._say(messages.failed_message(number, error.code, error.detail))
             self._say({"op": "destroyed", "launch": number})
             return
-        self._prepare_spare(digest)
+        self._prepare_spare(digest, at_once=True)
         chosen, self._spare = self._spare, None
         if chosen is None:
             raise RuntimeError("no worker after one was prepared")
@@ -180,8 +183,8 @@ class Parent:
             known = self._planned[digest] = planned(self._programs[digest].manifest, stated, accumulate)
         return known
 
-    def _prepare_spare(self, digest: str) -> None:
-        """Fork ahead of the next launch: forking and first touches are then off its path."""
+    def _prepare_spare(self, digest: str, *, at_once: bool = False) -> None:
+        """Fork ahead of the next launch: forking and first touches are then off its path. `at_once`: the launch is there."""
         self._due = None
         if self._spare is not None and self._spare.code_digest == digest:
             return
@@ -191,11 +194,14 @@ class Parent:
         read_end, write_end = os.pipe()
         ready, says_ready = (-1, -1) if self._ahead else os.pipe()
         # At the usual priority: who once had a lower one (SCHED_IDLE) needs CAP_SYS_NICE to leave it, and starves a launch till then.
+        waits = not (
+            self._ahead and at_once
+        )  # on a device one must be warm before its launch, or what is free there is not known
         pid = os.fork()
         if pid == 0:
             os.close(write_end)
             program, known = self._programs[digest], self._planned[digest]
-            forked.live(self._pid, read_end, says_ready, program, known, self._hbm, self._place, self._say)
+            forked.live(self._pid, read_end, says_ready, program, known, self._hbm, self._place, self._say, waits)
         os.close(read_end)
         if not self._ahead:
             os.close(says_ready)

@@ -43,6 +43,7 @@ class DeviceCompute(ComputeProcess):
         self._place = fabric.place
         self._environment = device_environment()
         self._fds = (self._window_fd, *fabric.files)
+        self._digest = ""  # of the program that was loaded or launched last
         self._dirty = False  # since the last sweep a launch was begun
         self._free: dict[str, int] = {}
         """What the device has free beside a worker that waits, by its program: that much a sweep has to cover."""
@@ -55,6 +56,10 @@ class DeviceCompute(ComputeProcess):
             self._prepare()
             self._learn()
         return loaded
+
+    def _prepare(self) -> None:
+        """Have the next worker forked and warmed up now."""
+        self._send({"op": "prepare", "code_digest": self._digest})
 
     def _learn(self) -> None:
         self._free.pop(self._digest, None)
@@ -103,11 +108,6 @@ class DeviceCompute(ComputeProcess):
             if self._alive and not waiting:
                 self._prepare()
         return news
-
-    @property
-    def has_work_ahead(self) -> bool:
-        """Never: `destroy` says when the next worker may hold memory of the device."""
-        return False
 
     def close(self) -> None:
         """See `Compute.close`."""

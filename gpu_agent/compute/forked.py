@@ -29,8 +29,9 @@ Say = Callable[[dict[str, Any]], None]
 
 
 def live(
-    parent: int, control: int, ready: int, program: LoadedProgram, known: Planned, hbm: SharedMap, place: str, say: Say
-) -> NoReturn:
+    parent: int, control: int, ready: int, program: LoadedProgram, known: Planned, hbm: SharedMap, place: str, say: Say,
+    waits: bool,
+) -> NoReturn:  # fmt: skip
     """The child's whole life; nothing of it outlives `_exit`.
 
     Args:
@@ -38,16 +39,21 @@ def live(
         ready: where it says that it waits; -1: nobody asks.
         place: as `places.opened`.
         say: tells the agent.
+        waits: it was forked ahead, and does ahead what it can. Else its launch is there, and it begins with that.
     """
     status = 1
     try:
         _die_with(parent)
-        turns.give_way()  # nobody waits for it yet, and everybody for a visit that is under way
-        opened = _warm_place(program, known, hbm, place)
+        if waits:
+            turns.give_way()  # nobody waits for it yet, and everybody for a visit that is under way
+        opened = _opened(hbm, place)
+        if waits and not isinstance(opened, GputError):
+            worker.warm_up(program, known, opened)
         if ready >= 0:
             os.write(ready, b"1")
         data = os.read(control, messages.MAX_MESSAGE)
-        turns.take_turns()
+        if waits:
+            turns.take_turns()
         if data:
             _work(messages.unpack(data), program, known, opened, say)
             if ready >= 0:
@@ -68,16 +74,14 @@ def _die_with(parent: int) -> None:
     os.close(told)
 
 
-def _warm_place(program: LoadedProgram, known: Planned, hbm: SharedMap, name: str) -> Place | GputError:
-    """Where the launch will work, tried out; or why there is none, which the launch will tell."""
+def _opened(hbm: SharedMap, name: str) -> Place | GputError:
+    """Where the launch will work; or why there is none, which the launch will tell."""
     try:
-        place = places.opened(name, hbm)
+        return places.opened(name, hbm)
     except GputError as error:
         return error
     except Exception as error:  # the driver's or the system's own: its type is all that may be told
         return Unavailable(f"the GPU's memory cannot be opened ({type(error).__name__})", code="compute-no-memory")
-    worker.warm_up(program, known, place)
-    return place
 
 
 def _work(message: dict[str, Any], program: LoadedProgram, known: Planned, place: Place | GputError, say: Say) -> None:

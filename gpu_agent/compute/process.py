@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections import deque
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -48,8 +47,7 @@ class ComputeProcess:
         ]()  # what the parent that lives has built; it may have dropped one since, and builds it again then
         self.most_beside: int | None = None
         """Most bytes that a training took at once beside HBM, of all that finished; None: none has told."""
-        self._active = self._spent = self._kept = False
-        self._digest = ""
+        self._active = self._kept = False
         self._beside = False  # whether the next launch's worker is forked while this one's runs, whatever else runs
         self._alive = self._greeted = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -100,8 +98,7 @@ class ComputeProcess:
         self._ready()
         with self._changed:
             self._number += 1
-            self._active, self._spent, self._kept = True, False, False
-            self._digest = launch.code_digest
+            self._active, self._kept = True, False
             self._news.clear()
         self._send(messages.launch_message(launch, self._number, self._beside))
 
@@ -133,22 +130,6 @@ class ComputeProcess:
         """Have the launch's process killed; whether a worker waits then. `keep`: it may."""
         self._send({"op": "destroy", "keep": keep})
         return self._reply("quiet", KILL_DEADLINE_S)["waiting"] is True
-
-    @property
-    def has_work_ahead(self) -> bool:
-        """See `Compute.has_work_ahead`."""
-        return self._spent and self._alive
-
-    def look_ahead(self) -> None:
-        """See `Compute.look_ahead`."""
-        if self.has_work_ahead:
-            self._spent = False
-            with suppress(Unavailable):  # it is gone just now; the next launch will see
-                self._prepare()
-
-    def _prepare(self) -> None:
-        """Have the next worker forked and warmed up now."""
-        self._send({"op": "prepare", "code_digest": self._digest})
 
     def close(self) -> None:
         """End the compute parent and its workers."""
@@ -206,7 +187,6 @@ class ComputeProcess:
             news = messages.news_of(message)
             self._news.append(news)
             self._active = not isinstance(news, Destroyed)
-            self._spent = not self._active
             if isinstance(news, Finished):
                 self._kept = news.kept
                 if news.beside is not None:

@@ -127,12 +127,5 @@ class Compute(Protocol):
     def destroy(self) -> list[News]:
         """End the launch, if one runs, and return when its memory is gone; the rest of its news."""
 
-    @property
-    def has_work_ahead(self) -> bool:
-        """Whether `look_ahead` would do anything."""
-
-    def look_ahead(self) -> None:
-        """Begin to prepare for the next launch, now that nobody waits; never needed, and never waits."""
-
     def close(self) -> None:
         """Destroy everything, for good."""

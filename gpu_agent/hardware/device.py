@@ -86,27 +86,19 @@ class Device:
             return self._processor.frame(frame)
 
     def look_ahead(self) -> None:
-        """What the GPU does between two frames: hash what was just trained; once that is settled, prepare the compute for the next launch.
-        Copies go on; the next frame waits for it.
+        """What the GPU does between two frames: copy and hash what was just trained. Copies of records go on; the next frame waits for it.
 
         Where a key to all of memory was alive since it was last swept, nothing is done ahead: somebody might still write.
         """
         with self._orders:
             if (model := self._to_look_at()) is not None:
                 model.look_ahead()
-            if self._is_settled():
-                self._compute.look_ahead()
 
     @property
     def has_work_ahead(self) -> bool:
         """Whether `look_ahead` would do anything, seen without waiting for a lock; if it errs, a commit hashes for itself."""
         model = self._to_look_at()
-        return (model is not None and model.has_work_ahead) or (self._is_settled() and self._compute.has_work_ahead)
-
-    def _is_settled(self) -> bool:
-        """Whether nobody waits for the result of a work."""
-        ledger = self._state.ledger
-        return ledger.running is None and ledger.pending is None
+        return model is not None and model.has_work_ahead
 
     def _to_look_at(self) -> ModelMemory | None:
         bound = self._state.bound

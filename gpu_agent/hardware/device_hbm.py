@@ -206,6 +206,14 @@ class DeviceHBM(HBM):
             for number, one in extents
         ]
 
+    def duplicate(
+        self, key: bytes, number: int, moves: Sequence[tuple[int, int, int]], parts: Iterable[tuple[bytes, Extent]]
+    ) -> tuple[list[bytes], bytes]:
+        """See `HBM.duplicate`: here one after the other."""
+        self.copy(moves)
+        copies = [(number + at, Extent(target, length)) for at, (target, _, length) in enumerate(moves)]
+        return self.tags(key, copies), self.digest_of(parts)
+
     def erase(self, address: int, length: int) -> None:
         """Zero an extent, and with it all staging: a record that failed to open may lie there (law L7)."""
         self.require_inside(address, length)

@@ -13,14 +13,13 @@ import fcntl
 import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gpu_agent.hardware.address_space import PAGE, AddressSpace, pages
-from gpu_agent.hardware.pieces import PIECE, Alone, Piece, SideBySide, cut, dealt
+from gpu_agent.hardware.extents import Extent, ScrubProof, zeros_digest
+from gpu_agent.hardware.pieces import PIECE, Alone, Once, Piece, SideBySide, cut, dealt, joined
 from gpu_agent.hardware.shared_map import SharedMap
 from shared.canonical import blake3_256
 from shared.canonical.block_hasher import BlockHasher
@@ -32,23 +31,8 @@ __all__ = ["HBM", "PAGE", "Extent", "ScrubProof", "zeros_digest"]
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
 _ALONE: Final = Alone()
-
-
-@dataclass(frozen=True)
-class Extent:
-    """Bytes of HBM: address and length."""
-
-    address: int
-    length: int
-
-
-@dataclass(frozen=True)
-class ScrubProof:
-    """Read-back of a scrubbed extent: BLAKE3 (32 bytes) of the bytes found there, equal to that of `length` zeros."""
-
-    address: int
-    length: int
-    digest: bytes
+_FEW: Final = 2
+"""Pieces of a duplicate that are worth another thread: with its digest there is three times as much to do."""
 
 
 class HBM(AddressSpace):
@@ -157,6 +141,10 @@ class HBM(AddressSpace):
 
     def copy(self, moves: Sequence[tuple[int, int, int]]) -> None:
         """Device-to-device copies (target, source, bytes), each between two allocations."""
+        dealt(self._crew, cut([length for _, _, length in moves]), self._mover(moves))
+
+    def _mover(self, moves: Sequence[tuple[int, int, int]]) -> Callable[[Piece], None]:
+        """Copies a piece of them."""
         for target, source, length in moves:
             self.require_inside(target, length)
             self.require_inside(source, length)
@@ -165,7 +153,7 @@ class HBM(AddressSpace):
             (target, source, _), (at, length) = moves[piece[0]], piece[1:]
             ctypes.memmove(self._base + target + at, self._base + source + at, length)
 
-        dealt(self._crew, cut([length for _, _, length in moves]), move)
+        return move
 
     def digest(self, address: int, length: int) -> bytes:
         """BLAKE3 (32 bytes) of an extent as it reads now."""
@@ -189,16 +177,44 @@ class HBM(AddressSpace):
             key: 32 bytes. extents: each with a number that names what is expected there, below 2^64; a number stands for one content
                 under one key.
         """
+        pieces = cut([one.length for _, one in extents])
+        return joined(len(extents), pieces, dealt(self._crew, pieces, self._tagger(key, extents)))
+
+    def _tagger(self, key: bytes, extents: Sequence[tuple[int, Extent]]) -> Callable[[Piece], bytes]:
+        """GMAC of a piece of them."""
         cipher = AESGCM(key)
         views = [self.view(one.address, one.length) if one.length else memoryview(b"") for _, one in extents]
 
-        def tag(piece: Piece) -> tuple[int, bytes]:
+        def tag(piece: Piece) -> bytes:
             extent, at, length = piece
             nonce = extents[extent][0].to_bytes(8, "big") + (at // PIECE).to_bytes(4, "big")
-            return extent, cipher.encrypt(nonce, b"", views[extent][at : at + length])
+            return cipher.encrypt(nonce, b"", views[extent][at : at + length])
 
-        made = dealt(self._crew, cut([one.length for _, one in extents]), tag)
-        return [b"".join(part for extent, part in made if extent == number) for number in range(len(extents))]
+        return tag
+
+    def duplicate(
+        self, key: bytes, number: int, moves: Sequence[tuple[int, int, int]], parts: Iterable[tuple[bytes, Extent]]
+    ) -> tuple[list[bytes], bytes]:
+        """Copies as `copy` makes them, and how they read: `tags`, numbered from `number` on, and `digest_of` parts of the first copy.
+
+        Each piece is read back while a core's cache still has it; the digest begins once the first copy is there, beside the others.
+        """
+        move = self._mover(moves)
+        tag = self._tagger(key, [(number + at, Extent(target, length)) for at, (target, _, length) in enumerate(moves)])
+        pieces = cut([length for _, _, length in moves])
+        missing = {piece for piece in pieces if piece[0] == 0}
+        digest = Once(lambda: self.digest_of(parts))
+
+        def copied(piece: Piece) -> bytes:
+            move(piece)
+            found = tag(piece)
+            missing.discard(piece)
+            if not missing:
+                digest.begin()
+            return found
+
+        tags = dealt(self._crew, pieces, copied, _FEW)
+        return joined(len(moves), pieces, tags), digest.made()
 
     def erase(self, address: int, length: int) -> None:
         """Zero an extent; no proof."""
@@ -249,23 +265,6 @@ class HBM(AddressSpace):
     def _clear(self, address: int, length: int) -> None:
         start = self._base + address
         dealt(self._crew, cut([length]), lambda piece: ctypes.memset(start + piece[1], 0, piece[2]))
-
-
-def zeros_digest(length: int) -> bytes:
-    """BLAKE3 (32 bytes) of `length` zero bytes; remembered, for it costs ten times as much as the read-back itself."""
-    known = _ZERO_DIGESTS.get(length)
-    if known is None:
-        hasher = blake3()
-        for _ in range(length // len(_ZEROS)):
-            hasher.update(_ZEROS)
-        hasher.update(_ZEROS[: length % len(_ZEROS)])
-        if len(_ZERO_DIGESTS) >= 64:
-            _ZERO_DIGESTS.clear()
-        known = _ZERO_DIGESTS[length] = hasher.digest()
-    return known
-
-
-_ZERO_DIGESTS: Final[dict[int, bytes]] = {}
 
 
 def _resident(fd: int, at: int, until: int) -> Iterator[tuple[int, int]]:

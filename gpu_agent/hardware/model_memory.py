@@ -139,9 +139,10 @@ class ModelMemory:
         two places, so that a bit that flips in one costs no session (law L8).
         """
         if self.has_work_ahead:
-            copy = self._working if self._spare is None else self._spare
-            self._copy_to(copy)
-            self._trained = self._memory.seal(copy, self._digests(copy))
+            if self._spare is None:
+                self._trained = self._memory.seal(self._working, self._digests(self._working))
+            else:
+                self._trained = self._duplicate(self._spare)
 
     def commit(self) -> Digests:
         """Make the working copy the committed one: as it was when it was looked at, where that was copied then."""
@@ -149,16 +150,23 @@ class ModelMemory:
         self.state(ModelFact.COMMIT)
         if trained is not None and self._spare is not None:
             self._kept, self._spare = self._spare, self._kept
-        else:
-            self._copy_to(self._kept)
-            if trained is None or not self._memory.reads_as(trained, self._kept):
-                trained = self._memory.seal(self._kept, self._digests(self._kept, first=first))
+        elif trained is None or not self._copied_as(trained):
+            trained = self._duplicate(self._kept, first=first)
         self._committed = trained
         return trained.digests
 
-    def _digests(self, copy: Copy, *, first: bool = False) -> Digests:
+    def _digests(self, copy: Copy) -> Digests:
         """Of what is to be committed."""
-        return self._memory.digests(copy, self.step, optimiser=first or self._names_optimiser)
+        return self._memory.digests(copy, self.step, optimiser=self._names_optimiser)
+
+    def _duplicate(self, copy: Copy, *, first: bool = False) -> Seal:
+        """Another copy of what is to be committed."""
+        return self._memory.duplicate(self._working, copy, self.step, optimiser=first or self._names_optimiser)
+
+    def _copied_as(self, trained: Seal) -> bool:
+        """Copy it to the one place that there is; whether it reads there as it did when it was looked at."""
+        self._hbm.copy(self._memory.moves(self._working, self._kept))
+        return self._memory.reads_as(trained, self._kept)
 
     def roll_back(self) -> Digests:
         """Put the working copy back to the committed one, bit for bit (law L8).
@@ -169,7 +177,7 @@ class ModelMemory:
         known = self.require_committed()
         after = MODEL.after(self.phase, ModelFact.ROLL_BACK, Role.ORCHESTRATOR)
         self._require_kept()
-        self._hbm.copy(self._places(self._kept))
+        self._hbm.copy(self._memory.moves(self._kept, self._working))
         self.phase, self.step, self._trained = after, known.step, None
         return self.digests()
 
@@ -200,17 +208,6 @@ class ModelMemory:
         if offset + length > self.committed_bytes:
             raise ProtocolViolation(f"the committed copy has {self.committed_bytes} bytes", code="out-of-range")
         return self._hbm.view(self.committed_copy.address + offset, length)
-
-    def _copy_to(self, copy: Copy) -> None:
-        """The working copy's bytes to another copy's place, unless it is that."""
-        self._hbm.copy([(place, working, length) for working, place, length in self._places(copy) if place != working])
-
-    def _places(self, copy: Copy) -> list[tuple[int, int, int]]:
-        """Addresses in the working copy and in another, and bytes, of model and optimiser without padding."""
-        working, plan = self._working, self.plan
-        model = (working.model, copy.model, plan.model.length)
-        optimiser = (working.optimiser, copy.optimiser, plan.optimiser.length)
-        return [model, optimiser] if plan.optimiser.length else [model]
 
     def _copy_at(self, extent: Extent) -> Copy:
         return Copy(extent.address, extent.address + self.plan.model.length)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 PIECE: Final = 1 << 20
 """Bytes that one call goes over: with what it writes it stays in a core's cache, and the call itself is nothing beside them."""
-LEAST: Final = 2
-"""Pieces that are worth another thread; waking one takes as long as going over one."""
+LEAST: Final = 8
+"""Of PIECE bytes, that are worth another thread: where all cores are busy it stands in queues while it holds the interpreter."""
 
 Piece = tuple[int, int, int]
 """Which extent, where in it, how many bytes."""
@@ -23,8 +24,8 @@ class SideBySide(Protocol):
     def threads(self) -> int:
         """How many, the caller with them."""
 
-    def __call__(self, parts: Sequence[Callable[[], T]]) -> list[T]:
-        """Do all parts; what each gives, in order."""
+    def __call__(self, work: Callable[[], None], others: int) -> None:
+        """Do `work`, and have at most so many others do it too who come before the caller is through; none is at it when this returns."""
 
 
 class Alone:
@@ -32,9 +33,9 @@ class Alone:
 
     threads: Final = 1
 
-    def __call__(self, parts: Sequence[Callable[[], T]]) -> list[T]:
+    def __call__(self, work: Callable[[], None], others: int) -> None:
         """See `SideBySide`."""
-        return [part() for part in parts]
+        work()
 
 
 def cut(lengths: Sequence[int]) -> list[Piece]:
@@ -44,13 +45,46 @@ def cut(lengths: Sequence[int]) -> list[Piece]:
     ]
 
 
-def dealt(crew: SideBySide, pieces: Sequence[Piece], work: Callable[[Piece], T]) -> list[T]:
-    """`work` of every piece, in order. Neighbours go to one thread: memory is faster where one goes on."""
-    ways = max(1, min(crew.threads, len(pieces) // LEAST))
-    step = -(-len(pieces) // ways) or 1
-    shares = [pieces[at : at + step] for at in range(0, len(pieces), step)]
-    return [done for share in crew([_all(work, share) for share in shares]) for done in share]
+def joined(extents: int, pieces: Sequence[Piece], found: Sequence[bytes]) -> list[bytes]:
+    """What was found of each extent's pieces, end to end."""
+    parts: list[list[bytes]] = [[] for _ in range(extents)]
+    for (extent, _, _), one in zip(pieces, found, strict=True):
+        parts[extent].append(one)
+    return [b"".join(part) for part in parts]
 
 
-def _all(work: Callable[[Piece], T], share: Sequence[Piece]) -> Callable[[], list[T]]:
-    return lambda: [work(piece) for piece in share]
+class Once(Generic[T]):
+    """Work that one of several does, whoever comes first."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work, self._chances, self._made = work, [True], list[T]()
+
+    def begin(self) -> None:
+        """Do it, unless somebody does already."""
+        try:
+            self._chances.pop()  # one step of the interpreter: one only has it
+        except IndexError:
+            return
+        self._made.append(self._work())
+
+    def made(self) -> T:
+        """What came of it, once nobody is at it any more."""
+        self.begin()
+        return self._made[0]
+
+
+def dealt(crew: SideBySide, pieces: Sequence[S], work: Callable[[S], T], least: int = LEAST) -> list[T]:
+    """`work` of every piece, in order. Whoever is free takes the next one: one who has to wait for a core holds up no other.
+
+    Args:
+        least: pieces that are worth another thread.
+    """
+    done: dict[int, T] = {}
+    left = iter(enumerate(pieces))  # shared: a step of it is one step of the interpreter
+
+    def share() -> None:
+        for number, piece in left:
+            done[number] = work(piece)
+
+    crew(share, len(pieces) // least - 1)
+    return [done[number] for number in range(len(pieces))]

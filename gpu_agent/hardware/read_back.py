@@ -12,9 +12,12 @@ from typing import Final
 from gpu_agent.hardware.hbm import HBM, Extent
 from shared.claims.layout import TOUR_BATCHES, MemoryPlan, RegionPlan, region_parts
 from shared.crypto.secret import Secret
+from shared.names import RegionKind
 from shared.wire.gpu_answers import Committed
 
 KEY_BYTES: Final = 32
+_TAGS: Final = 2
+"""Of a copy: the model's and the optimiser's."""
 
 
 @dataclass(frozen=True)
@@ -67,22 +70,38 @@ class ReadBack:
 
     def __init__(self, hbm: HBM, plan: MemoryPlan, key: Secret) -> None:
         self._hbm, self._plan, self._key = hbm, plan, key
+        self._parts = {kind: list(region_parts(region)) for kind, region in _regions(plan).items()}
         self._seals = 0
 
     def digests(self, copy: Copy, step: int, *, optimiser: bool = True) -> Digests:
         """Digests by hashing; of the optimiser's state only if asked."""
-        model = self._digest(self._plan.model, copy.model)
+        model = self._digest(RegionKind.MODEL, copy.model)
         named = self.optimiser(copy) if optimiser else None
         return Digests(model, named, step, self._batches(copy.optimiser))
 
     def optimiser(self, copy: Copy) -> str:
         """Digest of the optimiser's state by hashing it."""
-        return self._digest(self._plan.optimiser, copy.optimiser)
+        return self._digest(RegionKind.OPTIMISER, copy.optimiser)
 
     def seal(self, copy: Copy, digests: Digests) -> Seal:
         """How it reads while it has these digests."""
         self._seals += 1
         return Seal(replace(digests, version=self._seals), self._tags(self._seals, copy))
+
+    def duplicate(self, source: Copy, copy: Copy, step: int, *, optimiser: bool) -> Seal:
+        """Make `copy` one of `source`; how it reads then, with its digests: of the optimiser's state only if asked."""
+        self._seals += 1
+        number, parts = self._seals, self._extents(RegionKind.MODEL, copy.model)
+        tags, model = self._hbm.duplicate(self._key.reveal(), _TAGS * number, self.moves(source, copy), parts)
+        named = self.optimiser(copy) if optimiser else None
+        digests = Digests(model.hex(), named, step, self._batches(copy.optimiser), number)
+        return Seal(digests, (*tags, *(b"" for _ in range(_TAGS - len(tags)))))
+
+    def moves(self, source: Copy, copy: Copy) -> list[tuple[int, int, int]]:
+        """Target, source and bytes, of model and optimiser without padding, that make `copy` one of `source`."""
+        model, optimiser = self._plan.model.length, self._plan.optimiser.length
+        first = (copy.model, source.model, model)
+        return [first, (copy.optimiser, source.optimiser, optimiser)] if optimiser else [first]
 
     def reads_as(self, seal: Seal | None, copy: Copy) -> bool:
         """Whether every byte of it is as it was sealed."""
@@ -97,7 +116,7 @@ class ReadBack:
     def _tags(self, number: int, copy: Copy) -> tuple[bytes, ...]:
         key, plan = self._key.reveal(), self._plan
         model, optimiser = Extent(copy.model, plan.model.length), Extent(copy.optimiser, plan.optimiser.length)
-        return tuple(self._hbm.tags(key, [(2 * number, model), (2 * number + 1, optimiser)]))
+        return tuple(self._hbm.tags(key, [(_TAGS * number, model), (_TAGS * number + 1, optimiser)]))
 
     def _batches(self, optimiser: int) -> int:
         """The accumulator's count, as it lies in memory; 0 where there is none."""
@@ -106,6 +125,14 @@ class ReadBack:
             return 0
         return int.from_bytes(self._hbm.view(optimiser + counter.offset, counter.size_bytes), "little")
 
-    def _digest(self, plan: RegionPlan, base: int) -> str:
-        extents = ((head, Extent(base + one.offset, one.size_bytes)) for head, one in region_parts(plan))
-        return self._hbm.digest_of(extents).hex()
+    def _digest(self, kind: RegionKind, base: int) -> str:
+        return self._hbm.digest_of(self._extents(kind, base)).hex()
+
+    def _extents(self, kind: RegionKind, base: int) -> list[tuple[bytes, Extent]]:
+        """What a region's digest is of, in the copy that begins there."""
+        return [(head, Extent(base + one.offset, one.size_bytes)) for head, one in self._parts[kind]]
+
+
+def _regions(plan: MemoryPlan) -> dict[RegionKind, RegionPlan]:
+    """Those of a copy."""
+    return {RegionKind.MODEL: plan.model, RegionKind.OPTIMISER: plan.optimiser}

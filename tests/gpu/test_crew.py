@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from gpu_agent.crew import Crew
 from gpu_agent.hardware import pieces
 from gpu_agent.hardware.hbm import HBM, Extent
-from gpu_agent.hardware.pieces import PIECE, Alone, cut, dealt
+from gpu_agent.hardware.pieces import PIECE, Alone, Once, cut, dealt
+from shared.canonical import blake3_256
 from shared.errors import OutOfMemory, VerificationFailed
 
 KEY = bytes(range(32))
@@ -65,19 +66,115 @@ def test_little_is_the_callers_own_and_much_is_everybodys(crew: Crew) -> None:
 
 
 def test_a_fault_is_the_callers_and_nobody_is_at_work_when_it_hears_of_it(crew: Crew) -> None:
-    working = threading.Semaphore(0)
+    mine, started, over = threading.get_ident(), threading.Barrier(3), list[int]()
 
-    def slow() -> None:
+    def work(*, mine_is_bad: bool) -> None:
+        started.wait()  # all three are at it
+        if (threading.get_ident() == mine) is mine_is_bad:
+            raise VerificationFailed("no")
         time.sleep(0.05)
-        working.release()
+        over.append(1)
 
-    def bad() -> None:
-        raise VerificationFailed("no")
+    with pytest.raises(VerificationFailed):
+        crew(lambda: work(mine_is_bad=True), 2)
+    assert len(over) == 2
+    with pytest.raises(VerificationFailed):
+        crew(lambda: work(mine_is_bad=False), 2)
+    assert len(over) == 3
 
-    for parts in ([bad, slow, slow], [slow, bad, slow]):
-        with pytest.raises(VerificationFailed):
-            crew(parts)
-    assert all(working.acquire(blocking=False) for _ in range(4))
+
+def test_who_has_not_begun_when_the_caller_is_through_is_not_waited_for(crew: Crew) -> None:
+    held, busy = threading.Event(), threading.Barrier(3)
+
+    def elsewhere() -> None:
+        busy.wait()
+        held.wait()
+
+    others = [crew._pool.submit(elsewhere) for _ in range(2)]
+    busy.wait()
+    assert dealt(crew, list(range(30)), lambda piece: piece) == list(range(30))
+    assert not any(one.done() for one in others)
+    held.set()
+
+
+@pytest.mark.parametrize("first", ["the caller", "another"])
+def test_work_that_one_does_is_done_once_and_others_go_on_meanwhile(crew: Crew, first: str) -> None:
+    made, mine = list[int](), threading.get_ident()
+    going_on, begun = threading.Event(), threading.Event()
+
+    def make() -> bytes:
+        made.append(threading.get_ident())
+        begun.set()
+        assert going_on.wait(10), "somebody who came later went on"
+        return b"made"
+
+    once = Once(make)
+
+    def work() -> None:
+        if (threading.get_ident() == mine) is (first == "the caller"):
+            once.begin()
+        else:
+            begun.wait(10)
+            once.begin()  # somebody is at it: nothing to wait for
+            going_on.set()
+
+    crew(work, 1)
+    assert once.made() == b"made"
+    assert made == [mine] if first == "the caller" else len(made) == 1
+
+
+def test_a_failure_of_what_one_does_is_its_own() -> None:
+    def make() -> bytes:
+        raise IndexError("not a sign that somebody else did it")
+
+    with pytest.raises(IndexError, match="sign"):
+        Once(make).begin()
+
+
+@pytest.mark.parametrize("lengths", [(5 * PIECE + 4097, 3 * PIECE), (1, 9 * PIECE), (PIECE, 0), (4097,)])
+def test_a_duplicate_reads_as_its_tags_and_digest_say(crew: Crew, lengths: tuple[int, ...]) -> None:
+    data = [os.urandom(length) for length in lengths]
+    for who in (Alone(), crew):
+        memory = HBM(1 << 28, os.urandom, crew=who)
+        sources, copies = ([memory.allocate(max(1, length)) for length in lengths] for _ in range(2))
+        for source, one in zip(sources, data, strict=True):
+            memory.write(source, one)
+        moves = list(zip(copies, sources, lengths, strict=True))
+        cut_off = Extent(copies[0], lengths[0] // 2), Extent(copies[0] + lengths[0] // 2, -(-lengths[0] // 2))
+        tags, digest = memory.duplicate(KEY, 6, moves, [(b"head", cut_off[0]), (b"", cut_off[1])])
+        assert [bytes(memory.view(copy, length)) for copy, _, length in moves] == data
+        expected = [(6 + number, Extent(copy, length)) for number, (copy, _, length) in enumerate(moves)]
+        assert tags == memory.tags(KEY, expected)
+        assert digest == blake3_256(b"head" + data[0])
+        memory.view(copies[0], 1)[0] ^= 1
+        assert memory.tags(KEY, expected)[0] != tags[0]
+        with pytest.raises(OutOfMemory):
+            memory.duplicate(KEY, 8, [(copies[0], sources[0], lengths[0] + 2 * PIECE)], [])
+        memory.close()
+
+
+def test_a_copy_that_goes_wrong_is_told_as_it_lies(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tags and digest are of what is there, not of what should be."""
+    memory, length = HBM(1 << 28, os.urandom, crew=crew), 5 * PIECE
+    source, copy = memory.allocate(length), memory.allocate(length)
+    memory.write(source, os.urandom(length))
+    mover = HBM._mover
+
+    def wrong(memory: HBM, moves: Sequence[tuple[int, int, int]]) -> Callable[[pieces.Piece], None]:
+        move = mover(memory, moves)
+
+        def piece(one: pieces.Piece) -> None:
+            move(one)
+            if one[1] == 3 * PIECE:
+                memory.view(moves[0][0] + one[1], 1)[0] ^= 1
+
+        return piece
+
+    monkeypatch.setattr(HBM, "_mover", wrong)
+    tags, digest = memory.duplicate(KEY, 1, [(copy, source, length)], [(b"", Extent(copy, length))])
+    assert tags == memory.tags(KEY, [(1, Extent(copy, length))]) != memory.tags(KEY, [(1, Extent(source, length))])
+    assert digest == memory.digest(copy, length) != memory.digest(source, length)
+    memory.close()
 
 
 def test_memory_is_the_same_whoever_goes_over_it(crew: Crew) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from gpu_agent.hardware import allotment, pieces, read_back
+from gpu_agent.hardware import allotment, pieces
 from gpu_agent.hardware import hbm as hbm_module
 from gpu_agent.hardware.hbm import HBM, Extent
-from shared.claims.layout import Placed, RegionPlan, region_digest, region_parts
+from gpu_agent.hardware.read_back import ReadBack
+from shared.claims.layout import region_digest
 from shared.names import RegionKind
 from shared.wire import gpu
 from tests.gpu.gpu_training import DATA, committed_visit, state_of
@@ -28,12 +28,15 @@ KEY = bytes(range(32))
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Lengths of the regions that were hashed, as they are."""
     lengths: list[int] = []
+    extents = ReadBack._extents
 
-    def counted(plan: RegionPlan) -> Iterator[tuple[bytes, Placed]]:
-        lengths.append(plan.length)
-        return region_parts(plan)
+    def counted(memory: ReadBack, kind: RegionKind, base: int) -> list[tuple[bytes, Extent]]:
+        lengths.append(
+            {RegionKind.MODEL: memory._plan.model, RegionKind.OPTIMISER: memory._plan.optimiser}[kind].length
+        )
+        return extents(memory, kind, base)
 
-    monkeypatch.setattr(read_back, "region_parts", counted)
+    monkeypatch.setattr(ReadBack, "_extents", counted)
     return lengths
 
 

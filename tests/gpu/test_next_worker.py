@@ -1,4 +1,4 @@
-"""When the next worker is forked: not while a visit is being settled; when the agent says so, with a launch, or soon without either."""
+"""When the next worker is forked: with the launch, and ahead of it where none comes soon or, on a device, the agent says so."""
 
 from __future__ import annotations
 
@@ -117,18 +117,47 @@ class Agent:
         self.parent._prepare_later(running.code_digest)
 
 
-def test_a_launch_that_ended_is_followed_by_no_fork_until_the_agent_says_so(forks: list[int]) -> None:
+def test_a_launch_that_ended_is_followed_by_a_fork_where_no_other_one_comes_soon(
+    forks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent = Agent()
     agent.launch()
-    assert len(forks) == 1
     agent.worker_dies()
-    assert len(forks) == 1
-    assert agent.parent._left() is not None
-    agent.say(op="prepare", code_digest=DIGEST)
+    left = agent.parent._left()
+    assert left is not None
+    assert (len(forks), 0 < left <= parents._LATER_S) == (1, True)
+    monkeypatch.setattr(parents, "_LATER_S", 0.0)
+    agent.parent._prepare_later(DIGEST)
+    agent.parent._when_due()
     assert (len(forks), agent.parent._left()) == (2, None)
-    agent.say(op="prepare", code_digest=DIGEST)
     agent.launch()
     assert len(forks) == 2, "the launch found what was prepared"
+
+
+def test_what_the_agent_asks_for_is_forked_once(forks: list[int]) -> None:
+    agent = Agent(DEVICE)
+    agent.say(op="prepare", code_digest=DIGEST)
+    agent.say(op="prepare", code_digest=DIGEST)
+    agent.launch()
+    assert len(forks) == 1, "the launch found what was prepared"
+
+
+@pytest.mark.parametrize("place", [places.HOST, DEVICE])
+def test_who_is_forked_for_a_launch_gets_ready_on_a_device_only(
+    monkeypatch: pytest.MonkeyPatch, forks: list[int], place: str
+) -> None:
+    agent, waits = Agent(place), list[bool]()
+    fork = parents.os.fork
+
+    def noted() -> int:
+        waits.append(sys._getframe(1).f_locals["waits"])
+        return fork()
+
+    monkeypatch.setattr(parents.os, "fork", noted)
+    agent.launch()
+    agent.parent._prepare_spare(DIGEST)
+    assert waits == [place == DEVICE, True]
+    assert len(forks) == 2
 
 
 def test_a_worker_killed_while_it_waited_fails_the_launch_and_not_the_parent(forks: list[int], held: list[int]) -> None:
@@ -202,36 +231,9 @@ def trained(world: World) -> gpu.Scrub:
     return gpu.Scrub(region=holder.grant.region)
 
 
-def test_the_device_asks_for_it_once_the_visit_is_settled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    scrub = trained(world)
-    monkeypatch.setattr(type(world.compute), "_prepare", lambda compute: asked.append(compute._digest))
-    world.device.look_ahead()
-    assert (asked, world.device.has_work_ahead) == ([], False), "the model is to be committed yet"
-    world.run(gpu.Commit(work="w1"), scrub)
-    assert world.device.has_work_ahead
-    world.device.look_ahead()
-    world.device.look_ahead()
-    assert asked == [world.device._state.session.code_digest]
-    assert not world.device.has_work_ahead
-
-
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_worker_waits_soon_after_a_launch_asked_for_or_not(world: World, asked: bool) -> None:
+def test_a_worker_waits_soon_after_a_launch(world: World) -> None:
     world.run(gpu.Commit(work="w1"), trained(world))
-    if asked:
-        world.device.look_ahead()
     waiting_workers(world)
-
-
-def test_a_compute_that_is_gone_is_asked_for_nothing(world: World) -> None:
-    world.run(gpu.Commit(work="w1"), trained(world))
-    assert world.compute.pid is not None
-    os.kill(world.compute.pid, signal.SIGKILL)
-    while world.compute.pid is not None:
-        time.sleep(0.01)
-    world.device.look_ahead()
-    assert not world.device.has_work_ahead
 
 
 def test_out_of_memory_the_kernel_takes_a_worker_before_its_parent(world: World) -> None:

@@ -140,7 +140,8 @@ def test_a_worker_gives_way_while_it_waits_and_takes_turns_while_it_works(
     def tell(*_: object) -> None:
         os.write(telling, struct.pack("=Q", slice_ns()))
 
-    monkeypatch.setattr(forked, "_warm_place", tell)
+    monkeypatch.setattr(forked, "_opened", tell)
+    monkeypatch.setattr(forked.worker, "warm_up", lambda *_: None)
     monkeypatch.setattr(forked, "_work", tell)
     parent._prepare_spare("ab")
     spare = parent._spare
