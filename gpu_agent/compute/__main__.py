@@ -33,7 +33,7 @@ from shared.errors import GputError, VerificationFailed
 
 _CACHE_LIMIT = 8
 _WARM_DEADLINE_S = 20.0
-_LATER_S = 0.1  # after a launch that no other one follows sooner
+_SOON_S, _LATER_S = 0.006, 0.1  # after a launch: its visit is settled by then; no other launch follows soon
 
 
 @dataclass
@@ -98,9 +98,13 @@ class Parent:
 
     def _prepare_later(self, digest: str) -> None:
         """A launch is over, its visit is being settled, and the next one's records come, for all of which everybody waits: short visits'
-        launches fork their own, where processors are otherwise idle, and only where none comes soon is the next worker forked without."""
+        launches fork their own, when processors are otherwise idle, and only where none comes soon is the next worker forked without. Of
+        a small program a worker that has waited saves more than it costs."""
         if self._ahead:
-            self._due = digest, time.monotonic() + _LATER_S
+            soon = digest in self._programs and worker.is_small(
+                self._programs[digest], self._planned[digest], places.HostPlace.warm_up_bytes
+            )
+            self._due = digest, time.monotonic() + (_SOON_S if soon else _LATER_S)
 
     def _obey(self) -> bool:
         data = self._link.recv(messages.MAX_MESSAGE)

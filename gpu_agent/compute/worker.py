@@ -164,14 +164,24 @@ def warm_up(program: LoadedProgram, known: Planned, place: Place) -> None:
             return
 
 
-def _step_ahead(program: LoadedProgram, known: Planned, place: Place, records: int) -> None:
+def is_small(program: LoadedProgram, known: Planned, limit_bytes: int) -> bool:
+    """Whether a step ahead of its launch is worth while for this program, where that takes at most so much memory."""
+    return sum(_scratch_lengths(program, known, known.options.batch_size)) <= limit_bytes
+
+
+def _scratch_lengths(program: LoadedProgram, known: Planned, records: int) -> tuple[int, ...]:
+    """Of model, gradients, optimiser's state, committed copy and records."""
     plan = known.plan
     # A training that accumulates is held against the committed sums, too.
     beside = plan.optimiser.length if known.accumulate else 0
-    lengths = (
+    return (
         plan.model.length, plan.gradients.length, plan.optimiser.length, plan.model.length + beside,
         records * program.manifest.records.record_bytes,
     )  # fmt: skip
+
+
+def _step_ahead(program: LoadedProgram, known: Planned, place: Place, records: int) -> None:
+    lengths = _scratch_lengths(program, known, records)
     if sum(lengths) > place.warm_up_bytes:
         return
     spans = [pages(length) for length in lengths]

@@ -117,16 +117,21 @@ class Agent:
         self.parent._prepare_later(running.code_digest)
 
 
+@pytest.mark.parametrize("small", [True, False])
 def test_a_launch_that_ended_is_followed_by_a_fork_where_no_other_one_comes_soon(
-    forks: list[int], monkeypatch: pytest.MonkeyPatch
+    forks: list[int], monkeypatch: pytest.MonkeyPatch, small: bool
 ) -> None:
+    monkeypatch.setattr(parents, "_SOON_S", 10.0)
+    monkeypatch.setattr(parents, "_LATER_S", 20.0)
+    if not small:
+        monkeypatch.setattr(places.HostPlace, "warm_up_bytes", 4096)
     agent = Agent()
     agent.launch()
     agent.worker_dies()
     left = agent.parent._left()
     assert left is not None
-    assert (len(forks), 0 < left <= parents._LATER_S) == (1, True)
-    monkeypatch.setattr(parents, "_LATER_S", 0.0)
+    assert (len(forks), left <= 10.0) == (1, small)
+    monkeypatch.setattr(parents, "_SOON_S" if small else "_LATER_S", 0.0)
     agent.parent._prepare_later(DIGEST)
     agent.parent._when_due()
     assert (len(forks), agent.parent._left()) == (2, None)
