@@ -76,8 +76,8 @@ def open_npz(path: Path, records: RecordSchema, options: DatasetOptions) -> Data
             arrays = {
                 field.name: _member(archive, members[field.name], file, maps, options) for field in records.fields
             }
-    # All that zipfile raises on hostile or unusual bytes: unknown compression, encryption, a cut or false directory.
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, struct.error, zlib.error):
+        # All that zipfile raises on hostile or unusual bytes: unknown compression, encryption, a cut or false directory.
         raise refusal(
             "data-malformed", "is no readable .npz archive", file.name, remedy="save it with numpy.savez"
         ) from None

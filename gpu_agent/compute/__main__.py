@@ -93,6 +93,7 @@ class Parent:
         return None if self._due is None else max(0.0, self._due[1] - time.monotonic())
 
     def _when_due(self) -> None:
+        """Fork it, if it is time."""
         if self._due is not None and not self._left():
             self._prepare_spare(self._due[0])
 
@@ -197,10 +198,9 @@ class Parent:
             self._spare = None
         read_end, write_end = os.pipe()
         ready, says_ready = (-1, -1) if self._ahead else os.pipe()
+        # On a device one must be warm before its launch, or what is free there is not known.
+        waits = not (self._ahead and at_once)
         # At the usual priority: who once had a lower one (SCHED_IDLE) needs CAP_SYS_NICE to leave it, and starves a launch till then.
-        waits = not (
-            self._ahead and at_once
-        )  # on a device one must be warm before its launch, or what is free there is not known
         pid = os.fork()
         if pid == 0:
             os.close(write_end)

@@ -92,9 +92,11 @@ def test_who_has_not_begun_when_the_caller_is_through_is_not_waited_for(crew: Cr
 
     others = [crew._pool.submit(elsewhere) for _ in range(2)]
     busy.wait()
-    assert dealt(crew, list(range(30)), lambda piece: piece) == list(range(30))
-    assert not any(one.done() for one in others)
-    held.set()
+    try:
+        assert dealt(crew, list(range(30)), lambda piece: piece) == list(range(30))
+        assert not any(one.done() for one in others)
+    finally:
+        held.set()
 
 
 @pytest.mark.parametrize("first", ["the caller", "another"])
@@ -120,7 +122,8 @@ def test_work_that_one_does_is_done_once_and_others_go_on_meanwhile(crew: Crew, 
 
     crew(work, 1)
     assert once.made() == b"made"
-    assert made == [mine] if first == "the caller" else len(made) == 1
+    assert len(made) == 1
+    assert (made == [mine]) is (first == "the caller")
 
 
 def test_a_failure_of_what_one_does_is_its_own() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from gpu_agent.hardware import allotment, pieces
+from gpu_agent.hardware import allotment, pieces, read_back
 from gpu_agent.hardware import hbm as hbm_module
 from gpu_agent.hardware.hbm import HBM, Extent
 from gpu_agent.hardware.read_back import ReadBack
@@ -31,9 +31,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     extents = ReadBack._extents
 
     def counted(memory: ReadBack, kind: RegionKind, base: int) -> list[tuple[bytes, Extent]]:
-        lengths.append(
-            {RegionKind.MODEL: memory._plan.model, RegionKind.OPTIMISER: memory._plan.optimiser}[kind].length
-        )
+        lengths.append(read_back._regions(memory._plan)[kind].length)
         return extents(memory, kind, base)
 
     monkeypatch.setattr(ReadBack, "_extents", counted)

@@ -128,9 +128,11 @@ def test_the_orchestrator_and_the_platform_go_first(module: str) -> None:
 
 
 @needs_slices
+@pytest.mark.parametrize("ahead", [True, False])
 def test_a_worker_gives_way_while_it_waits_and_takes_turns_while_it_works(
-    usual: int, monkeypatch: pytest.MonkeyPatch
+    usual: int, monkeypatch: pytest.MonkeyPatch, ahead: bool
 ) -> None:
+    """Forked for a launch that is there it does neither, and warms nothing up."""
     told, telling = os.pipe()
     _, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = Parent(SharedMap(-1, 4096), theirs, places.HOST)
@@ -141,14 +143,15 @@ def test_a_worker_gives_way_while_it_waits_and_takes_turns_while_it_works(
         os.write(telling, struct.pack("=Q", slice_ns()))
 
     monkeypatch.setattr(forked, "_opened", tell)
-    monkeypatch.setattr(forked.worker, "warm_up", lambda *_: None)
+    monkeypatch.setattr(forked.worker, "warm_up", tell)
     monkeypatch.setattr(forked, "_work", tell)
-    parent._prepare_spare("ab")
+    parent._prepare_spare("ab", at_once=not ahead)
     spare = parent._spare
     assert spare is not None
     os.write(spare.control, messages.pack({"op": "run"}))
     assert os.waitpid(spare.pid, 0)[1] == 0
-    assert struct.unpack("=QQ", os.read(told, 16)) == (turns.LONG_NS, usual)
+    slices = [one for (one,) in struct.iter_unpack("=Q", os.read(told, 64))]
+    assert slices == ([turns.LONG_NS, turns.LONG_NS, usual] if ahead else [usual, usual])
     assert slice_ns() == usual, "its parent takes turns"
     for end in (told, telling, spare.control, spare.pidfd):
         os.close(end)
