@@ -76,6 +76,8 @@ class Store:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._riders: list[Rider] = []
         self._refused = False  # a commit failed, and none has been tried on purpose since
+        self._open = False
+        self._ending = threading.Lock()
         self._writer: threading.Thread | None = None
         self._reader: ThreadPoolExecutor | None = None
         self._write_engine: Engine | None = None
@@ -88,13 +90,14 @@ class Store:
         Raises:
             Unavailable: code `database-unreachable`.
         """
-        if self._writer is not None:
+        if self._open:
             return
         self._write_engine = create_engine(self._parsed, "write")
         self._read_engine = create_engine(self._parsed, "read")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
         self._writer = threading.Thread(target=self._run_writer, name="store-writer", daemon=True)
         self._writer.start()
+        self._open = True
         try:
             await self.write(_ping)
             await self.read(_ping)
@@ -119,7 +122,7 @@ class Store:
         Raises:
             Unavailable: code `store-closed`; the future raises the rest.
         """
-        if self._writer is None:
+        if not self._open:
             raise _closed()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -136,7 +139,7 @@ class Store:
         Raises:
             Unavailable: codes `database-unreachable`, `store-closed`.
         """
-        if self._reader is None:
+        if not self._open or self._reader is None:
             raise _closed()
         return await asyncio.get_running_loop().run_in_executor(self._reader, self._run_read, act)
 
@@ -148,19 +151,23 @@ class Store:
             self._refused = False
 
     async def close(self) -> None:
-        """Finishes the writes already queued, then closes both connections. A second call does nothing."""
-        writer, reader = self._writer, self._reader
-        self._writer = self._reader = None
-        loop = asyncio.get_running_loop()
-        if writer is not None:
+        """Finishes the writes already queued, then closes both connections. A second call waits for the same end, also of one that
+        was given up: whoever has awaited this may touch the file."""
+        if self._open:
+            self._open = False
             self._jobs.put(None)
-            await loop.run_in_executor(None, writer.join)
-        if reader is not None:
-            await loop.run_in_executor(None, reader.shutdown)
-        for engine in (self._write_engine, self._read_engine):
-            if engine is not None:
-                engine.dispose()
-        self._write_engine = self._read_engine = None
+        await asyncio.get_running_loop().run_in_executor(None, self._end)
+
+    def _end(self) -> None:
+        """On any thread; whoever comes second finds it done."""
+        with self._ending:
+            if self._writer is not None:
+                self._writer.join()
+            if self._reader is not None:
+                self._reader.shutdown()
+            for engine in (self._write_engine, self._read_engine):
+                if engine is not None:
+                    engine.dispose()
 
     def _run_read(self, act: Callable[[Connection], T]) -> T:
         engine = self._read_engine

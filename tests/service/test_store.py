@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
@@ -142,6 +143,26 @@ async def test_survives_close_and_refuses_after(store: Store) -> None:
     await again.open()
     assert await again.read(value) == 5
     await again.close()
+
+
+async def test_a_close_that_was_given_up_is_waited_for_by_the_next(store: Store) -> None:
+    """Whoever has seen it closed may put another file in its place: a connection that ends later would write into that one."""
+    gate = threading.Event()
+    pending = asyncio.ensure_future(store.write(lambda c: gate.wait(5) and increment(c)))
+    await asyncio.sleep(0)
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await store.close()
+    closed = asyncio.ensure_future(store.close())
+    await asyncio.sleep(0.05)
+    assert not closed.done()
+    gate.set()
+    await closed
+    assert await pending == 1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("store-")]
+    if store.dialect == "sqlite":  # the last connection to a file takes its log along
+        assert not os.path.exists(store.url.removeprefix("sqlite:///") + "-wal")  # noqa: ASYNC240  # one look
 
 
 async def test_cancelled_caller_leaves_the_writer_alive(store: Store) -> None:

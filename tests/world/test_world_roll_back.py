@@ -48,6 +48,7 @@ async def _refused(world: World, session: str, code: str = "log-rolled-back") ->
     acts, offers = len(_acts(world)), _offers(world)
     await world[ORCH].start()
     view = await world.finish(session)
+    assert view["failure"], view
     assert (view["phase"], view["failure"]["code"]) == ("FAILED", code), view["failure"]
     assert _acts(world)[acts:] == []
     assert _offers(world) == offers

@@ -150,7 +150,8 @@ class Service:
         task.result()
 
     async def kill(self) -> None:
-        """As SIGKILL: nothing leaves it and nothing is committed from this moment, whatever its clean-up tries."""
+        """As SIGKILL: nothing leaves it and nothing is committed from this moment, whatever its clean-up tries. When this returns its
+        database is nobody's: a test may put another one in its place."""
         if self._task is None or self.app is None:
             return
         self.incarnation.dead = True
