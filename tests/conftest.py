@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
 from shared.service.logging import configure_logging
+from tests.standstill import Notes
 from tests.tiers import later
 
 # httpx's ASGI transport looks for it at every request, and every search of an absent package costs a millisecond.
@@ -39,6 +40,12 @@ LONGEST_FIRST = (
 
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
 """Everything that was collected, before marks or words deselected any."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers of a run note where it shows what was noted."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Notes())
 
 
 @pytest.hookimpl(tryfirst=True)

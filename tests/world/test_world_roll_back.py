@@ -14,9 +14,10 @@ import pytest
 
 from shared.errors import GputError
 from tests.adversary.rows import attack
-from tests.world.world import NewWorld, World
+from tests.world.world import PATIENCE_S, NewWorld, World
 from tests.world.world_faults import Point, Trap
 from tests.world.world_recording import Recording
+from tests.world.world_tasks import Patience
 from tests.world.world_wire import Call, Deliver, cut
 
 ORCH, A, P, CITY, HARBOUR = "orchestrator", "agent", "platform", "holder-city", "holder-harbour"
@@ -120,7 +121,9 @@ async def test_a_visit_that_was_closed_is_not_undone_although_no_offer_showed_it
 
 
 async def _killed_after_receipt(world: World, session: str) -> None:
-    while not (await world.operator("city").get(f"receipts?session={session}"))["items"]:  # noqa: ASYNC110  # another's state
+    patience = Patience(PATIENCE_S)
+    while not (await world.operator("city").get(f"receipts?session={session}"))["items"]:
+        assert not patience.over
         await asyncio.sleep(0.005)
     await world[ORCH].kill()
 

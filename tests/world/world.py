@@ -37,7 +37,7 @@ from shared.service.http import Peers
 from tests.world.world_files import contents_below
 from tests.world.world_material import HOLDERS, Material
 from tests.world.world_service import Incarnation, Service
-from tests.world.world_tasks import waiting
+from tests.world.world_tasks import Patience, waiting
 from tests.world.world_wire import Exchange, Link, Wire
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
@@ -202,12 +202,12 @@ class World:
 
     async def until(self, session: str, condition: Callable[[Any], Any], seconds: float = PATIENCE_S) -> Any:
         """The session's view once `condition` holds of it."""
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         while True:
             view = await self.owner.session(session)
             if condition(view):
                 return view
-            if time.monotonic() > deadline or (view["phase"] in ENDED and not condition(view)):
+            if patience.over or (view["phase"] in ENDED and not condition(view)):
                 visits = await self.owner.items(f"sessions/{session}/visits")
                 story = [(v["index"], v["attempt"], v["holder"], v["phase"], v["outcome"], v["reason"]) for v in visits]
                 raise AssertionError(
@@ -252,9 +252,9 @@ class World:
 
     async def seen(self, client: str, server: str, part: str, count: int = 1, seconds: float = PATIENCE_S) -> Exchange:
         """The count-th exchange on a link whose path contains `part`, once it is there."""
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         while len(found := self.wire.calls(client, server, part)) < count:
-            assert time.monotonic() < deadline, f"no {part} from {client} to {server}"
+            assert not patience.over, f"no {part} from {client} to {server}"
             await asyncio.sleep(0.002)
         return found[count - 1]
 
@@ -284,9 +284,9 @@ class AsyncOperator:
 
     async def request(self, session: str, seconds: float = PATIENCE_S, *, phase: str | None = None) -> Any:
         """The approval request, once it has arrived; with `phase`, once the holder has heard that the session ended so."""
-        deadline, path = time.monotonic() + seconds, f"/v1/requests/{session}"
+        patience, path = Patience(seconds), f"/v1/requests/{session}"
         while (answer := await self._http.get(path)).status_code != 200 or phase not in (None, answer.json()["phase"]):
-            assert time.monotonic() < deadline, answer.text
+            assert not patience.over, answer.text
             await asyncio.sleep(0.01)
         return answer.json()
 

@@ -1,9 +1,31 @@
-"""What every task of this event loop waits for, as text: for a test that gave up waiting itself. Knows no service."""
+"""What every task of this event loop waits for, as text: for a test that waits for longer than it should. Knows no service."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
+
+from tests.standstill import note
+
+NOTICED_S = 45.0
+"""Beyond what the slowest machine takes for one step of a world, and below the minute after which a lost message is sent again."""
+
+
+class Patience:
+    """How long a test waits for one thing. What was healed by a time limit of its own is noted, or it would never be seen."""
+
+    def __init__(self, seconds: float) -> None:
+        self._began, self._seconds, self._noticed = time.monotonic(), seconds, NOTICED_S
+
+    @property
+    def over(self) -> bool:
+        """Whether it has lasted."""
+        waited = time.monotonic() - self._began
+        if waited > self._noticed:
+            self._noticed = float("inf")
+            note(f"waits for {waited:.0f} s so far\n{waiting()}")
+        return waited > self._seconds
 
 
 def waiting() -> str:
