@@ -43,8 +43,8 @@ COLLECTED = pytest.StashKey[list[pytest.Item]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers of a run note where it shows what was noted."""
-    if not hasattr(config, "workerinput"):
+    """What stood still for a while is shown once, at the end of it all."""
+    if not Notes.inherited():
         config.pluginmanager.register(Notes())
 
 

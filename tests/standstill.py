@@ -20,11 +20,15 @@ def note(story: str) -> None:
 
 
 class Notes:
-    """The plugin: of the process that the user started, not of its workers."""
+    """The plugin: of the process that the user started, not of its workers, nor of a run that a test starts."""
+
+    def __init__(self) -> None:
+        os.environ[_PLACE] = tempfile.mkdtemp(prefix="gput-standstills-")
 
     @staticmethod
-    def pytest_configure() -> None:
-        os.environ.setdefault(_PLACE, tempfile.mkdtemp(prefix="gput-standstills-"))
+    def inherited() -> bool:
+        """Whether another process of this run shows what is noted."""
+        return _PLACE in os.environ
 
     @staticmethod
     def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

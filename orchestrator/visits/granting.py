@@ -14,7 +14,8 @@ from orchestrator.gpu_session.life import Batch
 from orchestrator.holders.channels import Channel
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.visit_state import VisitState
-from orchestrator.visits.run import Run, Waiting
+from orchestrator.visits.outbox import Waiting
+from orchestrator.visits.run import Run
 from orchestrator.visits.shares import NO_SHARES, DrawnShares, check_shares
 from shared.attestation.offers import seal_offer
 from shared.attestation.one_time_keys import VerifiedOneTimeKey

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from orchestrator.ledger.log import NewLeaf, receipt_leaf
 from orchestrator.sessions.remembered import ModelState
 from orchestrator.sessions.visit_state import VisitState
-from orchestrator.visits.run import Run, Waiting
+from orchestrator.visits.run import Run
 from shared.canonical import cbor_value
 from shared.claims.accountant import spent
 from shared.claims.layout import require_named
@@ -112,5 +112,5 @@ def make_receipt(
     holder, index = visit.holder, leaf.fact["index"]
     told = b64encode(cose).decode()
     send = partial(run.inboxes.post, holder, kind="receipt", session=state.id, receipt=told, receipt_index=index)
-    run.outbox.append(Waiting(holder, send))
+    run.outbox.put(holder, send)
     return leaf

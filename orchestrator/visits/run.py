@@ -21,6 +21,7 @@ from orchestrator.sessions.remembered import ApprovedDataset, ModelState, Placem
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.journey import Journey, heard
+from orchestrator.visits.outbox import Outbox, Waiting
 from shared.claims.archive import Archive
 from shared.crypto.signing import PartyKey
 from shared.errors import ProtocolViolation
@@ -79,14 +80,6 @@ class Stopwatch:
         return {name: round(value, 6) for name, value in (self.seconds | so_far).items()}
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """Something for a holder's inbox that is said once what it speaks of is durable."""
-
-    holder: str
-    send: Callable[[], None]
-
-
 @dataclass
 class Run:
     """One life of one session."""
@@ -110,7 +103,7 @@ class Run:
     leaving: Callable[[], bool]  # whether the session or the process is about to end: no holder is waited for any more
     interrupted: Callable[[], bool] = lambda: False  # whether anything else is to be done before the next visit
     watch: Stopwatch = field(init=False)
-    outbox: list[Waiting] = field(default_factory=list)
+    outbox: Outbox = field(default_factory=Outbox)
     losses: deque[tuple[int, dict[str, object]]] = field(default_factory=lambda: deque(maxlen=LIVE_LOSSES))
     shown: int = 0  # live losses of the visit so far; they are numbered for event ids
 
@@ -192,14 +185,15 @@ class Run:
 
     def give_up(self) -> None:
         """This life is over: nothing of it is left under way, and no key of it lies here."""
+        self.outbox.say()
         self.journey.give_up()
         self.granted = self.drawn = None
 
     def begin_commit(self) -> None:
-        """Have what is staged made durable while something else is done; `written` tells when it is."""
+        """Have what is staged made durable while something else is done; `written` tells when it is. What holders hear of it is held."""
         self.signed_head()
         self.book.begin_commit()
-        self._writing = asyncio.ensure_future(self.commit())
+        self._writing = asyncio.ensure_future(self._commit())
         self._writing.add_done_callback(heard)
 
     async def written(self) -> None:
@@ -209,17 +203,16 @@ class Run:
             await writing
 
     async def commit(self, first: Waiting | None = None) -> None:
-        """Make what is staged durable, with a signed head over every new leaf, then send what waited for it.
+        """Make what is staged durable, with a signed head over every new leaf, then say what waited for it.
 
         Args:
-            first: sent before what waits for other holders: theirs is no hurry.
+            first: said at once; what waits for other holders is held.
         """
+        await self._commit()
+        self.outbox.say(first)
+
+    async def _commit(self) -> None:
         self.signed_head()
+        durable = self.outbox.taken()
         await self.book.commit()
-        outbox, self.outbox = self.outbox, []
-        if first is not None:
-            earlier = sum(waiting.holder == first.holder for waiting in outbox)  # one holder hears in order
-            outbox.sort(key=lambda waiting: waiting.holder != first.holder)
-            outbox.insert(earlier, first)
-        for waiting in outbox:
-            waiting.send()
+        self.outbox.hold(durable)

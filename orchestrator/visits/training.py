@@ -63,6 +63,7 @@ async def work(
     await asyncio.sleep(0)  # so that the frame is on its way
     if beside is not None:
         await beside(run)
+    run.outbox.say()
     state = (await begun).answer(1, WorkState)
     await run.written()
     while True:

@@ -124,6 +124,22 @@ async def test_the_next_holder_seals_while_the_gpu_trains(
 
 
 @pytest.mark.usefixtures("all_ready")
+async def test_a_receipt_is_told_while_the_next_visit_trains(
+    new_world: NewWorld, heard: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its holder does then would stand in the way of the visit that comes; the last one's waits for nothing."""
+    monkeypatch.setattr("orchestrator.visits.outbox.HELD_S", 3600.0)
+    async with new_world(settings=RARELY) as world:
+        await world.completed(await world.submit())
+    told = [at for at, what in enumerate(heard) if what == "receipt"]
+    assert len(told) == VISITS
+    for number, at in enumerate(told, start=1):
+        assert heard[:at].count("training.closed") >= number, "durable before it is told"
+        assert heard[:at].count("Train") == min(number + 1, VISITS)
+        assert number == VISITS or heard[:at].count("training.trained") == number
+
+
+@pytest.mark.usefixtures("all_ready")
 async def test_a_checkpoint_comes_between_a_key_and_its_grant(
     new_world: NewWorld, heard: list[str], recorded: Recording
 ) -> None:
