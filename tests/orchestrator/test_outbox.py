@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from orchestrator.visits import outbox as rooms
 from orchestrator.visits.outbox import Outbox, Waiting
+from orchestrator.visits.run import Run
 
 
 class Box:
@@ -36,6 +39,20 @@ async def test_what_is_put_while_a_commit_is_under_way_waits_for_the_next() -> N
     box.committed()
     box.outbox.say()
     assert box.said == ["one", "two"]
+
+
+async def test_a_life_takes_what_is_to_be_said_before_it_commits() -> None:
+    """What a step stages while the database writes is not in that write."""
+    box = Box()
+
+    async def commit() -> None:
+        box.put("north", "later")
+
+    run = SimpleNamespace(outbox=box.outbox, signed_head=lambda: None, book=SimpleNamespace(commit=commit))
+    box.put("north", "one")
+    await Run._commit(cast("Run", run))
+    box.outbox.say()
+    assert box.said == ["one"]
 
 
 async def test_what_a_failed_commit_was_to_make_durable_is_never_said() -> None:

@@ -147,18 +147,27 @@ async def test_survives_close_and_refuses_after(store: Store) -> None:
 
 async def test_a_close_that_was_given_up_is_waited_for_by_the_next(store: Store) -> None:
     """Whoever has seen it closed may put another file in its place: a connection that ends later would write into that one."""
-    gate = threading.Event()
+    gate, closing, on = threading.Event(), threading.Event(), threading.Event()
+
+    def close_slowly(*_: object) -> None:
+        closing.set()
+        on.wait(5)
+
+    for engine in (store._write_engine, store._read_engine):
+        assert engine is not None
+        sa.event.listen(engine, "close", close_slowly)
     pending = asyncio.ensure_future(store.write(lambda c: gate.wait(5) and increment(c)))
     await asyncio.sleep(0)
-    for _ in range(2):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await store.close()
-    closed = asyncio.ensure_future(store.close())
-    await asyncio.sleep(0.05)
-    assert not closed.done()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await store.close()
+    others = [asyncio.ensure_future(store.close()) for _ in range(3)]
     gate.set()
-    await closed
+    assert await asyncio.to_thread(closing.wait, 5)
+    await asyncio.sleep(0.05)
+    assert not [one for one in others if one.done()]
+    on.set()
+    await asyncio.gather(*others)
     assert await pending == 1
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("store-")]
     if store.dialect == "sqlite":  # the last connection to a file takes its log along
