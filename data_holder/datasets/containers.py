@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,10 @@ _SAFETENSORS_DTYPES = {
     "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4",
     "U64": "<u8", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
 }  # fmt: skip
+_NO_ZIP: Final = (
+    zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, struct.error, zlib.error
+)  # fmt: skip
+"""All that zipfile raises on hostile or unusual bytes: unknown compression, encryption, a cut or false directory."""
 
 
 def open_npy(path: Path, records: RecordSchema, options: DatasetOptions) -> Dataset:
@@ -76,8 +80,7 @@ def open_npz(path: Path, records: RecordSchema, options: DatasetOptions) -> Data
             arrays = {
                 field.name: _member(archive, members[field.name], file, maps, options) for field in records.fields
             }
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, struct.error, zlib.error):
-        # All that zipfile raises on hostile or unusual bytes: unknown compression, encryption, a cut or false directory.
+    except _NO_ZIP:
         raise refusal(
             "data-malformed", "is no readable .npz archive", file.name, remedy="save it with numpy.savez"
         ) from None
