@@ -132,10 +132,14 @@ class Turned(Hostile):
         await self._command(gpu, act)
 
     async def plant_code_after(self, gpu: str) -> None:
-        """A program of its own in spare memory and over the session's, and a launch of it over the model."""
+        """A program of its own in spare memory and over the session's, and a launch of it over the model, whose effect it stays to see: the
+        fence would end the launch before it has one."""
 
         async def act(whole: Gpu) -> None:
             spare, places = self._spare(), self._places
+            model = places[RegionKind.MODEL]
+            look = ReadMemory(address=model.address, length=min(model.length, MAX_STOCK_BYTES))
+            clean = (await whole.command(look)).data
             await whole.write(spare, self.archive)
             await whole.write(places[RegionKind.CODE].address + self.draw.randrange(64), b"trojan")
             spans = {
@@ -151,6 +155,8 @@ class Turned(Hostile):
             answer = await whole.command(launch)
             if answer.code is not None:
                 raise NotFound(answer.detail or "", code=answer.code)
+            while (await whole.command(look)).data == clean:  # noqa: ASYNC110  # a device tells nobody
+                await asyncio.sleep(0.005)
 
         await self._command(gpu, act)
 
