@@ -179,18 +179,22 @@ class GpuLife:
                 self._broken = error
                 raise
 
-    async def require_up(self) -> None:
+    async def require_up(self) -> str | None:
         """The GPU answers, and has not been reset since this life was opened. Anybody could say so: it proves nothing, and may end a life.
+
+        Returns:
+            The port at which it says it is, None: at nobody's.
 
         Raises:
             Unavailable: it does not answer; code `gpu-reset`: what this life put into it is gone.
         """
-        boot = (await self.link.facts()).boot_counter
-        if boot != self.boot_counter:
+        facts = await self.link.facts()
+        if (boot := facts.boot_counter) != self.boot_counter:
             raise Unavailable(
                 "The GPU was reset while a holder had it", code=GPU_RESET, remedy="Nothing: the visit is repeated.",
                 expected=f"boot {self.boot_counter}", got=f"boot {boot}",
             )  # fmt: skip
+        return facts.port
 
     def require_whole(self) -> None:
         """Nobody has found this life's SPDM session broken, while asking for evidence: a holder's channel hears of it, not who travels.

@@ -19,6 +19,7 @@ HINT_TIMEOUT_S = 2.0
 class PublicFacts:
     """What anybody may ask of a GPU: hints only, every one of them is proven elsewhere before it counts."""
 
+    port: str | None
     boot_counter: int
     statement_certificate: bytes
 
@@ -34,7 +35,7 @@ class AgentLink:
         self.bytes_in = 0
 
     async def facts(self) -> PublicFacts:
-        """Boot counter and statement-key certificate. Raises: Unavailable; code `not-available`: this GPU cannot travel."""
+        """Selected port, boot counter and statement-key certificate. Raises: Unavailable; code `not-available`: this GPU cannot travel."""
         body = await self._agent.get_json(self._base)
         if isinstance(body, dict) and body.get("boot_counter", 0) is None:
             raise Unavailable(
@@ -43,7 +44,8 @@ class AgentLink:
                 remedy="Name the agent of a GPU that can travel by the setting agent_url.",
             )
         try:
-            return PublicFacts(int(body["boot_counter"]), bytes.fromhex(body["statement_certificate"]))
+            port = None if body["port"] is None else str(body["port"])
+            return PublicFacts(port, int(body["boot_counter"]), bytes.fromhex(body["statement_certificate"]))
         except (KeyError, TypeError, ValueError) as error:
             raise Unavailable("The GPU agent's answer makes no sense", code="peer-malformed") from error
 

@@ -7,7 +7,7 @@ in no such life fails the session. No life is asked for but right after a commit
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -48,13 +48,14 @@ def _as_leader(_connection: Connection) -> None:
 
 
 class Opener:
-    """Opens lives of one session on one GPU."""
+    """Opens lives of one session on one GPU. `home` has the MUX lead to our port."""
 
     def __init__(
-        self, book: Book, link: AgentLink, sealed: SealedSecrets, room: GpuRoom, signing_key: PartyKey,
+        self, book: Book, link: AgentLink, home: Callable[[], Awaitable[None]], sealed: SealedSecrets, room: GpuRoom, signing_key: PartyKey,
         prover: Prover, clock: Clock, entropy: Entropy,
     ) -> None:  # fmt: skip
         self._book, self._link, self._sealed, self._room, self._prover = book, link, sealed, room, prover
+        self._home = home
         self._signing_key, self._clock, self._entropy = signing_key, clock, entropy
 
     async def open(self) -> OpenedLife:
@@ -101,6 +102,8 @@ class Opener:
         else:
             self._book.row(_as_leader)  # the claim may be another orchestrator's, who leads now
         await self._book.commit()
+        # Not before: who was deposed and does not know it would take the GPU from the holder that the new leader has sent it to.
+        await self._home()
         try:
             session = await open_spdm(self._link, opening, self._signing_key.public, self._entropy)
         except GputError as error:

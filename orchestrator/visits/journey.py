@@ -10,6 +10,11 @@ import asyncio
 from typing import Any
 
 from orchestrator.platform_link import Mux
+from shared.errors import GputError
+from shared.names import holder_port
+from shared.service.logging import get_logger
+
+_log = get_logger("visits")
 
 
 class Journey:
@@ -22,12 +27,14 @@ class Journey:
 
     def __init__(self, mux: Mux, home: asyncio.Lock, *, away: bool) -> None:
         self._mux, self._home, self._away = mux, home, away
+        self._holder = ""
         self._switch: asyncio.Task[None] | None = None
         self._homeward: asyncio.Task[None] | None = None
 
     def begin(self, holder: str) -> None:
         """Have the GPU appear at the holder's port, in the background; begun already, it is the same journey."""
         if self._away and self._switch is None:
+            self._holder = holder
             self._switch = asyncio.create_task(self._to(holder), name="switch")
             self._switch.add_done_callback(heard)
 
@@ -43,6 +50,25 @@ class Journey:
         """The switch that was begun is over. Raises: Unavailable, Refused: the platform did not do it."""
         if self._switch is not None:
             await asyncio.shield(self._switch)
+
+    def found(self, port: str | None) -> None:
+        """The GPU was seen at `port`. If it had arrived at a holder and that is not there, somebody else has switched the MUX, as a deposed
+        orchestrator may that does not know it yet: send it there once more, in the background, or its holder waits until the lease ends."""
+        sent = self._switch
+        if sent is None or not sent.done() or sent.cancelled() or sent.exception() is not None:
+            return
+        if port == holder_port(self._holder):
+            return
+        _log.warning(
+            "the GPU was switched away from its holder; it is sent there again", holder=self._holder, found=port
+        )
+        self._switch = asyncio.create_task(self._again(self._holder), name="switch again")
+
+    async def _again(self, holder: str) -> None:
+        try:
+            await self._mux.to_holder(holder)
+        except GputError as error:  # whoever looks next asks again
+            _log.warning("the GPU could not be sent again", holder=holder, code=error.code, detail=error.detail)
 
     def turn_back(self) -> None:
         """Have the GPU appear at our port again, in the background, behind the switch that is under way; begun already, it is the same way

@@ -61,17 +61,18 @@ async def word(run: Run) -> VisitReport:
 
 
 async def _look(run: Run, silent: int) -> int:
-    """See whether the GPU is still what was let go. A holder without one tries until its lease ends: nobody else would notice.
+    """See whether the GPU is still what was let go, and where. A holder without one tries until its lease ends: nobody else would notice.
 
     Returns:
         How many looks in a row were not answered; a moment without a network ends no life.
     """
     try:
-        await run.life.require_up()
+        port = await run.life.require_up()
     except Unavailable as error:
         if error.code == GPU_RESET or silent + 1 == MAX_SILENT:
             raise
         return silent + 1
+    run.journey.found(port)
     return 0
 
 

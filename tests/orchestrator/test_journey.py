@@ -176,6 +176,57 @@ async def test_a_life_that_ends_leaves_no_way_home_under_way() -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
+async def test_switched_away_from_its_holder_by_somebody_it_is_sent_there_again() -> None:
+    platform, way, lock = await at_north()
+    way.found("holder-north")
+    way.found("orchestrator")
+    await way.arrived()
+    assert platform.heard == ["asked for north", "north"] * 2
+    way.found(None)
+    await way.back()
+    assert platform.heard == [*["asked for north", "north"] * 3, "home"], "behind the switch that is under way"
+    assert not lock.locked()
+
+
+async def test_a_gpu_that_is_on_its_way_or_home_is_not_sent_again_wherever_it_was_seen() -> None:
+    platform = Platform()
+    way, lock = journey(platform)
+    way.found("orchestrator")
+    way.begin("north")
+    await settle()
+    way.found("orchestrator")
+    platform.bound.set()
+    await way.arrived()
+    platform.let_home.clear()
+    way.turn_back()
+    way.found("orchestrator")
+    platform.let_home.set()
+    await way.back()
+    way.found("holder-north")
+    await settle()
+    assert platform.heard == ["asked for north", "north", "home"]
+    platform.failure = Unavailable("the platform is gone")
+    way.begin("north")
+    with pytest.raises(Unavailable):
+        await way.arrived()
+    way.found("orchestrator")
+    await settle()
+    assert platform.heard[3:] == ["asked for north"], "whoever waited has heard of it: the life is over"
+    assert not lock.locked()
+
+
+async def test_a_gpu_that_cannot_be_sent_again_now_is_sent_at_the_next_look_and_comes_home_in_any_case() -> None:
+    platform, way, lock = await at_north()
+    platform.failure = Unavailable("the platform is gone")
+    way.found("orchestrator")
+    await way.arrived()
+    way.found("orchestrator")
+    await way.arrived()
+    assert platform.heard[2:] == ["asked for north"] * 2
+    await way.back()
+    assert (platform.heard[-1], lock.locked()) == ("home", False)
+
+
 async def test_where_the_gpu_does_not_travel_nobody_is_asked() -> None:
     platform = Platform()
     way, lock = journey(platform, away=False)

@@ -13,12 +13,15 @@ import pytest
 from data_holder.catalogue import Catalogue
 from data_holder.datasets import InspectionReport
 from gpu_agent.unit import GpuUnit
-from shared.names import RegionKind
+from orchestrator.visits import returning
+from shared.names import ORCHESTRATOR_PORT, RegionKind
 from tests.adversary.rows import attack
 from tests.world.world import NewWorld, World
-from tests.world.world_material import RECORDS, rows
+from tests.world.world_material import HOLDERS, RECORDS, ROUNDS, rows
 from tests.world.world_recording import Recording
 from tests.world.world_wire import Call, Deliver
+
+VISITS = len(HOLDERS) * ROUNDS
 
 
 def _tamper(world: World, unit: GpuUnit, kind: RegionKind) -> list[int]:
@@ -119,19 +122,29 @@ async def test_gpu_memory_that_is_too_small_is_a_clear_failure(new_world: NewWor
         assert not world.wire.calls("holder-city", "agent", "/copy")
 
 
-async def test_a_platform_that_lies_about_the_mux_only_costs_time(world: World, recorded: Recording) -> None:
-    """The MUX is trusted by nothing: a switch that is claimed and not made delays the visit, and changes no result."""
+@pytest.mark.parametrize("undone", [False, True], ids=["never-made", "undone"])
+async def test_a_platform_that_lies_about_the_mux_only_costs_time(
+    world: World, unit: GpuUnit, recorded: Recording, monkeypatch: pytest.MonkeyPatch, undone: bool
+) -> None:
+    """The MUX is trusted by nothing: a switch that is claimed and not made, or undone behind the orchestrator's back, delays the visit and
+    changes no result. The orchestrator looks where the GPU is, so that no lease has to end for it and no holder is blamed."""
+    monkeypatch.setattr(returning, "LOOK_S", 0.1)
     lies = 3
 
     async def lie(call: Call, deliver: Deliver) -> httpx2.Response:
         nonlocal lies
-        if call.link == ("orchestrator", "platform") and b'"holder-' in call.body and lies:
-            lies -= 1
+        if call.link != ("orchestrator", "platform") or b'"holder-' not in call.body or not lies:
+            return await deliver(call)
+        lies -= 1
+        if not undone:
             return httpx2.Response(200, json={"gpu": "gpu-0", "port": "holder-city", "switches": 1})
-        return await deliver(call)
+        answer = await deliver(call)
+        unit.mux.bind(ORCHESTRATOR_PORT)
+        return answer
 
     world.wire.hooks.append(lie)
-    session = await world.submit(lease_s=1)
+    session = await world.submit()
     view = await world.completed(session)
     assert lies == 0
+    assert [visit["outcome"] for visit in await world.visits(session)] == ["closed"] * VISITS
     assert view["model"]["digest"] == recorded.view["model"]["digest"]
