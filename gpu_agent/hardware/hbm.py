@@ -31,8 +31,6 @@ __all__ = ["HBM", "PAGE", "Extent", "ScrubProof", "zeros_digest"]
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
 _ALONE: Final = Alone()
-_FEW: Final = 2
-"""Pieces of a duplicate that are worth another thread: with its digest there is three times as much to do."""
 
 
 class HBM(AddressSpace):
@@ -168,7 +166,7 @@ class HBM(AddressSpace):
         return hasher.digest()
 
     def tags(self, key: bytes, extents: Sequence[tuple[int, Extent]]) -> list[bytes]:
-        """GMAC (NIST SP 800-38D) of extents as they read now: of each 16 bytes for every MiB or part of one.
+        """GMAC (NIST SP 800-38D) of extents as they read now: of each 16 bytes for every PIECE or part of one.
 
         At the speed of memory where a digest runs at a third of it; says nothing to who has no key, and must never be told to who
         can write there.
@@ -213,7 +211,7 @@ class HBM(AddressSpace):
                 digest.begin()
             return found
 
-        tags = dealt(self._crew, pieces, copied, _FEW)
+        tags = dealt(self._crew, pieces, copied)
         return joined(len(moves), pieces, tags), digest.made()
 
     def erase(self, address: int, length: int) -> None:

@@ -8,9 +8,10 @@ from typing import Final, Generic, Protocol, TypeVar
 S = TypeVar("S")
 T = TypeVar("T")
 
-PIECE: Final = 1 << 20
-"""Bytes that one call goes over: with what it writes it stays in a core's cache, and the call itself is nothing beside them."""
-LEAST: Final = 8
+PIECE: Final = 4 << 20
+"""Bytes that one call goes over: a processor's cache still has it when it is read back, and to come back from a call, for which a thread of
+the interpreter stands in a queue where all cores are busy, is nothing beside it."""
+LEAST: Final = 4
 """Of PIECE bytes, that are worth another thread: where all cores are busy it stands in queues while it holds the interpreter."""
 
 Piece = tuple[int, int, int]
