@@ -41,9 +41,15 @@ _SAFETENSORS_DTYPES = {
     "U64": "<u8", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
 }  # fmt: skip
 _NO_ZIP: Final = (
-    zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, struct.error, zlib.error
-)  # fmt: skip
-"""All that zipfile raises on hostile or unusual bytes: unknown compression, encryption, a cut or false directory."""
+    zipfile.BadZipFile,  # no archive, or its directory contradicts itself
+    NotImplementedError,  # a compression or a version that zipfile does not know
+    RuntimeError,  # a member is encrypted
+    OSError,  # an offset leads out of the file
+    EOFError,  # a member is cut
+    struct.error,  # a header is cut
+    zlib.error,  # what is called deflated is not
+)
+"""All that zipfile raises on hostile or unusual bytes."""
 
 
 def open_npy(path: Path, records: RecordSchema, options: DatasetOptions) -> Dataset:

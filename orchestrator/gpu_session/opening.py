@@ -65,7 +65,8 @@ class Opener:
         ends the session only if it cannot be explained again.
 
         Raises:
-            VerificationFailed: code `unexplained-life`, or evidence. Unavailable: the agent does not answer.
+            VerificationFailed: code `unexplained-life`, or evidence. Unavailable: agent or platform do not answer, or another orchestrator
+            leads. Refused: the platform does not switch for us.
         """
         for attempt in range(1, TRIES):
             try:

@@ -56,7 +56,7 @@ class Journey:
         orchestrator may that does not know it yet: send it there once more, in the background, or its holder waits until the lease ends."""
         sent = self._switch
         if sent is None or not sent.done() or sent.cancelled() or sent.exception() is not None:
-            return
+            return  # it is at home, on its way, or went nowhere
         if port == holder_port(self._holder):
             return
         _log.warning(
