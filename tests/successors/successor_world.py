@@ -92,11 +92,21 @@ class SuccessorWorld(World):
         return session
 
     async def ended(self, **changes: Any) -> str:
-        """The same, given up by its owner."""
+        """The same, given up by its owner; who is still there has heard of it, and remembers the log that it ended with."""
         session = await self.left(**changes)
         await self.owner.act(session, "cancel")
         assert (await self.finish(session))["phase"] == "CANCELLED"
+        for name in set(FIRST) - {LEFT}:
+            await self._has_ended(name, session)
         return session
+
+    async def _has_ended(self, holder: str, session: str) -> None:
+        async with asyncio.timeout(60):
+            while True:
+                request = await self.operator(holder).request(session)
+                if (request["state"], request["waiting_for"]) == ("ended", None):
+                    return
+                await asyncio.sleep(0.02)
 
     async def succeed(self, session: str, **options: Any) -> str:
         """The successor, submitted: `CAME` in the place of `LEFT`."""

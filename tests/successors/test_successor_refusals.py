@@ -131,8 +131,7 @@ OTHER, UNPROVEN = ("predecessor-mismatch",), ("bad-consistency-proof", "consiste
 LIES: dict[str, tuple[Callable[[SuccessorWorld, str], Any], tuple[str, ...]]] = {
     "another model": (_lie(model="1" * 64), OTHER),
     "another log": (_lie(log_root="1" * 64), UNPROVEN),
-    # What a holder remembers may be as old: then it is the root that does not fit.
-    "an older log": (_lie(log_size=1), OTHER + UNPROVEN),
+    "an older log": (_lie(log_size=1), OTHER),
     "another manifest": (_lie(manifest="1" * 64), OTHER),
     "a contributor is kept quiet about": (_without, OTHER),
 }
