@@ -44,9 +44,13 @@ class Arena:
         self._stream = _stream(flat.device) if self._cuda else None
         self._free_at_start = self.free()
 
+    def stands(self) -> None:
+        """From now on what is free is what was at the start: whoever keeps the arena has all of the card that it wants beside it."""
+        self._free_at_start = self.free()
+
     @contextmanager
-    def _work(self) -> Iterator[None]:
-        """On the arena's own stream, beside whatever trains; done at the end."""
+    def work(self) -> Iterator[None]:
+        """What is begun inside goes over the arena's own stream, beside whatever trains; it is done at the end."""
         if self._stream is None:
             yield
             return
@@ -54,48 +58,49 @@ class Arena:
             yield
         self._stream.synchronize()
 
-    def _bytes(self, address: int, length: int) -> Tensor:
-        return self.flat.narrow(0, address, length)  # refuses what does not lie inside
+    def part(self, address: int, length: int) -> Tensor:
+        """Bytes of it where they lie. Raises: RuntimeError: they do not lie inside."""
+        return self.flat.narrow(0, address, length)
 
     def put(self, slot: Tensor, address: int, length: int) -> None:
         """Host to device."""
-        with self._work():
-            self._bytes(address, length).copy_(slot.narrow(0, 0, length), non_blocking=self._cuda)
+        with self.work():
+            self.part(address, length).copy_(slot.narrow(0, 0, length), non_blocking=self._cuda)
 
     def get(self, slot: Tensor, address: int, length: int) -> None:
         """Device to host."""
-        with self._work():
-            slot.narrow(0, 0, length).copy_(self._bytes(address, length), non_blocking=self._cuda)
+        with self.work():
+            slot.narrow(0, 0, length).copy_(self.part(address, length), non_blocking=self._cuda)
 
     def zero(self, address: int, length: int) -> None:
         """Zero bytes."""
-        with self._work():
-            self._bytes(address, length).zero_()
+        with self.work():
+            self.part(address, length).zero_()
 
     def is_zero(self, address: int, length: int) -> bool:
         """Whether every byte is zero."""
-        with self._work():
-            return _is_zero(self._bytes(address, length))
+        with self.work():
+            return _is_zero(self.part(address, length))
 
     def dirty_pages(self, address: int, length: int) -> int:
         """Pages that hold anything but zeros; `address` and `length` are whole pages."""
-        with self._work():
-            table = self._bytes(address, length).view(torch.int64).view(-1, PAGE // _WORDS)
+        with self.work():
+            table = self.part(address, length).view(torch.int64).view(-1, PAGE // _WORDS)
             parts = torch.split(table, _TABLE_BYTES // PAGE)
             return sum(int(torch.count_nonzero(torch.any(part, dim=1))) for part in parts)
 
     def copy(self, target: int, source: int, length: int) -> None:
         """Device to device."""
-        with self._work():
-            self._bytes(target, length).copy_(self._bytes(source, length))
+        with self.work():
+            self.part(target, length).copy_(self.part(source, length))
 
     def fetch(self, target: Tensor, address: int) -> None:
         """Begin to copy as many bytes from the device as the target has."""
         if self._stream is None:
-            target.copy_(self._bytes(address, target.numel()))
+            target.copy_(self.part(address, target.numel()))
             return
         with torch.cuda.stream(self._stream):
-            target.copy_(self._bytes(address, target.numel()), non_blocking=True)
+            target.copy_(self.part(address, target.numel()), non_blocking=True)
 
     def fetched(self) -> None:
         """Return when all that was begun has come."""

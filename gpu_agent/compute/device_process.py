@@ -46,7 +46,8 @@ class DeviceCompute(ComputeProcess):
         self._digest = ""  # of the program that was loaded or launched last
         self._dirty = False  # since the last sweep a launch was begun
         self._free: dict[str, int] = {}
-        """What the device has free beside a worker that waits, by its program: that much a sweep has to cover."""
+        """What the device has free beside a worker that waits, by its program: that much a sweep has to cover. It is the same beside the
+        next one, and takes 50 ms to find out."""
 
     def load(self, code: Extent, code_digest: str) -> Loaded:
         """See `Compute.load`."""
@@ -62,9 +63,10 @@ class DeviceCompute(ComputeProcess):
         self._send({"op": "prepare", "code_digest": self._digest})
 
     def _learn(self) -> None:
-        self._free.pop(self._digest, None)
         self._send({"op": "rest"})
-        if self._reply("resting", LOAD_DEADLINE_S)["waiting"]:
+        if not self._reply("resting", LOAD_DEADLINE_S)["waiting"]:
+            self._free.pop(self._digest, None)
+        elif self._digest not in self._free:
             self._free[self._digest] = self._settled()
 
     def _settled(self) -> int:
@@ -100,6 +102,8 @@ class DeviceCompute(ComputeProcess):
         waiting = self._active and self._alive and self._quieten(keep=self._beside and self._kept)
         news = super().destroy()
         if self._dirty:
+            if not waiting:
+                self._free.clear()  # with the next one that waits it is found out anew
             if self._alive and not waiting:
                 self._send({"op": "drop"})
                 self._reply("dropped", KILL_DEADLINE_S)

@@ -14,6 +14,8 @@ from shared.wire.gpu import MAX_BULK_RECORD
 MAX_MESSAGE: Final = 64 * 1024
 PARTS: Final = 32
 """Parts of a digest in a message: a name and a shape are some hundred bytes at most (`shared.claims.program`), in hex."""
+CARD_BYTES: Final = 1 << 20
+"""Up to here a digest is made of what is read back: a card has its own of so little no sooner than in 0.2 ms."""
 MAX_FILES: Final = 253  # SCM_MAX_FD, Linux
 SLOT_BYTES: Final = MAX_BULK_RECORD
 SLOTS: Final = 4

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,15 +23,22 @@ from gpu_agent.compute import arena as arenas
 from gpu_agent.compute import cuda_driver
 from gpu_agent.compute import fabric_messages as messages
 from gpu_agent.compute.arena import Arena
+from gpu_agent.compute.card_hasher import CardHasher, card_hashing
 from gpu_agent.compute.slot_hasher import SlotHasher
 
 
 class Keeper:
-    """Answers requests in order, one at a time: what was asked for is done when the answer leaves."""
+    """Answers requests in order, one at a time: what was asked for is done when the answer leaves.
 
-    def __init__(self, arena: Arena, slots: list[Tensor], link: socket.socket) -> None:
-        self._arena, self._slots, self._link = arena, slots, link
-        self._hasher = SlotHasher(arena, slots)
+    Args:
+        on_card: begins a digest that the card makes itself; None: it cannot.
+    """
+
+    def __init__(
+        self, arena: Arena, slots: list[Tensor], link: socket.socket, on_card: Callable[[], CardHasher] | None
+    ) -> None:
+        self._arena, self._slots, self._link, self._on_card = arena, slots, link, on_card
+        self._hasher: SlotHasher | CardHasher = SlotHasher(arena, slots)
 
     def serve(self) -> None:
         """Until the agent is gone."""
@@ -66,10 +74,9 @@ class Keeper:
 
     def _hash(self, ask: dict[str, Any]) -> dict[str, Any]:
         if ask["begins"]:
-            self._hasher = SlotHasher(self._arena, self._slots)
-        for head, address, length in ask["parts"]:
-            self._hasher.head(bytes.fromhex(head))
-            self._hasher.extent(address, length)
+            on_card = self._on_card if ask["card"] else None
+            self._hasher = on_card() if on_card is not None else SlotHasher(self._arena, self._slots)
+        self._hasher.add([(bytes.fromhex(head), address, length) for head, address, length in ask["parts"]])
         return {"digest": self._hasher.digest().hex()} if ask["ends"] else {}
 
 
@@ -85,11 +92,16 @@ def _keeper(device: str, size: int, arena_fd: int, slots_fd: int, link: socket.s
         link.send(messages.pack(messages.fault(error)))
         return None
     name = torch.cuda.get_device_name(device) if device != "cpu" else "host memory"
-    hello = {"bytes": made.arena.flat.numel(), "piece": made.piece, "name": name, "pinned": pinned}
+    on_card = card_hashing(made.arena) if device != "cpu" else None
+    made.arena.stands()
+    hello = {
+        "bytes": made.arena.flat.numel(), "piece": made.piece, "name": name, "pinned": pinned,
+        "hashes": on_card is not None,
+    }  # fmt: skip
     socket.send_fds(link, [messages.pack(hello)], made.files)
     for file in made.files:
         os.close(file)
-    return Keeper(made.arena, list(torch.split(staging, messages.SLOT_BYTES)), link)
+    return Keeper(made.arena, list(torch.split(staging, messages.SLOT_BYTES)), link, on_card)
 
 
 def main(argv: list[str]) -> int:

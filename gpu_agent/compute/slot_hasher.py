@@ -28,8 +28,13 @@ class SlotHasher:
         self._number = self._at = 0  # the slot that is being filled, and how far it is
         self._full: Tensor | None = None  # the other one, while it waits to be hashed
 
-    def head(self, data: bytes) -> None:
-        """Bytes that are not the device's."""
+    def add(self, parts: Sequence[tuple[bytes, int, int]]) -> None:
+        """What comes next: bytes that are not the device's, and behind them `length` of its from `address` on, and so on."""
+        for head, address, length in parts:
+            self._head(head)
+            self._extent(address, length)
+
+    def _head(self, data: bytes) -> None:
         source = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
         at = 0
         while at < len(data):
@@ -37,8 +42,7 @@ class SlotHasher:
             room.copy_(source[at : at + room.numel()])
             at += room.numel()
 
-    def extent(self, address: int, length: int) -> None:
-        """Bytes of the device."""
+    def _extent(self, address: int, length: int) -> None:
         end = address + length
         while address < end:
             room = self._room(end - address)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from gpu_agent.compute.card_hasher import WINDOW
 from gpu_agent.compute.device_process import DeviceCompute
 from gpu_agent.compute.fabric import DeviceFabric
 from gpu_agent.hardware.device_hbm import DeviceHBM
@@ -43,6 +44,7 @@ def device(powered: World) -> Iterator[World]:
 def test_bytes_go_to_the_card_and_come_back() -> None:
     fabric = DeviceFabric(DEVICE, 64 << 20)
     hbm = DeviceHBM(fabric, os.urandom)
+    assert fabric.hashes, "the card makes its own digests"
     try:
         at, data = hbm.allocate(20 << 20), os.urandom(20 << 20)
         hbm.write(at, data)
@@ -100,6 +102,20 @@ def test_a_digest_of_many_parts_is_the_hosts(device: World, world: World) -> Non
         found.append(hbm.digest_of(parts))
         hbm.free(at)
     assert found[0] == found[1]
+
+
+def test_a_digest_of_more_than_a_window_is_the_librarys(device: World) -> None:
+    data = os.urandom(1 << 20) * 140
+    at = device.hbm.allocate(len(data))
+    device.hbm.write(at, data)
+    cuts = [0, 5, WINDOW - 40, WINDOW + 40, len(data)]
+    parts = [(b"head", Extent(at + start, end - start)) for start, end in itertools.pairwise(cuts)]
+    try:
+        assert device.hbm.digest(at, len(data)) == blake3_256(data)
+        joined = b"".join(b"head" + data[start:end] for start, end in itertools.pairwise(cuts))
+        assert device.hbm.digest_of(parts) == blake3_256(joined)
+    finally:
+        device.hbm.free(at)
 
 
 def test_a_killed_launch_leaves_memory_that_can_be_swept(device: World) -> None:

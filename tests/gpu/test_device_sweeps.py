@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpu_agent.compute import device_process
+from gpu_agent.compute.device_process import DeviceCompute
 from shared.errors import Unavailable, VerificationFailed
 from shared.wire import gpu
 from tests.gpu.gpu_training import DATA
@@ -126,11 +127,30 @@ def test_what_is_free_counts_once_it_has_come_to_rest(
     powered: World, sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compute, readings = powered.compute, [5, 7, 9, 9, 11]
+    assert isinstance(compute, DeviceCompute)
     monkeypatch.setattr(device_process, "_BETWEEN_S", 0.0)
     monkeypatch.setattr(powered.hbm._fabric, "free", lambda: readings.pop(0))  # type: ignore[attr-defined]  # a DeviceHBM
-    compute._learn()  # type: ignore[attr-defined]  # a DeviceCompute
-    assert list(compute._free.values()) == [9]  # type: ignore[attr-defined]
+    compute._learn()
+    assert list(compute._free.values()) == [FREE], "as it was beside the one before"
+    compute._free.clear()
+    compute._learn()
+    assert list(compute._free.values()) == [9]
     readings += range(1000)
+    compute._free.clear()
     with pytest.raises(Unavailable) as busy:
-        compute._learn()  # type: ignore[attr-defined]
-    assert (busy.value.code, compute._free) == ("gpu-memory-busy", {})  # type: ignore[attr-defined]
+        compute._learn()
+    assert (busy.value.code, compute._free) == ("gpu-memory-busy", {})
+
+
+def test_what_is_free_is_found_out_anew_where_nobody_outlived_a_sweep(
+    powered: World, sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(powered.hbm._fabric, "free", lambda: 2 * FREE)  # type: ignore[attr-defined]  # a DeviceHBM
+    assert isinstance(powered.compute, DeviceCompute)
+    for work, kept, least in (("w1", True, FREE), ("w2", False, None), ("w3", True, 2 * FREE)):
+        powered.compute._learn()  # as loading the program does, at each visit's beginning
+        holder = powered.visit(DATA)
+        powered.train(holder, work, first=3 * int(work[1]) - 3)
+        powered.compute._kept = kept
+        powered.run(gpu.Commit(work=work), gpu.Scrub(region=holder.grant.region))
+        assert sweeps.least[-1] == least

@@ -1,0 +1,217 @@
+"""Digests that a card makes: the kernels on this processor against the BLAKE3 library, and beginning them over a library that is played."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from blake3 import blake3
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_agent.compute import card_hasher, cuda_driver, cuda_kernels
+from gpu_agent.compute.arena import Arena
+from gpu_agent.compute.card_hasher import CHUNK, CardHasher, Part, Scratch, card_hashing
+from gpu_agent.compute.cuda_kernels import Kernels
+from shared.errors import Unavailable
+from tests.gpu.compiled_tree import COMPILER, CompiledTree
+
+SIZE = 96 << 10
+HEADS = 4096
+HOST = torch.device("cpu")
+compiled = pytest.mark.skipif(COMPILER is None, reason="no C compiler on this machine")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> CompiledTree:
+    return CompiledTree(tmp_path_factory.mktemp("tree"))
+
+
+@pytest.fixture(scope="module")
+def arena() -> Arena:
+    made = Arena(torch.zeros(SIZE, dtype=torch.uint8))
+    made.flat.copy_(torch.frombuffer(bytearray(random.Random(5).randbytes(SIZE)), dtype=torch.uint8))
+    return made
+
+
+def library_digest(arena: Arena, parts: Sequence[Part]) -> bytes:
+    flat = arena.flat.numpy().tobytes()
+    return blake3(b"".join(head + flat[at : at + length] for head, at, length in parts)).digest()
+
+
+def hashed(arena: Arena, tree: card_hasher.Tree, scratch: Scratch, calls: Sequence[Sequence[Part]]) -> bytes:
+    hasher = CardHasher(arena, tree, scratch)
+    for parts in calls:
+        hasher.add(parts)
+    return hasher.digest()
+
+
+def is_clear(scratch: Scratch) -> bool:
+    everything = (scratch.window, scratch.heads, scratch.values, scratch.above, scratch.roots)
+    return not any(bool(torch.any(one)) for one in everything)
+
+
+@compiled
+@pytest.mark.parametrize("window", [2 * CHUNK, 16 * CHUNK, 128 * CHUNK])
+@pytest.mark.parametrize(
+    "length",
+    [CHUNK + 1, CHUNK + 63, CHUNK + 64, CHUNK + 65, 2 * CHUNK, 2 * CHUNK + 1, 3 * CHUNK, 16 * CHUNK, 16 * CHUNK + 1,
+     31 * CHUNK + 17, 32 * CHUNK, SIZE],
+)  # fmt: skip
+def test_a_cards_digest_is_the_librarys(arena: Arena, tree: CompiledTree, window: int, length: int) -> None:
+    scratch = Scratch(HOST, window, HEADS)
+    for start in {0, min(16, SIZE - length), min(5, SIZE - length)}:  # the last not where a thread can read at once
+        assert hashed(arena, tree, scratch, [[(b"", start, length)]]) == library_digest(arena, [(b"", start, length)])
+        assert is_clear(scratch)
+
+
+@compiled
+@given(
+    calls=st.lists(
+        st.lists(
+            st.tuples(st.binary(max_size=80), st.integers(0, SIZE // 2), st.integers(0, SIZE // 4)), max_size=4
+        ),
+        min_size=1, max_size=3,
+    )
+)  # fmt: skip
+def test_heads_and_extents_are_hashed_in_turn(arena: Arena, tree: CompiledTree, calls: list[list[Part]]) -> None:
+    parts = [(b"a head of more than a chunk" * 40, 3, 5), *(part for parts in calls for part in parts)]
+    scratch = Scratch(HOST, 8 * CHUNK, HEADS)
+    assert hashed(arena, tree, scratch, [parts[:1], *calls]) == library_digest(arena, parts)
+    assert is_clear(scratch)
+
+
+@compiled
+def test_no_more_than_a_chunk_is_not_for_it(arena: Arena, tree: CompiledTree) -> None:
+    hasher = CardHasher(arena, tree, Scratch(HOST, 2 * CHUNK, HEADS))
+    hasher.add([(b"head", 0, CHUNK - 4)])
+    with pytest.raises(ValueError, match="chunk"):
+        hasher.digest()
+
+
+@compiled
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_card_that_makes_other_digests_is_not_asked(
+    tree: CompiledTree, monkeypatch: pytest.MonkeyPatch, sound: bool
+) -> None:
+    class Played(CompiledTree):
+        def __init__(self, device: str) -> None:
+            self._library, self._number = tree._library, tree._number
+
+        def parents(self, values: torch.Tensor, count: int, root: bool, above: torch.Tensor) -> None:
+            super().parents(values, count, root, above)
+            if not sound:
+                above[0] ^= 1
+
+    monkeypatch.setattr(card_hasher, "CardTree", Played)
+    monkeypatch.setattr(card_hasher, "WINDOW", 16 * CHUNK)
+    begin = card_hashing(Arena(torch.zeros(SIZE, dtype=torch.uint8)))
+    assert (begin is not None) == sound
+    if begin is not None:
+        hasher = begin()
+        hasher.add([(b"", 0, SIZE)])
+        assert hasher.digest() == blake3(bytes(SIZE)).digest()
+
+
+def test_without_the_driver_digests_are_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> Any:
+        raise Unavailable("no driver", code="cuda-failed")
+
+    monkeypatch.setattr(cuda_driver, "driver", absent)
+    assert card_hashing(Arena(torch.zeros(SIZE, dtype=torch.uint8))) is None
+
+
+class Played:
+    """Answers as NVRTC and libcuda do, 0 for what went well, and 1 for the call named `refused`; what was begun is in `begun`."""
+
+    def __init__(self, refused: str = "") -> None:
+        self.refused, self.asked, self.begun = refused, list[str](), list[tuple[Any, ...]]()
+        self.options = b""
+
+    def _said(self, name: str) -> int:
+        self.asked.append(name)
+        return int(name == self.refused)
+
+    def nvrtcCreateProgram(self, program: Any, source: bytes, *_: Any) -> int:  # NVIDIA's names
+        assert source == b"the source"
+        program._obj.value = 7
+        return self._said("nvrtcCreateProgram")
+
+    def nvrtcCompileProgram(self, program: Any, count: int, options: Any) -> int:
+        assert (program.value, count) == (7, 1)
+        self.options = options[0]
+        return self._said("nvrtcCompileProgram")
+
+    def nvrtcGetCUBINSize(self, program: Any, length: Any) -> int:
+        length._obj.value = 5
+        return self._said("nvrtcGetCUBINSize")
+
+    def nvrtcGetCUBIN(self, program: Any, image: Any) -> int:
+        image[0:5] = b"image"
+        return self._said("nvrtcGetCUBIN")
+
+    def nvrtcDestroyProgram(self, program: Any) -> int:
+        return self._said("nvrtcDestroyProgram")
+
+    def cuModuleLoadData(self, module: Any, image: bytes) -> int:
+        assert image == b"image"
+        module._obj.value = 9
+        return self._said("cuModuleLoadData")
+
+    def cuModuleGetFunction(self, function: Any, module: Any, name: bytes) -> int:
+        assert module.value == 9
+        function._obj.value = 11
+        return self._said("cuModuleGetFunction")
+
+    def cuLaunchKernel(self, function: Any, *words: Any) -> int:
+        stream, places = words[7:9]
+        values = [ctypes.cast(places[at], ctypes.POINTER(kind)).contents.value for at, kind in enumerate(KINDS)]
+        self.begun.append((function.value, words[:7], stream.value, values))
+        return self._said("cuLaunchKernel")
+
+    def cuGetErrorName(self, code: int, name: Any) -> int:
+        name._obj.value = b"CUDA_ERROR_INVALID_VALUE"
+        return 0
+
+
+KINDS = (ctypes.c_uint64, ctypes.c_uint32)
+
+
+def played(monkeypatch: pytest.MonkeyPatch, refused: str = "") -> Played:
+    library = Played(refused)
+    monkeypatch.setattr(cuda_driver, "driver", lambda: library)
+    monkeypatch.setattr(cuda_kernels, "_library", lambda: library)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: type("Stream", (), {"cuda_stream": 13}))
+    return library
+
+
+def test_a_kernel_is_compiled_for_the_card_and_begun_with_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = played(monkeypatch)
+    Kernels("the source", ("one",), "cuda:0").start("one", 129, ctypes.c_uint64(1 << 40), ctypes.c_uint32(3))
+    assert library.options == b"--gpu-architecture=sm_90"
+    assert library.begun == [(11, (2, 1, 1, 128, 1, 1, 0), 13, [1 << 40, 3])]
+    assert library.asked.count("nvrtcDestroyProgram") == 1
+
+
+@pytest.mark.parametrize(
+    "refused",
+    ["nvrtcCreateProgram", "nvrtcCompileProgram", "nvrtcGetCUBINSize", "nvrtcGetCUBIN", "cuModuleLoadData",
+     "cuModuleGetFunction", "cuLaunchKernel"],
+)  # fmt: skip
+def test_what_compiler_and_driver_refuse_is_told(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+    played(monkeypatch, refused)
+    with pytest.raises(Unavailable) as error:
+        Kernels("the source", ("one",), "cuda:0").start("one", 1, ctypes.c_uint64(1), ctypes.c_uint32(3))
+    assert error.value.code == "cuda-failed"
+    assert refused in error.value.detail
+
+
+def test_a_pytorch_without_cuda_has_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(Unavailable, match="run-time compiler"):
+        cuda_kernels._library()
