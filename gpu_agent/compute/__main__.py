@@ -179,7 +179,7 @@ class Parent:
         # While the launch runs, where it leaves a core for that: forking and warming up take as long as half a visit's control, and
         # would hold up the launch's destruction. Where it needs every core, they come when it is over.
         if message["beside"] or (self._ahead and threads < len(os.sched_getaffinity(0))):
-            self._prepare_spare(digest)
+            self._prepare_spare(digest, room=message["room"])
 
     def _plan(self, digest: str, stated: dict[str, object], accumulate: bool) -> Planned:
         """For the next launch of that program, which will be as this one; done while this one is under way."""
@@ -188,8 +188,9 @@ class Parent:
             known = self._planned[digest] = planned(self._programs[digest].manifest, stated, accumulate)
         return known
 
-    def _prepare_spare(self, digest: str, *, at_once: bool = False) -> None:
-        """Fork ahead of the next launch: forking and first touches are then off its path. `at_once`: the launch is there."""
+    def _prepare_spare(self, digest: str, *, at_once: bool = False, room: int = 0) -> None:
+        """Fork ahead of the next launch: forking and first touches are then off its path. `at_once`: the launch is there. `room`: as
+        `messages.launch_message`."""
         self._due = None
         if self._spare is not None and self._spare.code_digest == digest:
             return
@@ -205,7 +206,7 @@ class Parent:
         if pid == 0:
             os.close(write_end)
             program, known = self._programs[digest], self._planned[digest]
-            forked.live(self._pid, read_end, says_ready, program, known, self._hbm, self._place, self._say, waits)
+            forked.live(self._pid, read_end, says_ready, program, known, self._hbm, self._place, self._say, waits, room)
         os.close(read_end)
         if not self._ahead:
             os.close(says_ready)

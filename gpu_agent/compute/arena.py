@@ -27,6 +27,7 @@ SLACK_BYTES: Final = 256 << 20  # memory of a context that may be in use besides
 RETURN_DEADLINE_S: Final = 20.0
 _BALLAST: Final = 64 << 20
 _LEAST: Final = 2 << 20  # CUDA's own granule
+_SHORTER: Final = 16  # by one part of so many, where the card has less in one piece than it has
 _WORDS: Final = 8
 _TABLE_BYTES: Final = 1 << 28
 
@@ -109,7 +110,7 @@ class Arena:
 
     def free(self) -> int:
         """Bytes of the card that no process has; 0 where the memory is the host's."""
-        return int(torch.cuda.mem_get_info(self.flat.device)[0]) if self._cuda else 0
+        return _free(self.flat.device) if self._cuda else 0
 
     def clear_free(self, least: int | None = None) -> int:
         """Take all memory that no process has, zero it, read it back, give it back; its bytes. Nothing to do where it is the host's.
@@ -148,19 +149,24 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def _take_all(device: torch.device) -> list[Tensor]:
-    """Everything that is free, zeroed, in pieces; the first is the ballast and was read back."""
+    """Everything that is free, zeroed, in few pieces, for each costs some milliseconds; the first is the ballast and was read back."""
     held = [torch.zeros(_BALLAST, dtype=torch.uint8, device=device)]
     if not _is_zero(held[0]):
         raise VerificationFailed("memory is not zero after its scrub", code="scrub-failed")
-    step = 1 << 34
+    step = _free(device)
     while step >= _LEAST:
         try:
-            held.append(torch.zeros(step, dtype=torch.uint8, device=device))
+            held.append(torch.zeros(step // _LEAST * _LEAST, dtype=torch.uint8, device=device))
+            step = _free(device)
         except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
-            step //= 2
+            step -= max(_LEAST, step // _SHORTER)
     return held
+
+
+def _free(device: torch.device) -> int:
+    return int(torch.cuda.mem_get_info(device)[0])
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

@@ -30,7 +30,7 @@ Say = Callable[[dict[str, Any]], None]
 
 def live(
     parent: int, control: int, ready: int, program: LoadedProgram, known: Planned, hbm: SharedMap, place: str, say: Say,
-    waits: bool,
+    waits: bool, room: int,
 ) -> NoReturn:  # fmt: skip
     """The child's whole life; nothing of it outlives `_exit`.
 
@@ -39,6 +39,7 @@ def live(
         ready: where it says that it waits; -1: nobody asks.
         place: as `places.opened`.
         say: tells the agent.
+        room: as `worker.warm_up`.
         waits: it was forked ahead, and does ahead what it can. Else its launch is there, and it begins with that.
     """
     status = 1
@@ -48,7 +49,7 @@ def live(
             turns.give_way()  # nobody waits for it yet, and everybody for a visit that is under way
         opened = _opened(hbm, place)
         if waits and not isinstance(opened, GputError):
-            worker.warm_up(program, known, opened)
+            worker.warm_up(program, known, opened, room)
         if ready >= 0:
             os.write(ready, b"1")
         data = os.read(control, messages.MAX_MESSAGE)

@@ -27,14 +27,15 @@ def unpack(data: bytes) -> dict[str, Any]:
     return message
 
 
-def launch_message(launch: Launch, number: int, beside: bool) -> dict[str, Any]:
-    """The launch as a message; `number` tells one launch's news from another's. `beside`: whether to fork the next worker at once."""
-    return {"op": "run", "launch": number, "beside": beside, **asdict(launch)}
+def launch_message(launch: Launch, number: int, beside: bool, room: int) -> dict[str, Any]:
+    """The launch as a message; `number` tells one launch's news from another's. `beside`: whether to fork the next worker at once. `room`:
+    so many bytes of a device it may take for a while then."""
+    return {"op": "run", "launch": number, "beside": beside, "room": room, **asdict(launch)}
 
 
 def launch_of(message: dict[str, Any]) -> Launch:
     """Inverse of `launch_message`."""
-    fields = {key: value for key, value in message.items() if key not in ("op", "launch", "beside")}
+    fields = {key: value for key, value in message.items() if key not in ("op", "launch", "beside", "room")}
     for name in ("code", "model", "gradients", "optimiser", "committed", "data"):
         fields[name] = Extent(**fields[name]) if fields[name] is not None else None
     fields["parts"] = tuple(Part(Extent(**part["data"]), part["records"]) for part in fields["parts"])

@@ -22,7 +22,7 @@ from shared.errors import InvalidProgram
 
 HOST: Final = "host"
 WARMING_SHARE: Final = 0.05
-"""Of a card's memory what a worker may take to warm up, while another one may be training."""
+"""Of a card's memory what a worker may take to warm up, while another one may be training that nobody knows."""
 _POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14; Python does not name it
 
 
@@ -63,8 +63,13 @@ class Place(Protocol):
     def scratch(self, length: int) -> Place:
         """`length` zeroed bytes that are nobody's, as a place of their own."""
 
-    def warming(self) -> AbstractContextManager[None]:
-        """While a waiting worker warms up. Raises, inside: torch.OutOfMemoryError: more than it may take beside one that trains."""
+    def warming(self, room: int) -> AbstractContextManager[None]:
+        """While a waiting worker warms up.
+
+        Args:
+            room: bytes that it may take, as far as is known; else as much as one that trains will never miss.
+        Raises, inside: torch.OutOfMemoryError: it is more.
+        """
 
 
 class HostPlace:
@@ -114,7 +119,7 @@ class HostPlace:
         """See `Place.kept`: nobody asks."""
         return False
 
-    def warming(self) -> AbstractContextManager[None]:
+    def warming(self, room: int) -> AbstractContextManager[None]:
         """See `Place.warming`: its pages are its own and die with it."""
         return nullcontext()
 
@@ -191,12 +196,13 @@ class DevicePlace:
         return int(counted.get("segment.all.freed", 0)) + int(counted.get("num_alloc_retries", 0))
 
     @contextmanager
-    def warming(self) -> Iterator[None]:
+    def warming(self, room: int) -> Iterator[None]:
         """See `Place.warming`. What it took for that is back with the card at the end, before anybody's records are there."""
         if self._device.type != "cuda":
             yield
             return
-        torch.cuda.set_per_process_memory_fraction(WARMING_SHARE, self._device)
+        whole = torch.cuda.get_device_properties(self._device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, max(WARMING_SHARE, room / whole)), self._device)
         try:
             yield
         finally:

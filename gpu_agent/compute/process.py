@@ -48,6 +48,9 @@ class ComputeProcess:
         self.most_beside: int | None = None
         """Most bytes that a training took at once beside HBM, of all that finished; None: none has told."""
         self._active = self._kept = False
+        self._room = (
+            0  # bytes of a device that the one forked beside the next launch may take to warm up, where that is known
+        )
         self._beside = False  # whether the next launch's worker is forked while this one's runs, whatever else runs
         self._alive = self._greeted = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -100,7 +103,7 @@ class ComputeProcess:
             self._number += 1
             self._active, self._kept = True, False
             self._news.clear()
-        self._send(messages.launch_message(launch, self._number, self._beside))
+        self._send(messages.launch_message(launch, self._number, self._beside, self._room))
 
     def news(self, timeout_s: float) -> list[News]:
         """See `Compute.news`."""
@@ -188,9 +191,12 @@ class ComputeProcess:
             self._news.append(news)
             self._active = not isinstance(news, Destroyed)
             if isinstance(news, Finished):
-                self._kept = news.kept
-                if news.beside is not None:
-                    self.most_beside = max(news.beside, self.most_beside or 0)
+                self._finished(news)
+
+    def _finished(self, news: Finished) -> None:
+        self._kept = news.kept
+        if news.beside is not None:
+            self.most_beside = max(news.beside, self.most_beside or 0)
 
     def _lost(self) -> None:
         """The parent is gone; its workers die with it, and with them the launch."""

@@ -147,13 +147,17 @@ def warm_imports() -> None:
     Optimiser({name: one.clone().requires_grad_(True)}, {name: one}, moments, options, 1).step(0)
 
 
-def warm_up(program: LoadedProgram, known: Planned, place: Place) -> None:
+def warm_up(program: LoadedProgram, known: Planned, place: Place, room: int = 0) -> None:
     """In a worker that waits: one step of the very program on scratch memory, so that first touches are off the launch's path.
 
     Saves about 15 ms of a small program's first step on the host, where a large program's step dwarfs that and is not tried; on a device
-    0.3 s of loading kernels. Where a batch takes too much memory beside one that trains, one record will do.
+    0.3 s of loading kernels. Where a batch takes too much memory beside one that trains, one record will do: it loads those kernels
+    that do not depend on a batch's size.
+
+    Args:
+        room: as `Place.warming`.
     """
-    with place.warming():
+    with place.warming(room):
         for records in (known.options.batch_size, 1):
             # Zeros need not be valid records of every program; such a one merely starts colder.
             with contextlib.suppress(InvalidData, InvalidProgram):

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from gpu_agent.compute import device_process
-from gpu_agent.compute.device_process import DeviceCompute
+from gpu_agent.compute.device_process import DeviceCompute, _like
+from gpu_agent.hardware.compute import Finished, Launch, Part
+from gpu_agent.hardware.hbm import Extent
 from shared.errors import Unavailable, VerificationFailed
 from shared.wire import gpu
 from tests.gpu.gpu_training import DATA
@@ -154,3 +158,47 @@ def test_what_is_free_is_found_out_anew_where_nobody_outlived_a_sweep(
         powered.compute._kept = kept
         powered.run(gpu.Commit(work=work), gpu.Scrub(region=holder.grant.region))
         assert sweeps.least[-1] == least
+
+
+def test_the_next_worker_may_take_what_such_a_training_left_the_last_time(
+    powered: World, sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory of this host is not counted, so what a training took is told here."""
+    compute, rooms, taken = powered.compute, list[int](), [None, 1000, 900, FREE, 5]
+    assert isinstance(compute, DeviceCompute)
+    compute._taken.clear()
+    compute._free.clear()
+    compute._learn()
+    finished, send = compute._finished, compute._send
+
+    def told(news: Finished) -> None:
+        finished(replace(news, beside=taken[len(rooms) - 1]))
+
+    def sent(message: dict[str, Any]) -> None:
+        if message["op"] == "run":
+            rooms.append(message["room"])
+        send(message)
+
+    monkeypatch.setattr(compute, "_finished", told)
+    monkeypatch.setattr(compute, "_send", sent)
+    for number in range(5):
+        holder, work = powered.visit(DATA), f"w{number}"
+        powered.train(holder, work, first=3 * number)
+        powered.run(gpu.Commit(work=work), gpu.Scrub(region=holder.grant.region))
+        compute._learn()
+    most = 2 * 1000
+    assert rooms == [0, 0, FREE - most, FREE - most, 0], "nothing where it would want all of it"
+    assert len(compute._taken) == 1
+
+
+def test_launches_are_alike_that_want_the_same_memory() -> None:
+    nowhere = Extent(0, 0)
+    one = Launch(
+        kind="train", code=nowhere, code_digest="ab", model=nowhere, gradients=nowhere, optimiser=nowhere,
+        committed=nowhere, data=nowhere, records=8, first_step=0, steps=2, total_steps=4, options={"batch_size": 4},
+    )  # fmt: skip
+    assert _like(one) == _like(replace(one, records=16, first_step=2, data=Extent(4096, 8)))
+    other: tuple[dict[str, Any], ...] = ({"kind": "evaluate"}, {"code_digest": "cd"}, {"options": {"batch_size": 8}}, {"accumulate": True},
+             {"privacy": {}}, {"parts": (Part(nowhere, 1),)})  # fmt: skip
+    kinds = {_like(replace(one, **changes)) for changes in other}
+    assert len(kinds | {_like(one)}) == len(other) + 1

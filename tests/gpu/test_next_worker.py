@@ -98,6 +98,7 @@ class Agent:
         self.say(
             op="run", launch=1, code={"address": 0, "length": 1}, code_digest=DIGEST, options=every_core, accumulate=False,
             beside=beside,
+            room=0,
         )  # fmt: skip
 
     def heard(self) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from gpu_agent.compute import arena as arena_module
 from gpu_agent.compute.arena import Arena, Whole
 from gpu_agent.compute.places import WARMING_SHARE, DevicePlace, device_of, opened
 from gpu_agent.hardware.hbm import Extent
@@ -121,6 +122,54 @@ def test_the_arena_of_this_host_has_nothing_to_sweep() -> None:
         arena.zero(4096, 1)
 
 
+class Crowded:
+    """A card of `free` bytes that gives at most `whole` of them in a piece, and keeps `kept` back whatever it says."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, free: int, whole: int, kept: int = 0) -> None:
+        self.free, self.whole, self.kept = free, whole, kept
+        self.refused, zeros = 0, torch.zeros
+
+        def given(length: int, **options: object) -> torch.Tensor:
+            if length > min(self.whole, self.free - self.kept):
+                self.refused += 1
+                raise RuntimeError("CUDA error: out of memory")
+            self.free -= length
+            return zeros(1, dtype=torch.uint8).expand(length)
+
+        patch.setattr(torch, "zeros", given)
+        patch.setattr(torch.cuda, "mem_get_info", lambda device: (self.free, 1 << 40))
+        patch.setattr(arena_module, "_is_zero", lambda part: True)
+
+
+@pytest.mark.parametrize(
+    ("free", "whole", "kept", "pieces"),
+    [(28 << 30, 28 << 30, 0, 2), (28 << 30, 27 << 30, 3 << 20, 7), ((28 << 30) + 12345, 9 << 30, 0, 7), (64 << 20, 1 << 30, 0, 1)],
+)  # fmt: skip
+def test_all_of_the_cards_free_memory_is_taken_in_few_pieces(
+    monkeypatch: pytest.MonkeyPatch, free: int, whole: int, kept: int, pieces: int
+) -> None:
+    card = Crowded(monkeypatch, free, whole, kept)
+    held = arena_module._take_all(torch.device("cuda:0"))
+    assert sum(part.numel() for part in held) == free - card.free
+    assert card.free < kept + (2 << 20), "less than the least that can be had"
+    assert len(held) <= pieces
+    assert card.refused < 40
+
+
+def test_what_else_goes_wrong_while_memory_is_taken_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    Crowded(monkeypatch, 1 << 30, 1 << 30)
+    given = torch.zeros
+
+    def lost(length: int, **options: object) -> torch.Tensor:
+        if length > 64 << 20:
+            raise RuntimeError("the card fell off the bus")
+        return given(length, **options)  # type: ignore[call-overload,no-any-return]  # as it came
+
+    monkeypatch.setattr(torch, "zeros", lost)
+    with pytest.raises(RuntimeError, match="bus"):
+        arena_module._take_all(torch.device("cuda:0"))
+
+
 class Card:
     """What PyTorch is asked about memory of a card, answered from here."""
 
@@ -130,6 +179,7 @@ class Card:
         patch.setattr(torch.cuda, "memory_stats", lambda device: dict(self.counted))
         patch.setattr(torch.cuda, "synchronize", lambda device: self.asked.append("settled"))
         patch.setattr(torch.cuda, "empty_cache", self._empty)
+        patch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80 << 30))
         patch.setattr(
             torch.cuda, "set_per_process_memory_fraction", lambda share, device: self.asked.append(f"at most {share}")
         )
@@ -142,12 +192,17 @@ class Card:
         return DevicePlace(SimpleNamespace(device=torch.device("cuda:0"), part=None))  # type: ignore[arg-type]  # not asked
 
 
-def test_a_worker_that_waits_has_given_back_what_it_warmed_up_with(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("room", "share"), [(0, WARMING_SHARE), (1 << 30, WARMING_SHARE), (20 << 30, 0.25), (81 << 30, 1.0)]
+)
+def test_a_worker_that_waits_has_given_back_what_it_warmed_up_with(
+    monkeypatch: pytest.MonkeyPatch, room: int, share: float
+) -> None:
     card = Card(monkeypatch)
     place = card.place()
-    with pytest.raises(torch.OutOfMemoryError), place.warming():
+    with pytest.raises(torch.OutOfMemoryError), place.warming(room):
         raise torch.OutOfMemoryError
-    assert card.asked == [f"at most {WARMING_SHARE}", "settled", "given back", "at most 1.0"]
+    assert card.asked == [f"at most {share}", "settled", "given back", "at most 1.0"]
     assert place.kept, "what came before nobody's records does not count"
 
 
@@ -155,7 +210,7 @@ def test_a_worker_that_waits_has_given_back_what_it_warmed_up_with(monkeypatch: 
 def test_memory_that_a_training_gives_back_to_the_card_is_told(monkeypatch: pytest.MonkeyPatch, counter: str) -> None:
     card = Card(monkeypatch)
     place = card.place()
-    with place.warming():
+    with place.warming(0):
         pass
     assert place.kept
     card.counted[counter] += 1
