@@ -27,8 +27,6 @@ SLACK_BYTES: Final = 256 << 20  # memory of a context that may be in use besides
 RETURN_DEADLINE_S: Final = 20.0
 _BALLAST: Final = 64 << 20
 _LEAST: Final = 2 << 20  # CUDA's own granule
-_WITH_MOST: Final = 2  # the ballast, and all that is free, or most of it
-_SHORTER: Final = 16  # by one part of so many, where not all is to be had
 _WORDS: Final = 8
 _TABLE_BYTES: Final = 1 << 28
 
@@ -111,7 +109,7 @@ class Arena:
 
     def free(self) -> int:
         """Bytes of the card that no process has; 0 where the memory is the host's."""
-        return _free(self.flat.device) if self._cuda else 0
+        return int(torch.cuda.mem_get_info(self.flat.device)[0]) if self._cuda else 0
 
     def clear_free(self, least: int | None = None) -> int:
         """Take all memory that no process has, zero it, read it back, give it back; its bytes. Nothing to do where it is the host's.
@@ -152,28 +150,21 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
 def _take_all(device: torch.device) -> list[Tensor]:
     """Everything that is free, zeroed, in pieces; the first is the ballast and was read back.
 
-    As a rule all of it is to be had at once, and then not the least piece more. To ask for what is not there is what costs: on an H100
-    4 ms for little, 130 for 60 GB.
+    Asking at once for all that the card says is free was slower in a trial (a sweep of 65 GB 130 ms, and 85 so): what a card refuses
+    costs the more the more it has.
     """
     held = [torch.zeros(_BALLAST, dtype=torch.uint8, device=device)]
     if not _is_zero(held[0]):
         raise VerificationFailed("memory is not zero after its scrub", code="scrub-failed")
-    step = _free(device)
+    step = 1 << 34
     while step >= _LEAST:
-        step = step // _LEAST * _LEAST
         try:
             held.append(torch.zeros(step, dtype=torch.uint8, device=device))
-            step = min(_free(device), 2 * step if len(held) > _WITH_MOST else _LEAST)
         except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
-            less = step // 2 if len(held) >= _WITH_MOST else step - step // _SHORTER
-            step = max(_LEAST, less) if step > _LEAST else 0
+            step //= 2
     return held
-
-
-def _free(device: torch.device) -> int:
-    return int(torch.cuda.mem_get_info(device)[0])
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
