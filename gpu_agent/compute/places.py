@@ -34,10 +34,6 @@ class Place(Protocol):
         """PyTorch's name of the device that computes here."""
 
     @property
-    def loads_kernels(self) -> bool:
-        """Whether an operator's first time costs more than its work: memory that it touches counts for nothing there."""
-
-    @property
     def warm_up_bytes(self) -> int:
         """The largest program that is worth a step on scratch memory before a launch."""
 
@@ -84,7 +80,6 @@ class HostPlace:
     """
 
     device = "cpu"
-    loads_kernels = False
     warm_up_bytes = 8 * 1024 * 1024
 
     def __init__(self, hbm: SharedMap, own: OwnMemory | None = None) -> None:
@@ -136,7 +131,6 @@ class HostPlace:
 class DevicePlace:
     """HBM that is memory of a device."""
 
-    loads_kernels = True
     warm_up_bytes = (
         4 * 1024**3
     )  # beside a first step's loading of kernels on a device, even a large program's step is short

@@ -14,7 +14,6 @@ from gpu_agent.compute.planned import Planned, planned
 from gpu_agent.hardware.address_space import pages
 from gpu_agent.hardware.compute import Finished, Launch
 from gpu_agent.hardware.hbm import Extent
-from gpu_agent.workload.distinct import EachKindOnce
 from gpu_agent.workload.loader import LoadedProgram
 from gpu_agent.workload.mixture import Mixture, PartRefused
 from gpu_agent.workload.optimiser import Optimiser
@@ -152,19 +151,18 @@ def warm_up(program: LoadedProgram, known: Planned, place: Place, room: int = 0)
     """In a worker that waits: one step of the very program on scratch memory, so that first touches are off the launch's path.
 
     Saves about 15 ms of a small program's first step on the host, where a large program's step dwarfs that and is not tried; on a device
-    0.3 s of loading kernels, for which each kind of operator runs once: two processes' kernels take turns there, and every turn is taken
-    from who trains. Where a batch takes too much memory beside that, one record will do: it loads what does not depend on a batch's size.
+    0.3 s of loading kernels. Where a batch takes too much memory beside one that trains, one record will do: it loads those kernels
+    that do not depend on a batch's size.
 
     Args:
         room: as `Place.warming`.
     """
-    shortened = EachKindOnce(program) if place.loads_kernels else program
     with place.warming(room):
         for records in (known.options.batch_size, 1):
             # Zeros need not be valid records of every program; such a one merely starts colder.
             with contextlib.suppress(InvalidData, InvalidProgram):
                 try:
-                    _step_ahead(shortened, known, place, records)
+                    _step_ahead(program, known, place, records)
                 except torch.OutOfMemoryError:
                     continue
             return

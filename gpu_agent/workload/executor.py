@@ -6,10 +6,9 @@ less than the `nn.Module` calls that plain PyTorch makes for the same operators,
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -162,12 +161,6 @@ class Executor:
                 values[slot] = None
             position += 1
         return [values[ref.index] for ref in self._outputs]
-
-    def with_functions(self, change: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Executor:
-        """The same graph with other callables: `change` gives them, of an operator's name and its own."""
-        changed = copy.copy(self)
-        changed._calls = tuple(replace(call, function=change(call.name, call.function)) for call in self._calls)
-        return changed
 
     def _failure(self, position: int, name: str, error: Exception) -> InvalidProgram:
         memory = isinstance(error, MemoryError) or "memory" in str(error)
