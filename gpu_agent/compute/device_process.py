@@ -51,8 +51,9 @@ class DeviceCompute(ComputeProcess):
         self._taken: dict[str, int] = {}  # most bytes that a training took beside HBM, by what it was of
         self._like = ""  # what the launch under way is of
         self._free: dict[str, int] = {}
-        """What the device has free beside a worker that waits, by its program: that much a sweep has to cover. It is the same beside the
-        next one, and takes 50 ms to find out."""
+        """What the device has free beside a worker that waits, by its program: that much a sweep has to cover. It takes 50 ms to find out,
+        and is the same beside the next one that warms up as this one did."""
+        self._learned = "", False  # for what the one that waited then had warmed up, and whether it had room for a batch
 
     def load(self, code: Extent, code_digest: str) -> Loaded:
         """See `Compute.load`."""
@@ -71,7 +72,8 @@ class DeviceCompute(ComputeProcess):
         self._send({"op": "rest"})
         if not self._reply("resting", LOAD_DEADLINE_S)["waiting"]:
             self._free.pop(self._digest, None)
-        elif self._digest not in self._free:
+        elif self._digest not in self._free or self._learned != (self._like, self._room > 0):
+            self._learned = self._like, self._room > 0
             self._free[self._digest] = self._settled()
 
     def _settled(self) -> int:

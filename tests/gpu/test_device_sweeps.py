@@ -56,6 +56,9 @@ class Sweeps:
 def sweeps(powered: World, monkeypatch: pytest.MonkeyPatch) -> Sweeps:
     """Of a session that begins after it; those of its set-up are not among them."""
     found = Sweeps(powered, monkeypatch)
+    assert isinstance(powered.compute, DeviceCompute)
+    powered.compute._free.clear()
+    powered.compute._taken.clear()
     powered.set_up()
     found.alive.clear()
     found.least.clear()
@@ -160,15 +163,28 @@ def test_what_is_free_is_found_out_anew_where_nobody_outlived_a_sweep(
         assert sweeps.least[-1] == least
 
 
+@pytest.mark.parametrize(("name", "value"), [("_like", "another"), ("_room", 1)])
+def test_what_is_free_is_found_out_anew_beside_a_worker_that_warmed_up_otherwise(
+    powered: World, sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch, name: str, value: object
+) -> None:
+    """One that has run a larger batch has loaded other kernels, and holds more."""
+    compute = powered.compute
+    assert isinstance(compute, DeviceCompute)
+    compute._learn()
+    monkeypatch.setattr(powered.hbm._fabric, "free", lambda: 2 * FREE)  # type: ignore[attr-defined]  # a DeviceHBM
+    compute._learn()
+    assert list(compute._free.values()) == [FREE]
+    monkeypatch.setattr(compute, name, value)
+    compute._learn()
+    assert list(compute._free.values()) == [2 * FREE]
+
+
 def test_the_next_worker_may_take_what_such_a_training_left_the_last_time(
     powered: World, sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory of this host is not counted, so what a training took is told here."""
     compute, rooms, taken = powered.compute, list[int](), [None, 1000, 900, FREE, 5]
     assert isinstance(compute, DeviceCompute)
-    compute._taken.clear()
-    compute._free.clear()
-    compute._learn()
     finished, send = compute._finished, compute._send
 
     def told(news: Finished) -> None:
