@@ -172,7 +172,8 @@ def transfer(device: str, mebibytes: int, runs: int) -> list[dict[str, float]]:
 def _opened(hbm: DeviceHBM, address: int, count: int) -> dict[str, float]:
     """By turns of an eighth of the records, because a machine that others share changes by the second; who begins changes, too."""
     key, target = os.urandom(KEY_BYTES), memoryview(bytearray(RECORD_BYTES))
-    sealing, into_host, into_device = SealingChannel(key, label="bench"), *(_opening(key) for _ in range(2))
+    sealing = SealingChannel(key, label="bench")
+    into_host, into_device = (OpeningChannel(key, label="bench") for _ in range(2))
     records = [sealing.seal(target, b"") for _ in range(count)]
 
     def host(first: int, end: int) -> None:
@@ -199,10 +200,6 @@ def _opened(hbm: DeviceHBM, address: int, count: int) -> dict[str, float]:
         "open_gb_per_s": RECORD_BYTES / 1e9 / statistics.median(other for _, other in pairs),
         "transfer_ratio": statistics.median(other / one for one, other in pairs),
     }
-
-
-def _opening(key: bytes) -> OpeningChannel:
-    return OpeningChannel(key, label="bench")
 
 
 def main(device: str, steps: int = 0, batch: int = 0, mebibytes: int = 0, runs: int = 0) -> dict[str, Any]:
