@@ -36,7 +36,8 @@ class Kernels:
 
     def _function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
         found = ctypes.c_void_p()
-        self._check(self._driver.cuModuleGetFunction(ctypes.byref(found), module, name.encode()), "cuModuleGetFunction")
+        result = self._driver.cuModuleGetFunction(ctypes.byref(found), module, name.encode())
+        self._check(result, "cuModuleGetFunction")
         return found
 
     def start(self, name: str, threads: int, *arguments: Any) -> None:
