@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,10 @@ from gpu_agent.compute import card_hasher, cuda_driver, cuda_kernels
 from gpu_agent.compute.arena import Arena
 from gpu_agent.compute.card_hasher import CHUNK, CardHasher, Part, Scratch, card_hashing
 from gpu_agent.compute.cuda_kernels import Kernels
+from gpu_agent.compute.fabric import DeviceFabric
+from gpu_agent.compute.fabric_messages import CARD_BYTES
+from gpu_agent.compute.fabric_server import Keeper
+from gpu_agent.hardware.hbm import Extent
 from shared.errors import Unavailable
 from tests.gpu.compiled_tree import COMPILER, CompiledTree
 
@@ -115,6 +120,51 @@ def test_a_card_that_makes_other_digests_is_not_asked(
         hasher = begin()
         hasher.add([(b"", 0, SIZE)])
         assert hasher.digest() == blake3(bytes(SIZE)).digest()
+
+
+@compiled
+def test_the_keeper_has_the_card_make_what_it_is_asked_to(arena: Arena, tree: CompiledTree) -> None:
+    scratch, begun = Scratch(HOST, 16 * CHUNK, HEADS), list[CardHasher]()
+
+    def begin() -> CardHasher:
+        begun.append(CardHasher(arena, tree, scratch))
+        return begun[-1]
+
+    ours, theirs = socket.socketpair()
+    slots = [torch.zeros(8 * CHUNK, dtype=torch.uint8) for _ in range(2)]
+    keeper = Keeper(arena, slots, theirs, begin)
+    for card, head in ((True, b"one"), (False, b"two"), (True, b"three")):
+        parts = [(head, 0, 40 * CHUNK), (b"", 41 * CHUNK, 7)]
+        ask = {"op": "hash", "card": card}
+        first = keeper._do(ask | {"parts": [(parts[0][0].hex(), *parts[0][1:])], "begins": True, "ends": False})
+        last = keeper._do(ask | {"parts": [("", *parts[1][1:])], "begins": False, "ends": True})
+        assert (first, last) == ({}, {"digest": library_digest(arena, parts).hex()})
+    assert len(begun) == 2
+    for end in (ours, theirs):
+        end.close()
+
+
+def test_only_what_is_long_is_the_cards_and_leaves_staging_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric, asked = DeviceFabric("cpu", 8 << 20), list[bool]()
+    ask = fabric._ask
+
+    def heard(**request: Any) -> dict[str, Any]:
+        asked.append(request["card"])
+        return ask(**request)
+
+    monkeypatch.setattr(fabric, "_ask", heard)
+    try:
+        assert not fabric.hashes, "there is no card"
+        for hashes, length in ((False, 4 << 20), (True, CARD_BYTES), (True, CARD_BYTES + 1)):
+            monkeypatch.setattr(fabric, "hashes", hashes)
+            fabric.wash()
+            assert fabric.digest([(b"", Extent(0, length))]) == blake3(bytes(length)).digest()
+            assert any(fabric._used) == (not asked[-1]), (
+                "what did not pass through staging need not be washed out of it"
+            )
+        assert asked == [False, False, True]
+    finally:
+        fabric.close()
 
 
 def test_without_the_driver_digests_are_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
