@@ -12,6 +12,9 @@ from gpu_agent.hardware.device_hbm import DeviceHBM
 from gpu_agent.hardware.hbm import HBM
 from gpu_agent.settings import AgentSettings
 from shared.errors import ConfigurationError
+from shared.service.logging import get_logger
+
+_log = get_logger("gpu")
 
 
 def open_engines(settings: AgentSettings, entropy: Callable[[int], bytes], crew: Crew) -> tuple[HBM, ComputeProcess]:
@@ -43,5 +46,9 @@ def on_device(device: str, size: int | None, entropy: Callable[[int], bytes]) ->
         ConfigurationError: as `open_engines`.
     """
     fabric = DeviceFabric(device, size)
+    _log.info(
+        "memory and compute are on a device", device=device, card=fabric.name, bytes=fabric.size, pinned=fabric.pinned,
+        digests="card" if fabric.hashes else "host",
+    )  # fmt: skip
     hbm = DeviceHBM(fabric, entropy)
     return hbm, DeviceCompute(fabric, hbm)

@@ -161,13 +161,13 @@ def _take_all(device: torch.device) -> list[Tensor]:
         try:
             held.append(torch.zeros(step, dtype=torch.uint8, device=device))
         except RuntimeError as error:
-            if not _out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             step //= 2
     return held
 
 
-def _out_of_memory(error: RuntimeError) -> bool:
+def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether the card has no more. Uncached, PyTorch hands on the runtime's own error, which is no `torch.OutOfMemoryError`."""
     return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
 

@@ -17,7 +17,7 @@ import torch
 from blake3 import blake3
 from torch import Tensor
 
-from gpu_agent.compute.arena import Arena
+from gpu_agent.compute.arena import Arena, is_out_of_memory
 from gpu_agent.compute.cuda_kernels import Kernels
 from gpu_agent.compute.fabric_messages import MAX_MESSAGE
 from shared.errors import Unavailable
@@ -92,9 +92,8 @@ class CardHasher:
 
     def __init__(self, arena: Arena, tree: Tree, scratch: Scratch) -> None:
         self._arena, self._tree, self._scratch = arena, tree, scratch
-        self._at = self._chunks = self._windows = (
-            0  # bytes of the window; chunks and windows of the stream that are done
-        )
+        self._at = 0  # bytes of the window
+        self._chunks = self._windows = 0  # of the stream, that are done
 
     def add(self, parts: Sequence[Part]) -> None:
         """What comes next."""
@@ -158,15 +157,19 @@ class CardHasher:
 
 
 def card_hashing(arena: Arena) -> Callable[[], CardHasher] | None:
-    """What begins a digest on the arena's card; None where its kernels are not to be had, or do not make the digests that they should.
+    """What begins a digest on the arena's card; None where its kernels or memory for them are not to be had, or where it does not make the
+    digests that it should.
 
     To be called while all of the arena is zero; keeps some memory of the card beside it.
     """
     try:
-        tree = CardTree(str(arena.flat.device))
+        tree, scratch = CardTree(str(arena.flat.device)), Scratch(arena.flat.device, WINDOW, MAX_MESSAGE)
     except Unavailable:
         return None
-    scratch = Scratch(arena.flat.device, WINDOW, MAX_MESSAGE)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
     begin = partial(CardHasher, arena, tree, scratch)
     hasher, known = begin(), blake3(max_threads=blake3.AUTO)
     room = min(arena.flat.numel(), WINDOW)

@@ -167,6 +167,25 @@ def test_only_what_is_long_is_the_cards_and_leaves_staging_as_it_is(monkeypatch:
         fabric.close()
 
 
+@pytest.mark.parametrize(
+    ("said", "fatal"), [("CUDA error: out of memory", False), ("CUDA error: an illegal address", True)]
+)
+def test_without_memory_beside_hbm_digests_are_the_hosts(
+    monkeypatch: pytest.MonkeyPatch, said: str, fatal: bool
+) -> None:
+    def full(*_: object) -> Scratch:
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(card_hasher, "CardTree", lambda device: None)
+    monkeypatch.setattr(card_hasher, "Scratch", full)
+    arena = Arena(torch.zeros(SIZE, dtype=torch.uint8))
+    if fatal:
+        with pytest.raises(RuntimeError, match="illegal"):
+            card_hashing(arena)
+    else:
+        assert card_hashing(arena) is None
+
+
 def test_without_the_driver_digests_are_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> Any:
         raise Unavailable("no driver", code="cuda-failed")
