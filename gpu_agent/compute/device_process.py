@@ -53,10 +53,8 @@ class DeviceCompute(ComputeProcess):
         self._free: dict[str, int] = {}
         """What the device has free beside a worker that waits, by its program: that much a sweep has to cover. It takes 50 ms to find out,
         and is the same beside the next one that warms up as this one did."""
-        self._learned = (
-            "",
-            False,
-        )  # for what the one that waited then had warmed up, and whether it had room for a batch
+        self._learned = "", False
+        """Beside which kind of worker that was: for what it had warmed up, and whether it had room for a batch."""
 
     def load(self, code: Extent, code_digest: str) -> Loaded:
         """See `Compute.load`."""

@@ -48,9 +48,7 @@ class ComputeProcess:
         self.most_beside: int | None = None
         """Most bytes that a training took at once beside HBM, of all that finished; None: none has told."""
         self._active = self._kept = False
-        self._room = (
-            0  # bytes of a device that the one forked beside the next launch may take to warm up, where that is known
-        )
+        self._room = 0  # bytes of a device, if known, that the one forked beside the next launch may take to warm up
         self._beside = False  # whether the next launch's worker is forked while this one's runs, whatever else runs
         self._alive = self._greeted = False
         self._process: subprocess.Popen[bytes] | None = None
