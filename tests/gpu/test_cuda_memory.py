@@ -149,9 +149,9 @@ def test_a_card_that_has_not_so_much_ends_the_start(driver: Driver, monkeypatch:
 
 
 def test_memory_that_is_gone_is_told_from_a_fault_in_either_allocators_words() -> None:
-    assert arena._out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"))
-    assert arena._out_of_memory(RuntimeError("CUDA error: out of memory"))  # PyTorch's, where nothing is cached
-    assert not arena._out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    assert arena.is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"))
+    assert arena.is_out_of_memory(RuntimeError("CUDA error: out of memory"))  # PyTorch's, where nothing is cached
+    assert not arena.is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
 
 
 def test_the_keepers_first_word_brings_descriptors_and_they_die_with_the_fabric() -> None:
