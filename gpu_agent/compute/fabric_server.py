@@ -88,12 +88,12 @@ def _keeper(device: str, size: int, arena_fd: int, slots_fd: int, link: socket.s
         held = mmap.mmap(slots_fd, messages.STAGING_BYTES, flags=mmap.MAP_SHARED)
         staging = torch.frombuffer(held, dtype=torch.uint8)
         pinned = device != "cpu" and cuda_driver.pin(staging)
+        on_card = card_hashing(made.arena) if device != "cpu" else None
+        made.arena.stands()
     except Exception as error:  # told to the agent, which cannot start
         link.send(messages.pack(messages.fault(error)))
         return None
     name = torch.cuda.get_device_name(device) if device != "cpu" else "host memory"
-    on_card = card_hashing(made.arena) if device != "cpu" else None
-    made.arena.stands()
     hello = {
         "bytes": made.arena.flat.numel(), "piece": made.piece, "name": name, "pinned": pinned,
         "hashes": on_card is not None,

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
+from structlog.testing import CapturingLogger
 
+from gpu_agent import engines
 from gpu_agent.api import build_gpu
 from gpu_agent.compute import arena
 from gpu_agent.compute.device_process import DeviceCompute
@@ -37,6 +39,25 @@ def test_the_host_computes_unless_the_settings_name_a_device(tmp_path: Path) -> 
     finally:
         compute.close()
         hbm.close()
+
+
+@pytest.mark.parametrize(("hashes", "who"), [(False, "host"), (True, "card")])
+def test_the_log_says_what_the_device_is_and_who_makes_digests(
+    monkeypatch: pytest.MonkeyPatch, hashes: bool, who: str
+) -> None:
+    class Played(DeviceFabric):
+        def __init__(self, device: str, size: int | None) -> None:
+            super().__init__(device, size)
+            self.hashes = hashes
+
+    monkeypatch.setattr(engines, "DeviceFabric", Played)
+    logged = CapturingLogger()
+    monkeypatch.setattr(engines, "_log", logged)
+    hbm, compute = on_device("cpu", 1 << 20, os.urandom)
+    compute.close()
+    hbm.close()
+    ((_, _, line),) = logged.calls
+    assert (line["device"], line["card"], line["bytes"], line["digests"]) == ("cpu", "host memory", 1 << 20, who)
 
 
 @pytest.mark.parametrize("compute", ["cuda", "cuda:", "cuda:x", "cpu", "cuda:0,1", "CUDA:0", "cuda:-1", "", "rocm:0"])
