@@ -20,6 +20,7 @@ from data_holder.heads import HeadStatements
 from data_holder.keyring import Keyring, Keys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
+from data_holder.opening import Openings
 from data_holder.receipt_book import ReceiptBook
 from data_holder.recovery import ShareBook
 from data_holder.retention import Retention
@@ -27,10 +28,9 @@ from data_holder.share_release import ShareRelease
 from data_holder.visits import Visits
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
-from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
+from shared.errors import GputError, ProtocolViolation, Unavailable
 from shared.service.changes import Stopping
 from shared.service.logging import bind_afresh, get_logger
-from shared.service.metrics import Failures
 from shared.service.retention import again_and_again
 from shared.service.trouble import Trouble
 from shared.wire.visit import Inbox, InboxItem
@@ -50,17 +50,20 @@ class Runner:
         keyring: Keyring, wait_s: int, stopping: Stopping, retention: Retention,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._heads = ledger, approvals, heads
-        self._channels, self._visits = channels, visits
+        self._visits = visits
         self._receipts, self._link, self._keyring, self._wait_s = receipts, link, keyring, wait_s
         self._commitments, self._shares, self._stopping, self.retention = commitments, shares, stopping, retention
         self._ending = Ending(ledger, approvals, receipts, link)
-        self._release, self.connected, self.distrust = release, False, Failures()
+        self._release, self.connected = release, False
         self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
-        self._channels_wanted: set[str] = set()
         self._again: list[tuple[str, InboxItem | None]] = []
         self._away = Trouble(_log, "inbox not reachable")
         self._undone: dict[tuple[str, str], Trouble] = {}
+        self._openings = Openings(
+            ledger=ledger, approvals=approvals, channels=channels, visits=visits, trouble=self._trouble
+        )
+        self.distrust = self._openings.distrust
         approvals.on_veto = self._vetoed
 
     async def run(self) -> None:
@@ -115,7 +118,7 @@ class Runner:
         """Keys lived in memory only, and the orchestrator cannot know that they are gone: say so by opening new channels first."""
         for state in self._ledger.states():
             if state.channels and state.ended is None:
-                await self._try(state.session, partial(self._open_channel, state.session))
+                await self._try(state.session, partial(self._openings.open, state.session))
 
     async def _listen(self) -> None:
         after, pause = 0, FIRST_PAUSE_S
@@ -189,7 +192,7 @@ class Runner:
         elif item.kind == "head_wanted" and item.challenge is not None:
             await self._heads.asked(session, item.challenge)
         elif item.kind == "channel_wanted":
-            await self._open_channel(session)
+            await self._openings.open(session)
         elif item.kind == "share_wanted":
             await self._release.wanted(session)
         elif item.kind == "offer" and item.offer is not None:
@@ -197,7 +200,7 @@ class Runner:
                 await self._visits.offer(session, item.offer)
             except ProtocolViolation as error:
                 _log.warning("offer without a usable channel", session=session, code=error.code)
-                await self._open_channel(session)
+                await self._openings.open(session)
         elif item.kind == "receipt" and item.receipt is not None and item.receipt_index is not None:
             await self._receipts.receive(session, decoded(item.receipt), item.receipt_index)
         elif item.kind == "ended":
@@ -213,25 +216,6 @@ class Runner:
             await self._approvals.consider(session)
         except Unavailable as error:
             _log.warning("request not considered yet", session=session, code=error.code)
-
-    async def _open_channel(self, session: str) -> None:
-        """A new channel kills the old one: a visit under the old one is over. Without an answer the outbox tries again."""
-        approved, closed = self._approvals.approved(session), self._trouble(session, "channel not open yet")
-        try:
-            await self._visits.cancel(session)
-            await self._channels.open(session, approved)
-        except (Unavailable, NotAuthenticated) as error:
-            self._channels_wanted.add(session)
-            closed.met(error)
-            return
-        except VerificationFailed as error:
-            self._channels_wanted.discard(session)
-            self.distrust.met(error.code)
-            detail = f"nobody: the orchestrator is not trusted ({error.code}: {error.detail})"
-            await self._approvals.waiting_for(session, detail[:200])
-            raise
-        closed.over()
-        self._channels_wanted.discard(session)
 
     async def _tend(self) -> None:
         """What was not delivered or not done, once a second while there is anything."""
@@ -254,8 +238,8 @@ class Runner:
             await self._try(session, partial(self._approvals.consider, session))
         for session in list(self._heads.unanswered):
             await self._try(session, partial(self._heads.answer, session))
-        for session in list(self._channels_wanted):
-            await self._try(session, partial(self._open_channel, session))
+        for session in list(self._openings.wanted):
+            await self._try(session, partial(self._openings.open, session))
         for session, epoch in self._visits.unreported():
             await self._try(session, partial(self._visits.report, session, epoch))
 

@@ -1,42 +1,32 @@
 """HTTP surface of the untrusted platform: MUX control for the orchestrator, the quoting enclave for its CVMs. Knows no PKI.
 
-Routes: PUT /v1/gpus/{gpu}/mux (RFC 9421, orchestrator's key), GET /v1/gpus, and POST /cvms/{name}/launch, /extend, /quote and
-/derived-key (bearer token of that CVM).
+Routes: those of `mux_api` (RFC 9421, orchestrator's key) and of `cvm_api` (bearer token of that CVM).
 """
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import hmac
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager, closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path as FilePath
-from typing import Annotated
 
 import httpx2
-from fastapi import APIRouter, Depends, FastAPI, Header, Path
-from pydantic import Field
+from fastapi import FastAPI
 
 from gpu_agent.mux_register import MuxRegister, register_of
-from gpu_agent.platform.cvms import LAUNCH_BYTES, Cvms
+from gpu_agent.platform.cvm_api import Enclave, cvm_routes
+from gpu_agent.platform.cvms import Cvms
 from gpu_agent.platform.files import Installation, read_made, read_private
-from gpu_agent.platform.manufacture import NAME, load_cvms
+from gpu_agent.platform.manufacture import load_cvms
 from gpu_agent.platform.measurement import installed_package, measure_code
 from gpu_agent.platform.mux_api import mux_routes
 from gpu_agent.platform.mux_control import Bind, MuxControl
 from gpu_agent.platform.pki import QuotingKeys
 from gpu_agent.platform.quoting_enclave import QuotingEnclave
 from gpu_agent.platform.settings import PlatformSettings
-from shared.attestation.one_time_keys import decoded
-from shared.claims import Claim
-from shared.claims.event_log import REGISTERS
-from shared.claims.program import HexSha384
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey, fingerprint, load_public
-from shared.errors import BadRequest, ConfigurationError, NotAuthenticated
+from shared.errors import BadRequest, ConfigurationError
 from shared.names import Role
 from shared.service.app import add_routes, create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
@@ -46,68 +36,9 @@ from shared.service.migrations import upgrade
 from shared.service.replay import ReplayWindow
 from shared.service.signatures import KeyResolver, KnownKey, SignedAuth
 from shared.service.store import Store
-from shared.wire.visit import Base64, Evidence
 
 VERSION = "1"
 TITLE = "GPU Travelling platform (EMULATED)"
-Launch = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * LAUNCH_BYTES}}}$")]
-CvmName = Annotated[str, Path(pattern=rf"^{NAME.pattern}$")]
-
-
-class LaunchAnswer(Claim):
-    """The number that names this launch to everything that follows."""
-
-    launch: str
-
-
-class ExtendRequest(Claim):
-    """`before` is the value that the guest extends. 48 bytes each, hex."""
-
-    launch: Launch = Field(examples=["ab" * LAUNCH_BYTES])
-    register_index: int = Field(alias="register", ge=0, lt=REGISTERS, examples=[3])
-    digest: HexSha384 = Field(examples=["5f" * 48])
-    before: HexSha384 = Field(examples=["00" * 48])
-
-
-class ExtendAnswer(Claim):
-    """The register's value now."""
-
-    value: HexSha384
-
-
-class QuoteRequest(Claim):
-    """64 bytes, hex."""
-
-    launch: Launch = Field(examples=["ab" * LAUNCH_BYTES])
-    report_data: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$", examples=["5f" * 64])]
-
-
-class DerivedKeyRequest(Claim):
-    """`recipient`: raw one-time HPKE public key."""
-
-    launch: Launch = Field(examples=["ab" * LAUNCH_BYTES])
-    label: Annotated[str, Field(min_length=1, max_length=120, examples=["gput/journal"])]
-    recipient: Base64 = Field(examples=["AAEC" * 405 + "AA=="])
-
-
-class DerivedKeyAnswer(Claim):
-    """32 bytes sealed to the recipient."""
-
-    sealed: Base64
-
-
-@dataclass(frozen=True)
-class Enclave:
-    """Everything behind the CVMs' private paths: the quoting enclave, the CVMs it speaks for, and the collateral sent along."""
-
-    quoting: QuotingEnclave
-    cvms: Cvms
-    collateral: bytes
-
-    def evidence(self, name: str, launch: str, report_data: bytes) -> Evidence:
-        """A quote of that CVM with its collateral. Raises: as `Cvms.running`, BadRequest."""
-        quote = self.quoting.quote(self.cvms.running(name, launch), report_data)
-        return Evidence(quote=base64.b64encode(quote).decode(), endorsements=base64.b64encode(self.collateral).decode())
 
 
 def load_enclave(
@@ -243,41 +174,3 @@ def _only(orchestrator: bytes) -> KeyResolver:
         return known if keyid == fingerprint(orchestrator) else None
 
     return resolve
-
-
-def cvm_routes(enclave: Enclave, tokens: Mapping[str, str]) -> APIRouter:
-    """A CVM's private path to its quoting enclave; the token stands for the hardware's isolation."""
-
-    async def authenticated(name: CvmName, authorization: Annotated[str, Header()] = "") -> None:
-        expected = f"Bearer {tokens[name]}" if name in tokens else ""
-        if not expected or not hmac.compare_digest(authorization.encode(), expected.encode()):
-            raise NotAuthenticated("the token is not this CVM's", code="enclave-token")
-
-    router = APIRouter(prefix="/cvms/{name}", tags=["quoting enclave"], dependencies=[Depends(authenticated)])
-
-    @router.post("/launch")
-    async def launch(name: CvmName) -> LaunchAnswer:
-        """Begin this CVM anew: its code is measured now, its registers are zero, whoever ran as it before is cut off."""
-        mr_td = await asyncio.to_thread(enclave.cvms.measure, name)
-        return LaunchAnswer(launch=enclave.cvms.launch(name, mr_td))
-
-    @router.post("/extend")
-    async def extend(name: CvmName, wanted: ExtendRequest) -> ExtendAnswer:
-        """Extend a runtime register; the same again has no further effect."""
-        digest, before = bytes.fromhex(wanted.digest), bytes.fromhex(wanted.before)
-        value = enclave.cvms.extend(name, wanted.launch, wanted.register_index, digest, before)
-        return ExtendAnswer(value=value.hex())
-
-    @router.post("/quote")
-    async def quote(name: CvmName, wanted: QuoteRequest) -> Evidence:
-        """An EMULATED TDX quote over the caller's 64 bytes; all else is what the enclave measured."""
-        return enclave.evidence(name, wanted.launch, bytes.fromhex(wanted.report_data))
-
-    @router.post("/derived-key")
-    async def derived_key(name: CvmName, wanted: DerivedKeyRequest) -> DerivedKeyAnswer:
-        """A sealing key of this CVM's measurement and this installation."""
-        cvm = enclave.cvms.running(name, wanted.launch)
-        sealed = enclave.quoting.derived_key(cvm, wanted.label, decoded(wanted.recipient))
-        return DerivedKeyAnswer(sealed=base64.b64encode(sealed).decode())
-
-    return router

@@ -119,7 +119,7 @@ class LocalProvider:
 
     def __init__(self, enclave: Enclave, name: str) -> None:
         self.enclave, self.name = enclave, name
-        self.launch = enclave.cvms.launch(name, enclave.cvms.measure(name))
+        self.launch = enclave.cvms.launch(name, enclave.cvms.measure(name), enclave.cvms.launches(name))
 
     async def quote(self, report_data: bytes) -> Evidence:
         return self.enclave.evidence(self.name, self.launch, report_data)

@@ -91,6 +91,7 @@ def test_laws_hold_under_faults_and_words(acts: list[Act], theatre: Theatre, tmp
 
 @pytest.mark.slow
 @example(acts=[Disturb("mux", 1, "repeat")])
+@example(acts=[At("setup", 1, "after", Replay("quote", which)) for which in range(8)])  # launches of CVMs among them
 @settings(SETTINGS, max_examples=60)
 @given(acts=schedules(*FAULTS, *WORDS, *ATTACKS, longest=8))
 def test_laws_hold_under_everything(acts: list[Act], theatre: Theatre, tmp_path: Path, undisturbed: Case) -> None:

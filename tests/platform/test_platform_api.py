@@ -85,11 +85,15 @@ async def test_tokens_open_their_own_cvm_only(world: World) -> None:
             with pytest.raises(NotAuthenticated):
                 await cvm.derived_key("resume")
         async with httpx2.AsyncClient(transport=transport, base_url=URL) as client:
+            answer = await client.get("/cvms/orchestrator/launch")
+            assert (answer.status_code, answer.json()["code"]) == (401, "enclave-token")
             for what in ("quote", "launch", "extend", "derived-key"):
                 answer = await client.post(f"/cvms/orchestrator/{what}", json={"report_data": DATA.hex()})
                 assert (answer.status_code, answer.json()["code"]) == (401, "enclave-token")
             headers = {"Authorization": f"Bearer {north}"}
-            launch = (await client.post("/cvms/holder-north/launch", headers=headers)).json()["launch"]
+            launch = (await client.post("/cvms/holder-north/launch", json={"after": 0}, headers=headers)).json()[
+                "launch"
+            ]
             good = {"launch": launch, "report_data": DATA.hex()}
             for body in ({**good, "report_data": "00"}, {**good, "mr_td": "00" * 48}, {"report_data": DATA.hex()}, {}):
                 answer = await client.post("/cvms/holder-north/quote", json=body, headers=headers)

@@ -7,13 +7,14 @@ import json
 import shutil
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from gpu_agent.platform.cvms import Cvms
 from gpu_agent.platform.measurement import installed_package
 from shared.attestation.quote import parse_quote
 from shared.claims.event_log import ZERO, Event, extended
-from shared.errors import ConfigurationError, Conflict, NotFound, VerificationFailed
+from shared.errors import ConfigurationError, Conflict, NotFound, Unavailable, VerificationFailed
 from tests.platform.platform_world import DATA, World
 
 A, B = b"\xaa" * 48, b"\xbb" * 48
@@ -45,6 +46,58 @@ async def test_one_process_per_cvm_the_newest_counts(world: World) -> None:
                 await refused
             assert (caught.value.code, caught.value.got) == ("enclave-launch", "cvm-launch")
         assert (await second.registers())[3] == ZERO
+
+
+async def test_an_old_launch_sent_once_more_cuts_nobody_off(world: World) -> None:
+    """Whoever is on the way may keep requests and send them later: as it is for every other request to the enclave."""
+    async with world.running() as transport:
+        kept = Kept(transport)
+        cvm = world.cvm("orchestrator", kept)
+        await cvm.extend(3, A, ZERO)
+        for request in list(kept.sent):
+            answer = await transport.handle_async_request(request)
+            assert (answer.status_code == 409) == (request.method == "POST" and request.url.path.endswith("/launch"))
+        await cvm.extend(3, B, extended(ZERO, A))
+
+
+async def test_a_launch_that_comes_twice_is_done_anew(world: World) -> None:
+    """The refusal of the second is all that its sender hears."""
+    async with world.running() as transport:
+        twice = Kept(transport, twice=1)
+        cvm = world.cvm("orchestrator", twice)
+        await cvm.quote(DATA)
+        assert [request.method for request in twice.sent] == ["GET", "POST", "GET", "POST", "POST"]
+        always = world.cvm("orchestrator", Kept(transport, twice=100))
+        with pytest.raises(Conflict) as caught:
+            await always.quote(DATA)
+        assert (caught.value.code, caught.value.got) == ("enclave-launch", "cvm-launched")
+
+
+@pytest.mark.parametrize(
+    "answer", ["[]", "{}", '{"launches": "1"}', '{"launches": 0, "launch": ""}', '{"launches": 0, "launch": 7}']
+)
+async def test_a_launch_that_cannot_be_read_is_none(world: World, answer: str) -> None:
+    def odd(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, content=answer)
+
+    with pytest.raises(Unavailable) as caught:
+        await world.cvm("orchestrator", httpx2.MockTransport(odd)).quote(DATA)
+    assert caught.value.code == "enclave-unusable"
+
+
+class Kept(httpx2.AsyncBaseTransport):
+    """Keeps what is sent; the first `twice` launches reach the platform twice, and the second's answer is the one that comes back."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, twice: int = 0) -> None:
+        self.inner, self.twice, self.sent = inner, twice, list[httpx2.Request]()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.sent.append(request)
+        answer = await self.inner.handle_async_request(request)
+        if self.twice and request.method == "POST" and request.url.path.endswith("/launch"):
+            self.twice -= 1
+            return await self.inner.handle_async_request(request)
+        return answer
 
 
 async def test_registers_are_extended_from_where_they_are(world: World) -> None:
@@ -113,16 +166,22 @@ async def test_a_version_5_platform_is_believed_as_well(world: World) -> None:
 def test_cvms_alone(tmp_path: Path) -> None:
     measures = {"orchestrator": lambda: A}
     cvms = Cvms(tmp_path, measures, lambda count: b"\x01" * count)
-    for unknown in (lambda: cvms.measure("x"), lambda: cvms.launch("x", A), lambda: cvms.running("x", "")):
+    for unknown in (lambda: cvms.measure("x"), lambda: cvms.launch("x", A, 0), lambda: cvms.running("x", "")):
         with pytest.raises(NotFound):
             unknown()
     with pytest.raises(Conflict):
         cvms.running("orchestrator", "")
-    launch = cvms.launch("orchestrator", cvms.measure("orchestrator"))
+    launch = cvms.launch("orchestrator", cvms.measure("orchestrator"), 0)
     cvms.extend("orchestrator", launch, 2, B, ZERO)
     read = Cvms(tmp_path, measures, lambda count: b"\x02" * count).running("orchestrator", launch)
     assert (read.mr_td, read.rtmrs) == (A, (ZERO, ZERO, extended(ZERO, B), ZERO))
     file = tmp_path / "orchestrator.json"
+    again = Cvms(tmp_path, measures, lambda count: b"\x02" * count)
+    assert again.launches("orchestrator") == 1
+    with pytest.raises(Conflict) as caught:
+        again.launch("orchestrator", B, 0)
+    assert (caught.value.code, again.running("orchestrator", launch)) == ("cvm-launched", read), "nothing changed"
+    assert again.launch("orchestrator", B, 1) != launch
     for damage in ("{", "{}", '{"launch": "x", "mr_td": "00", "rtmrs": []}', "[]"):
         file.write_text(damage)
         with pytest.raises(ConfigurationError):

@@ -98,7 +98,7 @@ def test_the_process_serves_until_told_to_stop(world: World) -> None:
             with httpx2.Client(base_url=ready) as client:
                 assert client.get("/readyz").status_code == 200
                 headers = {"Authorization": f"Bearer {world.place.token('orchestrator').read_text()}"}
-                launch = client.post("/cvms/orchestrator/launch", headers=headers).json()["launch"]
+                launch = client.post("/cvms/orchestrator/launch", json={"after": 0}, headers=headers).json()["launch"]
                 body = {"launch": launch, "report_data": DATA.hex()}
                 answer = client.post("/cvms/orchestrator/quote", json=body, headers=headers)
                 assert answer.json()["kind"] == "tdx-quote"

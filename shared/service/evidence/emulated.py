@@ -7,7 +7,7 @@ import base64
 import binascii
 import re
 import warnings
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 from pydantic import ValidationError
@@ -24,6 +24,8 @@ from shared.wire.visit import Evidence
 
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 256 * 1024
+LAUNCHES_TRIED = 4
+_T = TypeVar("_T", int, str)
 _CODE = re.compile(r"[a-z0-9-]{1,64}")
 _EMULATED = re.compile(r"(http://[^/?#]+)/cvms/([a-z0-9][a-z0-9-]{0,62})")
 
@@ -101,19 +103,30 @@ class EmulatedProvider:
     async def _launched(self) -> str:
         async with self._launching:
             if not self._launch:
-                answer = await self._post("launch", {})
-                launch = answer.get("launch") if isinstance(answer, dict) else None
-                if not isinstance(launch, str) or not launch:
-                    raise _unusable("its launch is malformed")
-                self._launch = launch
+                self._launch = await self._launch_anew()
             return self._launch
 
-    async def _call(self, what: str, body: dict[str, str]) -> Any:
-        return await self._post(what, {"launch": await self._launched(), **body})
+    async def _launch_anew(self) -> str:
+        """Another may launch it in between, and a request that comes twice is refused once: then anew."""
+        for _ in range(LAUNCHES_TRIED - 1):
+            try:
+                return await self._launch_next()
+            except Conflict as error:
+                if error.got != "cvm-launched":
+                    raise
+        return await self._launch_next()
 
-    async def _post(self, what: str, body: dict[str, str]) -> Any:
+    async def _launch_next(self) -> str:
+        """After the launches that there were: one that the network brings again, or late, must not cut off who runs by then."""
+        after = _field(await self._exchange("GET", "launch"), "launches", int)
+        return _field(await self._exchange("POST", "launch", {"after": after}), "launch", str)
+
+    async def _call(self, what: str, body: dict[str, str]) -> Any:
+        return await self._exchange("POST", what, {"launch": await self._launched(), **body})
+
+    async def _exchange(self, method: str, what: str, body: dict[str, Any] | None = None) -> Any:
         try:
-            response = await self._client.post(what, json=body, extensions=answers_within(MAX_ANSWER_BYTES))
+            response = await self._client.request(method, what, json=body, extensions=answers_within(MAX_ANSWER_BYTES))
         except httpx2.HTTPError as error:
             raise Unavailable(
                 f"the quoting enclave at {self._client.base_url} does not answer: {type(error).__name__}",
@@ -139,6 +152,13 @@ class EmulatedProvider:
             return response.json()
         except ValueError:
             raise _unusable("its answer is not JSON") from None
+
+
+def _field(answer: Any, name: str, kind: type[_T]) -> _T:
+    value = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(value, kind) or value == "":
+        raise _unusable(f"its {name} is malformed")
+    return value
 
 
 def _problem_code(response: httpx2.Response) -> str:

@@ -1,0 +1,64 @@
+"""Opens the channels that this holder needs, and remembers those that must be tried again. Knows no inbox and no visit's content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from data_holder.approvals import Approvals
+from data_holder.channel import Channels
+from data_holder.ledger import Ledger
+from data_holder.visits import Visits
+from shared.errors import Conflict, GputError, NotAuthenticated, Unavailable, VerificationFailed
+from shared.service.metrics import Failures
+from shared.service.trouble import Trouble
+
+TroubleOf = Callable[[str, str], Trouble]
+"""(session, event) -> where an outage of it is said once."""
+
+
+class Openings:
+    """`wanted`: sessions whose channel is to be tried again. `distrust`: orchestrators that were not believed, by code."""
+
+    def __init__(
+        self, *, ledger: Ledger, approvals: Approvals, channels: Channels, visits: Visits, trouble: TroubleOf
+    ) -> None:  # fmt: skip
+        self._ledger, self._approvals, self._channels, self._visits = ledger, approvals, channels, visits
+        self._trouble = trouble
+        self.wanted: set[str] = set()
+        self.distrust = Failures()
+
+    async def open(self, session: str) -> None:
+        """A new channel kills the old one: a visit under the old one is over. Nothing is opened for a session that has ended.
+
+        Returns also when nobody answers, this holder is not enrolled yet, or what was asked for is gone by the time that it is proven:
+        then the session is `wanted`.
+
+        Raises:
+            NotFound, NotPermitted: no approval of the session stands. VerificationFailed: the orchestrator is not trusted; not tried again.
+        """
+        closed = self._trouble(session, "channel not open yet")
+        try:
+            await self._open(session)
+        except (Unavailable, NotAuthenticated, Conflict) as error:
+            # A conflict too: the GPU may have begun another life meanwhile, and whoever asked would ask again only after a whole lease.
+            self.wanted.add(session)
+            closed.met(error)
+            return
+        except GputError:
+            self.wanted.discard(session)
+            raise
+        closed.over()
+        self.wanted.discard(session)
+
+    async def _open(self, session: str) -> None:
+        if self._ledger.state(session).ended is not None:
+            return
+        approved = self._approvals.approved(session)
+        await self._visits.cancel(session)
+        try:
+            await self._channels.open(session, approved)
+        except VerificationFailed as error:
+            self.distrust.met(error.code)
+            detail = f"nobody: the orchestrator is not trusted ({error.code}: {error.detail})"
+            await self._approvals.waiting_for(session, detail[:200])
+            raise

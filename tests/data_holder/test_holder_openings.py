@@ -1,0 +1,93 @@
+"""Channels that did not open at once: what is tried again, how it is told, and when it is let be."""
+
+from __future__ import annotations
+
+import asyncio
+from unittest.mock import Mock
+
+import httpx2
+import pytest
+
+from data_holder import runner
+from tests.data_holder.conftest import Running, Start
+from tests.data_holder.holder_world import SESSION, make_manifest, problem
+
+ASKED = f"POST /v1/sessions/{SESSION}/channels"
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "TEND_S", 0.01)
+
+
+class Refusing:
+    """Answers the first `times` of the requests that it is told of with a problem; `asked`: what came for channels."""
+
+    def __init__(
+        self, running: Running, monkeypatch: pytest.MonkeyPatch, *, method: str, code: str, times: int
+    ) -> None:
+        self.asked, self.left = list[str](), times
+        self._answer, self._method, self._code = running.orchestrator._answer, method, code
+        monkeypatch.setattr(running.orchestrator, "_answer", self.answer)
+
+    async def answer(self, request: httpx2.Request, path: str, body: bytes) -> httpx2.Response:
+        if "/channels" not in path:
+            return await self._answer(request, path, body)
+        self.asked.append(f"{request.method} {path}")
+        if request.method == self._method and self.left:
+            self.left -= 1
+            return problem(409 if self._code == "channel-expired" else 503, "not now", self._code)
+        return await self._answer(request, path, body)
+
+
+async def approved(running: Running) -> None:
+    running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
+    await running.until(lambda: running.orchestrator.approvals)
+
+
+async def test_what_was_offered_and_is_gone_by_the_time_that_it_is_proven_is_asked_for_anew(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU's life ended in between. The orchestrator asks again after a lease only, which may be minutes."""
+    log = Mock()
+    monkeypatch.setattr(runner, "_log", log)
+    await approved(running)
+    refusing = Refusing(running, monkeypatch, method="PUT", code="channel-expired", times=3)
+    running.orchestrator.post("channel_wanted")
+    await running.until(running.open_channel)
+    assert refusing.asked == [
+        line for n in range(1, 5) for line in (ASKED, f"PUT /v1/sessions/{SESSION}/channels/c_{n}")
+    ]
+    await running.until(lambda: not running.holder.runner._openings.wanted)
+    told = [call.args[0] for call in (*log.warning.call_args_list, *log.info.call_args_list)]
+    assert [event for event in told if "channel" in event] == ["channel not open yet", "over: channel not open yet"], (
+        "once for all three"
+    )
+
+
+async def test_nothing_is_opened_for_a_session_that_has_ended(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had asked once a second until it was restarted."""
+    await approved(running)
+    refusing = Refusing(running, monkeypatch, method="POST", code="session-not-running", times=10**6)
+    running.orchestrator.post("channel_wanted")
+    await running.until(lambda: len(refusing.asked) > 2)
+    running.orchestrator.post("ended", phase="CANCELLED")
+    await running.until(lambda: not running.holder.runner._openings.wanted)
+    asked = len(refusing.asked)
+    await asyncio.sleep(0.1)
+    assert len(refusing.asked) == asked
+
+
+async def test_without_an_approval_nothing_is_tried_again(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with start() as running:
+        await approved(running)
+        refusing = Refusing(running, monkeypatch, method="POST", code="session-not-running", times=10**6)
+        running.orchestrator.post("channel_wanted")
+        await running.until(lambda: refusing.asked)
+        manifest = running.orchestrator.manifest.digest().hex()  # type: ignore[union-attr]
+        said = {"manifest": manifest, "reason": "consent"}
+        answer = await running.client.post(f"/v1/requests/{SESSION}/veto", json=said)
+        assert answer.json()["state"] == "vetoed"
+        await running.until(lambda: not running.holder.runner._openings.wanted)
