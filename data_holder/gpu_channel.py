@@ -97,6 +97,7 @@ class Provisioner:
             ringing = self._carrier.ringing(self._grant, self._gpu, self._clock, timeout_s)
             if ringing is not None:
                 await self._ahead.rung(ringing, self._rung)
+                self._absent(ringing.in_vain_s)
             little = self._ahead.inline and self._carrier.light
             batch = await self._ahead.batch(self._most if self._first_ack is not None or little else 1)
             if not batch:
@@ -109,7 +110,7 @@ class Provisioner:
             length = bytes_of(one.batch)
             self._sent += length
             self._link.rung(length)
-            self._awaited_s += one.waited_s
+            self._absent(one.waited_s)
             self._acknowledged(one.batch, one.started + one.waited_s, one.ended)
 
     async def _carried(self, batch: Sequence[Lying]) -> None:
@@ -141,14 +142,20 @@ class Provisioner:
             except Conflict as error:
                 if error.code != "port-not-bound":
                     raise
+                self._absent(time.perf_counter() - started)
             else:
                 # Until the GPU was there nothing was written; how long that was only the agent knows.
                 waited_s = min(waited_s, time.perf_counter() - started)
-                self._awaited_s += waited_s
+                self._absent(waited_s)
                 self._acknowledged(batch, started + waited_s, time.perf_counter())
                 return
             await self._sleep(min(pause, left))
             pause = min(pause * 2, LAST_RETRY_S)
+
+    def _absent(self, seconds: float) -> None:
+        """So long the GPU was not at the port, before its first acknowledgement: a GPU that is called back later is no matter here."""
+        if self._first_ack is None:
+            self._awaited_s += seconds
 
     def _acknowledged(self, batch: Sequence[Lying], started: float, ended: float) -> None:
         # Batches that were under way together took their time together.

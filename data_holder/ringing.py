@@ -30,12 +30,14 @@ Check = Callable[[BellAck, Lying], None]
 
 @dataclass(slots=True)
 class Rung:
-    """Records of one ring, when it was rung and answered (`time.perf_counter`), and how long of that the GPU was not at the port."""
+    """Records of one ring, when it was rung and answered (`time.perf_counter`), and how long of that the GPU was not at the port;
+    `patience_s`: how long it may have waited for it."""
 
     batch: Sequence[Lying]
     started: float
     ended: float = 0.0
     waited_s: float = 0.0
+    patience_s: float = 0.0
 
 
 class Ringing:
@@ -43,6 +45,8 @@ class Ringing:
 
     Args:
         check: holds an acknowledgement to the ring's last record. timeout_s: how long a ring may be without an answer.
+
+    `in_vain_s`: how long a ring waited for the GPU and was not taken after all.
     """
 
     def __init__(self, bell: Doorbell, grant: Grant, gpu: str, clock: Clock, check: Check, timeout_s: float) -> None:
@@ -51,6 +55,7 @@ class Ringing:
         self._check, self._timeout_s = check, timeout_s
         self._under_way: deque[Rung] = deque()
         self._expired = self._there = False
+        self.in_vain_s = 0.0
 
     @property
     def open(self) -> bool:
@@ -86,7 +91,7 @@ class Ringing:
             wait_ms = 0 if self._there or self._under_way else self._patience_ms()
             if not self._bell.ring(self._names, places(batch), wait_ms):
                 return
-            self._under_way.append(Rung(batch, started))
+            self._under_way.append(Rung(batch, started, patience_s=wait_ms / 1000))
             for _ in batch:
                 ready.popleft()
 
@@ -99,6 +104,7 @@ class Ringing:
         found = []
         for answer in self._bell.answers(wait_s):
             if answer is None:
+                self._missed()
                 continue  # and what follows in this turn is not taken either: they stay under way, in order
             rung = self._under_way.popleft()
             self._check(answer, rung.batch[-1])
@@ -108,6 +114,11 @@ class Ringing:
         if self._under_way and time.perf_counter() - self._under_way[0].started > self._timeout_s:
             self._bell.give_up()
         return found
+
+    def _missed(self) -> None:
+        """Where the first ring was not taken the GPU did not come: why a ring is not taken is said over HTTP only."""
+        first = self._under_way[0]
+        self.in_vain_s = max(self.in_vain_s, min(first.patience_s, time.perf_counter() - first.started))
 
     async def said(self, wait_s: float) -> None:
         """Until there may be an answer, at most so many seconds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import Any
 from unittest.mock import Mock
@@ -109,6 +110,25 @@ def test_until_the_gpu_is_there_two_rings_are_under_way_and_the_first_one_may_wa
     )
     made.ring(left, more=True)
     assert (places(bell), bell.waits) == ([[0], [1], [2, 3, 4]], [10_000, 0, 0])
+
+
+def test_a_ring_that_was_not_taken_waited_in_vain_and_at_most_as_long_as_it_said() -> None:
+    """It is rung again, and its ten seconds were nobody's work."""
+    for clock, least, most in (([0.0], 0.02, 5.0), ([99.999], 0.0005, 0.001)):
+        bell = Bell()
+        made = ringing(bell, clock)
+        made.ring(deque([lying(0)]), more=True)
+        made.ring(deque([lying(1)]), more=False)
+        time.sleep(0.02)
+        bell.said = [None, None]
+        assert made.acknowledged(0.0) == []
+        assert least <= made.in_vain_s <= most
+    bell = Bell()
+    made = there(bell)
+    made.ring(deque([lying(1)]), more=False)
+    bell.said = [None]
+    made.acknowledged(0.0)
+    assert made.in_vain_s == 0.0, "it is at the port: something else was wrong"
 
 
 def test_nobody_waits_longer_than_the_lease_lasts() -> None:

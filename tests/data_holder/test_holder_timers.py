@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from data_holder.channel import OpenChannel
 from shared.wire.visit import Signed
 from tests.data_holder.conftest import Running
+from tests.data_holder.holder_world import problem
 from tests.data_holder.test_holder_visits import visit
 
 
@@ -24,6 +26,30 @@ async def test_waiting_for_the_gpu_is_no_time_of_the_visit(running: Running) -> 
     timers = running.orchestrator.reports[0].timers
     # A ratio to the clock of this test: whatever else it took, the wait is in none of them.
     assert timers.grab_gpu + timers.gpu_write <= lasted - 0.3
+
+
+async def test_waiting_in_vain_is_no_time_of_the_visit_either(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who seals ahead waits through another's training, which may take longer than the agent keeps a request."""
+    await running.approved_with_channel()
+    answered, refusals = type(running.gpu).handle_async_request, 2
+
+    async def later(gpu: Any, request: httpx2.Request) -> httpx2.Response:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            await asyncio.sleep(0.2)
+            return problem(409, "Conflict", "port-not-bound")
+        return await answered(gpu, request)
+
+    monkeypatch.setattr(type(running.gpu), "handle_async_request", later)
+    begun = time.perf_counter()
+    await visit(running)
+    await running.until(lambda: running.orchestrator.reports)
+    lasted = time.perf_counter() - begun
+    timers = running.orchestrator.reports[0].timers
+    assert timers.grab_gpu + timers.gpu_write <= lasted - 0.4
 
 
 @pytest.mark.parametrize("said", ["port;dur=1e99", "port;dur=-1", "port;dur=999999999", "cache;dur=3"])
