@@ -1,7 +1,8 @@
 """The lease's row in PostgreSQL: look, take, renew, let go. Knows what a row means from `table` only, and no process.
 
 Taking locks the row, so two takers decide one after the other. Renewing is one statement, a compare-and-set by the database's clock: it
-goes with every transaction of the leader, whose commit therefore fails together with its lease.
+goes with every transaction of the leader, whose commit therefore fails together with its lease. The other way round, a leader that stands
+still inside of a transaction keeps the row locked, beyond its lease: then whoever may take it ends that transaction.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from sqlalchemy import Connection
 from orchestrator.lease.table import LeaseRow
 from orchestrator.tables import LEASES
 from shared.errors import ConfigurationError
+from shared.service.engine import STALLED_S
 from shared.service.prepared import Prepared
 
 DEPLOYMENT = "orchestrator"
@@ -36,6 +38,15 @@ _TAKE = sa.text(
     "UPDATE leases SET token = :token, holder = :holder, identity = :identity, seal = :seal, "
     "expires_at = clock_timestamp() + make_interval(secs => :lease_s) WHERE name = :name"
 )
+# Whose transaction has the row: its number stands in the row, and whoever runs it holds a lock of that number. Of our own database user
+# only: another's we may not end. PostgreSQL does this by itself where it sees that nothing more comes (the engine's idle timeout); of a
+# statement that came in half it waits for the rest.
+_CLEAR = sa.text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid) "
+    "JOIN leases ON transactionid = leases.xmax "
+    "WHERE leases.name = :name AND locktype = 'transactionid' AND granted AND usename = current_user AND pid <> pg_backend_pid() "
+    "AND greatest(xact_start, leases.expires_at) < clock_timestamp() - make_interval(secs => :stalled_s)"
+)
 _END = sa.text(
     "UPDATE leases SET expires_at = CASE WHEN :released THEN NULL ELSE clock_timestamp() END "
     "WHERE name = :name AND holder = :holder AND token = :token"
@@ -52,7 +63,8 @@ class Claimant:
 
 
 def take(connection: Connection, who: Claimant, *, reclaim: bool) -> LeaseRow | int:
-    """The new token if the lease was free and now is `who`'s; else the row that stands.
+    """The new token if the lease was free and now is `who`'s; else the row that stands, also if its holder has it in a transaction. One
+    that is as old as `STALLED_S`, and the lease expired for as long, is ended: the next try finds the row free.
 
     Raises:
         ConfigurationError: code `standby-differs`: the lease is of another deployment, or its holder did not let go of it.
@@ -64,7 +76,10 @@ def take(connection: Connection, who: Claimant, *, reclaim: bool) -> LeaseRow | 
     if not _seen(row).may_take(who.holder, reclaim=reclaim):
         _same_identity(row, who)
         return _seen(row)
-    row = connection.execute(_LOOK.with_for_update(nowait=True)).one()  # held by a transaction of its holder: not free
+    seen, row = _seen(row), connection.execute(_LOOK.with_for_update(skip_locked=True)).first()
+    if row is None:
+        connection.execute(_CLEAR, {"name": DEPLOYMENT, "stalled_s": STALLED_S})
+        return seen
     found = _seen(row)
     _same_identity(row, who)
     if not found.may_take(who.holder, reclaim=reclaim):

@@ -21,7 +21,8 @@ CONNECT_TIMEOUT_S = 5
 SILENT_S = 20
 """How long a database server's machine may be silent before the connection to it counts as lost."""
 STALLED_S = 3
-"""How long PostgreSQL keeps a transaction open for a process that stands still in the middle of it, and everybody's way barred."""
+"""How long PostgreSQL keeps a transaction open for a process that stands still in the middle of it, and everybody's way barred. Its clock
+starts with the answer to a statement, and a Flush message stops it until the next one; psycopg's `executemany` ends with such a message."""
 
 Dialect = Literal["sqlite", "postgresql"]
 Access = Literal["write", "read"]
@@ -92,6 +93,12 @@ def create_engine(url: URL, access: Access) -> Engine:
     def configure(connection: Any, _record: object) -> None:
         connection.execute(f"SET idle_in_transaction_session_timeout = {STALLED_S * 1000}")
         connection.commit()
+
+    @sa.event.listens_for(engine, "do_executemany")
+    def one_by_one(cursor: Any, statement: str, rows: Any, _context: object) -> bool:
+        for row in rows:
+            cursor.execute(statement, row)
+        return True
 
     return engine
 

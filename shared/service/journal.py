@@ -101,7 +101,7 @@ class Journal:
             )
         if rows:
             try:
-                self._insert.run_all(connection, rows)
+                self._insert.insert_all(connection, rows)
             except IntegrityError as error:  # another process was faster; the primary key is the compare-and-set
                 raise _stale(stream, expected_seq, None) from error
         return head

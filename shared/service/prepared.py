@@ -7,6 +7,7 @@ SQLAlchemy's, as for any other statement; and where somebody listens to an engin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 
+MOST_ROWS = 64
+"""Of one statement that inserts several."""
+_NAME = re.compile(r"%\((\w+)\)s")
 _Convert = Callable[[Any], Any]
 _Act = Callable[[Any], Any]
 
@@ -35,6 +39,15 @@ class _Form:
             converted[name] = convert(converted[name])
         return converted if self.order is None else tuple([converted[name] for name in self.order])
 
+    def repeated(self, count: int) -> str:
+        """The same INSERT of so many rows; the parameters of the first end in `__0`. Only where parameters have names."""
+        before, row, behind = _split(self.text)
+        return before + ", ".join(_NAME.sub(rf"%(\1__{number})s", row) for number in range(count)) + behind
+
+    def bound_together(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What `repeated` takes."""
+        return {f"{name}__{n}": value for n, row in enumerate(rows) for name, value in self.bound(row).items()}
+
 
 class Prepared:
     """An INSERT, UPDATE, DELETE or SELECT, whose every parameter is given at each run, by name."""
@@ -43,6 +56,7 @@ class Prepared:
         """`columns`: which ones an INSERT fills, in a parameter of the same name each."""
         self._statement, self._columns = statement, columns
         self._forms: dict[str, _Form] = {}
+        self._repeated: dict[int, str] = {}
 
     def run(self, connection: sa.Connection, values: Mapping[str, Any]) -> int:
         """How many rows it changed. Raises: sqlalchemy.exc.DBAPIError."""
@@ -58,17 +72,23 @@ class Prepared:
 
         return int(_by_driver(connection, form.text, act))
 
-    def run_all(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Once for each of `rows`, at least one. Raises: sqlalchemy.exc.DBAPIError."""
+    def insert_all(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """An INSERT of `rows`, at least one and no two of the same key. Raises: sqlalchemy.exc.DBAPIError."""
+        form = self._form(connection.dialect)
         if len(rows) == 1:
             self.run(connection, rows[0])
-            return
-        form = self._form(connection.dialect)
-        parameters = [form.bound(row) for row in rows]
-        if _is_watched(connection):
-            connection.exec_driver_sql(form.text, parameters)
+        elif form.order is None:
+            # In one statement: what psycopg makes of `executemany` stops the clock by which PostgreSQL ends an idle transaction (`engine`).
+            for first in range(0, len(rows), MOST_ROWS):
+                self._insert_together(connection, form, rows[first : first + MOST_ROWS])
         else:
-            _by_driver(connection, form.text, lambda cursor: cursor.executemany(form.text, parameters))
+            parameters = [form.bound(row) for row in rows]
+            _run(connection, form.text, parameters, lambda cursor: cursor.executemany(form.text, parameters))
+
+    def _insert_together(self, connection: sa.Connection, form: _Form, rows: Sequence[Mapping[str, Any]]) -> None:
+        text = self._repeated.get(len(rows)) or self._repeated.setdefault(len(rows), form.repeated(len(rows)))
+        parameters = form.bound_together(rows)
+        _run(connection, text, parameters, lambda cursor: cursor.execute(text, parameters))
 
     def first(self, connection: sa.Connection, values: Mapping[str, Any]) -> Sequence[Any] | None:
         """The first row, if there is one, as the driver gives it: for numbers, texts and byte strings.
@@ -102,6 +122,23 @@ def run_text(connection: sa.Connection, text: str) -> None:
         connection.exec_driver_sql(text)
     else:
         _on_cursor(connection, text, lambda cursor: cursor.execute(text))
+
+
+def _run(connection: sa.Connection, text: str, parameters: Any, act: _Act) -> None:
+    if _is_watched(connection):
+        connection.exec_driver_sql(text, parameters)
+    else:
+        _by_driver(connection, text, act)
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    """An INSERT before its row of values, the row in its parentheses, and what follows."""
+    first = text.index(" VALUES (") + len(" VALUES ")
+    depth, last = 0, first
+    while not (text[last] == ")" and depth == 1):
+        depth += {"(": 1, ")": -1}.get(text[last], 0)
+        last += 1
+    return text[:first], text[first : last + 1], text[last + 1 :]
 
 
 def _compiled(statement: sa.Executable, columns: Sequence[str] | None, dialect: Dialect) -> _Form:

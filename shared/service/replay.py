@@ -113,10 +113,11 @@ class ReplayWindow:
         """Part of every transaction of the store (`shared.service.store.Rider`)."""
         now = self._clock()
         with self._lock:
-            rows = list(self._due)
-            self._taken = len(rows)
+            # Of a nonce that was used again after its time, while the database was away, the later row counts.
+            rows = list({(row["fingerprint"], row["nonce"]): row for row in self._due}.values())
+            self._taken = len(self._due)
         if rows:
-            _UPSERT.run_all(connection, rows)
+            _UPSERT.insert_all(connection, rows)
         if now >= self._purged_at + PURGE_EVERY_S:
             connection.execute(sa.delete(REPLAY_NONCES).where(REPLAY_NONCES.c.expires <= now))
             self._purged_at = now

@@ -26,7 +26,7 @@ def insert_row(connection: sa.Connection, table: sa.Table, values: Mapping[str, 
 def insert_rows(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows that all fill the same columns; none is fine. Raises: as `insert_row`."""
     if rows:
-        _insert(table, tuple(rows[0])).run_all(connection, rows)
+        _insert(table, tuple(rows[0])).insert_all(connection, rows)
 
 
 def update_row(connection: sa.Connection, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> bool:

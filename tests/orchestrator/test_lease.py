@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -124,6 +126,47 @@ def test_who_was_deposed_leads_only_after_taking_the_lease_anew(facts: list[Leas
         assert (phase is LeasePhase.LEADER) == taken
 
 
+@contextmanager
+def standing_still(url: str, act: Callable[[sa.Connection], object]) -> Iterator[sa.Connection]:
+    """A transaction that has done `act`, and of which PostgreSQL does not see that nothing more comes."""
+    engine = create_engine(parse_url(url), "write")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("SET idle_in_transaction_session_timeout = 0")
+        connection.commit()
+        act(connection)
+        yield connection
+    engine.dispose()
+
+
+def test_a_leader_that_stands_still_in_a_transaction_bars_the_way_for_so_long_only(
+    engine: sa.Engine, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What PostgreSQL waits for may never come: the machine was frozen with half a statement sent. Nobody else's transaction is touched."""
+
+    def take() -> LeaseRow | int:
+        with engine.begin() as connection:
+            return rows.take(connection, who("b"), reclaim=False)
+
+    with engine.begin() as connection:
+        assert rows.take(connection, who("a", lease_s=0.5), reclaim=False) == 1
+    with (
+        standing_still(postgres_url, lambda c: c.execute(sa.select(LEASES)).all()) as reader,
+        standing_still(postgres_url, lambda c: rows.renew(c, who("a"), 1)) as leader,
+    ):
+        monkeypatch.setattr(rows, "STALLED_S", 0.0)
+        assert isinstance(take(), LeaseRow), "it leads"
+        time.sleep(0.6)
+        monkeypatch.setattr(rows, "STALLED_S", 60.0)
+        assert isinstance(take(), LeaseRow), "it may only be slow"
+        assert leader.execute(sa.text("SELECT 1")).scalar_one() == 1
+        monkeypatch.setattr(rows, "STALLED_S", 0.1)
+        assert isinstance(take(), LeaseRow), "its transaction is ended; that takes a moment"
+        with pytest.raises(sa.exc.DBAPIError, match="administrator command"):
+            leader.execute(sa.text("SELECT 1"))
+        assert take() == 2
+        assert reader.execute(sa.text("SELECT 1")).scalar_one() == 1
+
+
 def test_of_those_who_take_at_once_one_gets_it(engine: sa.Engine, postgres_url: str) -> None:
     other = create_engine(parse_url(postgres_url), "write")
     with engine.begin() as connection:
@@ -131,8 +174,8 @@ def test_of_those_who_take_at_once_one_gets_it(engine: sa.Engine, postgres_url: 
     pass_time(engine, 10)
     with engine.connect() as first, first.begin(), other.connect() as second:
         assert rows.take(first, who("a"), reclaim=False) == 2
-        with pytest.raises(sa.exc.OperationalError), second.begin():  # the row is locked: not free
-            rows.take(second, who("b"), reclaim=False)
+        with second.begin():  # the row is locked: not free
+            assert isinstance(rows.take(second, who("b"), reclaim=False), LeaseRow)
     with other.begin() as second:
         standing = rows.take(second, who("b"), reclaim=False)
     assert isinstance(standing, LeaseRow)

@@ -6,13 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from shared.errors import Unavailable
 from shared.service.journal import Journal
+from shared.service.statements import insert_rows
 from shared.service.store import Store
 
 WRITER = """
@@ -93,4 +97,39 @@ async def test_a_connection_lost_inside_a_write_writes_nothing(postgres_url: str
     assert caught.value.code == "database-unreachable"
     assert await store.read(lambda c: c.exec_driver_sql("SELECT count(*) FROM t").scalar()) == 0
     await store.write(lambda c: c.exec_driver_sql("INSERT INTO t VALUES (2)"))
+    await store.close()
+
+
+ROWS = sa.Table("rows", sa.MetaData(), sa.Column("a", sa.Integer), sa.Column("b", sa.Text))
+RENAME = sa.update(ROWS).where(ROWS.c.a == sa.bindparam("x")).values(b=sa.bindparam("y"))
+SEVERAL = [{"a": number, "b": "b"} for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(lambda c: insert_rows(c, ROWS, SEVERAL[:1]), id="a row"),
+        pytest.param(lambda c: insert_rows(c, ROWS, SEVERAL), id="rows"),
+        pytest.param(lambda c: c.execute(sa.insert(ROWS), SEVERAL), id="SQLAlchemy's executemany"),
+        pytest.param(lambda c: c.execute(RENAME, [{"x": 1, "y": "c"}, {"x": 2, "y": "d"}]), id="updates"),
+    ],
+)  # fmt: skip
+async def test_who_stands_still_behind_any_kind_of_write_bars_nobodys_way_for_long(
+    postgres_url: str, act: Callable[[sa.Connection], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had, behind rows: psycopg ends them with a Flush, which stops PostgreSQL's clock, and a standby waited for a leader that
+    stood still until that went on."""
+    monkeypatch.setattr("shared.service.engine.STALLED_S", 0.1)
+    store = Store(postgres_url)
+    await store.open()
+    await store.write(ROWS.create)
+
+    def stands_still(connection: sa.Connection) -> None:
+        connection.execute(sa.insert(ROWS).values(a=1, b="x"))
+        act(connection)
+        time.sleep(1)
+        connection.execute(sa.text("SELECT 1"))
+
+    with pytest.raises(Unavailable, match="idle-in-transaction"):
+        await store.write(stands_still)
     await store.close()
