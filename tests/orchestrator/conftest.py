@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.orchestrator.lease_world import engine, store
 from tests.orchestrator.orchestrator_world import installation, world
 
-__all__ = ["installation", "world"]
+__all__ = ["engine", "installation", "store", "world"]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -16,37 +13,15 @@ from hypothesis import strategies as st
 from orchestrator.lease import rows
 from orchestrator.lease.fence import Fence
 from orchestrator.lease.keeper import SharedLease
-from orchestrator.lease.rows import Claimant
 from orchestrator.lease.table import LEASE, LeaseFact, LeasePhase, LeaseRow
 from orchestrator.tables import LEASES, PARTIES
 from shared.errors import ConfigurationError, ProtocolViolation, Unavailable
 from shared.names import Role
 from shared.service.engine import create_engine, parse_url
-from shared.service.migrations import upgrade
 from shared.service.store import Store
+from tests.orchestrator.lease_world import LEASE_S, Timer, pass_time, who
 
-LEASE_S = 3.0
 NAMES = ("a", "b", "c")
-
-
-def who(holder: str, lease_s: float = LEASE_S, identity: str = "same") -> Claimant:
-    return Claimant(holder, identity, lease_s)
-
-
-@pytest.fixture
-def engine(postgres_url: str) -> Iterator[sa.Engine]:
-    upgrade(postgres_url, "orchestrator")
-    engine = create_engine(parse_url(postgres_url), "write")
-    yield engine
-    engine.dispose()
-
-
-def pass_time(engine: sa.Engine, seconds: float) -> None:
-    """The database's clock goes on: the row expires so much earlier."""
-    with engine.begin() as connection:
-        connection.execute(
-            sa.text("UPDATE leases SET expires_at = expires_at - make_interval(secs => :s)"), {"s": seconds}
-        )
 
 
 @dataclass
@@ -126,47 +101,6 @@ def test_who_was_deposed_leads_only_after_taking_the_lease_anew(facts: list[Leas
         assert (phase is LeasePhase.LEADER) == taken
 
 
-@contextmanager
-def standing_still(url: str, act: Callable[[sa.Connection], object]) -> Iterator[sa.Connection]:
-    """A transaction that has done `act`, and of which PostgreSQL does not see that nothing more comes."""
-    engine = create_engine(parse_url(url), "write")
-    with engine.connect() as connection:
-        connection.exec_driver_sql("SET idle_in_transaction_session_timeout = 0")
-        connection.commit()
-        act(connection)
-        yield connection
-    engine.dispose()
-
-
-def test_a_leader_that_stands_still_in_a_transaction_bars_the_way_for_so_long_only(
-    engine: sa.Engine, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What PostgreSQL waits for may never come: the machine was frozen with half a statement sent. Nobody else's transaction is touched."""
-
-    def take() -> LeaseRow | int:
-        with engine.begin() as connection:
-            return rows.take(connection, who("b"), reclaim=False)
-
-    with engine.begin() as connection:
-        assert rows.take(connection, who("a", lease_s=0.5), reclaim=False) == 1
-    with (
-        standing_still(postgres_url, lambda c: c.execute(sa.select(LEASES)).all()) as reader,
-        standing_still(postgres_url, lambda c: rows.renew(c, who("a"), 1)) as leader,
-    ):
-        monkeypatch.setattr(rows, "STALLED_S", 0.0)
-        assert isinstance(take(), LeaseRow), "it leads"
-        time.sleep(0.6)
-        monkeypatch.setattr(rows, "STALLED_S", 60.0)
-        assert isinstance(take(), LeaseRow), "it may only be slow"
-        assert leader.execute(sa.text("SELECT 1")).scalar_one() == 1
-        monkeypatch.setattr(rows, "STALLED_S", 0.1)
-        assert isinstance(take(), LeaseRow), "its transaction is ended; that takes a moment"
-        with pytest.raises(sa.exc.DBAPIError, match="administrator command"):
-            leader.execute(sa.text("SELECT 1"))
-        assert take() == 2
-        assert reader.execute(sa.text("SELECT 1")).scalar_one() == 1
-
-
 def test_of_those_who_take_at_once_one_gets_it(engine: sa.Engine, postgres_url: str) -> None:
     other = create_engine(parse_url(postgres_url), "write")
     with engine.begin() as connection:
@@ -210,23 +144,6 @@ def test_another_measurement_is_refused_unless_the_last_one_let_go(engine: sa.En
         rows.end(connection, who("b"), 2, released=True)
         rows.take(connection, who("c"), reclaim=False)
         rows.seal(connection, b"n" * 32, recover=False)
-
-
-@dataclass
-class Timer:
-    now: float = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-async def store(postgres_url: str) -> AsyncIterator[Store]:
-    upgrade(postgres_url, "orchestrator")
-    store = Store(postgres_url)
-    await store.open()
-    yield store
-    await store.close()
 
 
 def enrol(name: str) -> sa.Insert:
@@ -291,23 +208,3 @@ def test_a_process_stops_by_its_own_timer_when_no_word_comes(engine: sa.Engine) 
     assert fence.phase is LeasePhase.DEPOSED
     with engine.begin() as connection, pytest.raises(Unavailable, match="could not be renewed"):
         fence.write(connection)
-
-
-async def test_a_process_that_stands_still_in_a_transaction_bars_nobody(store: Store, engine: sa.Engine) -> None:
-    assert await SharedLease(store, who("a"), Timer()).take() is None
-    with engine.connect() as frozen:
-        frozen.begin()
-        assert rows.renew(frozen, who("a"), 1)  # and no more is heard of it
-        other = SharedLease(store, who("b", 0.5), Timer())
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    pause = await other.take()
-                except Unavailable:  # locked
-                    pause = 0.2
-                if pause is None:
-                    break
-                await asyncio.sleep(pause)
-        with pytest.raises(sa.exc.DBAPIError):
-            frozen.commit()
-        frozen.invalidate()
