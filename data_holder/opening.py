@@ -27,8 +27,14 @@ class Openings:
         self.wanted: set[str] = set()
         self.distrust = Failures()
 
+    def due(self) -> list[str]:
+        """Those that are to be tried again; not when they have ended since."""
+        self.wanted -= {session for session in self.wanted if self._ledger.state(session).ended is not None}
+        return list(self.wanted)
+
     async def open(self, session: str) -> None:
-        """A new channel kills the old one: a visit under the old one is over. Nothing is opened for a session that has ended.
+        """A new channel kills the old one: a visit under the old one is over. Whoever asks for one after the session's end gets it: the end was
+        said over an old copy of its database, and the newest one was put back.
 
         Returns also when nobody answers, this holder is not enrolled yet, or what was asked for is gone by the time that it is proven:
         then the session is `wanted`.
@@ -51,8 +57,6 @@ class Openings:
         self.wanted.discard(session)
 
     async def _open(self, session: str) -> None:
-        if self._ledger.state(session).ended is not None:
-            return
         approved = self._approvals.approved(session)
         await self._visits.cancel(session)
         try:

@@ -238,7 +238,7 @@ class Runner:
             await self._try(session, partial(self._approvals.consider, session))
         for session in list(self._heads.unanswered):
             await self._try(session, partial(self._heads.answer, session))
-        for session in list(self._openings.wanted):
+        for session in self._openings.due():
             await self._try(session, partial(self._openings.open, session))
         for session, epoch in self._visits.unreported():
             await self._try(session, partial(self._visits.report, session, epoch))

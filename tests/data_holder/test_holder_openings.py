@@ -65,10 +65,11 @@ async def test_what_was_offered_and_is_gone_by_the_time_that_it_is_proven_is_ask
     )
 
 
-async def test_nothing_is_opened_for_a_session_that_has_ended(
+async def test_nothing_is_tried_again_for_a_session_that_has_ended(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had asked once a second until it was restarted."""
+    """It had asked once a second until it was restarted. Who asks for a channel all the same gets it: the end was said over a database that
+    was put back, and the newest one is there again."""
     await approved(running)
     refusing = Refusing(running, monkeypatch, method="POST", code="session-not-running", times=10**6)
     running.orchestrator.post("channel_wanted")
@@ -78,6 +79,9 @@ async def test_nothing_is_opened_for_a_session_that_has_ended(
     asked = len(refusing.asked)
     await asyncio.sleep(0.1)
     assert len(refusing.asked) == asked
+    refusing.left = 0
+    running.orchestrator.post("channel_wanted")
+    await running.until(running.open_channel)
 
 
 async def test_without_an_approval_nothing_is_tried_again(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
