@@ -33,8 +33,8 @@ class Openings:
         return list(self.wanted)
 
     async def open(self, session: str) -> None:
-        """A new channel kills the old one: a visit under the old one is over. Whoever asks for one after the session's end gets it: the end was
-        said over an old copy of its database, and the newest one was put back.
+        """A new channel kills the old one: a visit under the old one is over. Whoever asks for one after the session's end gets it: the
+        end was said over an old copy of the database, and the newest one was put back.
 
         Returns also when nobody answers, this holder is not enrolled yet, or what was asked for is gone by the time that it is proven:
         then the session is `wanted`.

@@ -78,8 +78,9 @@ async def test_a_database_put_back_is_refused_by_name_and_nothing_is_touched(new
         assert "put back the newest copy" in view["failure"]["remedy"]
 
 
+@pytest.mark.parametrize("heard", [False, True])
 async def test_the_newest_copy_put_back_again_goes_on_to_the_same_model(
-    new_world: NewWorld, recorded: Recording
+    heard: bool, new_world: NewWorld, recorded: Recording
 ) -> None:
     """The remedy that the refusal names works: what the rolled-back database wrote about itself is in that database only."""
     async with new_world() as world:
@@ -90,6 +91,8 @@ async def test_the_newest_copy_put_back_again_goes_on_to_the_same_model(
         _copy(await _killed_at(world, session, 3), late)
         _copy(early, folder)
         await _refused(world, session)
+        if heard:
+            await _heard(world, session)
         await world[ORCH].kill()
         _copy(late, folder)
         await world[ORCH].start()
@@ -118,6 +121,15 @@ async def test_a_visit_that_was_closed_is_not_undone_although_no_offer_showed_it
         view = await _refused(world, session)
         assert "a log of 0 leaves" in view["failure"]["detail"]
         assert "and a receipt with leaf hash" in view["failure"]["detail"]
+
+
+async def _heard(world: World, session: str) -> None:
+    """Every holder has been told of the session's end, and has it in its journal."""
+    patience = Patience(PATIENCE_S)
+    for holder in world.holders:
+        while (await world.operator(holder).request(session))["state"] != "ended":
+            assert not patience.over
+            await asyncio.sleep(0.005)
 
 
 async def _killed_after_receipt(world: World, session: str) -> None:
