@@ -11,13 +11,17 @@ from contextlib import suppress
 from data_holder.approvals import Approvals
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
+from data_holder.protocol.state import ENDED
 from data_holder.receipt_book import ReceiptBook
+from data_holder.tables.schema import REQUESTS
 from shared.errors import GputError, NotFound, Unavailable
 from shared.service.logging import get_logger
+from shared.service.statements import update_row
 
 OWED = "the orchestrator (last receipts)"
 AWAY = "session-key-away"
 """The orchestrator cannot read its journal of this session: of one that has ended, not until its old CVM is back."""
+GOES_ON = "session-not-ended"
 _log = get_logger("data_holder.ending")
 
 
@@ -49,7 +53,10 @@ class Ending:
             if error.code != AWAY:
                 raise
             _log.warning("last receipts not fetched", session=session, code=error.code)
-        except GputError:
+        except GputError as error:
+            if error.code == GOES_ON:
+                await self.taken_back(session)
+                return
             await self._approvals.ended(session, phase, None)
             raise
         except Exception:  # a fault in this program: what is owed stays owed, and it is heard again
@@ -58,6 +65,18 @@ class Ending:
         # Whoever is cancelled says nothing: the service stops, and hears of the end again at its next start.
         else:
             await self._approvals.ended(session, phase, None)
+
+    async def taken_back(self, session: str) -> None:
+        """The session goes on although its end was heard: that was said over an old copy of the orchestrator's database, and the newest was
+        put back. So it is shown as what it is, can be vetoed, and is not removed."""
+        if (heard := self._ledger.state(session).ended) is None:
+            return
+        row = {"state": "approved", "phase": None, "waiting_for": None}
+        await self._ledger.record(
+            session, [(ENDED, {"phase": ""})],
+            lambda connection: update_row(connection, REQUESTS, {"session": session}, row),
+        )  # fmt: skip
+        _log.warning("a session goes on whose end was heard", session=session, phase=heard)
 
     async def _told(self, session: str) -> None:
         with suppress(NotFound):  # it is removed already, or this orchestrator is of a release that does not ask

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from data_holder.approvals import Approvals
 from data_holder.channel import Channels
+from data_holder.ending import Ending
 from data_holder.ledger import Ledger
 from data_holder.visits import Visits
 from shared.errors import Conflict, GputError, NotAuthenticated, Unavailable, VerificationFailed
@@ -20,10 +21,10 @@ class Openings:
     """`wanted`: sessions whose channel is to be tried again. `distrust`: orchestrators that were not believed, by code."""
 
     def __init__(
-        self, *, ledger: Ledger, approvals: Approvals, channels: Channels, visits: Visits, trouble: TroubleOf
+        self, *, ledger: Ledger, approvals: Approvals, channels: Channels, visits: Visits, ending: Ending, trouble: TroubleOf,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._channels, self._visits = ledger, approvals, channels, visits
-        self._trouble = trouble
+        self._ending, self._trouble = ending, trouble
         self.wanted: set[str] = set()
         self.distrust = Failures()
 
@@ -61,6 +62,7 @@ class Openings:
         await self._visits.cancel(session)
         try:
             await self._channels.open(session, approved)
+            await self._ending.taken_back(session)
         except VerificationFailed as error:
             self.distrust.met(error.code)
             detail = f"nobody: the orchestrator is not trusted ({error.code}: {error.detail})"

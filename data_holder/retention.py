@@ -35,8 +35,8 @@ class Retention:
         """Remove what is due, after what another process left half removed. Raises: Unavailable."""
         await self._purges.finish(REQUESTS.c.session)
         last = self._clock() - self._keep_s
-        ended = (JOURNAL.c.kind == VOCABULARY.stored(ENDED)) & (JOURNAL.c.at <= last)
-        statement = sa.select(JOURNAL.c.stream).where(ended).distinct()
+        ended = sa.select(JOURNAL.c.stream).where(JOURNAL.c.kind == VOCABULARY.stored(ENDED))
+        statement = ended.group_by(JOURNAL.c.stream).having(sa.func.max(JOURNAL.c.at) <= last)
         for session in await self._store.read(lambda c: list(c.execute(statement).scalars())):
             if self._ledger.knows(session) and self._ledger.state(session).ended is not None:
                 await self._begin(session)

@@ -61,8 +61,8 @@ class Runner:
         self._away = Trouble(_log, "inbox not reachable")
         self._undone: dict[tuple[str, str], Trouble] = {}
         self._openings = Openings(
-            ledger=ledger, approvals=approvals, channels=channels, visits=visits, trouble=self._trouble
-        )
+            ledger=ledger, approvals=approvals, channels=channels, visits=visits, ending=self._ending, trouble=self._trouble,
+        )  # fmt: skip
         self.distrust = self._openings.distrust
         approvals.on_veto = self._vetoed
 

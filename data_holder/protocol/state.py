@@ -173,7 +173,7 @@ def _released(state: SessionState, body: Mapping[str, Any]) -> None:
 
 
 def _ended(state: SessionState, body: Mapping[str, Any]) -> None:
-    state.ended = str(body["phase"])
+    state.ended = str(body["phase"]) or None  # none: it goes on after all
 
 
 _FOLDS = {

@@ -14,7 +14,7 @@ from data_holder import runner
 from data_holder.ending import OWED, Ending
 from shared.errors import GputError, Unavailable, VerificationFailed
 from tests.data_holder.conftest import Running, Start
-from tests.data_holder.holder_world import SESSION, b64
+from tests.data_holder.holder_world import SESSION, b64, problem
 from tests.data_holder.test_holder_receipts import stored, visited
 
 Wire = Callable[[httpx2.Request, str, bytes], Awaitable[httpx2.Response]]
@@ -124,3 +124,52 @@ async def test_an_end_that_is_not_done_yet_is_told_once(
     told = [call.args[0] for call in (*log.warning.call_args_list, *log.exception.call_args_list)]
     assert sorted(told) == ["a fault in this program", "ended not done yet"][isinstance(error, GputError) :]
     log.info.assert_called_once_with("over: ended not done yet", session=SESSION)
+
+
+async def test_an_end_that_the_orchestrator_takes_back_is_none(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said over an old copy of its database, and the newest is there again: heard again later, it must not end the session here."""
+    await missed(running)
+    engine: Any = running.holder.runner
+    ending: Ending = engine._ending
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._receipts, "fetch_missed", Mock(side_effect=Unavailable("away")))
+        with pytest.raises(Unavailable):
+            await ending.hear(SESSION, "FAILED")
+    assert (running.holder.ledger.state(SESSION).ended, await awaited(running)) == ("FAILED", OWED)
+    answer = running.orchestrator._answer
+
+    async def goes_on(request: httpx2.Request, path: str, body: bytes) -> httpx2.Response:
+        if path.endswith("/end"):
+            return problem(409, "Conflict", "session-not-ended")
+        return await answer(request, path, body)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running.orchestrator, "_answer", goes_on)
+        await ending.hear(SESSION, "FAILED")
+    assert running.holder.ledger.state(SESSION).ended is None
+    shown = await running.get(f"/v1/requests/{SESSION}")
+    assert (shown["state"], shown["phase"], shown["waiting_for"]) == ("approved", None, None)
+    await ending.hear(SESSION, "COMPLETED")
+    assert running.holder.ledger.state(SESSION).ended == "COMPLETED"
+
+
+async def test_a_session_that_went_on_is_kept_from_its_last_end_on(running: Running) -> None:
+    await missed(running)
+    holder, clock = running.holder, running.clock
+    ending, retention = holder.runner._ending, holder.runner.retention
+    retention._keep_s = 1000.0
+    await ending.hear(SESSION, "FAILED")
+    clock.now += 900
+    await ending.taken_back(SESSION)
+    clock.now += 900
+    await retention.sweep()
+    assert holder.ledger.knows(SESSION), "it goes on"
+    await ending.hear(SESSION, "COMPLETED")
+    clock.now += 900
+    await retention.sweep()
+    assert holder.ledger.knows(SESSION), "its end is not long ago"
+    clock.now += 200
+    await retention.sweep()
+    assert not holder.ledger.knows(SESSION)

@@ -84,6 +84,22 @@ async def test_nothing_is_tried_again_for_a_session_that_has_ended(
     await running.until(running.open_channel)
 
 
+async def test_a_session_that_goes_on_after_its_end_is_shown_so_and_can_be_vetoed(running: Running) -> None:
+    """The end was said over an old copy of the database. It had been shown as ended, with its visits served and every veto refused."""
+    await running.approved_with_channel()
+    running.orchestrator.post("ended", phase="FAILED")
+    await running.until(lambda: running.holder.ledger.state(SESSION).ended)
+    shown = await running.get(f"/v1/requests/{SESSION}")
+    assert (shown["state"], shown["phase"]) == ("ended", "FAILED")
+    running.orchestrator.post("channel_wanted")
+    await running.until(lambda: running.holder.ledger.state(SESSION).ended is None)
+    shown = await running.get(f"/v1/requests/{SESSION}")
+    assert (shown["state"], shown["phase"], shown["waiting_for"]) == ("approved", None, None)
+    said = {"manifest": shown["manifest"], "reason": "consent"}
+    answer = await running.client.post(f"/v1/requests/{SESSION}/veto", json=said)
+    assert answer.json()["state"] == "vetoed"
+
+
 async def test_without_an_approval_nothing_is_tried_again(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     async with start() as running:
         await approved(running)

@@ -92,12 +92,13 @@ async def test_the_newest_copy_put_back_again_goes_on_to_the_same_model(
         _copy(early, folder)
         await _refused(world, session)
         if heard:
-            await _heard(world, session)
+            assert [(await _ended(world, session, holder))["phase"] for holder in world.holders] == ["FAILED"] * 3
         await world[ORCH].kill()
         _copy(late, folder)
         await world[ORCH].start()
         view = await world.completed(session)
         assert view["model"]["digest"] == recorded.view["model"]["digest"]
+        assert [(await _ended(world, session, holder))["phase"] for holder in world.holders] == ["COMPLETED"] * 3
 
 
 async def test_a_visit_that_was_closed_is_not_undone_although_no_offer_showed_it(new_world: NewWorld) -> None:
@@ -123,13 +124,13 @@ async def test_a_visit_that_was_closed_is_not_undone_although_no_offer_showed_it
         assert "and a receipt with leaf hash" in view["failure"]["detail"]
 
 
-async def _heard(world: World, session: str) -> None:
-    """Every holder has been told of the session's end, and has it in its journal."""
+async def _ended(world: World, session: str, holder: str) -> Any:
+    """What this holder shows once it has been told of the session's end."""
     patience = Patience(PATIENCE_S)
-    for holder in world.holders:
-        while (await world.operator(holder).request(session))["state"] != "ended":
-            assert not patience.over
-            await asyncio.sleep(0.005)
+    while (shown := await world.operator(holder).request(session))["state"] != "ended":
+        assert not patience.over
+        await asyncio.sleep(0.005)
+    return shown
 
 
 async def _killed_after_receipt(world: World, session: str) -> None:
