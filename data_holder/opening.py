@@ -29,8 +29,8 @@ class Openings:
         self.distrust = Failures()
 
     def due(self) -> list[str]:
-        """Those that are to be tried again; not when they have ended since."""
-        self.wanted -= {session for session in self.wanted if self._ledger.state(session).ended is not None}
+        """Those that are to be tried again; not when they have ended since, or been removed."""
+        self.wanted = {session for session in self.wanted if self._goes_on(session)}
         return list(self.wanted)
 
     async def open(self, session: str) -> None:
@@ -56,6 +56,9 @@ class Openings:
             raise
         closed.over()
         self.wanted.discard(session)
+
+    def _goes_on(self, session: str) -> bool:
+        return self._ledger.knows(session) and self._ledger.state(session).ended is None
 
     async def _open(self, session: str) -> None:
         approved = self._approvals.approved(session)

@@ -100,6 +100,12 @@ async def test_a_session_that_goes_on_after_its_end_is_shown_so_and_can_be_vetoe
     assert answer.json()["state"] == "vetoed"
 
 
+async def test_what_was_removed_is_not_tried_again(running: Running) -> None:
+    openings = running.holder.runner._openings
+    openings.wanted.add("s_removed")
+    assert openings.due() == []
+
+
 async def test_without_an_approval_nothing_is_tried_again(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     async with start() as running:
         await approved(running)
