@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -44,6 +45,14 @@ class Sweeps:
         assert self._compute.pid is not None
         return set(descendants(self._compute.pid))
 
+    def once(self, count: int) -> set[int]:
+        """The workers, as soon as there are so many: the parent forks who is to wait by itself, when it gets to it."""
+        deadline = time.monotonic() + 60
+        while len(found := self.workers()) != count:
+            assert time.monotonic() < deadline, f"{len(found)} workers, not {count}"
+            time.sleep(0.002)
+        return found
+
     def _sweep(self, least: int | None = None) -> int:
         self.alive.append(self.workers())
         self.least.append(least)
@@ -67,10 +76,9 @@ def sweeps(powered: World, monkeypatch: pytest.MonkeyPatch) -> Sweeps:
 
 def test_memory_outside_of_hbm_is_swept_beside_the_next_worker_and_nobody_else(powered: World, sweeps: Sweeps) -> None:
     holder = powered.visit(DATA)
-    before = sweeps.workers()
+    before = sweeps.once(1)
     powered.train(holder)
-    both = sweeps.workers()
-    assert (len(before), len(both)) == (1, 2)
+    both = sweeps.once(2)
     assert sweeps.alive == []
     powered.run(gpu.Commit(work="w1"), gpu.Scrub(region=holder.grant.region))
     assert (sweeps.alive, sweeps.least) == ([both - before], [FREE])
@@ -96,7 +104,7 @@ def test_a_second_launch_before_a_sweep_takes_who_waits_and_nobody_is_forked_bes
 ) -> None:
     holders = [powered.visit(DATA, region) for region in (0, 1)]
     powered.train(holders[0], "w1")
-    both = sweeps.workers()
+    both = sweeps.once(2)
     powered.run(gpu.Commit(work="w1"))
     powered.train(holders[1], "w2", first=3)
     assert len(sweeps.workers()) == 1
@@ -107,7 +115,9 @@ def test_a_second_launch_before_a_sweep_takes_who_waits_and_nobody_is_forked_bes
 
 def test_a_killed_launch_takes_the_next_worker_with_it(powered: World, sweeps: Sweeps) -> None:
     holder = powered.visit(DATA)
-    before = sweeps.workers()
+    before = sweeps.once(1)
+    for pid in before:
+        os.kill(pid, signal.SIGSTOP)  # it has its launch and does not get to the end of it
     powered.run(powered.train_command(holder, steps=8))
     for pid in before:
         os.kill(pid, signal.SIGKILL)
