@@ -7,6 +7,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,12 @@ def test_nothing_of_a_record_is_left_after_the_scrub(world: World) -> None:
     assert not any(world.hbm.view(gradients.address, gradients.length))
 
 
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # one may be gone since it was listed; the others must hear of it all the same
+            os.kill(pid, number)
+
+
 def test_the_search_finds_what_a_training_process_holds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The counterpart: a worker's own heap does hold records, so an empty search above means something."""
     world.set_up()
@@ -97,13 +104,11 @@ def test_the_search_finds_what_a_training_process_holds(world: World, monkeypatc
     world.run(gpu.Poll(work="w1", after=2, wait_ms=5000))
     assert world.compute.pid is not None
     workers = descendants(world.compute.pid)
-    for pid in workers:
-        os.kill(pid, signal.SIGSTOP)
     try:
+        _signal(workers, signal.SIGSTOP)
         assert held_by_compute(world, [mark]) > 0
     finally:
-        for pid in workers:
-            os.kill(pid, signal.SIGCONT)
+        _signal(workers, signal.SIGCONT)
     world.run(gpu.RollBack(), gpu.Scrub(region=holder.grant.region))
     assert held_by_compute(world, [mark]) == 0
     assert held_in_hbm(world, [mark]) == 0
