@@ -87,7 +87,9 @@ def test_nothing_of_a_record_is_left_after_the_scrub(world: World) -> None:
 
 def _signal(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
-        with suppress(ProcessLookupError):  # one may be gone since it was listed; the others must hear of it all the same
+        with suppress(
+            ProcessLookupError
+        ):  # one may be gone since it was listed; the others must hear of it all the same
             os.kill(pid, number)
 
 
