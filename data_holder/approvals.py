@@ -52,7 +52,7 @@ from shared.service.statements import put_row, update_row
 from shared.service.store import Store
 from shared.wire.visit import Approval, Decision, Signed
 
-_STATES = {"approve": "approved", "refuse": "refused", "veto": "vetoed"}
+STATES = {"approve": "approved", "refuse": "refused", "veto": "vetoed"}
 _log = get_logger("data_holder.approvals")
 
 
@@ -228,7 +228,7 @@ class Approvals:
             "dataset_root": approval.dataset_root, "records": approval.records, "record_rule": RULE,
         }  # fmt: skip
         row = {
-            "state": _STATES[approval.decision], "dataset": kept, "reason": approval.reason, "decided_by": by,
+            "state": STATES[approval.decision], "dataset": kept, "reason": approval.reason, "decided_by": by,
             "decided_at": self._clock(), "delivered": False, "waiting_for": "the orchestrator (delivery)",
         }  # fmt: skip
         await self._ledger.record(

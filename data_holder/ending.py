@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from data_holder.approvals import Approvals
+from data_holder.approvals import STATES, Approvals
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.protocol.state import ENDED
 from data_holder.receipt_book import ReceiptBook
+from data_holder.requests import verify_decision
 from data_holder.tables.schema import REQUESTS
 from shared.errors import GputError, NotFound, Unavailable
 from shared.service.logging import get_logger
@@ -68,10 +69,13 @@ class Ending:
 
     async def taken_back(self, session: str) -> None:
         """The session goes on although its end was heard: that was said over an old copy of the orchestrator's database, and the newest was
-        put back. So it is shown as what it is, can be vetoed, and is not removed."""
-        if (heard := self._ledger.state(session).ended) is None:
+        put back. So it is shown as what was decided, that is said again, it can be vetoed, and is not removed."""
+        state = self._ledger.state(session)
+        if (heard := state.ended) is None:
             return
-        row = {"state": "approved", "phase": None, "waiting_for": None}
+        said = verify_decision(state, self._approvals.keys)
+        shown = "waiting" if said is None else STATES[said.decision]
+        row = {"state": shown, "phase": None, "waiting_for": None, "delivered": False}
         await self._ledger.record(
             session, [(ENDED, {"phase": ""})],
             lambda connection: update_row(connection, REQUESTS, {"session": session}, row),

@@ -86,8 +86,9 @@ class Prepared:
             _run(connection, form.text, parameters, lambda cursor: cursor.executemany(form.text, parameters))
 
     def _insert_together(self, connection: sa.Connection, form: _Form, rows: Sequence[Mapping[str, Any]]) -> None:
-        text = self._repeated.get(len(rows)) or self._repeated.setdefault(len(rows), form.repeated(len(rows)))
-        parameters = form.bound_together(rows)
+        if len(rows) not in self._repeated:
+            self._repeated[len(rows)] = form.repeated(len(rows))
+        text, parameters = self._repeated[len(rows)], form.bound_together(rows)
         _run(connection, text, parameters, lambda cursor: cursor.execute(text, parameters))
 
     def first(self, connection: sa.Connection, values: Mapping[str, Any]) -> Sequence[Any] | None:

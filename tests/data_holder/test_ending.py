@@ -155,6 +155,23 @@ async def test_an_end_that_the_orchestrator_takes_back_is_none(
     assert running.holder.ledger.state(SESSION).ended == "COMPLETED"
 
 
+async def test_a_veto_stays_one_and_is_said_again_when_its_session_goes_on(running: Running) -> None:
+    """The newest copy that was put back may be older than the veto."""
+    await missed(running)
+    shown = await running.get(f"/v1/requests/{SESSION}")
+    said = {"manifest": shown["manifest"], "reason": "consent"}
+    await running.client.post(f"/v1/requests/{SESSION}/veto", json=said)
+    await running.until(lambda: running.orchestrator.approvals[-1].decision == "veto")
+    ending = running.holder.runner._ending
+    await ending.hear(SESSION, "FAILED")
+    before = len(running.orchestrator.approvals)
+    await ending.taken_back(SESSION)
+    shown = await running.get(f"/v1/requests/{SESSION}")
+    assert (shown["state"], shown["phase"]) == ("vetoed", None)
+    await running.until(lambda: len(running.orchestrator.approvals) > before)
+    assert running.orchestrator.approvals[-1].decision == "veto"
+
+
 async def test_a_session_that_went_on_is_kept_from_its_last_end_on(running: Running) -> None:
     await missed(running)
     holder, clock = running.holder, running.clock
