@@ -16,10 +16,12 @@ import pytest
 from data_holder import sealed_ahead
 from data_holder.sealing import RecordSealer, SealedRecord
 from gpu_agent.bounce import BounceBuffers
+from shared.errors import Conflict
 from shared.wire.bounce import Rung
 from shared.wire.copy import Copied, parse_record
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_gpu import Gpu
+from tests.data_holder.test_holder_timers import took_at_most_the_rest
 from tests.data_holder.test_holder_visits import visit
 
 
@@ -117,14 +119,26 @@ async def test_a_ring_waits_for_the_gpu_and_that_is_no_time_of_the_visit(
     async with beside_an_agent(start, tmp_path, 1 << 18) as (running, buffers):
         running.gpu.buffers, running.gpu.away_s = buffers, 0.3
         await running.approved_with_channel()
-        begun = time.perf_counter()
-        await visit(running, chunk_bytes=96)
-        await running.until(lambda: running.orchestrator.reports)
-        lasted = time.perf_counter() - begun
-        timers = running.orchestrator.reports[0].timers
+        await took_at_most_the_rest(running, 0.3, chunk_bytes=96)
         assert running.gpu.calls == 0
         assert bytes(running.gpu.plain) == records(running)
-        assert timers.grab_gpu + timers.gpu_write <= lasted - 0.3
+
+
+async def test_a_ring_that_waited_in_vain_is_no_time_of_the_visit_either(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU comes when the agent has just given up waiting for it: the records come over HTTP."""
+
+    def in_vain(_gpu: object, _rung: object) -> None:
+        time.sleep(0.3)
+        raise Conflict("not here", code="port-not-bound")
+
+    async with beside_an_agent(start, tmp_path, 1 << 18) as (running, buffers):
+        running.gpu.buffers = buffers
+        monkeypatch.setattr(type(running.gpu), "arrives", in_vain)
+        await running.approved_with_channel()
+        await took_at_most_the_rest(running, 0.3, chunk_bytes=96)
+        assert running.gpu.batches == [15]
 
 
 async def test_a_visit_of_little_that_the_doorbell_did_not_bring_comes_over_http(start: Start, tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from tests.data_holder.holder_world import problem
 from tests.data_holder.test_holder_visits import visit
 
 
-async def _took_at_most_the_rest(running: Running, away_s: float) -> None:
+async def took_at_most_the_rest(running: Running, away_s: float, **options: Any) -> None:
     """Of a visit in which the GPU is away for so long. A ratio to this test's clock: whatever else it took, the wait is in no timer."""
     begun = time.perf_counter()
-    await visit(running)
+    await visit(running, **options)
     await running.until(lambda: running.orchestrator.reports)
     lasted = time.perf_counter() - begun
     timers = running.orchestrator.reports[0].timers
@@ -29,7 +29,7 @@ async def _took_at_most_the_rest(running: Running, away_s: float) -> None:
 async def test_waiting_for_the_gpu_is_no_time_of_the_visit(running: Running) -> None:
     await running.approved_with_channel()
     running.gpu.away_s = 0.3
-    await _took_at_most_the_rest(running, 0.3)
+    await took_at_most_the_rest(running, 0.3)
 
 
 async def test_waiting_in_vain_is_no_time_of_the_visit_either(
@@ -48,7 +48,30 @@ async def test_waiting_in_vain_is_no_time_of_the_visit_either(
         return await answered(gpu, request)
 
     monkeypatch.setattr(type(running.gpu), "handle_async_request", later)
-    await _took_at_most_the_rest(running, 0.4)
+    await took_at_most_the_rest(running, 0.4)
+
+
+async def test_what_comes_before_the_gpu_is_there_is_grabbing_it_whatever_comes_after(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request without an answer is no waiting for the GPU; and a GPU that is called back once records came was there."""
+    await running.approved_with_channel()
+    answered, calls = type(running.gpu).handle_async_request, 0
+
+    async def odd(gpu: Any, request: httpx2.Request) -> httpx2.Response:
+        nonlocal calls
+        calls += 1
+        if calls in (1, 3):
+            await asyncio.sleep(0.2)
+        if calls == 1:
+            raise httpx2.ReadError("no answer")
+        return problem(409, "Conflict", "port-not-bound") if calls == 3 else await answered(gpu, request)
+
+    monkeypatch.setattr(type(running.gpu), "handle_async_request", odd)
+    await visit(running, chunk_bytes=96)
+    await running.until(lambda: running.orchestrator.reports)
+    assert calls > 3
+    assert running.orchestrator.reports[0].timers.grab_gpu >= 0.2
 
 
 @pytest.mark.parametrize("said", ["port;dur=1e99", "port;dur=-1", "port;dur=999999999", "cache;dur=3"])

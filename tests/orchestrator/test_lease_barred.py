@@ -44,6 +44,7 @@ def test_a_leader_that_stands_still_in_a_transaction_bars_the_way_for_so_long_on
         assert rows.take(connection, who("a", lease_s=0.5), reclaim=False) == 1
     with (
         standing_still(postgres_url, lambda c: c.execute(sa.select(LEASES)).all()) as reader,
+        standing_still(postgres_url, lambda c: c.execute(sa.text("SELECT pg_current_xact_id()")).all()) as writer,
         standing_still(postgres_url, lambda c: rows.renew(c, who("a"), 1)) as leader,
     ):
         monkeypatch.setattr(rows, "STALLED_S", 0.0)
@@ -57,7 +58,8 @@ def test_a_leader_that_stands_still_in_a_transaction_bars_the_way_for_so_long_on
         with pytest.raises(sa.exc.DBAPIError, match="administrator command"):
             leader.execute(sa.text("SELECT 1"))
         assert take() == 2
-        assert reader.execute(sa.text("SELECT 1")).scalar_one() == 1
+        for bystander in (reader, writer):
+            assert bystander.execute(sa.text("SELECT 1")).scalar_one() == 1
 
 
 async def test_a_process_that_stands_still_in_a_transaction_bars_nobody(store: Store, engine: sa.Engine) -> None:

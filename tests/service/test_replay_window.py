@@ -41,6 +41,21 @@ async def test_nonce_rows_are_purged_and_bounded(database_url: str) -> None:
     await store.close()
 
 
+async def test_a_nonce_that_is_used_again_before_it_was_written_is_one_row(database_url: str) -> None:
+    """The database was away for longer than the window; else nothing could be written from then on."""
+    store, clock = await ready_store(database_url), FakeClock()
+    window = ReplayWindow(store, clock)
+    await window.remember("a", bytes(16), int(clock.now))
+    clock.now += 200
+    for fingerprint in ("a", "b"):
+        await window.remember(fingerprint, bytes(16), int(clock.now))
+    await window.settled()
+    found = {row.fingerprint: row.expires for row in await rows_of(store)}
+    assert found == dict.fromkeys("ab", int(clock.now) + window.window_s + 1.0)
+    assert window._due == []
+    await store.close()
+
+
 async def rows_of(store: Store) -> Sequence[Any]:
     return await store.read(lambda c: c.execute(REPLAY_NONCES.select()).all())
 
