@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
 
 from data_holder.approvals import Approvals
 from data_holder.channel import Channels
@@ -13,25 +16,39 @@ from shared.errors import Conflict, GputError, NotAuthenticated, Unavailable, Ve
 from shared.service.metrics import Failures
 from shared.service.trouble import Trouble
 
+FIRST_PAUSE_S: Final = 1.0
+LAST_PAUSE_S: Final = 16.0
 TroubleOf = Callable[[str, str], Trouble]
 """(session, event) -> where an outage of it is said once."""
 
 
+@dataclass(frozen=True)
+class Due:
+    """A channel that is to be tried again: at a time of this process' own clock, `pause_s` after it was tried last."""
+
+    at: float
+    pause_s: float
+
+
 class Openings:
-    """`wanted`: sessions whose channel is to be tried again. `distrust`: orchestrators that were not believed, by code."""
+    """`wanted`: sessions whose channel is to be tried again, each time after twice as long, for each try costs the orchestrator an
+    attestation of the GPU: a holder whose CVM was taken from it is refused until somebody restarts it. Whoever asks for a channel has it
+    tried at once. `distrust`: orchestrators that were not believed, by code.
+    """
 
     def __init__(
         self, *, ledger: Ledger, approvals: Approvals, channels: Channels, visits: Visits, ending: Ending, trouble: TroubleOf,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._channels, self._visits = ledger, approvals, channels, visits
         self._ending, self._trouble = ending, trouble
-        self.wanted: set[str] = set()
+        self.wanted: dict[str, Due] = {}
         self.distrust = Failures()
 
     def due(self) -> list[str]:
-        """Those that are to be tried again; not when they have ended since, or been removed."""
-        self.wanted = {session for session in self.wanted if self._goes_on(session)}
-        return list(self.wanted)
+        """Those that are to be tried again now; not when they have ended since, or been removed."""
+        self.wanted = {session: due for session, due in self.wanted.items() if self._goes_on(session)}
+        now = monotonic()
+        return [session for session, due in self.wanted.items() if due.at <= now]
 
     async def open(self, session: str) -> None:
         """A new channel kills the old one: a visit under the old one is over. Whoever asks for one after the session's end gets it: the
@@ -48,14 +65,19 @@ class Openings:
             await self._open(session)
         except (Unavailable, NotAuthenticated, Conflict) as error:
             # A conflict too: the GPU may have begun another life meanwhile, and whoever asked would ask again only after a whole lease.
-            self.wanted.add(session)
+            self._once_more(session)
             closed.met(error)
             return
         except GputError:
-            self.wanted.discard(session)
+            self.wanted.pop(session, None)
             raise
         closed.over()
-        self.wanted.discard(session)
+        self.wanted.pop(session, None)
+
+    def _once_more(self, session: str) -> None:
+        before = self.wanted.get(session)
+        pause_s = FIRST_PAUSE_S if before is None else min(before.pause_s * 2, LAST_PAUSE_S)
+        self.wanted[session] = Due(monotonic() + pause_s, pause_s)
 
     def _goes_on(self, session: str) -> bool:
         return self._ledger.knows(session) and self._ledger.state(session).ended is None

@@ -8,7 +8,8 @@ from unittest.mock import Mock
 import httpx2
 import pytest
 
-from data_holder import runner
+from data_holder import opening, runner
+from data_holder.opening import Due
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION, make_manifest, problem
 
@@ -18,6 +19,7 @@ ASKED = f"POST /v1/sessions/{SESSION}/channels"
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "TEND_S", 0.01)
+    monkeypatch.setattr(opening, "FIRST_PAUSE_S", 0.01)
 
 
 class Refusing:
@@ -102,8 +104,32 @@ async def test_a_session_that_goes_on_after_its_end_is_shown_so_and_can_be_vetoe
 
 async def test_what_was_removed_is_not_tried_again(running: Running) -> None:
     openings = running.holder.runner._openings
-    openings.wanted.add("s_removed")
+    openings.wanted["s_removed"] = Due(0.0, 1.0)
     assert openings.due() == []
+    assert not openings.wanted
+
+
+async def test_a_channel_that_is_refused_again_and_again_is_tried_ever_more_rarely(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try has the orchestrator attest the GPU, and whoever's CVM was taken from it is refused until somebody restarts it."""
+    now = 0.0
+    monkeypatch.setattr(opening, "FIRST_PAUSE_S", 1.0)
+    monkeypatch.setattr(opening, "monotonic", lambda: now)
+    await approved(running)
+    refusing = Refusing(running, monkeypatch, method="POST", code="cvm-taken", times=10**6)
+    openings, tried = running.holder.runner._openings, list[float]()
+    running.orchestrator.post("channel_wanted")
+    await running.until(lambda: refusing.asked)
+    for second in range(1, 65):
+        now = float(second)
+        if openings.due():
+            tried.append(now)
+            await running.until(lambda: len(refusing.asked) == len(tried) + 1 and not openings.due())
+    assert tried == [1, 3, 7, 15, 31, 47, 63]
+    before = len(refusing.asked)
+    running.orchestrator.post("channel_wanted")  # and whoever asks is answered at once
+    await running.until(lambda: len(refusing.asked) > before)
 
 
 async def test_without_an_approval_nothing_is_tried_again(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
