@@ -10,18 +10,17 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-import cbor2
 from pydantic import BaseModel, ValidationError
 
 from data_holder.protocol.state import ChannelRecord, SessionState
 from data_holder.requests import VerifiedManifest
 from data_holder.tables.rows import Row
-from shared.canonical import cbor_value, sha256
+from shared.canonical import cbor_in_any_form, cbor_value, sha256
 from shared.claims.accountant import spent
 from shared.claims.manifest import Manifest
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.crypto.cose import Sign1, load_verifier, parse1, verify1
-from shared.errors import GputError, VerificationFailed
+from shared.errors import BadRequest, GputError, VerificationFailed
 from shared.protocol.mixture import mixture_seed
 
 C = TypeVar("C", bound=BaseModel)
@@ -219,9 +218,8 @@ def _map(payload: bytes) -> dict[str, Any]:
 def _unverified_payload(cose: bytes) -> bytes:
     """The payload before its signature is checked: only to find out which key it must be checked with."""
     try:
-        message = cbor2.loads(cose)
-        payload = message.value[2]
-    except Exception as error:  # hostile bytes: cbor2 raises many types, all mean the same here
+        payload = cbor_in_any_form(cose).value[2]
+    except (BadRequest, AttributeError, TypeError, LookupError) as error:
         raise VerificationFailed("not a COSE_Sign1 message", code="receipt-malformed") from error
     if not isinstance(payload, bytes):
         raise VerificationFailed("a receipt carries its payload", code="receipt-malformed")

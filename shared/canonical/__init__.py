@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json as _json
+from math import isinf
 from typing import Any
 
-import cbor2
 import rfc8785
 from blake3 import blake3
 
+from shared.canonical.cbor import cbor_byte_string as cbor_byte_string
+from shared.canonical.cbor import cbor_bytes as cbor_bytes
+from shared.canonical.cbor import cbor_in_any_form as cbor_in_any_form
+from shared.canonical.cbor import cbor_value as cbor_value
 from shared.canonical.plain_json import plain_json
 from shared.errors import BadRequest
 
@@ -56,49 +60,14 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-_STRICT = _json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
-
-
-def cbor_bytes(value: Any) -> bytes:
-    """Deterministic CBOR of `value` (RFC 8949 section 4.2.1)."""
-    return cbor2.dumps(value, canonical=True)
-
-
-def cbor_value(data: bytes) -> Any:
-    """Parse CBOR and insist that it was deterministic and complete, so that one value has one encoding.
-
-    Raises:
-        BadRequest: malformed, trailing bytes, or not in deterministic form.
-    """
-    value = cbor_in_any_form(data)
-    try:
-        again = cbor2.dumps(value, canonical=True)
-    except Exception as error:  # as below
-        raise BadRequest(f"not CBOR: {type(error).__name__}") from error
-    if again != data:
-        raise BadRequest("CBOR is not in deterministic form")
+def _finite(text: str) -> float:
+    value = float(text)
+    if isinf(value):
+        raise ValueError(f"{text[:20]} is too large a number")
     return value
 
 
-def cbor_in_any_form(data: bytes) -> Any:
-    """Parse CBOR, deterministic or not: for a caller that knows the one form of what it expects, and compares.
-
-    Raises:
-        BadRequest: malformed, or trailing bytes.
-    """
-    try:
-        return cbor2.loads(data)
-    except Exception as error:  # cbor2 raises many types on hostile input; all mean the same here
-        raise BadRequest(f"not CBOR: {type(error).__name__}") from error
-
-
-def cbor_byte_string(data: bytes) -> bytes:
-    """`data` as a byte string in deterministic CBOR (RFC 8949 section 3.1, major type 2): what `cbor_bytes` gives, sooner."""
-    size = len(data)
-    if size < 24:  # the head's own five bits; then 1, 2, 4 bytes of length
-        return bytes((0x40 | size,)) + data
-    form, width = (0x58, 1) if size < 1 << 8 else (0x59, 2) if size < 1 << 16 else (0x5A, 4)
-    return bytes((form,)) + size.to_bytes(width) + data
+_STRICT = _json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
 
 
 def sha256(data: bytes) -> bytes:

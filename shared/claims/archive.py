@@ -79,7 +79,7 @@ def open_archive(data: bytes) -> Archive:
 
 
 def _envelope(data: bytes) -> tuple[bytes, dict[str, bytes]]:
-    # Hostile CBOR never reaches a tag decoder: the fixed head is compared first (deterministic key order).
+    # Whatever is no archive is told by its first bytes (deterministic key order), before anything is parsed.
     head = b"\xa3" + cbor_bytes("format") + cbor_bytes(PROGRAM_FORMAT) + cbor_bytes("graphs") + b"\xa2"
     if not data.startswith(head):
         raise InvalidProgram(f"The file is not a {PROGRAM_FORMAT} archive")

@@ -21,11 +21,11 @@ from shared.canonical import cbor_byte_string, cbor_bytes, cbor_in_any_form, cbo
 from shared.crypto.signing import COSE_PREFIX, PUBLIC_BYTES, PartyKey, verify_cose
 from shared.errors import BadRequest, VerificationFailed
 
-COSE_SIGN1_TAG = 18
 HEADER_ALG, HEADER_KID = 1, 4  # RFC 9052 table 3
 EDDSA, ES384 = -8, -35  # IANA COSE Algorithms
 P384_BYTES = 48
 MAX_MESSAGE_BYTES = 1024 * 1024
+MAX_HEADER_BYTES = 128  # an algorithm, and a key id of 64 bytes
 
 Signer = PartyKey | ec.EllipticCurvePrivateKey
 Verifier = bytes | ec.EllipticCurvePublicKey
@@ -139,7 +139,7 @@ def parse1(message: bytes) -> Sign1:
     if len(message) > MAX_MESSAGE_BYTES:
         raise _malformed(f"{len(message)} bytes are too many")
     tagged: Any = cbor_in_any_form(message)
-    if not isinstance(tagged, CBORTag) or tagged.tag != COSE_SIGN1_TAG:
+    if not isinstance(tagged, CBORTag):
         raise _malformed("not tagged as COSE_Sign1")
     value = tagged.value
     if not isinstance(value, (list, tuple)) or len(value) != 4:
@@ -158,7 +158,9 @@ def parse1(message: bytes) -> Sign1:
 @lru_cache(maxsize=256)
 def _header(protected: bytes) -> tuple[int, bytes]:
     """Algorithm and key id. Few keys sign very many messages: the same bytes are taken apart once."""
-    header: Any = cbor_value(protected)
+    if len(protected) > MAX_HEADER_BYTES:
+        raise _malformed("the protected header must hold alg and kid only")
+    header: Any = cbor_value(protected, numbered=True)
     if not isinstance(header, Mapping) or set(header) != {HEADER_ALG, HEADER_KID}:
         raise _malformed("the protected header must hold alg and kid only")
     alg, kid = header[HEADER_ALG], header[HEADER_KID]
