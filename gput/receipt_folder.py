@@ -33,8 +33,9 @@ TRUST_FOLDERS = ("rim", "collateral")
 PARTS = {"session": str, "head": dict, "manifest": dict}
 REMEDY = "Fetch the receipts again with `gput session receipts`."
 _OWN_SUM = "# the lines above: "
-_LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9._/-]+)")
-_ENTRY = re.compile(r"# ([0-9a-f]{64})  ([a-z.]+) line ([0-9]+)")
+_LINE = re.compile(r"([0-9a-f]{64})  ((?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)?[A-Za-z0-9_-][A-Za-z0-9._-]*)")
+"""Of a file in the folder, or in a folder of it: whoever made the list reads nothing else here."""
+_ENTRY = re.compile(r"# ([0-9a-f]{64})  ([a-z.]+) line ([0-9]{1,9})")
 
 
 def write(folder: Path, bundle: Mapping[str, Any], trust: Path) -> None:
@@ -151,8 +152,11 @@ def parse_line(line: bytes) -> Any:
 
 
 def read_file(folder: Path, name: str) -> bytes:
-    """The file's bytes. Raises: BadRequest: it is not there."""
+    """The file's bytes. Raises: BadRequest: it is not there, or something else is."""
+    path = folder / name
     try:
-        return (folder / name).read_bytes()
+        if not path.is_file():
+            raise FileNotFoundError(path)
+        return path.read_bytes()
     except OSError:
         raise BadRequest(f"{folder} holds no {name}", remedy=REMEDY, code="no-receipts") from None

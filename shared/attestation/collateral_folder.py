@@ -1,21 +1,26 @@
 """Collateral in a folder: bundles and a service's answers read strictly, a bundle written whole. Knows no root and no signature.
 
 NAME.json     a bundle of nine members
+NAME.earlier-…json     one that it took the place of: evidence is judged by the time that it was made at
 NAME/         answers as they arrived: tcb_info_*.json and its chain, qe_identity.json and its chain, pck_crl_platform.crl (or
               …_processor) and its chain, root_ca.crl
 """
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from shared.attestation.collateral import MAX_BUNDLE_BYTES, Collateral
+from shared.canonical import sha256
 from shared.errors import ConfigurationError, GputError
 from shared.wire.collateral import Authority, CollateralAnswers
 
 MAX_FILES = 1024
+MAX_EARLIER = 36
+"""Bundles kept of those that stood under one name. They are renewed about once a month."""
 _AUTHORITIES: tuple[Authority, ...] = ("platform", "processor")
 
 
@@ -60,12 +65,18 @@ def read_answers(folder: Path) -> Iterator[Collateral]:
 
 
 def write_bundle(folder: Path, name: str, source: Collateral) -> None:
-    """Put a bundle into the folder as NAME.json, whole or not at all. Raises: ConfigurationError `bad-collateral`."""
-    draft = folder / f".{name}.{os.getpid()}"
+    """Put a bundle into the folder as NAME.json, whole or not at all, and keep the one that was there. Raises: ConfigurationError
+    `bad-collateral`."""
+    draft, path, document = folder / f".{name}.{os.getpid()}", folder / f"{name}.json", source.document()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(source.document())
-        os.replace(draft, folder / f"{name}.json")
+        draft.write_bytes(document)
+        if path.exists() and (before := path.read_bytes()) != document:
+            path.rename(folder / f"{name}.earlier-{sha256(before).hex()[:16]}.json")
+        os.replace(draft, path)
+        earlier = sorted(folder.glob(f"{glob.escape(name)}.earlier-*.json"), key=lambda kept: kept.stat().st_mtime)
+        for forgotten in earlier[:-MAX_EARLIER]:
+            forgotten.unlink()
     except OSError as error:
         raise unusable(folder, f"it cannot be written: {error.strerror}") from None
 

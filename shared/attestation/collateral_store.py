@@ -102,7 +102,8 @@ class CollateralStore:
         return identity
 
     def choose(self, pck: PckIdentity, offered: Collateral | None, at: float) -> VerifiedCollateral:
-        """The newest parts for this machine, those that count at `at` first. What a peer offered counts like one's own.
+        """The newest parts for this machine, those that count at `at` first. What a peer offered counts like one's own, also where newer is
+        known: evidence is judged by the time that it was made at, and what was current then may be at hand nowhere else.
 
         Raises:
             VerificationFailed: `collateral-missing`; `collateral-…`: what was offered is not genuine, whatever else is at hand.
@@ -110,6 +111,8 @@ class CollateralStore:
         given = self._verify(offered, pck.root, pck.root_fingerprint) if offered is not None else None
         with self._lock:
             known = [c for c in self._pool.values() if c.root_fingerprint == pck.root_fingerprint]
+        if given is not None and given not in known:
+            known.append(given)
         about = [c for c in known if (c.tcb_info.fmspc.hex(), c.tcb_info.pce_id.hex()) == (pck.fmspc, pck.pce_id)]
         lists = [c for c in known if c.authority_name == pck.authority_name]
         if about and lists:

@@ -6,11 +6,14 @@ describe; they accept nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from shared.attestation.quote import TdxQuote
 from shared.attestation.snp_examination import ExaminedSnp
 from shared.attestation.snp_report import GuestPolicy, Product, SnpReport, parse_tcb
 from shared.attestation.tdx_appraisal import TD_DEBUG, TD_MIGRATABLE, TD_SEPT_VE_DISABLE
 from shared.attestation.tdx_verifier import TdxExamination
+from shared.errors import BadRequest
 
 _BODY = (
     "tee_tcb_svn", "mr_seam", "mrsigner_seam", "seam_attributes", "td_attributes", "xfam", "mr_td", "mr_config_id", "mr_owner",
@@ -75,8 +78,9 @@ def report_claims(report: SnpReport, product: Product | None = None) -> dict[str
         "snp.reported_tcb": report.reported_tcb.hex(),
     }
     if known is not None:
-        levels = vars(parse_tcb(report.reported_tcb, known))
-        claims |= {f"snp.reported_tcb_{name}": level for name, level in levels.items() if level is not None}
+        with suppress(BadRequest):  # bytes that the layout has no meaning for: the check of the levels says so
+            levels = vars(parse_tcb(report.reported_tcb, known))
+            claims |= {f"snp.reported_tcb_{name}": level for name, level in levels.items() if level is not None}
     return claims
 
 

@@ -36,8 +36,8 @@ from shared.wire.visit import Evidence, GpuEvidence, RuntimeData
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 MAX_PIECES: Final = 256
 _VBIOS = re.compile(r"(?:[0-9A-Fa-f]{2}\.){4}[0-9A-Fa-f]{2}")
-_HEX = re.compile(rb"(?:0x)?[0-9A-Fa-f\s]+")
-_BASE64 = re.compile(rb"[A-Za-z0-9+/\s]+={0,2}\s*")
+_HEX = re.compile(rb"[0-9A-Fa-f]+")
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
 _TOKEN = re.compile(rb"eyJ[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*")
 _GUIDS = tuple(guid.bytes for guid in NAMES)
 _SPDM_REQUEST: Final = b"\x11\xe0"
@@ -190,12 +190,14 @@ def _text(data: bytes, name: str) -> list[Piece]:
 
 def _decoded(text: bytes) -> Iterator[bytes]:
     """The bytes that hex or base64 text stands for."""
-    with_none = (b"".join(text.split()).removeprefix(b"0x"), b"".join(text.split()))
-    if _HEX.fullmatch(text) and len(with_none[0]) % 2 == 0:
-        yield bytes.fromhex(with_none[0].decode("ascii"))
-    if _BASE64.fullmatch(text):
+    # Without its blanks: a pattern that allows for them looks at each again and again.
+    close = b"".join(text.split())
+    digits = close.removeprefix(b"0x")
+    if _HEX.fullmatch(digits) and len(digits) % 2 == 0:
+        yield bytes.fromhex(digits.decode("ascii"))
+    if _BASE64.fullmatch(close):
         try:
-            yield base64.b64decode(with_none[1], validate=True)
+            yield base64.b64decode(close, validate=True)
         except binascii.Error:
             return
 

@@ -115,7 +115,7 @@ def check_revocation(
     postponed: VerificationFailed | None = None
     for certificate, issuer in pairwise(chain.certificates[first:]):
         try:
-            answer = _answer(certificate, issuer, responses, chain)
+            answer = _answer(certificate, issuer, responses, chain, at)
             _check_signed(answer.response, issuer, chain, at)
             _check_nonce(answer.response, nonce)
             if _on_hold(answer.single, certificate, allow_hold=allow_hold):
@@ -129,9 +129,14 @@ def check_revocation(
 
 
 def _answer(
-    certificate: x509.Certificate, issuer: x509.Certificate, responses: Sequence[ocsp.OCSPResponse], chain: Chain
+    certificate: x509.Certificate,
+    issuer: x509.Certificate,
+    responses: Sequence[ocsp.OCSPResponse],
+    chain: Chain,
+    at: float,
 ) -> _Answer:
-    """The newest answer about this certificate (CertID of RFC 6960 4.1.1: hashes of the issuer's name and key, and the serial)."""
+    """The newest answer about this certificate that was out at `at` (CertID of RFC 6960 4.1.1: hashes of the issuer's name and key, and the
+    serial)."""
     found = [
         _Answer(response, single)
         for response in responses
@@ -143,7 +148,12 @@ def _answer(
             f"no OCSP response speaks of {_title(certificate)}", code="gpu-ocsp-absent",
             remedy="staple one, or put it into the trust folder's ocsp/",
         )  # fmt: skip
-    return max(found, key=lambda answer: answer.single.this_update_utc)
+
+    def rank(answer: _Answer) -> tuple[bool, datetime]:
+        issued = answer.single.this_update_utc
+        return issued.timestamp() <= at, issued
+
+    return max(found, key=rank)
 
 
 def _is_issuer(single: ocsp.OCSPSingleResponse, issuer: x509.Certificate, chain: Chain) -> bool:

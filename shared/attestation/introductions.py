@@ -12,7 +12,7 @@ from typing import Final
 from shared.attestation.channel import OrchestratorExpectation
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
-from shared.errors import VerificationFailed
+from shared.errors import BadRequest, VerificationFailed
 from shared.wire.visit import ChannelOffer
 
 ANYBODY: Final = "*"
@@ -37,6 +37,6 @@ def judged_at(offer: ChannelOffer, max_age_s: int, now: float) -> float:
     """
     try:
         not_after = int(json_value(decoded(offer.runtime_data))["not_after"])
-    except (KeyError, TypeError, ValueError):
+        return now if now < not_after else float(not_after - max_age_s)
+    except (BadRequest, KeyError, TypeError, ValueError, OverflowError):
         raise VerificationFailed("the introduction is malformed", code="introduction-malformed") from None
-    return now if now < not_after else float(not_after - max_age_s)

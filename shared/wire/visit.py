@@ -70,7 +70,7 @@ class RuntimeData(Claim):
     enrolled_key: HexSha256
     gpu_evidence: HexSha256 | None = None
     previous: HexSha256 | None = None
-    not_after: int = Field(ge=0)
+    not_after: int = Field(ge=0, lt=1 << 53)
 
 
 class ChannelRequest(Claim):

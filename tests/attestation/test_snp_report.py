@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from shared.attestation.azure_hcl import HEADER, PART, parse_hcl
+from shared.attestation.cpu_claims import report_claims
 from shared.attestation.snp_report import GuestPolicy, SigningKey, Tcb, parse_snp_report, parse_tcb, product_of
 from shared.canonical import sha256
 from shared.errors import BadRequest
@@ -122,3 +123,11 @@ def test_a_blob_that_does_not_fit_together_is_refused(raw: bytes) -> None:
     with pytest.raises(BadRequest) as caught:
         parse_hcl(raw)
     assert caught.value.code == "malformed-hcl"
+
+
+def test_claims_of_a_report_leave_out_levels_that_the_layout_has_no_meaning_for() -> None:
+    """Whoever examines evidence is told by the check of the levels; the claims only describe."""
+    claims = report_claims(parse_snp_report(altered(RAW, 0x182, b"\x01")))
+    assert claims["snp.reported_tcb"] == altered(RAW, 0x182, b"\x01")[0x180:0x188].hex()
+    assert not [name for name in claims if name.startswith("snp.reported_tcb_")]
+    assert report_claims(parse_snp_report(RAW))["snp.reported_tcb_snp"] == TCB["snp"]

@@ -103,6 +103,13 @@ def test_no_bit_of_signed_evidence_is_free(files: Files, name: str) -> None:
         assert found.refusal is not None or found.kind == "certificates", at
 
 
+@pytest.mark.timeout(60)  # a pattern that allowed for blanks in two places took days for this
+@pytest.mark.parametrize("first", [b"A", b"0x0", b"A="])
+def test_blanks_without_end_are_read_once(first: bytes) -> None:
+    with pytest.raises(OWN):
+        pieces_of(first + b" " * (1 << 20) + b"!", "x")
+
+
 def test_repeated_and_nested_forms_are_bounded() -> None:
     many = b"[" + b'{"quote": ""},' * 300 + b'{"quote": ""}]'
     for data in (many, b'{"items": []}', b'{"items": [[[]]]}', b'{"token": {}}', b'{"token": "{}"}'):

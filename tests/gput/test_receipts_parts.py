@@ -15,7 +15,7 @@ import pytest
 from gput.__main__ import main
 from gput.receipt_folder import APPROVALS, KEYS, LEAVES, SESSION, SUMS, TRUST
 from gput.receipts import verify
-from shared.canonical import cbor_bytes, cbor_value
+from shared.canonical import cbor_bytes, cbor_value, sha256
 from shared.errors import BadRequest, GputError
 from tests.gput.gput_samples import Bundle
 from tests.gput.receipts_world import flipped_hex, receipt_leaves, refused
@@ -142,3 +142,40 @@ def test_exit_codes_of_the_command(bundle: Bundle, capsys: pytest.CaptureFixture
     for verb in ("verify", "show"):
         assert main(["receipts", verb, str(tmp_path / "nothing")]) == 2
         assert "gput session receipts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "  /dev/zero",
+        "  ../session.json",
+        "  rim/../../outside.json",
+        "  collateral/a/b.json",
+        "  ./session.json",
+        "  ..",
+    ],
+)
+def test_a_list_of_sums_that_names_what_is_not_of_the_folder(bundle: Bundle, line: str) -> None:
+    """It would be read, to its end if it has one."""
+    _say_too(bundle.folder, "0" * 64 + line)
+    refused(bundle.folder, SUMS)
+
+
+def test_a_list_of_sums_with_a_line_of_a_number_without_end(bundle: Bundle) -> None:
+    _say_too(bundle.folder, f"# {'0' * 64}  {KEYS} line {'1' * 5000}")
+    refused(bundle.folder, SUMS)
+
+
+@pytest.mark.parametrize("name", [SESSION, KEYS, LEAVES, SUMS])
+def test_what_is_no_file_is_not_read(bundle: Bundle, name: str) -> None:
+    (bundle.folder / name).unlink()
+    (bundle.folder / name).symlink_to("/dev/zero")
+    with pytest.raises(BadRequest, match=f"holds no {name}"):
+        verify(bundle.folder)
+
+
+def _say_too(folder: Path, line: str) -> None:
+    """Put a line into the list of sums, whose own sum is right."""
+    lines = [*(folder / SUMS).read_text().splitlines()[:-1], line]
+    body = "".join(f"{one}\n" for one in lines)
+    (folder / SUMS).write_text(f"{body}# the lines above: {sha256(body.encode()).hex()}\n")
