@@ -130,4 +130,4 @@ def test_claims_of_a_report_leave_out_levels_that_the_layout_has_no_meaning_for(
     claims = report_claims(parse_snp_report(altered(RAW, 0x182, b"\x01")))
     assert claims["snp.reported_tcb"] == altered(RAW, 0x182, b"\x01")[0x180:0x188].hex()
     assert not [name for name in claims if name.startswith("snp.reported_tcb_")]
-    assert report_claims(parse_snp_report(RAW))["snp.reported_tcb_snp"] == TCB["snp"]
+    assert report_claims(parse_snp_report(RAW))["snp.reported_tcb_snp"] == TCB["Milan"][6]
