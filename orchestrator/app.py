@@ -95,7 +95,7 @@ def create_app(
 
     lifespan = _lifespan(site, connect, keeps_evidence=evidence is not None)
     app = create_service_app(
-        "orchestrator", VERSION, settings=settings, store=store, lifespan=lifespan, keys=keys.resolve, replay=replay,
+        "orchestrator", VERSION, settings=settings, store=store, lifespan=lifespan, keys=keys.resolve, replay=replay, signed_bodies=True,
         bearer=bearer, base_url=base_url, clock=clock, entropy=entropy, gate=lambda path: _office(app).gate(path),
         checks={"data_dir": lambda: check_room(settings.files_dir), **_checks(lambda: _office(app))},
     )  # fmt: skip

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 
 from shared.errors import ConfigurationError, GputError, NotFound
+from shared.service.callers import admit_body
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.direct import DirectRoutes
@@ -53,6 +54,7 @@ def create_service_app(
     clock: Clock = system_clock,
     entropy: Entropy = system_entropy,
     gate: Gate | None = None,
+    signed_bodies: bool = False,
 ) -> FastAPI:
     """An application to add routers to. Its lifespan opens store and replay window, runs `lifespan`, then stops and closes.
 
@@ -61,6 +63,7 @@ def create_service_app(
         keys, replay: verify signed requests; needed by `signed_caller` and what builds on it.
         base_url: scheme://host:port under which callers reach this service and for which they sign.
         gate: says when nobody but the probes is answered.
+        signed_bodies: all long bodies are signed: what is not is refused before it is read.
 
     Raises:
         ConfigurationError: keys without a replay window or an address, which would accept requests meant for others.
@@ -79,7 +82,7 @@ def create_service_app(
         base_urls=_base_urls(keys, replay, base_url, settings),
         tracing=Tracing.to(settings.otlp_endpoint, title, settings.otlp_headers_file),
     )
-    return _furnished(_bare_app(title, version, _lifespan(state, lifespan)), state, gate)
+    return _furnished(_bare_app(title, version, _lifespan(state, lifespan)), state, gate, signed_bodies)
 
 
 def add_routes(app: FastAPI, router: APIRouter) -> None:
@@ -93,12 +96,12 @@ def add_routes(app: FastAPI, router: APIRouter) -> None:
     direct.add(router.routes)
 
 
-def _furnished(app: FastAPI, state: ServiceState, gate: Gate | None) -> FastAPI:
+def _furnished(app: FastAPI, state: ServiceState, gate: Gate | None, signed_bodies: bool) -> FastAPI:
     app.state.service, app.state.direct = state, DirectRoutes()
     app.add_middleware(
         RequestMiddleware, registry=state.registry, entropy=state.entropy, max_body_bytes=state.settings.max_body_bytes,
         refusals=Refusals(state.settings.refusals_per_s, state.settings.refusals_burst, state.clock),
-        direct=app.state.direct, gate=gate, tracing=state.tracing,
+        direct=app.state.direct, gate=gate, admit=admit_body if signed_bodies else None, tracing=state.tracing,
     )  # fmt: skip
     install_problems(app)
     add_routes(app, _probes(state, app.title, app.version))

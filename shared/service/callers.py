@@ -16,7 +16,14 @@ from starlette.requests import ClientDisconnect
 from shared.errors import BadRequest, ConfigurationError, NotAuthenticated, NotPermitted
 from shared.names import Role
 from shared.service.data_dir import unwritable
-from shared.service.signatures import Caller, RequestParts, check_digest, signed_digest, verify_request
+from shared.service.signatures import (
+    Caller,
+    RequestParts,
+    check_before_body,
+    check_digest,
+    signed_digest,
+    verify_request,
+)
 from shared.service.state import ServiceState, service_state
 
 _SAFE_METHODS = {"GET", "HEAD"}
@@ -141,6 +148,19 @@ def require_stream(*roles: Role) -> Callable[[SignedStream], Awaitable[SignedStr
         return upload
 
     return permitted
+
+
+async def admit_body(request: Request) -> None:
+    """Refuse a body that nobody known has signed before it is read: it would lie in memory for as long as its sender likes.
+
+    Raises:
+        NotAuthenticated, NotPermitted, Unavailable: as `signed_caller`.
+    """
+    state = service_state(request)
+    if await _bearer(request, state) is not None or state.keys is None or state.replay is None:
+        return
+    parts = request_parts(request, state.base_urls)
+    await check_before_body(parts, keys=state.keys, now=state.clock(), window_s=state.replay.window_s)
 
 
 async def _verify(request: Request, state: ServiceState, parts: RequestParts, body: bytes | None) -> Caller:

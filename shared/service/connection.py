@@ -2,7 +2,8 @@
 
 uvicorn bounds neither the head of a request nor the time that anybody takes to send one: endless headers would take all memory, and idle
 connections all descriptors. Here a head has a size and a deadline, a body a least rate, a client that does not read its answer a limit,
-and when there are too many connections the one that has waited longest without a request makes room.
+and when there are too many connections the one that has waited longest without a request makes room, or the one that has been at its
+body longest.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import resource
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum, auto
+from itertools import chain
 from typing import Any, ClassVar, Final
 
 import httptools
@@ -29,7 +31,8 @@ HEAD_S: Final = 20.0
 TICK_S: Final = 5.0
 GRACE_S: Final = 20.0
 MIN_RATE: Final = 1024
-"""Bytes a second that a body brings on average, after a time of grace, while the service is ready to read."""
+"""Bytes a second that a body brings, while the service is ready to read. Whoever was ahead of that may rest for as long as a body may take
+to begin (`GRACE_S`), and no longer: bytes that came at once pay for no hours of silence."""
 UNREAD_S: Final = 60.0
 """How long an answer may stand in full buffers without the client reading any of it."""
 MAX_CONNECTIONS: Final = 1024
@@ -48,16 +51,18 @@ class _Refused(Exception):  # raised inside the parser's callbacks; never leaves
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """One connection. `waiting`: those of this server that have no request under way, the longest first; `limit`: how many there may be."""
+    """One connection. `waiting`: those of this server that have no request under way, `sending`: those whose request's body is not there
+    yet, the longest first; `limit`: how many there may be."""
 
     waiting: ClassVar[OrderedDict[GuardedProtocol, None]]
+    sending: ClassVar[OrderedDict[GuardedProtocol, None]]
     limit: ClassVar[int]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._phase, self._shut = _Phase.HEAD, False
         self._head = self._headers = self._received = 0
-        self._body_s = 0.0
+        self._ahead = 0.0
         self._bulk: BulkBody | None = None
         self._unwanted = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -71,13 +76,14 @@ class GuardedProtocol(HttpToolsProtocol):
         self.waiting[self] = None
         self._arm(HEAD_S, self._head_is_late)
         if len(self.connections) > self.limit:
-            next(iter(self.waiting)).transport.abort()
+            self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It ends."""
         self._disarm()
         self.resume_writing()
         self.waiting.pop(self, None)
+        self.sending.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -137,7 +143,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """The head is there; the application begins."""
         self._disarm()
         self.waiting.pop(self, None)
-        self._phase, self._received, self._body_s = _Phase.BODY, 0, 0.0
+        self.sending[self] = None
+        self._phase, self._received, self._ahead = _Phase.BODY, 0, MIN_RATE * GRACE_S
         super().on_headers_complete()
         self.cycle.transport = OneWrite(self.transport, self.loop)
         self._bulk = self._bulk_body()
@@ -151,6 +158,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The body is there."""
         self._disarm()
+        self.sending.pop(self, None)
         self._phase = _Phase.ANSWER
         super().on_message_complete()
         if self.cycle.response_complete:  # answered before it was all there
@@ -205,6 +213,11 @@ class GuardedProtocol(HttpToolsProtocol):
 
     # ------------------------------------------------------------ limits
 
+    def _make_room(self) -> None:
+        """Somebody has to go: who only waits, or else who has been at a body longest; this one where all others are answered."""
+        others = (one for one in chain(self.waiting, self.sending) if one is not self)
+        next(others, self).transport.abort()
+
     def _count(self, length: int) -> None:
         self._head += length
         if self._head > MAX_HEAD_BYTES or self._headers > MAX_HEADERS:
@@ -220,9 +233,10 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _look_at_body(self) -> None:
         self._timer = None
+        self._ahead, self._received = min(self._ahead + self._received, MIN_RATE * GRACE_S), 0
         if not self.flow.read_paused:
-            self._body_s += TICK_S
-        if self._received < MIN_RATE * (self._body_s - GRACE_S):
+            self._ahead -= MIN_RATE * TICK_S
+        if self._ahead < 0:
             detail = f"a request's body brings at least {MIN_RATE} bytes a second"
             self._refuse(408, "request-too-slow", "Request timeout", detail)
         else:
@@ -265,4 +279,5 @@ def guarded() -> type[GuardedProtocol]:
     limit = (
         MAX_CONNECTIONS if descriptors == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, max(16, descriptors // 2))
     )
-    return type("Guarded", (GuardedProtocol,), {"waiting": OrderedDict(), "limit": limit})
+    own = {"waiting": OrderedDict(), "sending": OrderedDict(), "limit": limit}
+    return type("Guarded", (GuardedProtocol,), own)

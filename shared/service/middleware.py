@@ -6,8 +6,9 @@ Plain ASGI: Starlette's function middleware costs a task and a queue per request
 from __future__ import annotations
 
 import re
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +32,17 @@ QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics", "/version"})
 _ABOUT = re.compile(r"/(sessions|requests|visits|ports)/([A-Za-z0-9._-]{1,64})(?=/|$)")
 _NAMES = {"sessions": "session", "requests": "session", "visits": "visit", "ports": "port"}
 
+SHOWN_PATH = 300
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 BELIEVED = "gput.believed"
 """In a request's scope: what it brought was authentic, though no caller signed it (frames and records of the GPU's ports)."""
+
+UNASKED_BYTES = 64 * 1024
+"""Of a body that are read before anybody knows whose it is."""
+
+Admission = Callable[[Request], Awaitable[None]]
+"""Asked before a request's long body is read. Raises `GputError` where it will not be."""
 
 Gate = Callable[[str], None]
 """Asked for each request's path, but for probes'. Raises `GputError` while the service answers nobody; nothing is read or done then."""
@@ -50,12 +58,19 @@ class BodyLimit:
     """
 
     bytes: int
+    stated: int = 0
+    """Bytes of it that its head states; more than any where it states none and sends some."""
 
     def guard(self, scope: Scope, receive: Receive) -> Receive:
         """A `receive` that raises 413 beyond the limit, before reading anything when Content-Length says so."""
-        stated = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-        length = int(stated) if stated.isdigit() else 0
-        read = 0
+        chunked, read = False, 0
+        for name, value in scope["headers"]:
+            if name == b"content-length" and value.isdigit():
+                self.stated = int(value)
+            chunked = chunked or name == b"transfer-encoding"
+        length = self.stated
+        if chunked:
+            self.stated = sys.maxsize
 
         async def guarded() -> Message:
             nonlocal read
@@ -75,6 +90,11 @@ def _about(path: str) -> dict[str, str]:
     return {_NAMES[kind]: name for kind, name in _ABOUT.findall(path)} if path.startswith("/v1/") else {}
 
 
+def _shown(path: str) -> str:
+    """As much of a path as a log line holds; what our own routes are called by is shorter. Strangers' fill no disk."""
+    return path if len(path) <= SHOWN_PATH else f"{path[:SHOWN_PATH]}…"
+
+
 def _unheard(wait: int) -> TooManyRefused:
     error = TooManyRefused(
         "too many requests from your address were refused lately",
@@ -89,10 +109,10 @@ class RequestMiddleware:
 
     def __init__(
         self, app: ASGIApp, *, registry: CollectorRegistry, entropy: Entropy, max_body_bytes: int, refusals: Refusals,
-        direct: DirectRoutes, gate: Gate | None = None, tracing: Tracing | None = None,
+        direct: DirectRoutes, gate: Gate | None = None, admit: Admission | None = None, tracing: Tracing | None = None,
     ) -> None:  # fmt: skip
         self._app, self._refusals, self._gate, self._direct = app, refusals, gate, direct
-        self._max_body_bytes, self._tracing = max_body_bytes, tracing
+        self._max_body_bytes, self._tracing, self._admit = max_body_bytes, tracing, admit
         self._entropy = entropy
         self._total = REQUESTS.counter(registry)
         self._seconds = REQUEST_SECONDS.histogram(registry, REQUEST_BUCKETS_S)
@@ -123,15 +143,25 @@ class RequestMiddleware:
                 if unheard is not None:
                     await error_response(unheard, Request(scope))(scope, receive, send_with_id)
                 else:
-                    await self._answer(scope, limit.guard(scope, receive), send_with_id)
+                    await self._heard(limit, scope, receive, send_with_id)
                     self._refusals.answered(address, status)
             except Exception as error:
-                _log.error("request failed", method=scope["method"], path=scope["path"], exc_info=error)
+                _log.error("request failed", method=scope["method"], path=_shown(scope["path"]), exc_info=error)
                 if status:  # the answer has begun and cannot become another; the server closes the connection
                     raise
                 await unexpected_response(Request(scope))(scope, receive, send_with_id)
             finally:
                 self._record(scope, status, time.perf_counter() - began)
+
+    async def _heard(self, limit: BodyLimit, scope: Scope, receive: Receive, send: Send) -> None:
+        receive = limit.guard(scope, receive)
+        if self._admit is not None and limit.stated > UNASKED_BYTES:
+            try:
+                await self._admit(Request(scope))
+            except GputError as error:
+                await error_response(error, Request(scope))(scope, receive, send)
+                return
+        await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._direct.find(scope)
@@ -170,7 +200,7 @@ class RequestMiddleware:
         log(
             "request",
             method=scope["method"],
-            path=path,
+            path=_shown(path),
             status=status,
             ms=round(seconds * 1000, 2),
             caller=scope.get("gput.caller"),

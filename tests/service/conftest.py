@@ -44,6 +44,7 @@ def make_world(tmp_path: Path) -> MakeWorld:
             replay=ReplayWindow(store, clock),
             bearer=bearer,
             base_url=BASE_URL,
+            signed_bodies=True,
             clock=clock,
         )
         world = World(app, clock, store)
