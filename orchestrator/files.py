@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+import secrets
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
 from shared.errors import NotFound, VerificationFailed
 from shared.service.data_dir import unwritable
+from shared.service.threads import aside
 
 PIECE = 1024 * 1024
 
@@ -23,7 +25,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         Unavailable: the disk is full (code `disk-full`) or not writable (`disk-unusable`); nothing half-done stays behind.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    # Not by process id: two containers that share a folder have the same one.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with temporary.open("wb") as file:
@@ -37,6 +40,21 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     finally:
         with suppress(FileNotFoundError, NotADirectoryError):
             temporary.unlink()
+
+
+@asynccontextmanager
+async def large_file(path: Path) -> AsyncIterator[BinaryIO]:
+    """`atomic_file`, for what takes the disk longer than an event loop can stand still: it is waited for on a thread. Raises: as
+    `atomic_file`.
+    """
+    making = atomic_file(path)
+    file = making.__enter__()
+    try:
+        yield file
+    except BaseException as error:
+        making.__exit__(type(error), error, error.__traceback__)
+        raise
+    await aside(making.__exit__, None, None, None)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -6,13 +6,13 @@ Once the session is removed its key is gone, and with it every copy of the model
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from orchestrator.files import atomic_file
+from orchestrator.files import large_file
 from orchestrator.sealed_file import Plaintext, SealedWriter, open_sealed
 from shared.crypto.secret import Secret
 from shared.service.clock import Entropy
@@ -33,10 +33,10 @@ class ModelFile:
         self.path = folder / SEALED
         self._old, self._key, self._name, self._entropy = folder / PLAIN, key, f"model/{session}", entropy
 
-    @contextmanager
-    def making(self) -> Iterator[Making]:
-        """The file while it is written: it appears whole at the end, or not at all. Raises: Unavailable: as `atomic_file`."""
-        with atomic_file(self.path) as file:
+    @asynccontextmanager
+    async def making(self) -> AsyncIterator[Making]:
+        """The file while it is written: it appears whole at the end, or not at all. Raises: Unavailable: as `large_file`."""
+        async with large_file(self.path) as file:
             writer = SealedWriter(file, self._key, self._name, self._entropy)
             yield Making(file, writer, self._key, self._name)
             writer.finish()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from orchestrator.files import atomic_file
+from orchestrator.files import large_file
 from orchestrator.gpu_session.bulk import BATCH_BYTES
 from orchestrator.gpu_session.life import GpuLife
 from orchestrator.gpu_session.placement import model_state
@@ -60,7 +60,7 @@ class Checkpoints:
             Unavailable: no answer, or the disk is full. VerificationFailed: the parts do not fit together.
         """
         key, first, offset = self._key(name), None, 0
-        with atomic_file(self._path(name)) as file:
+        async with large_file(self._path(name)) as file:
             file.write(MAGIC)
             while first is None or offset < first.total:
                 length = BATCH_BYTES if first is None else min(BATCH_BYTES, first.total - offset)

@@ -11,10 +11,11 @@ from typing import BinaryIO
 
 from orchestrator.gpu_session.bulk import BATCH_BYTES, BATCH_RECORDS
 from orchestrator.gpu_session.life import GpuLife
-from orchestrator.model_file import ModelFile
+from orchestrator.model_file import Making, ModelFile
 from orchestrator.weights import read_at, write_header
 from shared.claims.layout import RegionPlan, region_digest
 from shared.errors import VerificationFailed
+from shared.service.threads import aside
 from shared.wire.gpu import MAX_BULK_RECORD, Export
 
 
@@ -33,7 +34,7 @@ async def export_model(life: GpuLife, plan: RegionPlan, place: ModelFile, expect
     Raises:
         VerificationFailed: what came out is not the committed model (code `export-mismatch`); no file appears.
     """
-    with place.making() as file:
+    async with place.making() as file:
         write_header(file, plan)
         for group in _groups(plan):
             batch = await life.batch([Export(offset=offset, length=length) for offset, length in group])
@@ -44,13 +45,19 @@ async def export_model(life: GpuLife, plan: RegionPlan, place: ModelFile, expect
                 raise VerificationFailed(
                     "The GPU exported another number of bytes than asked for", code="export-mismatch"
                 )
-        with file.read_back() as (model, size):
-            digest = _digest(model, size, plan)
-            if digest != expected:
-                raise VerificationFailed("The exported model is not the committed one", code="export-mismatch",
-                                         expected=expected, got=digest)  # fmt: skip
-            model.seek(0)
-            return Exported(digest, hashlib.file_digest(model, "sha256").hexdigest(), size)
+        # Seconds for a large model: on the event loop they would cost this process its lease, and the next one its.
+        return await aside(_read_back, file, plan, expected)
+
+
+def _read_back(file: Making, plan: RegionPlan, expected: str) -> Exported:
+    with file.read_back() as (model, size):
+        digest = _digest(model, size, plan)
+        if digest != expected:
+            raise VerificationFailed(
+                "The exported model is not the committed one", code="export-mismatch", expected=expected, got=digest
+            )
+        model.seek(0)
+        return Exported(digest, hashlib.file_digest(model, "sha256").hexdigest(), size)
 
 
 def _groups(plan: RegionPlan) -> list[list[tuple[int, int]]]:

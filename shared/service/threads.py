@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def aside(act: Callable[..., T], *arguments: Any) -> T:
+    """What `act` gives, on a thread: for what would keep the event loop from everybody else. It has ended when this returns, also where
+    whoever waits is cancelled. Raises: what `act` raises.
+    """
+    work = asyncio.get_running_loop().run_in_executor(None, act, *arguments)
+    try:
+        await ended(work)
+    except asyncio.CancelledError:
+        work.exception()  # nobody will ask for it any more
+        raise
+    return work.result()
 
 
 async def ended(work: asyncio.Future[Any]) -> None:

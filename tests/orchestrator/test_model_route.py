@@ -26,11 +26,11 @@ ASKED: Any = SimpleNamespace(headers={})
 ALICE = Caller("0f" * 32, "alice", frozenset({Role.OWNER}))
 
 
-def model_in(folder: Path, content: bytes | None = None) -> ModelFile:
+async def model_in(folder: Path, content: bytes | None = None) -> ModelFile:
     """The model's file in a folder; with `content`, sealed there."""
     model = ModelFile(folder, Secret(bytes(range(32))), "s_a", os.urandom)
     if content is not None:
-        with model.making() as file:
+        async with model.making() as file:
             file.write(content)
             with file.read_back() as (found, size):
                 assert (found.read(), size) == (content, len(content))
@@ -69,7 +69,7 @@ async def received(
 
 async def test_it_is_hashed_on_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model may be gigabytes: on the event loop's own thread its hash held up every visit."""
-    model = model_in(tmp_path, b"weights")
+    model = await model_in(tmp_path, b"weights")
     threads: list[threading.Thread] = []
 
     digest = HeldFile.digest
@@ -90,7 +90,7 @@ async def test_it_is_hashed_on_another_thread(tmp_path: Path, monkeypatch: pytes
 async def test_one_that_was_changed_is_neither_handed_out_nor_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = model_in(tmp_path, b"other weights")
+    model = await model_in(tmp_path, b"other weights")
     parts = house(model, monkeypatch, b"weights")
     with pytest.raises(VerificationFailed):
         await routes.model("s_a", ASKED, ALICE, parts)
@@ -100,7 +100,7 @@ async def test_one_that_was_changed_is_neither_handed_out_nor_written_down(
 async def test_what_is_sent_is_what_was_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is the platform's: under the model's name there lies another file as soon as the first one was opened."""
     content, opened = os.urandom(300_000), Path.open
-    model, other = model_in(tmp_path, content), model_in(tmp_path / "other", b"other weights")
+    model, other = await model_in(tmp_path, content), await model_in(tmp_path / "other", b"other weights")
 
     def swapped(file: Path, *arguments: Any, **options: Any) -> Any:
         found = opened(file, *arguments, **options)
@@ -118,7 +118,7 @@ async def test_a_range_of_thousands_of_digits_counts_as_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was answered with 500."""
-    parts = house(model_in(tmp_path, b"weights"), monkeypatch, b"weights")
+    parts = house(await model_in(tmp_path, b"weights"), monkeypatch, b"weights")
     asked: Any = SimpleNamespace(headers={"range": f"bytes={'9' * 5000}-"})
     answer: Any = await routes.model("s_a", asked, ALICE, parts)
     assert parts.house.fetches.record.await_args.kwargs["asked"] == len(b"weights")
@@ -127,7 +127,7 @@ async def test_a_range_of_thousands_of_digits_counts_as_the_whole(
 
 @pytest.mark.parametrize("failing", ["hashing", "writing it down"])
 async def test_what_is_not_sent_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
-    model, held, made = model_in(tmp_path, b"weights"), [], HeldFile.__init__  # type: ModelFile, list[HeldFile], Any
+    model, held, made = await model_in(tmp_path, b"weights"), [], HeldFile.__init__  # type: ModelFile, list[HeldFile], Any
 
     def kept(file: HeldFile, *arguments: Any) -> None:
         made(file, *arguments)
@@ -148,7 +148,7 @@ async def test_what_is_not_sent_is_closed(tmp_path: Path, monkeypatch: pytest.Mo
 async def test_of_one_that_is_gone_it_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removal: Removal | None, code: str
 ) -> None:
-    parts = house(model_in(tmp_path), monkeypatch, b"weights")
+    parts = house(await model_in(tmp_path), monkeypatch, b"weights")
     parts.house.removals.of.return_value = removal
     with pytest.raises(NotFound) as refusal:
         await routes.model("s_a", ASKED, ALICE, parts)
@@ -161,7 +161,7 @@ async def test_one_that_is_removed_while_it_is_sent_arrives_whole(
     """It was cut off, or answered with 500, by whoever removed the session in the meantime."""
     content = os.urandom(300_000)
     for removed in ("before it begins", "in its middle"):
-        model = model_in(tmp_path, content)
+        model = await model_in(tmp_path, content)
         answer = await routes.model("s_a", ASKED, ALICE, house(model, monkeypatch, content))
         if removed == "before it begins":
             model.path.unlink()
@@ -171,7 +171,7 @@ async def test_one_that_is_removed_while_it_is_sent_arrives_whole(
 
 async def test_it_lies_sealed_and_comes_out_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = b"weights" * 1000
-    model = model_in(tmp_path, content)
+    model = await model_in(tmp_path, content)
     assert b"weights" not in model.path.read_bytes()  # a few bytes
     sent = await received(await routes.model("s_a", ASKED, ALICE, house(model, monkeypatch, content)))
     headers = dict(sent[0]["headers"])
@@ -181,7 +181,9 @@ async def test_it_lies_sealed_and_comes_out_plain(tmp_path: Path, monkeypatch: p
 async def test_a_part_of_it_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = os.urandom(3_000_000)
     asked: Any = SimpleNamespace(headers={"range": "bytes=1500000-2600000"})
-    answer: Any = await routes.model("s_a", asked, ALICE, house(model_in(tmp_path, content), monkeypatch, content))
+    answer: Any = await routes.model(
+        "s_a", asked, ALICE, house(await model_in(tmp_path, content), monkeypatch, content)
+    )
     sent = await received(answer, headers=[(b"range", b"bytes=1500000-2600000")])
     assert (sent[0]["status"], b"".join(one["body"] for one in sent[1:])) == (206, content[1_500_000:2_600_001])
 
@@ -190,32 +192,34 @@ async def test_one_that_a_release_before_left_plain_is_still_handed_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
-    sent = await received(await routes.model("s_a", ASKED, ALICE, house(model_in(tmp_path), monkeypatch, b"weights")))
+    sent = await received(
+        await routes.model("s_a", ASKED, ALICE, house(await model_in(tmp_path), monkeypatch, b"weights"))
+    )
     assert b"".join(one["body"] for one in sent[1:]) == b"weights"
 
 
 async def test_one_that_is_broken_on_disk_is_not_handed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = model_in(tmp_path, b"weights")
+    model = await model_in(tmp_path, b"weights")
     model.path.write_bytes(model.path.read_bytes()[:-1])
     with pytest.raises(VerificationFailed) as refusal:
         await routes.model("s_a", ASKED, ALICE, house(model, monkeypatch, b"weights"))
     assert refusal.value.code == "stored-file-changed"
 
 
-def test_one_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
-    def failing() -> None:
-        with model_in(tmp_path).making() as file:
+async def test_one_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
+    async def failing() -> None:
+        async with (await model_in(tmp_path)).making() as file:
             file.write(b"weights")
             raise VerificationFailed("not the committed model")
 
     with pytest.raises(VerificationFailed):
-        failing()
-    assert list(tmp_path.iterdir()) == []
+        await failing()
+    assert os.listdir(tmp_path) == []
 
 
-def test_one_that_nobody_read_back_is_whole(tmp_path: Path) -> None:
-    model = model_in(tmp_path)
-    with model.making() as file:
+async def test_one_that_nobody_read_back_is_whole(tmp_path: Path) -> None:
+    model = await model_in(tmp_path)
+    async with model.making() as file:
         file.write(b"weights")
     assert model.open().file.read() == b"weights"
 
@@ -232,7 +236,7 @@ def test_one_that_nobody_read_back_is_whole(tmp_path: Path) -> None:
 async def test_an_owners_model_goes_to_the_key_that_signed_its_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caller: Caller, code: str
 ) -> None:
-    parts = house(model_in(tmp_path, b"weights"), monkeypatch, b"weights")
+    parts = house(await model_in(tmp_path, b"weights"), monkeypatch, b"weights")
     with pytest.raises(NotPermitted) as refusal:
         await routes.model("s_a", ASKED, caller, parts)
     assert refusal.value.code == code
