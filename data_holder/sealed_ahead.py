@@ -95,7 +95,7 @@ class SealedAhead:
 
     async def rung(self, ringing: Ringing, told: Told) -> None:
         """Have the sealing thread, where there is one, ring for all that is left; `told` hears on this loop what was acknowledged. Returns
-        once that is all, or something was not taken, or the lease ended: then the rest lies ready again, in order.
+        once that is all, or something was not taken, or the lease ended, or sealing had failed before: then the rest lies ready, in order.
 
         Raises:
             ProtocolViolation: the GPU acknowledged something else. UnfitData and whatever else sealing raised.
@@ -108,6 +108,8 @@ class SealedAhead:
         loop = asyncio.get_running_loop()
         bell = _AtTheBell(ringing, loop, loop.create_future(), told)
         with self._lock:
+            if self._failed is not None:
+                return  # nobody is there to hear a bell; `batch` hands out what lies ready, and then says why
             self._bell = bell
             self._changed.notify()
         await bell.over

@@ -16,6 +16,7 @@ import pytest
 from data_holder import sealed_ahead
 from data_holder.datasets import Dataset, RecordTree
 from data_holder.datasets.arrays import ArrayDataset
+from data_holder.datasets.findings import UnfitData, refusal
 from data_holder.ringing import Ringing, Rung
 from data_holder.sealing import RecordSealer, SealedRecord
 from data_holder.slots import Lying, Slot
@@ -227,6 +228,22 @@ def test_a_bell_that_comes_while_the_first_record_is_sealed_is_rung_for_it() -> 
     news: list[None] = []
     ahead._step(lambda: news.append(None))
     assert (ringing.rung, news) == ([1], [])
+
+
+async def test_a_bell_is_not_waited_for_when_the_thread_that_would_ring_it_has_failed() -> None:
+    """A file that changes while what the doorbell did not bring goes over HTTP: the visit would hang, also beyond its lease."""
+    sealed = [SealedRecord(0, 3, memoryview(b""), 0, 0), refusal("data-changed", "was changed", "ehr.npz")]
+    sealer = Mock(total=3, plain_bytes=1 << 30, seal_next=Mock(side_effect=sealed))
+    ahead = sealed_ahead.SealedAhead(sealer, [Slot(bytearray(1)) for _ in range(2)])
+    async with ahead.sealing(), asyncio.timeout(10):
+        while ahead._failed is None:
+            await ahead._news.wait()
+            ahead._news.clear()
+        await ahead.rung(cast("Ringing", _Ringing()), lambda rungs: None)
+        [lying] = await ahead.batch(2)
+        assert lying.record.index == 0, "what was sealed before is brought all the same"
+        with pytest.raises(UnfitData, match="was changed"):
+            await ahead.batch(2)
 
 
 def _told(at_s: list[float]) -> tuple[sealed_ahead._AtTheBell, list[int]]:
