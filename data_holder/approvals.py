@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
 from data_holder.deciding import check_may_decide, corrects, is_decided
+from data_holder.delivery import Delivery
 from data_holder.fitting import Chosen, fitting
 from data_holder.identity import OwnKeys
 from data_holder.ledger import Ledger
-from data_holder.links import OrchestratorLink, document
+from data_holder.links import OrchestratorLink
 from data_holder.policy import Policy, RuleFinding, allowed, evaluate
 from data_holder.protocol.state import DECISION, ENDED, REQUEST
 from data_holder.requests import (
@@ -36,7 +38,6 @@ from data_holder.tables.schema import REQUESTS
 from shared.claims.program import ProgramManifest
 from shared.errors import (
     Conflict,
-    GputError,
     InvalidData,
     InvalidManifest,
     NotAuthenticated,
@@ -50,7 +51,7 @@ from shared.service.logging import get_logger
 from shared.service.printable import printable
 from shared.service.statements import put_row, update_row
 from shared.service.store import Store
-from shared.wire.visit import Approval, Decision, Signed
+from shared.wire.visit import Approval, Decision
 
 STATES = {"approve": "approved", "refuse": "refused", "veto": "vetoed"}
 _log = get_logger("data_holder.approvals")
@@ -68,7 +69,11 @@ class Approvals:
     ) -> None:  # fmt: skip
         self.name, self.keys, self.policy, self.automatic = name, keys, policy, automatic
         self._ledger, self._store, self._catalogue, self._link, self._clock = ledger, store, catalogue, link, clock
-        self._commitments, self._default_dataset = commitments, default_dataset
+        self._commitments, self._default_dataset, self.delivery = (
+            commitments,
+            default_dataset,
+            Delivery(ledger, store, link),
+        )
         self._deciding = asyncio.Lock()
         self._programs: dict[str, tuple[bytes, ProgramManifest]] = {}
         self._predecessors = Predecessors(name, lambda: self.keys, ledger, store, link)
@@ -112,7 +117,8 @@ class Approvals:
         if row["state"] != "waiting":
             return
         request, program = await self.show(session)
-        await self._check_predecessor(session, request)
+        async with self._shown(session):
+            await self._predecessors.check(session, request.manifest)
         findings = self.findings(request, program)
         waiting_for = "this holder's policy" if self.automatic else "this holder's operator"
         shown = json.dumps([finding.as_json() for finding in findings])
@@ -135,11 +141,13 @@ class Approvals:
             self._programs[digest] = data, verify_program(data, digest)
         return request, self._programs[digest][1]
 
-    async def _check_predecessor(self, session: str, request: VerifiedManifest) -> None:
+    @asynccontextmanager
+    async def _shown(self, session: str) -> AsyncIterator[None]:
+        """Why it cannot be approved is shown to the operator."""
         try:
-            await self._predecessors.check(session, request.manifest)
+            yield
         except (VerificationFailed, InvalidManifest) as error:
-            detail = f"nobody: it cannot go on with its predecessor's model ({error.code}: {error.detail})"
+            detail = f"nobody: it cannot be approved ({error.code}: {error.detail})"
             await self._update(session, {"waiting_for": detail[:200]})
             raise
 
@@ -175,7 +183,7 @@ class Approvals:
 
         Raises:
             Conflict: as `deciding.check_may_decide`, `deciding.corrects`. InvalidData: the dataset does not fit; it says why.
-            ManifestRefused, VerificationFailed: as `Predecessors.check`, of an approval.
+            ManifestRefused, VerificationFailed: as `Predecessors.check` and `Catalogue.open_dataset`, of an approval.
         """
 
         def known() -> bool:
@@ -200,19 +208,20 @@ class Approvals:
         if decision == "veto":
             self.on_veto(session)
         try:
-            await self.deliver(session)
+            await self.delivery.send(session)
         except (Unavailable, NotAuthenticated) as error:
             _log.warning("decision not delivered yet", session=session, code=error.code)
 
     async def _fitting(self, session: str, dataset: str | None, measure: bool) -> Chosen:
         request, program = await self.show(session)
-        await self._check_predecessor(session, request)
         before = self._ledger.state(session).decision
         name = dataset or (before and before.dataset) or (self.policy and self.policy.dataset) or self._default_dataset
-        return await fitting(
-            self._catalogue, self._commitments, session, self.name, request.manifest, program, name,
-            measure=measure and self.may_measure,
-        )  # fmt: skip
+        async with self._shown(session):
+            await self._predecessors.check(session, request.manifest)
+            return await fitting(
+                self._catalogue, self._commitments, session, self.name, request.manifest, program, name,
+                measure=measure and self.may_measure,
+            )  # fmt: skip
 
     @property
     def may_measure(self) -> bool:
@@ -235,37 +244,10 @@ class Approvals:
             session, [(DECISION, body)], lambda connection: update_row(connection, REQUESTS, {"session": session}, row)
         )
 
-    async def deliver(self, session: str) -> None:
-        """Send the stored decision; the same bytes again do no harm.
-
-        Raises:
-            Unavailable, NotAuthenticated: call again later. Any other answer ends the attempts and is shown in `waiting_for`.
-        """
-        decision = self._ledger.state(session).decision
-        if decision is None:
-            return
-        signed = Signed(
-            document=b64encode(decision.document).decode(), signature=b64encode(decision.signature).decode()
-        )
-        values: dict[str, Any] = {"delivered": True, "waiting_for": None}
-        try:
-            await self._link.send("POST", f"/v1/sessions/{session}/approvals", document(signed))
-        except (Unavailable, NotAuthenticated):
-            raise  # not there, or this holder is not enrolled yet: both may heal
-        except GputError as error:
-            _log.error("the orchestrator did not accept the decision", session=session, code=error.code)
-            values = {"delivered": True, "waiting_for": f"nobody: the orchestrator answered {error.code}"}
-        await self._update(session, values)
-
     async def remind(self, session: str) -> None:
-        """Say a refusal or a veto again, to an orchestrator that asks as if it had not been said. Raises: as `deliver`."""
+        """Say a refusal or a veto again, to an orchestrator that asks as if it had not been said. Raises: as `Delivery.send`."""
         if (said := verify_decision(self._ledger.state(session), self.keys)) and said.decision != "approve":
-            await self.deliver(session)
-
-    async def undelivered(self) -> list[str]:
-        """Sessions whose decision the orchestrator does not have yet."""
-        found = await self._store.read(lambda connection: rows.requests(connection, None, None, 10_000))
-        return [row["session"] for row in found if not row["delivered"] and row["decided_by"]]
+            await self.delivery.send(session)
 
     async def unconsidered(self) -> list[str]:
         """Requests still waiting for their program or for the policy."""

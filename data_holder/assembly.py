@@ -134,7 +134,7 @@ def assemble(
     settings, key = foundation.settings, foundation.key
     peer = peers.peer(settings.orchestrator_url, "the orchestrator", auth=SignedAuth(key, clock, entropy))
     link, gpu, ledger = OrchestratorLink(peer), LinkCounters(), Ledger(store, clock)
-    catalogue = Catalogue(store, settings.datasets, settings.data_dir / "converted", clock)
+    catalogue = Catalogue(settings.name, store, settings.datasets, settings.data_dir / "converted", clock)
     commitments = Commitments(settings.name, catalogue, settings.data_dir / "trees", lambda: stopping.is_set)
     approvals = Approvals(
         name=settings.name, keys=foundation.keys, ledger=ledger, store=store, catalogue=catalogue, commitments=commitments, link=link,
@@ -159,7 +159,7 @@ def assemble(
     )  # fmt: skip
     runner = Runner(
         ledger=ledger, approvals=approvals, heads=heads, channels=channels, visits=visits, receipts=receipts, link=link,
-        commitments=commitments, shares=shares, release=release, wait_s=settings.inbox_wait_s, stopping=stopping,
+        catalogue=catalogue, commitments=commitments, shares=shares, release=release, wait_s=settings.inbox_wait_s, stopping=stopping,
         keyring=Keyring(store, foundation.guest, settings.name, foundation.recovery, entropy),
         retention=Retention(store, ledger, commitments, clock, settings.keep_finished_s),
     )  # fmt: skip

@@ -1,12 +1,15 @@
 """The named datasets of this holder: settings' and those the operator added. Knows no session and no wire.
 
-A dataset is a name, a path and reading options; whether it fits a program is asked of `data_holder.datasets` each time.
+A dataset is a name, a path and reading options; whether it fits a program is asked of `data_holder.datasets` each time. Storage is
+hostile: whoever writes to the table must not choose which file is trained on, so a row is believed by its MAC only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,38 +21,77 @@ from data_holder.datasets import Dataset, DatasetOptions, InspectionReport, insp
 from data_holder.profile import profile_of
 from data_holder.tables import rows
 from data_holder.tables.schema import DATASETS
+from shared.canonical import cbor_bytes
 from shared.claims.profile import DatasetProfile
 from shared.claims.program import ProgramManifest
-from shared.errors import BadRequest, NotFound
+from shared.crypto.schedule import dataset_row_key
+from shared.crypto.secret import Secret
+from shared.errors import BadRequest, NotFound, Unavailable, VerificationFailed
 from shared.service.clock import Clock
-from shared.service.statements import find_row, put_row, update_row
+from shared.service.logging import get_logger
+from shared.service.statements import insert_row, put_row, update_row
 from shared.service.store import Store
 
 DECLARED = ("units", "classes")
 """Options that the operator declares and no reader looks at."""
 
 
-class Catalogue:
-    """Datasets by name. Paths from settings win over rows of an earlier start."""
+_REMEDY = (
+    "One that was added: add it again under its name, by path and options. One of the settings: start this holder again, and say again "
+    "what was declared of it. If this release did not just come, ask who had access to the database"
+)
+_log = get_logger("data_holder.catalogue")
 
-    def __init__(self, store: Store, configured: dict[str, Path], cache_dir: Path, clock: Clock) -> None:
-        self._store = store
+
+class Catalogue:
+    """Datasets by name; none is read or added before `unlock`. Paths from settings win over rows."""
+
+    def __init__(self, holder: str, store: Store, configured: dict[str, Path], cache_dir: Path, clock: Clock) -> None:
+        self._holder, self._store = holder, store
         self._configured = configured
         self._cache_dir = cache_dir
         self._clock = clock
+        self._key: Secret | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the key is there."""
+        return self._key is not None
 
     async def open(self) -> None:
-        """Write the settings' datasets into the table; what was declared of one of that name stays."""
-        at = self._clock()
+        """Have the settings' datasets in the table, for whoever lists it before the keys are there."""
 
         def write(connection: Connection) -> None:
+            known = {row["name"] for row in rows.all_datasets(connection)}
             for name, path in self._configured.items():
-                before = find_row(connection, DATASETS, {"name": name})
-                options = _kept(json.loads(before["options"])) if before is not None else {}
-                row = {"path": str(path), "options": json.dumps(options), "source": "settings", "added_at": at}
-                put_row(connection, DATASETS, {"name": name}, row)
+                if name not in known:
+                    insert_row(connection, DATASETS, self._row(name, path, {}, "settings") | {"mac": None})
 
         await self._store.write(write)
+
+    async def unlock(self, key: Secret) -> None:
+        """Take in the key that salts are derived from (theirs is derived from it), and write the settings' datasets into the table; what
+        this holder's operator declared of one of that name stays.
+
+        Raises:
+            Unavailable: the database.
+        """
+        mac_key = Secret(dataset_row_key(key.reveal()))
+
+        def write(connection: Connection) -> list[str]:
+            kept = {row["name"]: row for row in rows.all_datasets(connection)}
+            strange = [name for name, row in kept.items() if not self._is_own(row, mac_key)]
+            for name, path in self._configured.items():
+                before = kept.get(name)
+                options = _kept(json.loads(before["options"])) if before is not None and name not in strange else {}
+                row = self._row(name, path, options, "settings")
+                put_row(connection, DATASETS, {"name": name}, row | {"mac": self._mac(row, mac_key)})
+            return [name for name in strange if name not in self._configured or kept[name]["options"] != "{}"]
+
+        for name in await self._store.write(write):
+            what = "declaration" if name in self._configured else "path"
+            _log.warning("what is kept of a dataset is not believed", dataset=name, what=what, remedy=_REMEDY)
+        self._key = mac_key
 
     async def add(self, name: str, path: Path, options: dict[str, Any], *, keep_equal: bool = False) -> dict[str, Any]:
         """Add a dataset; its row.
@@ -58,30 +100,37 @@ class Catalogue:
             keep_equal: whether a dataset of this very name, path and options is taken for the one to be added.
 
         Raises:
-            NotFound: `data-not-found`. BadRequest: unknown options. Conflict: `dataset-exists`.
+            NotFound: `data-not-found`. BadRequest: unknown options. Conflict: `dataset-exists`. Unavailable: the keys are not there yet.
         """
         _options(options, None)
         if not await asyncio.to_thread(_exists, path):
             raise NotFound(f"{path} does not exist", code="data-not-found", remedy="Give a path this service can read")
-        row = {
-            "name": name, "path": str(path), "options": json.dumps(options, sort_keys=True), "source": "api",
-            "added_at": self._clock(),
-        }  # fmt: skip
-        return await self._store.write(lambda connection: rows.add_dataset(connection, row, keep_equal))
+        key, row = self._opened(), self._row(name, path, options, "api")
+        row["mac"] = self._mac(row, key)
+
+        def write(connection: Connection) -> dict[str, Any]:
+            # In the place of one that nobody believes: the operator says anew what it is.
+            if name not in self._configured:
+                rows.drop_datasets(connection, name, unless=lambda old: self._is_own(old, key))
+            return rows.add_dataset(connection, row, keep_equal)
+
+        return await self._store.write(write)
 
     async def declare(self, name: str, said: dict[str, Any]) -> dict[str, Any]:
         """Put what is declared of a dataset (`units`, `classes`) in place of what was; its row.
 
         Raises:
-            NotFound: no such dataset. BadRequest: it cannot be declared so.
+            NotFound: no such dataset. BadRequest: it cannot be declared so. As `open_dataset`, if its row is not believed.
         """
         _options(said, None)
+        key = self._opened()
 
         def write(connection: Connection) -> dict[str, Any]:
-            row = rows.dataset(connection, name)
+            row = self._believed(rows.dataset(connection, name), key)
             rest = {key: value for key, value in json.loads(row["options"]).items() if key not in DECLARED}
             row["options"] = json.dumps(rest | _kept(said), sort_keys=True)
-            update_row(connection, DATASETS, {"name": name}, {"options": row["options"]})
+            row["mac"] = self._mac(row, key)
+            update_row(connection, DATASETS, {"name": name}, {"options": row["options"], "mac": row["mac"]})
             return row
 
         return await self._store.write(write)
@@ -103,18 +152,54 @@ class Catalogue:
             )  # fmt: skip
 
     async def inspect(self, name: str, program: ProgramManifest) -> InspectionReport:
-        """Whether the dataset fits the program's record schema; findings name file, row and reason, never a value."""
+        """Whether the dataset fits the program's record schema; findings name file, row and reason, never a value. Raises: as
+        `open_dataset`, less UnfitData."""
         path, options = await self._where(name)
         return await asyncio.to_thread(inspect_dataset, path, program, options=options)
 
     async def open_dataset(self, name: str, program: ProgramManifest) -> Dataset:
-        """The memory-mapped dataset in the program's record schema. Raises: UnfitData, NotFound."""
+        """The memory-mapped dataset in the program's record schema.
+
+        Raises:
+            UnfitData, NotFound: it cannot be read. VerificationFailed: `dataset-unproven`: nobody knows which file its operator named.
+            Unavailable: the keys are not there yet.
+        """
         path, options = await self._where(name)
         return await asyncio.to_thread(open_dataset, path, program.records, program.tokenizer, options=options)
 
     async def _where(self, name: str) -> tuple[Path, DatasetOptions]:
-        row = await self._store.read(lambda connection: rows.dataset(connection, name))
-        return Path(row["path"]), _options(json.loads(row["options"]), self._cache_dir)
+        key = self._opened()
+        row = self._believed(await self._store.read(lambda connection: rows.dataset(connection, name)), key)
+        path = self._configured.get(name) or Path(row["path"])  # a MAC does not say of which start a row is
+        return path, _options(json.loads(row["options"]), self._cache_dir)
+
+    def _row(self, name: str, path: Path, options: dict[str, Any], source: str) -> dict[str, Any]:
+        said = {"name": name, "path": str(path), "options": json.dumps(options, sort_keys=True), "source": source}
+        return said | {"added_at": self._clock()}
+
+    def _mac(self, row: Mapping[str, Any], key: Secret) -> bytes:
+        said = ["gput/holder-dataset/1", self._holder, row["name"], row["path"], row["options"]]
+        return hmac.digest(key.reveal(), cbor_bytes(said), "sha256")
+
+    def _is_own(self, row: Mapping[str, Any], key: Secret) -> bool:
+        return row["mac"] is not None and hmac.compare_digest(self._mac(row, key), bytes(row["mac"]))
+
+    def _believed(self, row: dict[str, Any], key: Secret) -> dict[str, Any]:
+        if not self._is_own(row, key):
+            raise VerificationFailed(
+                f"what is kept of dataset {row['name']!r} is not what this holder wrote: a release of before wrote it, or somebody "
+                "changed the database",
+                code="dataset-unproven", remedy=_REMEDY,
+            )  # fmt: skip
+        return row
+
+    def _opened(self) -> Secret:
+        if self._key is None:
+            raise Unavailable(
+                "the quoting enclave has not given the key of this holder's datasets yet", code="journal-locked",
+                remedy="Check that the platform's quoting enclave runs and that the evidence token is this CVM's",
+            )  # fmt: skip
+        return self._key
 
 
 def _kept(options: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from functools import partial
 from pydantic import ValidationError
 
 from data_holder.approvals import Approvals
+from data_holder.catalogue import Catalogue
 from data_holder.channel import Channels
 from data_holder.commitments import Commitments
 from data_holder.ending import Ending
@@ -46,13 +47,14 @@ class Runner:
 
     def __init__(
         self, *, ledger: Ledger, approvals: Approvals, heads: HeadStatements, channels: Channels, visits: Visits,
-        receipts: ReceiptBook, commitments: Commitments, shares: ShareBook, release: ShareRelease, link: OrchestratorLink,
-        keyring: Keyring, wait_s: int, stopping: Stopping, retention: Retention,
+        receipts: ReceiptBook, catalogue: Catalogue, commitments: Commitments, shares: ShareBook, release: ShareRelease,
+        link: OrchestratorLink, keyring: Keyring, wait_s: int, stopping: Stopping, retention: Retention,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._heads = ledger, approvals, heads
         self._visits = visits
         self._receipts, self._link, self._keyring, self._wait_s = receipts, link, keyring, wait_s
-        self._commitments, self._shares, self._stopping, self.retention = commitments, shares, stopping, retention
+        self._catalogue, self._commitments, self._shares = catalogue, commitments, shares
+        self._stopping, self.retention = stopping, retention
         self._ending = Ending(ledger, approvals, receipts, link)
         self._release, self.connected = release, False
         self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
@@ -88,6 +90,7 @@ class Runner:
         await self._ledger.open(keys.journal)
         self._commitments.unlock(keys.commitments)
         self._shares.unlock(keys.commitments)
+        await self._catalogue.unlock(keys.commitments)
 
     async def _once(self, act: Act) -> bool:
         """Try until it is done, however long enclave or database are away; False when stopping."""
@@ -232,8 +235,8 @@ class Runner:
         again, self._again = self._again, []
         for session, item in again:
             self._enqueue(session, item)
-        for session in await self._approvals.undelivered():
-            await self._try(session, partial(self._approvals.deliver, session))
+        for session in await self._approvals.delivery.undelivered():
+            await self._try(session, partial(self._approvals.delivery.send, session))
         for session in await self._approvals.unconsidered():
             await self._try(session, partial(self._approvals.consider, session))
         for session in list(self._heads.unanswered):

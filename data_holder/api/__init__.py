@@ -105,7 +105,7 @@ class _Engine:
 
     async def journal_is_open(self) -> None:
         """Raises: Unavailable."""
-        if not self.holder.ledger.is_open:
+        if not (self.holder.ledger.is_open and self.holder.catalogue.is_open):
             reason = self._why or ": the quoting enclave has not answered"
             raise Unavailable(f"the journal is locked{reason}", code="journal-locked")
 

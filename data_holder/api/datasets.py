@@ -70,4 +70,5 @@ async def inspect(name: DatasetPath, body: SessionBody, _: Writer, holder: Holde
 
 
 def _view(row: dict[str, Any]) -> DatasetView:
-    return DatasetView(**{**row, "options": json.loads(row["options"])})
+    shown = {name: row[name] for name in DatasetView.model_fields}
+    return DatasetView(**{**shown, "options": json.loads(row["options"])})

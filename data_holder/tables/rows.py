@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Column, Connection, Select, delete, insert, select, tuple_
@@ -19,6 +19,11 @@ def datasets(connection: Connection, after: str | None = None, limit: int = 500)
     """Datasets by name."""
     query = select(DATASETS).order_by(DATASETS.c.name).limit(limit)
     return _all(connection, query.where(DATASETS.c.name > after) if after else query)
+
+
+def all_datasets(connection: Connection) -> list[Row]:
+    """Every dataset: a few."""
+    return _all(connection, select(DATASETS))
 
 
 def dataset(connection: Connection, name: str) -> Row:
@@ -38,6 +43,13 @@ def add_dataset(connection: Connection, row: Row, keep_equal: bool) -> Row:
         )
     connection.execute(insert(DATASETS).values(**row))
     return row
+
+
+def drop_datasets(connection: Connection, name: str, *, unless: Callable[[Row], bool]) -> None:
+    """Have none of this name but one that `unless` is true of, also where a session uses it."""
+    for old in _all(connection, select(DATASETS).where(DATASETS.c.name == name)):
+        if not unless(old):
+            connection.execute(delete(DATASETS).where(DATASETS.c.name == name))
 
 
 def remove_dataset(connection: Connection, name: str) -> None:

@@ -13,6 +13,7 @@ DATASETS = Table(
     Column("options", Text, nullable=False),  # JSON
     Column("source", String(16), nullable=False),  # settings | api
     Column("added_at", Float, nullable=False),
+    Column("mac", LargeBinary),  # over name, path and options, under a key of the keyring's; None: of before there was one
 )  # fmt: skip
 
 REQUESTS = Table(

@@ -224,6 +224,11 @@ def share_sealing_key(sealing_key: bytes) -> bytes:
     return hkdf(sealing_key, cbor_bytes(["gput/recovery-shares"]), KEY_BYTES)
 
 
+def dataset_row_key(sealing_key: bytes) -> bytes:
+    """What a holder's rows of datasets carry their MACs under; `sealing_key` as for its salts."""
+    return hkdf(sealing_key, cbor_bytes(["gput/holder-datasets"]), KEY_BYTES)
+
+
 def checkpoint_key(secret: bytes, name: str) -> bytes:
     """Key of one checkpoint, used for its parts only."""
     return hkdf(secret, cbor_bytes(["gput/checkpoint", name]), KEY_BYTES)

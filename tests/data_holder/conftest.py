@@ -128,7 +128,7 @@ def start(tmp_path: Path) -> Start:
             )  # fmt: skip
             running = Running(app, holder, client, orchestrator, gpu, clock)
             if unlock:
-                await running.until(lambda: holder.ledger.is_open)
+                await running.until(lambda: holder.ledger.is_open and holder.catalogue.is_open)
             yield running
             await client.aclose()
 

@@ -1,0 +1,52 @@
+"""A stored decision's way to the orchestrator: sent until it is answered, and shown as delivered from then on. Makes no decision."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+from data_holder.ledger import Ledger
+from data_holder.links import OrchestratorLink, document
+from data_holder.tables import rows
+from data_holder.tables.schema import REQUESTS
+from shared.errors import GputError, NotAuthenticated, Unavailable
+from shared.service.logging import get_logger
+from shared.service.statements import update_row
+from shared.service.store import Store
+from shared.wire.visit import Signed
+
+_log = get_logger("data_holder.delivery")
+
+
+class Delivery:
+    """Of the newest decision on each session."""
+
+    def __init__(self, ledger: Ledger, store: Store, link: OrchestratorLink) -> None:
+        self._ledger, self._store, self._link = ledger, store, link
+
+    async def send(self, session: str) -> None:
+        """Send the stored decision; the same bytes again do no harm.
+
+        Raises:
+            Unavailable, NotAuthenticated: call again later. Any other answer ends the attempts and is shown in `waiting_for`.
+        """
+        decision = self._ledger.state(session).decision
+        if decision is None:
+            return
+        signed = Signed(
+            document=b64encode(decision.document).decode(), signature=b64encode(decision.signature).decode()
+        )
+        values: dict[str, Any] = {"delivered": True, "waiting_for": None}
+        try:
+            await self._link.send("POST", f"/v1/sessions/{session}/approvals", document(signed))
+        except (Unavailable, NotAuthenticated):
+            raise  # not there, or this holder is not enrolled yet: both may heal
+        except GputError as error:
+            _log.error("the orchestrator did not accept the decision", session=session, code=error.code)
+            values = {"delivered": True, "waiting_for": f"nobody: the orchestrator answered {error.code}"}
+        await self._store.write(lambda connection: update_row(connection, REQUESTS, {"session": session}, values))
+
+    async def undelivered(self) -> list[str]:
+        """Sessions whose decision the orchestrator does not have yet."""
+        found = await self._store.read(lambda connection: rows.requests(connection, None, None, 10_000))
+        return [row["session"] for row in found if not row["delivered"] and row["decided_by"]]

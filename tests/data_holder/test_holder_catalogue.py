@@ -1,0 +1,147 @@
+"""Which file a holder trains on is said by its settings and its operator, never by whoever can write to its database."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared.crypto.secret import Secret
+from shared.errors import Unavailable
+from shared.service.migrations import downgrade
+from tests.data_holder.conftest import Running, Start
+from tests.data_holder.holder_world import FEATURES, SESSION, LocalEvidence, make_manifest
+from tests.data_holder.test_holder_approvals import asked
+
+OTHER_RECORDS = 60  # ehr.npz has 50
+
+
+def database(folder: Path) -> Path:
+    return folder / "state" / "state.db"
+
+
+def tamper(folder: Path, statement: str, *values: Any) -> None:
+    with sqlite3.connect(database(folder)) as connection:
+        assert connection.execute(statement, values).rowcount == 1
+    connection.close()
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A file that fits the program and that nobody named."""
+    np.savez(tmp_path / "never-to-leave.npz", x=np.ones((OTHER_RECORDS, FEATURES), "<f4"))
+    return tmp_path / "never-to-leave.npz"
+
+
+async def test_a_row_that_somebody_changed_is_not_believed_and_healed_by_a_restart(
+    start: Start, tmp_path: Path, other: Path
+) -> None:
+    async with start() as running:
+        tamper(tmp_path, "UPDATE holder_datasets SET path = ? WHERE name = 'ehr'", str(other))
+        running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
+        await running.until(lambda: running.holder.ledger.knows(SESSION))
+        for _ in range(6000):
+            shown = await running.get(f"/v1/requests/{SESSION}")
+            if "dataset-unproven" in shown["waiting_for"]:
+                break
+            await asyncio.sleep(0.01)
+        assert "dataset-unproven" in shown["waiting_for"]
+        assert shown["state"] == "waiting", "nothing is refused for good because of whoever owns the disk"
+        assert not running.orchestrator.approvals
+    async with start() as running:
+        await running.until(lambda: running.orchestrator.approvals)
+        assert [(said.decision, said.records) for said in running.orchestrator.approvals] == [("approve", 50)]
+
+
+async def test_settings_win_over_a_row_of_another_start(start: Start, tmp_path: Path, other: Path) -> None:
+    async with start(datasets={"ehr": other}):
+        connection = sqlite3.connect(database(tmp_path))
+        path, mac = connection.execute("SELECT path, mac FROM holder_datasets").fetchone()
+        connection.close()
+    assert path == str(other)
+    async with start() as running:
+        tamper(tmp_path, "UPDATE holder_datasets SET path = ?, mac = ?", path, mac)
+        await asked(running)
+        await running.until(lambda: running.orchestrator.approvals)
+        assert running.orchestrator.approvals[0].records == 50
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "path = 'FILE'",
+        """options = '{"label": "x"}'""",
+        "mac = NULL",  # as a release of before left it
+        "(path, mac) = (SELECT path, mac FROM holder_datasets WHERE name = 'ehr')",
+    ],
+)
+async def test_an_added_dataset_that_is_not_believed_is_added_again(
+    start: Start, tmp_path: Path, other: Path, change: str
+) -> None:
+    added = {"name": "added", "path": str(tmp_path / "ehr.npz")}
+    async with start(approve="manual") as running:
+        shown = await asked(running)
+        assert (await running.client.post("/v1/datasets", json=added)).status_code == 201
+        tamper(tmp_path, f"UPDATE holder_datasets SET {change.replace('FILE', str(other))} WHERE name = 'added'")
+        about, body = {"session": SESSION}, {"manifest": shown["manifest"], "dataset": "added"}
+        for method, path, sent in (
+            ("POST", "/v1/datasets/added/inspect", about),
+            ("PUT", "/v1/datasets/added/declaration", {"units": {"x": ["mg"]}}),
+            ("POST", f"/v1/requests/{SESSION}/approve", body),
+        ):
+            answer = await running.client.request(method, path, json=sent)
+            assert (answer.status_code, answer.json()["code"]) == (403, "dataset-unproven")
+            assert "add it again" in answer.json()["remedy"]
+        assert (await running.client.post("/v1/datasets", json=added)).status_code == 201
+        assert (await running.client.post("/v1/datasets", json=added)).json()["code"] == "dataset-exists"
+        approved = await running.client.post(f"/v1/requests/{SESSION}/approve", json=body)
+        assert (approved.status_code, running.orchestrator.approvals[0].records) == (200, 50)
+
+
+async def declared(running: Running) -> dict[str, Any]:
+    options: dict[str, Any] = (await running.get("/v1/datasets/ehr"))["options"]
+    return options
+
+
+async def test_what_was_declared_of_a_settings_dataset_stays_and_nobody_else_declares(
+    start: Start, tmp_path: Path
+) -> None:
+    units = {"units": {"x": ["mg"]}}
+    async with start() as running:
+        assert (await running.client.put("/v1/datasets/ehr/declaration", json=units)).status_code == 200
+    async with start() as running:
+        assert await declared(running) == units
+        taken = await running.client.post("/v1/datasets", json={"name": "ehr", "path": str(tmp_path)})
+        assert taken.json()["code"] == "dataset-exists"
+    tamper(tmp_path, "UPDATE holder_datasets SET options = replace(options, 'mg', 'kg')")
+    async with start() as running:
+        assert await declared(running) == {}
+
+
+async def test_a_database_of_before_goes_on_with_the_settings_datasets(start: Start, tmp_path: Path) -> None:
+    async with start() as running:
+        await asked(running)
+        await running.until(lambda: running.orchestrator.approvals)
+    downgrade(f"sqlite:///{database(tmp_path)}", "data_holder", "0004")
+    async with start() as running:
+        await running.approved_with_channel()
+        about = await running.client.post("/v1/datasets/ehr/inspect", json={"session": SESSION})
+        assert about.json()["fits"] is True
+
+
+async def test_before_the_keys_are_there_datasets_are_listed_and_none_is_added(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(_: LocalEvidence, label: str) -> Secret:
+        raise Unavailable("the enclave is away")
+
+    monkeypatch.setattr(LocalEvidence, "derived_key", away)
+    async with start(unlock=False) as running:
+        assert [one["name"] for one in (await running.get("/v1/datasets"))["items"]] == ["ehr"]
+        body = {"name": "added", "path": str(tmp_path / "ehr.npz")}
+        answer = await running.client.post("/v1/datasets", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (503, "journal-locked")
