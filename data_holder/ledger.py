@@ -78,6 +78,15 @@ class Ledger:
         """Whether the session has any fact here."""
         return session in self._states
 
+    async def facts(self, session: str, kind: str) -> list[dict[str, Any]]:
+        """The session's facts of one kind, in order, from its journal, whose MACs are verified once more: for what no state remembers.
+
+        Raises:
+            VerificationFailed: `journal-tampered`.
+        """
+        found = await self._store.read(lambda connection: self._journal.load(connection, session))
+        return [fact.body for fact in found if fact.kind == kind]
+
     async def record(self, session: str, facts: Sequence[tuple[str, dict[str, Any]]], project: Project) -> SessionState:
         """Commit facts with their projection, then fold them. An illegal fact changes nothing, neither here nor there.
 

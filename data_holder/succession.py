@@ -14,7 +14,7 @@ from data_holder.identity import OwnKeys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.log_reader import LogReader
-from data_holder.protocol.state import SessionState
+from data_holder.protocol.state import RECEIPT, SessionState
 from data_holder.receipts import explain
 from data_holder.tables import rows
 from shared.attestation.key_rotations import came_by_rotation, moved_keys
@@ -23,7 +23,7 @@ from shared.claims.faults import ManifestRefused
 from shared.claims.manifest import Manifest, Predecessor, parse_manifest
 from shared.claims.succession import succession_findings
 from shared.errors import BadRequest, VerificationFailed
-from shared.protocol.merkle import verify_consistency
+from shared.protocol.merkle import leaf_hash, verify_consistency
 from shared.service.store import Store
 
 PAGE, MAX_PAGES = 200, 50
@@ -100,12 +100,12 @@ class Predecessors:
 
     async def _models(self, said: Predecessor) -> None:
         """Where an own receipt says what the model was at this step, it was this one; and whose visit was accepted is a contributor."""
-        async for row in self._closed(said.session):
+        async for cose in self._closed(said.session):
             if self._name not in {one.holder for one in said.contributors}:
                 raise _other(
                     "contributors", f"{self._name} among them", ", ".join(one.holder for one in said.contributors)
                 )
-            statement = explain(row["cose"])[1]
+            statement = explain(cose)[1]
             for step, model in (
                 (statement["first_step"], statement["model_before"]),
                 (statement["first_step"] + statement["steps"], statement["model_after"]),
@@ -113,14 +113,25 @@ class Predecessors:
                 if step == said.step and model != said.model:
                     raise _other(f"model at step {step}", model, said.model)
 
-    async def _closed(self, session: str) -> AsyncIterator[rows.Row]:
-        """This holder's verified receipts of accepted visits."""
+    async def _closed(self, session: str) -> AsyncIterator[bytes]:
+        """This holder's verified receipts of accepted visits, all that its journal remembers: the rows by themselves are the platform's
+        word, which can write them and take them away.
+
+        Raises:
+            VerificationFailed: `predecessor-mismatch`: one is not there. Or `journal-tampered`.
+        """
+        facts = [fact for fact in await self._ledger.facts(session, RECEIPT) if fact["outcome"] == "closed"]
+        lacking = {bytes.fromhex(fact["leaf"]) for fact in facts}
         after: tuple[str, int] | None = None
         while page := await self._store.read(partial(rows.receipts, session=session, after=after, limit=PAGE)):
             for row in page:
-                if row["outcome"] == "closed" and row["verified"]:
-                    yield row
+                cose = bytes(row["cose"])
+                if (leaf := leaf_hash(cose)) in lacking:
+                    lacking.remove(leaf)
+                    yield cose
             after = session, page[-1]["index"]
+        if lacking:
+            raise _other("receipts", f"{len(facts)} here of accepted visits", f"{len(lacking)} fewer in the database")
 
 
 async def _log(log: LogReader, own: SessionState, said: Predecessor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
@@ -148,6 +149,23 @@ async def test_a_holder_does_not_approve_what_it_knows_better(lie: str, again: N
             said = await world.refusal("north" if lie == "another model" else "city", after)
             assert any(code in said for code in codes), said
             assert (await world.owner.session(after))["phase"] == "AWAITING_APPROVAL"
+
+
+@pytest.mark.parametrize(
+    "done", ["DELETE FROM holder_receipts", "UPDATE holder_receipts SET outcome = 'rejected', verified = false"]
+)
+async def test_a_holder_remembers_its_receipts_whatever_its_database_says(
+    done: str, again: NewWorld, rested: Rested
+) -> None:
+    """Who keeps quiet about a contributor owns that contributor's disk as well."""
+    with patch.object(heritage, "mismatches", lambda said, found: []):
+        async with again() as world:
+            [path] = (world.folder / "holder-city").glob("*.db")
+            with sqlite3.connect(path) as connection:
+                assert connection.execute(done).rowcount > 0
+            connection.close()
+            after = str((await world.owner.submit(await _without(world, rested.session)))["id"])
+            assert "predecessor-mismatch" in await world.refusal("city", after)
 
 
 async def test_a_holder_does_not_approve_what_those_who_left_did_not_agree_to(new_world: NewWorld) -> None:
