@@ -5,6 +5,8 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
+from sqlalchemy import Connection
+
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink, document
 from data_holder.tables import rows
@@ -44,7 +46,13 @@ class Delivery:
         except GputError as error:
             _log.error("the orchestrator did not accept the decision", session=session, code=error.code)
             values = {"delivered": True, "waiting_for": f"nobody: the orchestrator answered {error.code}"}
-        await self._store.write(lambda connection: update_row(connection, REQUESTS, {"session": session}, values))
+
+        def note(connection: Connection) -> None:
+            # A veto may have been decided while the answer was under way: that one was not delivered.
+            if self._ledger.state(session).decision is decision:
+                update_row(connection, REQUESTS, {"session": session}, values)
+
+        await self._ledger.record(session, [], note)  # never between a decision's commit and its state in memory
 
     async def undelivered(self) -> list[str]:
         """Sessions whose decision the orchestrator does not have yet."""

@@ -27,7 +27,7 @@ from shared.attestation.channel import open_offer
 from shared.claims.visit import Grant, VisitTimers
 from shared.crypto.shares import agreed_visit_key
 from shared.crypto.visit_key import VisitKey
-from shared.errors import GputError, NotAuthenticated, ProtocolViolation, Unavailable, VerificationFailed
+from shared.errors import GputError, NotAuthenticated, NotPermitted, ProtocolViolation, Unavailable, VerificationFailed
 from shared.protocol.membership import NOT_APPROVED
 from shared.service.clock import Clock, Entropy
 from shared.service.logging import bind, get_logger
@@ -82,11 +82,13 @@ class Visits:
         try:
             await self.cancel(session, _F.SUPERSEDED)
             await self._facts.admitted(session, admitted)
-        except (
-            Unavailable
-        ) as error:  # what cannot be remembered is not served, and the orchestrator need not wait for the lease's end
+        except Unavailable as error:
+            # What cannot be remembered is not served, and the orchestrator need not wait for the lease's end.
             await self._refuse(seen.grant.visit, seen.grant.epoch, error)
             raise
+        if session in self._halted:  # meanwhile; from here to the task, which `halt` finds, nothing is awaited
+            await self._give_up(session, admitted, NotPermitted("this holder has vetoed it meanwhile", code="vetoed"))
+            return
         with bind(visit=seen.grant.visit):  # the task takes it along
             task = asyncio.create_task(self._serve(session, admitted), name=f"visit {seen.grant.visit}")
         self._running[session] = (seen.grant.epoch, task)
@@ -112,7 +114,7 @@ class Visits:
             await self._facts.settle(session, fact)
 
     def halt(self, session: str) -> None:
-        """Stop a running visit at once, and report it no more whatever it came to; `close` settles what it leaves."""
+        """Stop a running visit at once, begin none, and report it no more whatever it came to; `close` settles what it leaves."""
         self._halted.add(session)
         running = self._running.get(session)
         if running is not None:

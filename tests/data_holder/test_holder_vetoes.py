@@ -1,0 +1,89 @@
+"""A veto counts from its commit on, whatever else is under way: an offer's admission, an answer, an end that nobody proved."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.data_holder.conftest import Running, Start
+from tests.data_holder.holder_world import SESSION, problem
+from tests.data_holder.test_holder_approvals import asked
+from tests.data_holder.test_holder_visits import visit
+
+REQUEST = f"/v1/requests/{SESSION}"
+
+
+async def vetoed(running: Running) -> dict[str, Any]:
+    said = {"manifest": (await running.get(REQUEST))["manifest"], "reason": "consent"}
+    answer = await running.client.post(f"{REQUEST}/veto", json=said)
+    assert answer.status_code == 200, answer.text
+    shown: dict[str, Any] = answer.json()
+    return shown
+
+
+async def test_no_visit_begins_whose_offer_was_being_admitted(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker has something to do between offer and veto, so that what the veto leaves to it comes too late."""
+    await running.approved_with_channel()
+    orchestrator = running.orchestrator
+    orchestrator.leaves.append(b"a")
+    await visit(running)
+    await running.until(lambda: running.attempt_phase(1) == "REPORTED")
+    calls, answer = running.gpu.calls, orchestrator._answer
+    proof_asked, proof, statement = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(request: httpx2.Request, path: str, body: bytes) -> httpx2.Response:
+        if path.endswith("/consistency"):
+            proof_asked.set()
+            await proof.wait()
+        if path.endswith("/heads"):
+            await statement.wait()
+        return await answer(request, path, body)
+
+    monkeypatch.setattr(orchestrator, "_answer", slow)
+    orchestrator.leaves.append(b"b")
+    await visit(running, epoch=2, visit="v_0000000000000002", round=2, log_from=0)
+    orchestrator.ask_head("11" * 32)
+    await proof_asked.wait()
+    assert (await vetoed(running))["state"] == "vetoed"
+    proof.set()
+    await running.until(lambda: orchestrator.refusals)
+    assert (orchestrator.refusals[0]["code"], orchestrator.refusals[0]["epoch"]) == ("vetoed", 2)
+    statement.set()
+    await running.until(lambda: running.open_channel() is None)
+    assert running.attempt_phase(2) is None
+    assert running.gpu.calls == calls
+
+
+async def test_an_approvals_late_answer_does_not_stand_for_a_veto(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with start(approve="manual") as running:
+        shown = await asked(running)
+        orchestrator, answer = running.orchestrator, running.orchestrator._answer
+        taken, go, away = asyncio.Event(), asyncio.Event(), True
+
+        async def slow(request: httpx2.Request, path: str, body: bytes) -> httpx2.Response:
+            if not path.endswith("/approvals"):
+                return await answer(request, path, body)
+            if not taken.is_set():
+                taken.set()
+                found = await answer(request, path, body)
+                await go.wait()
+                return found
+            return problem(503, "Unavailable", "not-leading") if away else await answer(request, path, body)
+
+        monkeypatch.setattr(orchestrator, "_answer", slow)
+        body = {"manifest": shown["manifest"], "dataset": "ehr"}
+        first = asyncio.create_task(running.client.post(f"{REQUEST}/approve", json=body))
+        await taken.wait()
+        assert (await vetoed(running))["delivered"] is False
+        go.set()
+        await first
+        assert (await running.get(REQUEST))["delivered"] is False
+        away = False
+        await running.until(lambda: orchestrator.approvals[-1].decision == "veto")
