@@ -238,7 +238,7 @@ async def approve(session: str, body: SignedBody, caller: Holder, parts: Parts, 
     async def act() -> Response:
         book = await visible(parts, caller, session)
         public_key = await party_key(parts, caller)
-        answer, created = await decide(book, parts.store, body, caller=caller.name, public_key=public_key)
+        answer, created = await decide(book, body, caller=caller.name, public_key=public_key)
         if created and answer["decision"] != "approve":
             runner = parts.supervisor.runner(session)
             if runner is not None:

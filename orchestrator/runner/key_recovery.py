@@ -19,8 +19,8 @@ from orchestrator.runner.house import House
 from orchestrator.sessions.approvals import MANIFEST_LABEL
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import VOCABULARY, kind_of, new_fact
-from orchestrator.sessions.folding import fold
 from orchestrator.sessions.keyring import Dealt, SessionKeys, read_dealt, sharing_plan
+from orchestrator.sessions.loading import folded
 from orchestrator.sessions.submission import read_manifest
 from shared.attestation.approvals import roster_key
 from shared.attestation.one_time_keys import decoded
@@ -218,8 +218,9 @@ class KeyRecovery:
 
         facts, head = await house.store.read(read)
         if not any(self._is_ours(fact) for fact in facts):  # the answer to an earlier commit may have been lost
+            state, durable = await folded(self._row, facts)
             book = Book(
-                fold(self._row, facts), head, store=house.store, journal=journal, clock=house.clock, changes=self.changes,
+                state, durable, head, store=house.store, journal=journal, clock=house.clock, changes=self.changes,
                 doubted=_tried_again,
             )  # fmt: skip
             await self._write_down(book, key)

@@ -11,6 +11,8 @@ from shared.protocol.session import SessionFact
 from shared.wire.visit import Approval
 
 MANIFEST_LABEL = "gput/manifest"
+MOST_WORDS = 64
+"""Decisions of one holder that a session takes, beside a veto: each is verified again whenever the session is loaded."""
 FACTS = {"approve": SessionFact.APPROVED, "refuse": SessionFact.REFUSED, "veto": SessionFact.VETOED}
 
 
@@ -18,13 +20,17 @@ def judge(state: SessionState, approval: Approval) -> SessionFact:
     """The fact that this decision is in the session as it stands.
 
     Raises:
-        Conflict: the session has ended, the holder has vetoed (which is final), it approved another dataset before, has too few
-            records for the privacy that the manifest states, or joins a session that others agreed on with a dataset unlike theirs.
+        Conflict: the session has ended, the holder has vetoed (which is final) or said too much already, it approved another dataset
+            before, has too few records for the privacy that the manifest states, or joins a session that others agreed on with a
+            dataset unlike theirs.
     """
     if state.ended:
         raise Conflict(f"The session has ended ({state.phase.value})", code="session-ended")
     if state.decisions.get(approval.holder) == "veto":
         raise Conflict("A veto is final", code="already-vetoed", remedy="Ask the owner for a new session.")
+    if approval.decision != "veto" and len(state.words.get(approval.holder, ())) >= MOST_WORDS:
+        raise Conflict(f"{approval.holder} has decided about this session {MOST_WORDS} times", code="too-many-decisions",
+                       remedy="What it said last stands. It can still veto.")  # fmt: skip
     before = state.datasets.get(approval.holder)
     if before is not None and approval.dataset_root not in (None, before.root):
         raise Conflict(

@@ -34,17 +34,16 @@ Row = Callable[[Connection], object]
 class Book:
     """One session, in memory and on disk. All calls come from the event loop's thread.
 
-    `head` is the journal's end as this process last saw it durable: whoever opens the book again finds it there, or somebody cut it off.
-    `doubted` is told when a commit failed: it may have taken effect all the same, and nobody else may be left to act on it. `watch` is told
-    of each fact once it is durable.
+    `durable` begins as the state's twin. `head` is the journal's end as this process last saw it durable: whoever opens the book again
+    finds it there, or somebody cut it off. `doubted` is told when a commit failed: it may have taken effect all the same, and nobody else
+    may be left to act on it. `watch` is told of each fact once it is durable.
     """
 
     def __init__(
-        self, state: SessionState, head: Head, *, store: Store, journal: Journal, clock: Clock, changes: Changes,
+        self, state: SessionState, durable: SessionState, head: Head, *, store: Store, journal: Journal, clock: Clock, changes: Changes,
         doubted: Callable[[], None], watch: Watcher = lambda noted: None,
     ) -> None:  # fmt: skip
-        self.state, self.head = state, head
-        self.durable = state.twin()
+        self.state, self.durable, self.head = state, durable, head
         self.changes = changes
         # For who reads what is written down and then stages: nobody else's turn comes between.
         self.turn = asyncio.Lock()

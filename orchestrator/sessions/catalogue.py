@@ -18,9 +18,9 @@ from orchestrator.library import Library
 from orchestrator.sessions.approvals import MANIFEST_LABEL
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import VOCABULARY, new_fact
-from orchestrator.sessions.folding import fold
 from orchestrator.sessions.heritage import Heritage, Inheritance
 from orchestrator.sessions.keyring import KeyAway, Keyring
+from orchestrator.sessions.loading import Loader, folded
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import Known, check_manifest, read_manifest, start_model
 from orchestrator.sessions.views import summary
@@ -34,7 +34,7 @@ from shared.names import Role, SessionPhase
 from shared.protocol.session import SESSION, SessionFact
 from shared.service.changes import Changes, Stopping
 from shared.service.clock import Clock
-from shared.service.journal import EMPTY, Fact, Head, Journal
+from shared.service.journal import Head, Journal
 from shared.service.logging import get_logger
 from shared.service.statements import find_row
 from shared.service.store import Store
@@ -61,6 +61,9 @@ class Catalogue:
         self._stopping = stopping
         self._watch = watch
         self._journal = Journal(keyring.journal_key, VOCABULARY)
+        self._loader = Loader(store, keyring, self._journal)
+        self._folding = asyncio.Lock()  # one at a time: threads that all compute leave the event loop little
+        self._forgotten = 0  # how often sessions were
         self._books: dict[str, Book] = {}
         self._changes: dict[str, Changes] = {}
         self._seen: dict[str, Head] = {}  # ends of journals that this process knows to be durable
@@ -161,18 +164,27 @@ class Catalogue:
         Raises:
             NotFound: no such session. VerificationFailed: storage was tampered with. KeyAway: its holders' shares are needed first.
         """
-        book = self._books.get(session)
-        if book is None or book.closed:
+        while (book := self._books.get(session)) is None or book.closed:
             if book is not None:
                 self._seen[session] = book.head
-            state, head = await self._load(session)
-            # Two requests may have loaded at once; the first one's book is everybody's.
-            if self._books.get(session) is book:
-                self._books[session] = self._book(state, head)
-            self.away.discard(session)
-            book = self._books[session]
-            self._let_go()
+            await self._open(session, instead=book)
         return book
+
+    async def _open(self, session: str, instead: Book | None) -> None:
+        forgotten = self._forgotten
+        stored = await self._loader.read(session, self._seen.get(session))
+        async with self._folding:
+            # Several requests may have read at once; the first one's book is everybody's.
+            if self._books.get(session) is not instead:
+                return
+            state, durable = await folded(stored.row, stored.facts)
+            if (
+                self._books.get(session) is instead and self._forgotten == forgotten
+            ):  # else it may be gone since it was read
+                self._books.pop(session, None)  # the newest stands last
+                self._books[session] = self._book(state, durable, stored.head)
+                self.away.discard(session)
+                self._let_go()
 
     def _let_go(self) -> None:
         """Of the ended sessions' books only the newest stay in memory; where their journals end is remembered of all."""
@@ -191,6 +203,7 @@ class Catalogue:
         for memory in (self._books, self._changes, self._seen):
             memory.pop(session, None)
         self._keyring.forget(session)
+        self._forgotten += 1
 
     async def reopen(self, session: str) -> Book:
         """A fresh book from the journal: what was staged and not committed is forgotten.
@@ -205,9 +218,9 @@ class Catalogue:
         book.announce()
         return book
 
-    def _book(self, state: SessionState, head: Head) -> Book:
+    def _book(self, state: SessionState, durable: SessionState, head: Head) -> Book:
         return Book(
-            state, head, store=self._store, journal=self._journal, clock=self._clock, changes=self.changes(state.id),
+            state, durable, head, store=self._store, journal=self._journal, clock=self._clock, changes=self.changes(state.id),
             doubted=lambda: self._doubt(state.id), watch=self._watch,
         )  # fmt: skip
 
@@ -218,22 +231,6 @@ class Catalogue:
     def _doubt(self, session: str) -> None:
         self.doubtful.add(session)
         self.doubts.notify()
-
-    async def _load(self, session: str) -> tuple[SessionState, Head]:
-        seen = self._seen.get(session)
-
-        def read(connection: Connection) -> tuple[Mapping[Any, Any] | None, list[Fact], Head]:
-            row = find_row(connection, SESSIONS, {"id": session})
-            if row is None:
-                return None, [], EMPTY
-            self._keyring.load(connection, session)
-            facts = self._journal.load(connection, session, anchor=seen)
-            return row, facts, self._journal.head(connection, session)
-
-        row, facts, head = await self._store.read(read)
-        if row is None:
-            raise NotFound(f"There is no session {session}", code="unknown-session")
-        return fold(row, facts), head
 
     async def live(self) -> list[Book]:
         """Books of every session that has not ended, oldest first.

@@ -19,32 +19,30 @@ from shared.claims.free_text import unseen
 from shared.errors import BadRequest, NotPermitted
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
-from shared.service.store import Store
-from shared.wire.visit import Signed
+from shared.wire.visit import Approval, Signed
 
 
-async def decide(
-    book: Book, store: Store, signed: Signed, *, caller: str, public_key: bytes
-) -> tuple[dict[str, Any], bool]:
-    """Enter a decision; answers its view and whether it is new.
+async def decide(book: Book, signed: Signed, *, caller: str, public_key: bytes) -> tuple[dict[str, Any], bool]:
+    """Enter a decision; answers its view and whether it is new. One that says what stands already is answered with that.
 
     Raises:
-        BadRequest, VerificationFailed: the document or its signature. NotPermitted: not the caller's. Conflict: ended, vetoed.
+        BadRequest, VerificationFailed: the document or its signature. NotPermitted: not the caller's. Conflict: as `judge`.
     """
     state = book.state
     verified = verify_approval(signed, public_key, session=state.id, manifest=state.manifest)
     if verified.approval.holder != caller:
         raise NotPermitted("A holder decides for itself only", code="not-your-decision")
     async with book.turn:  # a holder that is unsure whether its word arrived sends it again, maybe at the same moment
-        known = await store.read(lambda c: _same(c, state.id, decoded(signed.document)))
+        known = _known(state, verified)
         if known is not None:
+            await book.commit()  # whoever said it may not have waited until it was durable
             return view(known, state), False
         if found := unseen(
             verified.approval.reason, but="\n\t"
         ):  # not where it is verified: one that was taken before stands
             raise BadRequest(f"The reason holds what cannot be seen: {found}", code="unseen-text")
         fact = judge(state, verified.approval)
-        row = _row(state.id, verified)
+        row = _row(state.id, verified.approval, verified.signed)
         book.stage(new_fact(fact, Role.HOLDER, **verified.body()), _insert(row))
         if state.phase is SessionPhase.AWAITING_APPROVAL and agreed(state):
             book.stage(new_fact(SessionFact.AGREED))
@@ -52,11 +50,30 @@ async def decide(
     return view(row, state), True
 
 
-def _row(session: str, verified: VerifiedApproval) -> dict[str, Any]:
+def _known(state: SessionState, verified: VerifiedApproval) -> dict[str, Any] | None:
+    """This very document, whenever it was entered, or the holder's standing one if it says the same at another time. By the journal: rows
+    are only shown."""
+    words = state.words.get(verified.approval.holder)
+    if not words:
+        return None
+    document = verified.signed.document
+    if document not in words:
+        standing = next(reversed(words))
+        if _said(standing) != _said(document):
+            return None
+        document = standing
+    approval = Approval.model_validate(json_value(decoded(document)))
+    return _row(state.id, approval, Signed(document=document, signature=words[document]))
+
+
+def _said(document: str) -> dict[str, Any]:
+    return {name: value for name, value in json_value(decoded(document)).items() if name != "at"}
+
+
+def _row(session: str, approval: Approval, signed: Signed) -> dict[str, Any]:
     return {
-        "session": session, "holder": verified.approval.holder, "decision": verified.approval.decision,
-        "document": decoded(verified.signed.document), "signature": decoded(verified.signed.signature),
-        "at": float(verified.approval.at),
+        "session": session, "holder": approval.holder, "decision": approval.decision,
+        "document": decoded(signed.document), "signature": decoded(signed.signature), "at": float(approval.at),
     }  # fmt: skip
 
 
@@ -68,12 +85,6 @@ def _insert(row: dict[str, Any]) -> Row:
         connection.execute(insert(APPROVALS).values(number=(highest or 0) + 1, **row))
 
     return write
-
-
-def _same(connection: Connection, session: str, document: bytes) -> dict[str, Any] | None:
-    where = (APPROVALS.c.session == session) & (APPROVALS.c.document == document)
-    row = connection.execute(select(APPROVALS).where(where)).mappings().first()
-    return None if row is None else dict(row)
 
 
 def view(row: dict[str, Any], state: SessionState) -> dict[str, Any]:

@@ -26,6 +26,7 @@ def _submitted(state: SessionState, body: dict[str, Any]) -> None:
 
 def _said(state: SessionState, body: dict[str, Any], decision: str) -> None:
     state.decisions[body["holder"]], state.compared = decision, None
+    state.words.setdefault(body["holder"], {})[body["document"]] = body["signature"]
 
 
 def _approved(state: SessionState, body: dict[str, Any]) -> None:

@@ -36,6 +36,8 @@ class SessionState:
     seq: int = 0
     updated_at: float = 0.0
     decisions: dict[str, str] = field(default_factory=dict)
+    # By holder: each of its signed decisions (document -> signature, base64), the standing one last.
+    words: dict[str, dict[str, str]] = field(default_factory=dict)
     # By holder; a later refusal or veto takes none away.
     datasets: dict[str, ApprovedDataset] = field(default_factory=dict)
     compared: list[Finding] | None = (

@@ -92,8 +92,7 @@ def approval(holder: int, of: Manifest, decision: str = "approve", session: str 
         holder=f"h{holder}",
         manifest=of.digest().hex(),
         decision=decision,
-        at=1,
-        **(stated | changes),  # type: ignore[arg-type]  # tests pass the literals
+        **({"at": 1} | stated | changes),  # type: ignore[arg-type]  # tests pass the literals
     )
     return signed(key(holder + 1), "gput/approval", json_bytes(said.model_dump(mode="json")))
 

@@ -75,7 +75,7 @@ def test_a_rejected_tour_blames_one_or_nobody(waiting: SessionState) -> None:
 
 def test_who_is_let_go_for_good_is_passed_over_and_who_comes_again_is_next(waiting: SessionState) -> None:
     end(waiting, TrainingFact.RECALLED, "v_1", reason="veto", again=False)
-    apply(waiting, new_fact(SessionFact.VETOED, Role.HOLDER, holder="h0"))
+    apply(waiting, new_fact(SessionFact.VETOED, Role.HOLDER, holder="h0", document="", signature=""))
     assert (waiting.collected, [visit.id for visit in waiting.gathered]) == (1, ["v_2", "v_3"])
     end(waiting, TrainingFact.RECALLED, "v_2", reason="restart", again=True)
     assert waiting.collected is None

@@ -244,7 +244,7 @@ async def test_a_quorum_is_enough_and_a_late_word_is_judged_all_the_same(room: R
 async def test_who_vetoes_is_awaited_no_more(room: Room) -> None:
     start = Start(await started(room, quorum=1))
     await start.waits_for("h0", "h1", "h2")
-    await start.book.record(new_fact(SessionFact.VETOED, Role.HOLDER, holder="h1"))
+    await start.book.record(new_fact(SessionFact.VETOED, Role.HOLDER, holder="h1", document="", signature=""))
     await start.waits_for("h0", "h2")
     start.say(0, log_of(start.book, 2))
     assert await start.confirmed()
@@ -253,7 +253,7 @@ async def test_who_vetoes_is_awaited_no_more(room: Room) -> None:
 async def test_a_veto_that_loses_the_quorum_ends_the_waiting(room: Room) -> None:
     start = Start(await started(room))
     await start.waits_for("h0", "h1", "h2")
-    await start.book.record(new_fact(SessionFact.VETOED, Role.HOLDER, holder="h1"))
+    await start.book.record(new_fact(SessionFact.VETOED, Role.HOLDER, holder="h1", document="", signature=""))
     with pytest.raises(VerificationFailed) as refusal:
         await start.confirmed()
     assert refusal.value.code == "quorum-lost"

@@ -106,7 +106,7 @@ def test_an_illegal_fact_raises_and_changes_nothing() -> None:
 
 def test_a_vetoed_holder_is_passed_over_and_the_others_keep_their_records() -> None:
     state = running(manifest(quorum=2))
-    apply(state, new_fact(SessionFact.VETOED, Role.HOLDER, holder="h0"))
+    apply(state, new_fact(SessionFact.VETOED, Role.HOLDER, holder="h0", document="", signature=""))
     stop = state.next_stop()
     assert stop is not None
     assert (stop.holder, stop.index, stop.cursor.start) == ("h1", 2, 0)
@@ -163,7 +163,7 @@ def test_an_approval_is_believed_only_with_the_roster_key_over_this_manifest() -
 def test_quorum_and_veto() -> None:
     state = running(manifest(quorum=2), without=(0,))
     assert agreed(state)
-    apply(state, new_fact(SessionFact.VETOED, Role.HOLDER, holder="h1"))
+    apply(state, new_fact(SessionFact.VETOED, Role.HOLDER, holder="h1", document="", signature=""))
     assert not agreed(state)
     document = verify_approval(approval(1, state.manifest), key(2).public, session=SESSION, manifest=state.manifest)
     with pytest.raises(Conflict) as refusal:
@@ -197,6 +197,6 @@ def test_a_holder_approves_one_dataset_and_no_second() -> None:
     with pytest.raises(Conflict) as caught:
         judge(state, other.approval)
     assert caught.value.code == "dataset-changed"
-    apply(state, new_fact(SessionFact.REFUSED, Role.HOLDER, holder="h1"))
+    apply(state, new_fact(SessionFact.REFUSED, Role.HOLDER, holder="h1", document="", signature=""))
     with pytest.raises(Conflict):  # a refusal in between forgets nothing
         judge(state, other.approval)
