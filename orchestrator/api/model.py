@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -90,7 +91,12 @@ async def fetches(session: str, caller: Anybody, parts: Parts, paging: Paging) -
 
 async def _gpu(parts: Orchestrator, gpu: str) -> dict[str, Any]:
     leased = parts.supervisor.leased_to(gpu)
-    backend = (await parts.catalogue.open(leased)).durable.backend if leased is not None else None
+    backend = None
+    if leased is not None:
+        with suppress(
+            VerificationFailed, NotFound
+        ):  # storage was tampered with: that is the session's trouble, not the pool's
+            backend = (await parts.catalogue.open(leased)).durable.backend
     settings = parts.house.settings
     return {
         "id": gpu,

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from sqlalchemy import delete
 
 from shared.attestation.head_statements import sign_head_statement
 from shared.protocol.merkle import EMPTY_ROOT
+from shared.service.tables import JOURNAL
 from tests.orchestrator.orchestrator_samples import approval, key, manifest
 from tests.orchestrator.orchestrator_world import OWNER, PROGRAM, World, opened, prepared, submit
 
@@ -130,3 +132,19 @@ async def test_a_restart_finds_everything_again(installation: Path, tmp_path: Pa
     async with opened(tmp_path) as world:
         assert (await world.client(OWNER).get(f"/v1/sessions/{session}")).json()["phase"] == "AWAITING_APPROVAL"
         assert (await submit(world.client(OWNER))).json()["id"] == session
+
+
+async def test_the_pool_is_shown_though_a_leased_sessions_journal_is_gone(world: World) -> None:
+    owner = await prepared(world)
+    session, parts = (await submit(owner)).json()["id"], world.app.state.orchestrator
+    parts.supervisor._leases["gpu-0"] = session
+    await parts.house.store.write(lambda connection: connection.execute(delete(JOURNAL)))
+    parts.catalogue._books.clear()
+    assert (await owner.get(f"/v1/sessions/{session}")).json()["code"] == "journal-tampered"
+    shown = await owner.get("/v1/gpus")
+    assert (shown.status_code, [(gpu["leased_to"], gpu["backend"]) for gpu in shown.json()["items"]]) == (
+        200,
+        [(session, None)],
+    )
+    await parts.supervisor.look()
+    assert (await owner.get("/v1/gpus/gpu-0")).json()["leased_to"] is None, "others may have it"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from itertools import pairwise
 
 import pytest
 
+from shared.errors import VerificationFailed
 from tests.world.world import World
 
 
@@ -29,3 +32,16 @@ async def test_sessions_take_turns(count: int, world: World) -> None:
     visits = [await world.visits(session) for session in sessions]
     closed = [(min(v["planned_at"] for v in of), max(v["closed_at"] for v in of)) for of in visits]
     assert all(before[1] <= after[0] for before, after in pairwise(closed)), "one after the other"
+
+
+async def test_a_session_that_was_tampered_with_while_it_ran_keeps_its_gpu_from_nobody(world: World) -> None:
+    session = await world.submit(rounds=30)
+    await world.until(session, lambda view: view["visits_closed"] >= 1)
+    newest = "(SELECT max(seq) FROM journal WHERE stream = :session)"
+    with closing(sqlite3.connect(world.folder / "orchestrator" / "state.db", timeout=10)) as database, database:
+        database.execute(f"DELETE FROM journal WHERE stream = :session AND seq = {newest}", {"session": session})
+    other = await world.owner.submit(world.material.manifest(name="another", rounds=1))
+    await world.completed(other["id"])
+    with pytest.raises(VerificationFailed) as refused:
+        await world.owner.session(session)
+    assert refused.value.code == "journal-tampered"
