@@ -25,7 +25,7 @@ from shared.canonical import sha256
 from shared.claims.manifest import RosterEntry
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
-from shared.errors import Conflict, LimitExceeded, NotPermitted
+from shared.errors import Conflict, NotPermitted
 from shared.names import Backend
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
@@ -40,7 +40,9 @@ from shared.wire.visit import (
 )
 
 PENDING_S = 120.0
-MAX_PENDING = 1024
+MOST_PENDING = 2
+"""Offers to one holder that wait for its proof: the newest, and one whose proof may be on its way. A holder that only asks is in
+nobody's way but its own."""
 _log = get_logger("orchestrator.channels")
 Share = Callable[[str], Secret | None]
 """Holder -> its share of the session's key; None where the session has no such key."""
@@ -116,24 +118,26 @@ class Channels:
         """Our proof, over the holder's nonce: fresh GPU evidence, then a quote that covers it.
 
         Raises:
-            NotPermitted: not an active holder. LimitExceeded: too many unanswered offers.
+            NotPermitted: not an active holder.
         """
         self._entry(holder)
-        self._prune()
         now = self._clock()
         self._asked[holder] = now
         gpu = await self._attest(bytes.fromhex(request.nonce), self.signing_key.public)
         ours = await self._prover.prove(holder, request.nonce, gpu)
+        self._prune(holder)
         self._pending[ours.channel] = Pending(ours, now + PENDING_S)
         return ChannelOffer(
             channel=ours.channel, runtime_data=b64encode(ours.runtime_data).decode(), evidence=ours.evidence, gpu_evidence=gpu
         )  # fmt: skip
 
-    def _prune(self) -> None:
+    def _prune(self, holder: str) -> None:
+        """What has expired goes, and of the holder's own all but so many that one more may come."""
         now = self._clock()
         self._pending = {key: value for key, value in self._pending.items() if value.expires > now}
-        if len(self._pending) >= MAX_PENDING:
-            raise LimitExceeded("Too many channels wait for a proof", code="too-many-channels")
+        own = [key for key, value in self._pending.items() if value.ours.holder == holder]
+        for channel in own[: 1 - MOST_PENDING]:
+            del self._pending[channel]
 
     async def prove(self, holder: str, channel: str, proof: ChannelProof, enrolled_key: bytes) -> ChannelState:
         """Verify the holder's proof and open the channel; it replaces the holder's earlier one.
