@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Body, Depends, FastAPI, Request, Response
 
 from orchestrator.api import examples as ex
 from orchestrator.library import Library
 from orchestrator.runner.house import House
-from orchestrator.runner.retention import Retention
+from orchestrator.runner.retention import Retention, roster_of
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import Catalogue
+from orchestrator.sessions.submission import read_manifest
 from shared.claims.manifest import RosterEntry
-from shared.errors import NotPermitted
+from shared.errors import BadRequest, InvalidManifest, NotPermitted
 from shared.names import Role
 from shared.service.callers import require, signed_caller
 from shared.service.idempotency import Replies
@@ -128,6 +129,37 @@ async def takes_part(parts: Orchestrator, caller: Caller, roster: Sequence[Roste
             "Your key took the place of the one in this session's roster without its signature", code="key-replaced",
             remedy="Ask the session's owner for what you need of it.", expected=entry.key, got=caller.fingerprint,
         )  # fmt: skip
+
+
+class Sight:
+    """Which stored sessions may be shown to a caller, for one request: what a key came from is looked up once for each key."""
+
+    def __init__(self, parts: Orchestrator, caller: Caller) -> None:
+        self._parts, self._caller = parts, caller
+        self._came: dict[str, bool] = {}
+
+    async def row(self, row: Mapping[str, Any]) -> bool:
+        """As `visible`, of a session's row whose journal need not be read. One whose manifest cannot be read is no holder's."""
+        if self._caller.roles & {Role.OWNER, Role.AUDITOR}:
+            return True
+        if self._caller.name not in roster_of(row):  # as good as the manifest, and says it without parsing one
+            return False
+        try:
+            roster = read_manifest(bytes(row["manifest"])).roster
+        except (InvalidManifest, BadRequest):
+            return False
+        return await self.roster(roster)
+
+    async def roster(self, roster: Sequence[RosterEntry]) -> bool:
+        """Whether the caller is a holder of this roster, by its key or one that came from it."""
+        key = next((entry.key for entry in roster if entry.holder == self._caller.name), None)
+        if key is None:
+            return False
+        if key not in self._came:
+            self._came[key] = key == self._caller.fingerprint or await self._parts.library.parties.came_from(
+                self._caller.fingerprint, key
+            )
+        return self._came[key]
 
 
 async def party_key(parts: Orchestrator, caller: Caller) -> bytes:

@@ -15,6 +15,7 @@ from orchestrator.api.deps import (
     Once,
     Orchestrator,
     Parts,
+    Sight,
     SignedBody,
     parts_of,
     party_key,
@@ -33,6 +34,7 @@ from shared.names import Role, SessionPhase, VisitPhase
 from shared.service.callers import caller_with
 from shared.service.direct import asked, described, document, query
 from shared.service.idempotency import KEY_HONOURED
+from shared.service.signatures import Caller
 from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, Inbox, VisitRefusal, VisitReport
 
 router = APIRouter(tags=["for holders"])
@@ -65,16 +67,21 @@ async def inbox(request: Request) -> Response:
     caller, wanted = await caller_with(request, Role.HOLDER), query(request, Asked)
     parts = parts_of(request.app)
     found = await parts.house.inboxes.read(
-        caller.name, wanted.after, wanted.wait, lambda holder: _standing(parts, holder)
+        caller.name, wanted.after, wanted.wait, lambda holder: _standing(parts, caller)
     )
     return Response(found.model_dump_json(), media_type="application/json")
 
 
-async def _standing(parts: Orchestrator, holder: str) -> list[dict[str, Any]]:
-    """What still matters to a holder that comes from before this process's start."""
+async def _standing(parts: Orchestrator, caller: Caller) -> list[dict[str, Any]]:
+    """What still matters to a holder that comes from before this process's start.
+
+    Of ended sessions it hears by its name alone, and of nothing but the end: its service closes them, though its key may be one that an
+    owner put in place since.
+    """
     items: list[dict[str, Any]] = []
+    holder, sight = caller.name, Sight(parts, caller)
     for book in await parts.catalogue.live():
-        if holder in {entry.holder for entry in book.durable.manifest.roster}:
+        if await sight.roster(book.durable.manifest.roster):
             items.extend(await _wanted(parts, book, holder))
     items.extend(recovery.wanted() for recovery in parts.supervisor.recoveries.asks(holder))
     ended = [*await parts.catalogue.recently_ended(limit=50), *await parts.house.removals.asked()]

@@ -111,6 +111,7 @@ async def rotate(
 )  # fmt: skip
 async def replace(name: PartyName, body: KeyReplacement, caller: Owner, parts: Parts) -> dict[str, Any]:
     row = await parts.library.parties.replace(name, bytes.fromhex(body.public_key), body.replaces, caller.name)
+    parts.house.inboxes.replaced(name)
     _log.info("a party's key was replaced", party=name, fingerprint=row["fingerprint"], by=caller.name)
     return _view(parts, row)
 

@@ -12,13 +12,26 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from orchestrator.api import examples as ex
-from orchestrator.api.deps import Anybody, Holder, Once, Orchestrator, Owner, Parts, SignedBody, party_key, visible
+from orchestrator.api.deps import (
+    Anybody,
+    Holder,
+    Once,
+    Orchestrator,
+    Owner,
+    Parts,
+    Sight,
+    SignedBody,
+    party_key,
+    takes_part,
+    visible,
+)
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import signed_manifest
 from orchestrator.sessions.decisions import decide, view
 from orchestrator.sessions.keyring import KeyAway
 from orchestrator.sessions.removals import Removal
+from orchestrator.sessions.submission import read_manifest
 from orchestrator.sessions.views import paused_until, summary
 from orchestrator.tables import APPROVALS
 from shared.errors import NotFound, NotPermitted
@@ -72,8 +85,8 @@ async def _away(parts: Orchestrator, caller: Caller, session: str, wait: float) 
     changes = parts.catalogue.changes(session)
     await changes.wait(changes.version, wait)
     row = await parts.catalogue.row(session)
-    if not _in_sight(caller, row):
-        raise NotPermitted("This session does not concern you", code="not-in-roster")
+    if not caller.roles & {Role.OWNER, Role.AUDITOR}:
+        await takes_part(parts, caller, read_manifest(bytes(row["manifest"])).roster)
     headers = {"etag": f'"{row["version"]}"', "location": f"/v1/sessions/{session}"}
     body = _row_view(parts, row)
     body["bytes"] = {**body["bytes"], "model_to_holders": 0}  # it has no model yet
@@ -87,12 +100,6 @@ def _row_view(parts: Orchestrator, row: dict[str, Any]) -> dict[str, Any]:
     return (
         {**view, "waiting_for": parts.supervisor.waits_away(row["id"])} if row["id"] in parts.catalogue.away else view
     )
-
-
-def _in_sight(caller: Caller, row: dict[str, Any]) -> bool:
-    return bool(caller.roles & {Role.OWNER, Role.AUDITOR}) or caller.name in {
-        h["holder"] for h in row["summary"]["holders"]
-    }
 
 
 @router.post(
@@ -129,8 +136,8 @@ async def submit(
 async def sessions(caller: Anybody, parts: Parts, paging: Paging, phase: SessionPhase | None = None) -> dict[str, Any]:
     listing = paging.of(f"sessions/{phase}")
     found = await parts.catalogue.page(listing.after or 0, listing.ask, phase)
-    shown = listing.cut(found, lambda row: row["number"])
-    return listing.page([_row_view(parts, row) for row in shown if _in_sight(caller, row)])
+    shown, sight = listing.cut(found, lambda row: row["number"]), Sight(parts, caller)
+    return listing.page([_row_view(parts, row) for row in shown if await sight.row(row)])
 
 
 @router.get(

@@ -62,6 +62,14 @@ class Inboxes:
         kept = [item for item in box.items if item.session != session or item.kind not in kinds]
         box.items = deque(kept, maxlen=KEPT)
 
+    def replaced(self, holder: str) -> None:
+        """Its key was: what was put there for who had the old one is not for who has the new one, and whoever waits has waited in vain."""
+        self._seq += 1
+        box = self._boxes.pop(holder, None)
+        self._boxes[holder] = _Box(self._seq, self._stopping)
+        if box is not None:
+            box.changes.notify()
+
     async def read(self, holder: str, after: int, wait_s: float, standing: Standing) -> Inbox:
         """Everything after `after`; waits up to `wait_s` seconds for the first item."""
         self.last_seen[holder] = self._clock()

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from sqlalchemy import update
 
-from orchestrator.tables import PARTY_KEYS
+from orchestrator.tables import PARTY_KEYS, SESSION_KEYS, SESSIONS
 from shared.attestation.key_rotations import sign_rotation
 from shared.crypto.signing import PartyKey
 from tests.adversary.rows import attack
@@ -124,6 +124,43 @@ async def test_a_key_that_an_owner_put_in_place_sees_nothing_of_before(world: Wo
     # Neither does one that the stranger's key gave its name to.
     assert (await rotate(world, OTHER, rotation(old=OTHER, new=key(43)))).status_code == 200
     assert await told(await world.client(key(43)).get(f"/v1/sessions/{session}")) == (403, "key-replaced")
+
+
+@attack("H18", any="stopped: of the sessions before it such a key hears that they have ended, and no more")
+async def test_a_key_that_an_owner_put_in_place_is_told_of_nothing_before(world: World) -> None:
+    owner = await prepared(world)
+    session, parts = await ended(owner), world.app.state.orchestrator
+    assert (await world.client(OLD).get("/v1/inbox?after=0")).json()["items"][0]["kind"] == "ended"
+    parts.house.inboxes.post("h0", kind="approval_wanted", session=session, manifest="b2xk")
+    begun = parts.house.inboxes._box("h0").floor
+    lost = {"public_key": OTHER.public.hex(), "replaces": OLD.fingerprint}
+    assert (await owner.put("/v1/parties/h0/replacement", json=lost)).status_code == 200
+    stranger = world.client(OTHER)
+    assert (await stranger.get("/v1/sessions")).json()["items"] == []
+    assert [item["id"] for item in (await world.client(key(2)).get("/v1/sessions")).json()["items"]] == [session]
+    for after in (0, begun):
+        items = (await stranger.get(f"/v1/inbox?after={after}")).json()["items"]
+        assert [(item["kind"], item["manifest"]) for item in items] == [("ended", None)]
+    await store_another_key(world, session)
+    assert await told(await stranger.get(f"/v1/sessions/{session}")) == (403, "key-replaced")
+    assert (await world.client(key(2)).get(f"/v1/sessions/{session}")).json()["phase"] == "CANCELLED"
+
+
+async def store_another_key(world: World, session: str) -> None:
+    """The session's key is of another CVM: what is shown of it comes from the rows."""
+    parts = world.app.state.orchestrator
+    await parts.store.write(lambda c: c.execute(update(SESSION_KEYS).values(sealed=bytes(64))))
+    parts.catalogue.forget(session)
+
+
+async def test_a_listing_is_not_stopped_by_a_manifest_that_was_tampered_with(world: World) -> None:
+    owner = await prepared(world)
+    await ended(owner)
+    store = world.app.state.orchestrator.store
+    await store.write(lambda c: c.execute(update(SESSIONS).values(manifest=b"{}")))
+    for who, shown in ((owner, 1), (world.client(OLD), 0)):
+        answer = await who.get("/v1/sessions")
+        assert (answer.status_code, len(answer.json()["items"])) == (200, shown)
 
 
 async def test_a_row_that_was_made_up_proves_nothing(world: World) -> None:
