@@ -88,5 +88,5 @@ async def events(
     book = await visible(parts, caller, session)
     return event_stream(
         request, _Source(parts, caller, book), book.changes, after=after, keep_alive_s=KEEP_ALIVE_S,
-        until=lambda event: event.event == "session" and event.data["fact"] in _FINAL,
+        until=lambda event: event.event == "session" and event.data["fact"] in _FINAL, caller=caller,
     )  # fmt: skip

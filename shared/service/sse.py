@@ -12,6 +12,7 @@ from starlette.responses import StreamingResponse
 from shared.errors import BadRequest
 from shared.service.changes import Changes
 from shared.service.event_reader import Event
+from shared.service.signatures import Caller
 from shared.service.state import service_state
 
 KEEP_ALIVE_S = 15.0
@@ -31,12 +32,14 @@ def event_stream(
     after: int | None = None,
     keep_alive_s: float = KEEP_ALIVE_S,
     until: Callable[[Event], bool] | None = None,
+    caller: Caller | None = None,
 ) -> StreamingResponse:
     """Events as they come, beginning after Last-Event-ID, else after `after`, else with the first.
 
     Args:
         changes: notified whenever `source` has more; where it has ended, the stream ends, and its reader takes up after the last event.
         until: the stream ends after the first event of which this holds.
+        caller: who listens. The stream ends, and tells nothing more, once its key or token counts no more: it was verified when it began.
 
     Raises:
         BadRequest: Last-Event-ID is not a number.
@@ -52,6 +55,8 @@ def event_stream(
         while not (stopping.is_set or changes.ended):
             seen = changes.version  # before reading: what comes in between is not missed
             events = await source(last)
+            if caller is not None and not await _still_counts(request, caller):
+                return
             for event in events:
                 yield _line(event)
                 last = event.id
@@ -62,6 +67,16 @@ def event_stream(
 
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return StreamingResponse(lines(), media_type="text/event-stream", headers=headers)
+
+
+async def _still_counts(request: Request, caller: Caller) -> bool:
+    """Whether the resolver that named the caller would name it again."""
+    state = service_state(request)
+    if caller.fingerprint:
+        known = None if state.keys is None else await state.keys(caller.fingerprint)
+        return known is not None and (known.name, known.roles) == (caller.name, caller.roles)
+    token = request.headers.get("authorization", "").partition(" ")[2]
+    return state.bearer is not None and await state.bearer(token) == caller
 
 
 def _line(event: Event) -> bytes:
