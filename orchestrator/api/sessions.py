@@ -34,9 +34,10 @@ from orchestrator.sessions.removals import Removal
 from orchestrator.sessions.submission import read_manifest
 from orchestrator.sessions.views import paused_until, summary
 from orchestrator.tables import APPROVALS
+from shared.attestation.one_time_keys import decoded
 from shared.errors import NotFound, NotPermitted
 from shared.names import Role, SessionPhase
-from shared.service.idempotency import KEY_HONOURED, KEY_REQUIRED
+from shared.service.idempotency import KEY_HONOURED, KEY_REQUIRED, KeyReused
 from shared.service.pagination import Paging
 from shared.service.signatures import Caller
 
@@ -125,6 +126,13 @@ async def submit(
         )  # fmt: skip
         state = book.durable
         document = signed_manifest(await parts.catalogue.row(state.id)).document
+        if decoded(document) != decoded(
+            body.document
+        ):  # the first answer may be kept no more, and its session is there
+            raise KeyReused(
+                "This Idempotency-Key submitted another manifest", remedy="Submit this one with a fresh Idempotency-Key.",
+                expected=state.manifest_digest,
+            )  # fmt: skip
         for entry in state.manifest.roster:
             parts.house.inboxes.post(entry.holder, kind="approval_wanted", session=state.id, manifest=document)
         return await _answer(parts, book, 201)

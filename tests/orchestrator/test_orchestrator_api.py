@@ -12,7 +12,7 @@ from sqlalchemy import delete
 
 from shared.attestation.head_statements import sign_head_statement
 from shared.protocol.merkle import EMPTY_ROOT
-from shared.service.tables import JOURNAL
+from shared.service.tables import IDEMPOTENT_REPLIES, JOURNAL
 from tests.orchestrator.orchestrator_samples import approval, key, manifest
 from tests.orchestrator.orchestrator_world import OWNER, PROGRAM, World, opened, prepared, submit
 
@@ -58,6 +58,17 @@ async def test_a_session_is_submitted_once_and_shown_to_those_it_concerns(world:
     assert (await holder.get(f"/v1/sessions/{first.json()['id']}/manifest")).json()["document"]
     inbox = (await holder.get("/v1/inbox?after=0&wait=1")).json()
     assert [item["kind"] for item in inbox["items"]] == ["approval_wanted"]
+
+
+async def test_a_key_names_its_session_when_its_answer_is_kept_no_more(world: World) -> None:
+    owner = await prepared(world)
+    first = await submit(owner)
+    store = world.app.state.orchestrator.store
+    await store.write(lambda connection: connection.execute(delete(IDEMPOTENT_REPLIES)))
+    other = await submit(owner, name="another study")
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency-key-reused")
+    again = await submit(owner)
+    assert (again.status_code, again.json()["id"]) == (201, first.json()["id"])
 
 
 async def test_a_wrong_manifest_names_every_field(world: World) -> None:
