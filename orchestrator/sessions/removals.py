@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from orchestrator.tables import ENDS_HEARD, REMOVALS, SECRETS, SESSIONS
-from shared.errors import Conflict
+from shared.canonical import json_value
+from shared.errors import BadRequest, Conflict
 from shared.names import SessionPhase
 from shared.protocol.session import SESSION
 from shared.service.statements import find_row, put_row
@@ -91,9 +92,22 @@ class Removals:
 
 
 def naming(connection: Connection, session: str) -> list[str]:
-    """Sessions that have not ended and name this one in their manifest, as nothing but their predecessor can be named."""
+    """Sessions that have not ended and name this one in their manifest as their predecessor."""
     rows = connection.execute(sa.select(SESSIONS.c.id, SESSIONS.c.manifest).where(SESSIONS.c.phase.not_in(FINAL)))
-    return [row.id for row in rows if session.encode() in bytes(row.manifest)]
+    return [row.id for row in rows if _goes_on_from(session, bytes(row.manifest))]
+
+
+def _goes_on_from(session: str, manifest: bytes) -> bool:
+    if session.encode() not in manifest:  # as a rule; a name for people may have it as well
+        return False
+    try:
+        said = json_value(manifest)
+    except BadRequest:  # somebody changed the row: nothing is removed on its word
+        return True
+    match said:
+        case {"predecessor": {"session": named}}:
+            return bool(named == session)
+    return False
 
 
 def needed(heirs: Iterable[str]) -> Conflict:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from orchestrator.library import Library
 from orchestrator.runner import retention
 from orchestrator.runner.retention import Retention
-from orchestrator.sessions.removals import Removals
+from orchestrator.sessions.removals import Removals, naming
 from orchestrator.tables import PURGES, SESSIONS
 from shared.claims.manifest import Contributor, Predecessor
 from shared.service.statements import insert_row
@@ -82,6 +82,15 @@ async def test_who_is_still_needed_keeps_nobody_behind_it(shelf: Shelf, monkeypa
     assert await shelf.left() == {old(1), old(2), old(3), old(6)}, "so many at once, and the longest first"
     await sweeper.sweep()
     assert await shelf.left() == {old(1), old(2), old(3)}
+
+
+async def test_who_has_its_id_in_a_text_for_people_does_not_need_it(shelf: Shelf) -> None:
+    await shelf.ended(1, 2)
+    await shelf.heir(2)
+    await shelf.room.submitted(shelf.catalogue, "s_namesake", name=f"after {old(1)} and {old(2)}")
+    await Retention(shelf.house).sweep()
+    assert await shelf.left() == {old(2)}
+    assert await shelf.room.store.read(lambda c: naming(c, old(2))) == [f"s_heir{2:012d}"]
 
 
 async def test_one_that_is_submitted_while_its_predecessor_is_judged_keeps_it(shelf: Shelf) -> None:
