@@ -176,11 +176,16 @@ def _draws(node: Node) -> bool:
     if places is None:
         return False
     probability, train = places
-    value = dict(node.kwargs).get("dropout_p", _argument(node, probability))
+    value = _either(node, *probability)
     if isinstance(value, Ref):
         return True
-    active = train is None or _argument(node, train) is not False
+    active = train is None or _either(node, *train) is not False
     return active and value not in (None, 0, 0.0)
+
+
+def _either(node: Node, position: int, name: str) -> Arg:
+    """An argument that may be given by place or by name: one that is looked for in one of them only hides in the other."""
+    return dict(node.kwargs).get(name, _argument(node, position))
 
 
 def _argument(node: Node, position: int) -> Arg:

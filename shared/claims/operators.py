@@ -115,9 +115,9 @@ STATE_WRITERS: Final[dict[str, tuple[int, int, int]]] = {
 }
 """Operators that update running statistics in place: positions of (mean, variance, uses batch statistics)."""
 
-RANDOM: Final[dict[str, tuple[int, int | None]]] = {
-    "aten.dropout.default": (1, 2),
-    "aten.feature_dropout.default": (1, 2),
-    "aten.scaled_dot_product_attention.default": (4, None),
+RANDOM: Final[dict[str, tuple[tuple[int, str], tuple[int, str] | None]]] = {
+    "aten.dropout.default": ((1, "p"), (2, "train")),
+    "aten.feature_dropout.default": ((1, "p"), (2, "train")),
+    "aten.scaled_dot_product_attention.default": ((4, "dropout_p"), None),
 }
-"""Operators that may draw: positions of (probability, train flag)."""
+"""Operators that may draw: (probability, train flag), each by its position and by its name, for a graph may give it by either."""

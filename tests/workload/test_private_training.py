@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from shared.claims.privacy import Privacy, mixes_samples
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.training import SGD, TrainingOptions
 from shared.errors import InvalidProgram
-from tests.workload.workload_helpers import Built, bytes_tensor, place
+from tests.workload.workload_helpers import Built, bytes_tensor, place, repack
 
 FAINT = Privacy(max_grad_norm=0.5, noise_multiplier=1e-3, delta=1e-5)
 LOUD = FAINT.model_copy(update={"noise_multiplier": 2.0})
@@ -173,9 +174,20 @@ def test_a_record_on_which_the_program_fails_counts_as_none(lookup: Built) -> No
     assert not torch.equal(drawn[0], flat(grads))
 
 
-def test_a_records_dropout_is_its_places_own() -> None:
+def by_name(manifest: dict[str, Any], train: dict[str, Any], evaluation: dict[str, Any]) -> None:
+    """The same calls of dropout, with its arguments by their names."""
+    for node in train["nodes"] + evaluation["nodes"]:
+        if node["op"] == "aten.dropout.default":
+            value, p, flag = node["args"]
+            node |= {"args": [value], "kwargs": {"p": p, "train": flag}}
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["by place", "by name"])
+def test_a_records_dropout_is_its_places_own(named: bool) -> None:
     """A record that draws nothing, because it fails, must not change what the next one draws."""
     built = build(_dropping())
+    if named:
+        built = repack(built[0], by_name), built[1]
     found = []
     for first in (99, 50, 3):
         maker, _, grads = private(built, FAINT)

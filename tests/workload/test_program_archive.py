@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import subprocess
 import sys
@@ -18,11 +17,12 @@ from hypothesis import strategies as st
 from gpu_agent.workload.builder import build
 from gpu_agent.workload.executor import _DIRECT, resolve
 from gpu_agent.workload.loader import load_program
-from shared.canonical import cbor_bytes, cbor_value, json_bytes, sha384
+from shared.canonical import cbor_bytes, cbor_value, sha384
 from shared.claims.archive import MAX_ARCHIVE_BYTES, open_archive
 from shared.claims.operators import ALLOWED, CREATION, GROUPS, RANDOM, STATE_WRITERS, TUPLE_RESULT
 from shared.errors import BadRequest, InvalidProgram
 from tests.adversary.rows import attack
+from tests.workload.workload_helpers import repack
 
 Built = tuple[bytes, bytes | None]
 
@@ -41,19 +41,6 @@ def test_digest_is_sha384_of_the_manifest_and_the_archive_holds_no_weights(tiny_
     assert len(tiny_gpt2[0]) < 20_000
     assert [spec.name for spec in opened.manifest.parameters].count("wte.weight") == 1
     assert opened.manifest.state == ()
-
-
-def _repack(data: bytes, change: Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], None]) -> bytes:
-    """Apply `change(manifest, train, eval)` and make all digests right again, so that only that fault is left."""
-    top = cbor_value(data)
-    manifest = json.loads(top["manifest"])
-    train, evaluation = json.loads(top["graphs"]["train"]), json.loads(top["graphs"]["eval"])
-    change(manifest, train, evaluation)
-    graphs = {"train": json_bytes(train), "eval": json_bytes(evaluation)}
-    for kind, graph in graphs.items():
-        if kind in manifest.get("graphs", {}):
-            manifest["graphs"][kind] = sha384(graph).hex()
-    return cbor_bytes({"format": top["format"], "manifest": json_bytes(manifest), "graphs": graphs})
 
 
 def _set(path: str, value: Any) -> Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], None]:
@@ -128,6 +115,24 @@ FAULTS: dict[str, tuple[Callable[..., None], str]] = {
         _append(_call("aten.dropout.default", {"ref": 0}, {"float": 0.5}, True), kind="eval"),
         "draws random numbers",
     ),
+    "dropout in eval by names": (
+        _append(_call("aten.dropout.default", {"ref": 0}, p={"float": 0.5}, train=True), kind="eval"),
+        "draws random numbers",
+    ),
+    "feature dropout in eval by names": (
+        _append(_call("aten.feature_dropout.default", input={"ref": 0}, p={"float": 0.5}, train=True), kind="eval"),
+        "draws random numbers",
+    ),
+    "dropout's probability in eval by name": (
+        _append(_call("aten.dropout.default", {"ref": 0}, p={"float": 0.5}), kind="eval"),
+        "draws random numbers",
+    ),
+    "attention's dropout in eval by name": (
+        _append(
+            _call("aten.scaled_dot_product_attention.default", *[{"ref": 0}] * 3, dropout_p={"float": 0.5}), kind="eval"
+        ),
+        "draws random numbers",
+    ),
     "batch norm writes a parameter": (
         _append(_call("aten.batch_norm.default", *[{"ref": 0}] * 5, True, {"float": 0.1}, {"float": 0.1}, False)),
         "would update",
@@ -148,11 +153,11 @@ FAULTS: dict[str, tuple[Callable[..., None], str]] = {
 def test_one_fault_is_refused_by_name(fault: str, tiny_gpt2: Built) -> None:
     change, words = FAULTS[fault]
     with pytest.raises(InvalidProgram, match=words):
-        load_program(_repack(tiny_gpt2[0], change))
+        load_program(repack(tiny_gpt2[0], change))
 
 
 def test_repacking_without_a_change_is_accepted(tiny_gpt2: Built) -> None:
-    assert _repack(tiny_gpt2[0], lambda *_: None) == tiny_gpt2[0]
+    assert repack(tiny_gpt2[0], lambda *_: None) == tiny_gpt2[0]
     load_program(tiny_gpt2[0])
 
 
@@ -206,7 +211,7 @@ def test_any_flipped_byte_is_refused(tiny_gpt2: Built, position: int, value: int
 
 @attack("H23", any="stopped: own format, strict schema, allow-list; nothing is opened or run")
 def test_opening_hostile_archives_opens_no_file_process_or_socket(tiny_gpt2: Built) -> None:
-    hostile = [_repack(tiny_gpt2[0], change) for change, _ in FAULTS.values()]
+    hostile = [repack(tiny_gpt2[0], change) for change, _ in FAULTS.values()]
     hostile += [make(tiny_gpt2[0]) for make in ENVELOPES.values()]
     load_program(tiny_gpt2[0])  # imports are done
     seen: list[str] = []
@@ -255,6 +260,8 @@ def test_allow_list_is_sound() -> None:
         assert not schema.is_mutable, name
         draws = torch.Tag.nondeterministic_seeded in function.tags  # type: ignore[attr-defined]
         assert draws == (name in RANDOM), name
+        for place in filter(None, RANDOM.get(name, ())):
+            assert schema.arguments[place[0]].name == place[1], name
         tuple_result = len(schema.returns) != 1 or str(schema.returns[0].type) != "Tensor"
         assert tuple_result == (name in TUPLE_RESULT), name
         running = [a.name for a in schema.arguments if a.name == "running_mean"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +14,7 @@ from gpu_agent.workload.loader import LoadedProgram, load_program
 from gpu_agent.workload.private import Noise
 from gpu_agent.workload.tensors import fill, initial_tensors, tensors_over
 from gpu_agent.workload.training import Trainer
+from shared.canonical import cbor_bytes, cbor_value, json_bytes, sha384
 from shared.claims.layout import RegionPlan, plan_memory
 from shared.claims.training import TrainingOptions
 
@@ -56,3 +60,19 @@ def place(
 def bytes_tensor(tensor: Tensor) -> Tensor:
     """A tensor's bytes as a dataset buffer."""
     return tensor.contiguous().view(torch.uint8).flatten().clone()
+
+
+Change = Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], None]
+
+
+def repack(data: bytes, change: Change) -> bytes:
+    """Apply `change(manifest, train, eval)` and make all digests right again, so that only that fault is left."""
+    top = cbor_value(data)
+    manifest = json.loads(top["manifest"])
+    train, evaluation = json.loads(top["graphs"]["train"]), json.loads(top["graphs"]["eval"])
+    change(manifest, train, evaluation)
+    graphs = {"train": json_bytes(train), "eval": json_bytes(evaluation)}
+    for kind, graph in graphs.items():
+        if kind in manifest.get("graphs", {}):
+            manifest["graphs"][kind] = sha384(graph).hex()
+    return cbor_bytes({"format": top["format"], "manifest": json_bytes(manifest), "graphs": graphs})
