@@ -5,6 +5,8 @@ Every way out is a leaf of the log, so that no repeat can be hidden (design 4.3)
 
 from __future__ import annotations
 
+from typing import Any
+
 from orchestrator.gpu_session.life import CommandRefused
 from orchestrator.holders.arrivals import Recall
 from orchestrator.ledger.log import event_leaf
@@ -29,15 +31,19 @@ _BEFORE_FENCE = (VisitPhase.GRANTED, VisitPhase.AWAY, VisitPhase.RETURNED)
 def abandoned(
     run: Run, visit: VisitState, fact: TableFact, reason: str, *, blame: bool, again: bool, quarantine: bool = False
 ) -> None:
-    """Stage the fact with its leaf. `quarantine`: the holder is visited no more."""
+    """Stage the fact with its leaf. `quarantine`: the holder is visited no more.
+
+    The watch's reading goes with the visit under way only: what was planned ahead, or waits in the GPU, spent none of that.
+    """
     state = run.state
     details = {"visit": visit.id, "index": visit.index, "attempt": visit.attempt, "reason": reason, "again": again,
                **({"quarantine": True} if quarantine else {})}  # fmt: skip
     leaf = event_leaf(state.tree, state.id, fact.value, details)
+    taken: dict[str, Any] = {"durations": run.watch.reading()} if state.current is visit else {}
     run.book.stage(
         new_fact(
             fact, visit=visit.id, reason=reason, blame=blame, again=again, quarantine=quarantine, leaf=leaf.fact,
-            durations=run.watch.reading()
+            **taken,
         ),
         leaf.row,
     )  # fmt: skip

@@ -64,7 +64,8 @@ async def test_what_was_offered_behind_a_rejected_visit_is_offered_anew(
             np.savez(world.folder / "holder-north" / "ehr.npz", features=features, label=label)
             session = await world.submit()
             await world.completed(session)
-            told = await story(world, session)
+            told, visits = await story(world, session), await world.visits(session)
+    assert [visit["durations"] for visit in visits if visit["outcome"] == "recalled"] == [{}]  # north's are not its own
     assert told[2:5] == [(3, "north", "rejected"), (4, "city", "recalled"), (4, "city", "closed")]
     assert told[-1] == (6, "north", "rejected")
     assert recorder.reused == []

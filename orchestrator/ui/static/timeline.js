@@ -2,7 +2,7 @@
 
 import { announce, badge, digest, facts, fold, h, s, show, table } from "./common/dom.js";
 import { axisTime, bytes, duration, moment, number, ticks } from "./common/format.js";
-import { layOut, moved, totals, tourOf, zoomed } from "./tour.js";
+import { layOut, moved, took, totals, tourOf, zoomed } from "./tour.js";
 import { SPANS } from "./words.js";
 
 const LANE = 34;
@@ -209,7 +209,7 @@ export class Timeline {
       table("Where the time went", [["Kind", ([kind]) => kind], ["Time", ([, seconds]) => duration(seconds), "number"]], sums),
       table("Visits, the newest first", [
         ["Visit", (one) => `${one.index}`], ["Holder", (one) => one.holder], ["Round", (one) => one.round, "number"], ["Attempt", (one) => one.attempt, "number"],
-        ["Phase", (one) => one.phase], ["Took", (one) => (one.closed_at ? duration(one.closed_at - one.planned_at) : "–"), "number"],
+        ["Phase", (one) => one.phase], ["Took", (one) => (one.closed_at ? duration(took(one)) : "–"), "number"],
         ["Records", (one) => one.records ?? "–", "number"], ["Mean loss", (one) => number(one.mean_loss), "number"], ["Why", (one) => one.reason ?? ""],
       ], rows));
   }
@@ -222,7 +222,7 @@ export function visitFacts(visit) {
   const timers = Object.entries(visit.timers ?? {}).map(([name, seconds]) => `${name.replace("_", " ")} ${duration(seconds)}`).join(" · ");
   return h("div", null, h("h3", null, `Visit ${visit.index} at ${visit.holder} `, badge(visit.outcome ?? visit.phase, kind)), facts([
     ["Round, attempt", `${visit.round}, ${visit.attempt}`], ["Epoch, fenced by", `${visit.epoch ?? "–"}, ${visit.fence_epoch ?? "–"}`],
-    ["Planned", moment(visit.planned_at)], ["Took", visit.closed_at ? duration(visit.closed_at - visit.planned_at) : "under way"],
+    ["Planned", moment(visit.planned_at)], ["Took", visit.closed_at ? duration(took(visit)) : "under way"],
     ["Records, bytes", `${visit.records ?? "–"}, ${bytes(visit.length)}`], ["Steps", visit.steps], ["Mean loss", number(visit.mean_loss)],
     ["Commitment", visit.commitment ? digest(visit.commitment) : null], ["Receipt", visit.receipt === null || visit.receipt === undefined ? "none yet" : `leaf ${visit.receipt}`],
     ["Reason", visit.reason],

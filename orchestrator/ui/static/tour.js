@@ -1,6 +1,6 @@
 /* From visits and facts to spans on lanes: who had the GPU, when, and for what. Pure: knows no element and no clock. */
 
-import { AFTER_FACT, BROKEN, spanOf } from "./words.js";
+import { AFTER_FACT, BROKEN, ENDS, spanOf } from "./words.js";
 
 export const ORCHESTRATOR = "orchestrator";
 const LONGEST_SETUP_S = 600;
@@ -9,10 +9,24 @@ function laneOf(kind, holder) {
   return kind === "provision" ? holder : ORCHESTRATOR;
 }
 
-/** A closed visit: its measured durations laid end to end from its beginning; what is left over is shown as waiting. */
-function measured(visit) {
+/** Whether a visit's durations end where it was closed: not where it then waited for its tour's training. */
+function straight(visit) {
+  return Boolean(visit.closed_at) && "train" in (visit.durations ?? {});
+}
+
+/** Seconds that a closed visit took; without those that its plan waited for the visit before to be trained. */
+export function took(visit) {
+  return straight(visit) ? Object.values(visit.durations).reduce((sum, seconds) => sum + seconds, 0) : visit.closed_at - visit.planned_at;
+}
+
+/**
+ * A closed visit: its measured durations laid end to end, back from its close: it may have been planned while the GPU trained for another.
+ * One that was not trained, or waited for its tour's training: on from its beginning, at `since` the earliest; what is left over is shown as waiting.
+ */
+function measured(visit, since) {
   const spans = [];
-  let at = visit.planned_at;
+  const back = straight(visit);
+  let at = back ? visit.closed_at - took(visit) : Math.max(visit.planned_at, since);
   for (const [name, seconds] of Object.entries(visit.durations)) {
     const kind = spanOf(name);
     const last = spans.at(-1);
@@ -23,19 +37,27 @@ function measured(visit) {
     at += seconds;
   }
   const end = Math.max(at, visit.closed_at ?? at);
-  if (end > at) spans.push({ visit: visit.id, kind: "waiting", lane: ORCHESTRATOR, start: at, end, parts: [["between steps", end - at]] });
+  if (!back && end > at) spans.push({ visit: visit.id, kind: "waiting", lane: ORCHESTRATOR, start: at, end, parts: [["between steps", end - at]] });
   return spans;
 }
 
-/** A visit without durations: its facts' times, and the last of them until `now`. */
-function told(visit, facts, now) {
+/** When the GPU was free for a visit, by its facts and those of the visit before. Whose key was drawn by the time of that one's fence seals ahead. */
+function free(facts, before, now) {
+  const ahead = before && (facts.granted ?? facts.planned) <= (before.fenced ?? Infinity);
+  if (!ahead) return 0;
+  return ENDS.map((fact) => before[fact]).find((at) => at !== undefined) ?? now;
+}
+
+/** A visit without durations: its facts' times, and the last of them until `now`; nothing from before `since`. */
+function told(visit, facts, since, now) {
   const inOrder = Object.entries(facts).sort((a, b) => a[1] - b[1]);
   const spans = [];
   inOrder.forEach(([fact, at], index) => {
     const kind = AFTER_FACT[fact];
     if (!kind) return;
+    const start = Math.max(at, since);
     const end = inOrder[index + 1]?.[1] ?? (visit.closed_at || visit.outcome ? at : now);
-    if (end > at) spans.push({ visit: visit.id, kind, lane: laneOf(kind, visit.holder), start: at, end, parts: [[fact, end - at]] });
+    if (end > start) spans.push({ visit: visit.id, kind, lane: laneOf(kind, visit.holder), start, end, parts: [[fact, end - start]] });
   });
   return spans;
 }
@@ -69,11 +91,14 @@ const MARKED = { restored: false, life_opened: true, paused: true, resumed: true
 export function tourOf({ view, visits, facts, at, now }) {
   const lanes = [ORCHESTRATOR, ...view.holders.map((one) => one.holder)];
   const spans = setups(facts, now);
-  for (const visit of visits) {
-    const found = visit.durations && Object.keys(visit.durations).length > 0 && visit.planned_at ? measured(visit) : told(visit, at.get(visit.id) ?? {}, now);
+  visits.forEach((visit, index) => {
+    const known = at.get(visit.id) ?? {};
+    const since = free(known, at.get(visits[index - 1]?.id), now);
+    const timed = visit.durations && Object.keys(visit.durations).length > 0 && visit.planned_at;
+    const found = timed ? measured(visit, since) : told(visit, known, since, now);
     if (broken(visit) && found.length > 0) found.at(-1).kind = "broken";
     spans.push(...found);
-  }
+  });
   spans.sort((a, b) => a.start - b.start);
   const marks = facts.filter((fact) => fact.fact in MARKED && fact.kind === "session")
     .map((fact) => ({ at: fact.at, text: fact.fact.replace("_", " "), calm: MARKED[fact.fact] }));

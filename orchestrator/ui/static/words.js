@@ -21,7 +21,7 @@ export const SPANS = [
 
 const DURATIONS = {
   plan: "grant", grant: "grant", offer: "grant", provision: "provision", report: "verify", fence: "verify", verify: "verify",
-  ahead: "grant", train: "train", validate: "validate", verdict: "validate", epilogue: "scrub",
+  ahead: "grant", train: "train", validate: "validate", verdict: "validate", epilogue: "scrub", close: "scrub",
 };
 
 /** The kind of span that one of a visit's `durations` belongs to. */
@@ -36,6 +36,9 @@ export const AFTER_FACT = {
 };
 
 export const BROKEN = new Set(["recalled", "rejected", "quarantined", "lost"]);
+
+/** The facts that end a visit. */
+export const ENDS = ["closed", ...BROKEN];
 
 /** EMULATED or not: the badge's text and kind. */
 export function backendBadge(backend) {
