@@ -15,7 +15,7 @@ from gput.commands.manners import Commands, FormatOption
 from gput.commands.operator import HOLDER_TIMEOUT_S, Bearer, HolderUrl, Token, read_token
 from gput.files import place_for
 from gput.output import Format, emit, say
-from shared.crypto.private_file import replace_private, write_private
+from shared.crypto.private_file import keep_owner, replace_private, write_private
 from shared.errors import BadRequest, Conflict, NotAuthenticated, NotFound, NotPermitted, Unavailable
 from shared.service.http import Peers
 from shared.service.reader_tokens import Reader, read_readers, token_digest, write_readers
@@ -48,6 +48,7 @@ def rotate(
         draft.unlink(missing_ok=True)
         write_private(draft, f"{secrets.token_hex(TOKEN_BYTES)}\n".encode())
         _put(holder_url, token, whose, draft)
+    keep_owner(draft, target)
     os.replace(draft, target)
     say(f"{target} holds the {whose}'s new token; the old one is refused")
 

@@ -21,13 +21,31 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def replace_private(path: Path, content: bytes) -> None:
-    """As `write_private`, in the place of the file that is there, for what is rotated. Raises: OSError."""
-    os.replace(_draft(path, content), path)
+    """As `write_private`, in the place of the file that is there, whose owner it keeps, for what is rotated: root may do it for a service
+    that is not root. Raises: OSError."""
+    draft = _draft(path, content)
+    try:
+        keep_owner(draft, path)
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink()
+        raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # what was replaced is not to come back after a power cut
     finally:
         os.close(folder)
+
+
+def keep_owner(draft: Path, path: Path) -> None:
+    """Make the draft its whose file `path` is, if there is one and it is somebody else's. Raises: OSError: only root gives files away."""
+    if path.exists() and (owner := _owner(path)) != _owner(draft):
+        os.chown(draft, *owner)
+
+
+def _owner(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_uid, status.st_gid
 
 
 def _draft(path: Path, content: bytes) -> Path:

@@ -15,6 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from shared.crypto.private_file import keep_owner
 from shared.errors import ConfigurationError
 
 
@@ -48,7 +49,7 @@ def read_readers(path: Path) -> dict[str, Reader]:
 
 
 def write_readers(path: Path, readers: Mapping[str, Reader]) -> None:
-    """Put the whole file in the place of the one that is there, whose rights it keeps. Raises: ConfigurationError."""
+    """Put the whole file in the place of the one that is there, whose owner and rights it keeps. Raises: ConfigurationError."""
     said = {
         digest: reader.name if reader.role == "auditor" else reader.model_dump() for digest, reader in readers.items()
     }
@@ -57,6 +58,7 @@ def write_readers(path: Path, readers: Mapping[str, Reader]) -> None:
         draft.write_text(json.dumps(said, indent=2) + "\n")
         if path.exists():
             draft.chmod(path.stat().st_mode & 0o777)
+            keep_owner(draft, path)
         os.replace(draft, path)
     except OSError as error:
         draft.unlink(missing_ok=True)

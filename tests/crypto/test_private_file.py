@@ -1,0 +1,52 @@
+"""Files of secrets that are put in others' places: whole, and still their owner's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shared.crypto.private_file import replace_private
+from shared.service.reader_tokens import Reader, read_readers, write_readers
+
+SERVICE = 10001
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+@as_root
+def test_what_root_rotates_stays_the_service_s(tmp_path: Path) -> None:
+    """It runs as somebody else, and could not read its own key or its readers any more."""
+    key, readers = tmp_path / "identity.pem", tmp_path / "readers.json"
+    for path in (key, readers):
+        path.write_bytes(b"{}")
+        path.chmod(0o600)
+        os.chown(path, SERVICE, SERVICE)
+    replace_private(key, b"new")
+    write_readers(readers, {"00" * 32: Reader(name="maria")})
+    for path in (key, readers):
+        status = path.stat()
+        assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (SERVICE, SERVICE, 0o600), path
+    assert key.read_bytes() == b"new"
+    assert [reader.name for reader in read_readers(readers).values()] == ["maria"]
+
+
+def test_who_may_not_give_a_file_away_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "identity.pem"
+    path.write_bytes(b"old")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("shared.crypto.private_file.os.chown", refuse)
+    monkeypatch.setattr("shared.crypto.private_file._owner", lambda of: (len(of.name), 0))
+    with pytest.raises(PermissionError):
+        replace_private(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["identity.pem"]
+
+
+def test_a_new_one_has_no_owner_to_keep(tmp_path: Path) -> None:
+    replace_private(tmp_path / "new", b"x")
+    assert (tmp_path / "new").read_bytes() == b"x"
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
