@@ -161,7 +161,7 @@ def assemble(
         ledger=ledger, approvals=approvals, heads=heads, channels=channels, visits=visits, receipts=receipts, link=link,
         catalogue=catalogue, commitments=commitments, shares=shares, release=release, wait_s=settings.inbox_wait_s, stopping=stopping,
         keyring=Keyring(store, foundation.guest, settings.name, foundation.recovery, entropy),
-        retention=Retention(store, ledger, commitments, clock, settings.keep_finished_s),
+        retention=Retention(store, ledger, commitments, catalogue, clock, settings.keep_finished_s),
     )  # fmt: skip
     return Holder(
         foundation, store, ledger, catalogue, approvals, lives, visits, runner, link, gpu, peers, Replies(store, clock)

@@ -17,7 +17,14 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
-from data_holder.datasets import Dataset, DatasetOptions, InspectionReport, inspect_dataset, open_dataset
+from data_holder.datasets import (
+    Dataset,
+    DatasetOptions,
+    InspectionReport,
+    forget_converted,
+    inspect_dataset,
+    open_dataset,
+)
 from data_holder.profile import profile_of
 from data_holder.tables import rows
 from data_holder.tables.schema import DATASETS
@@ -115,6 +122,23 @@ class Catalogue:
             return rows.add_dataset(connection, row, keep_equal)
 
         return await self._store.write(write)
+
+    async def remove(self, name: str) -> None:
+        """Forget a dataset, and what was converted of its files. Raises: NotFound, Conflict: as `rows.remove_dataset`."""
+        await self._store.write(lambda connection: rows.remove_dataset(connection, name))
+        await self.tidy()
+
+    async def tidy(self) -> None:
+        """Remove what was converted of files that are no dataset's any more, or are gone: it holds their records."""
+        kept = await self._store.read(rows.all_datasets)
+        paths = {*self._configured.values(), *(Path(row["path"]) for row in kept)}
+        try:
+            count = await asyncio.to_thread(forget_converted, self._cache_dir, paths)
+        except OSError as error:
+            _log.warning("what was converted of forgotten datasets cannot be removed", why=error.strerror)
+            return
+        if count:
+            _log.info("removed what was converted of files that are no dataset's any more", files=count)
 
     async def declare(self, name: str, said: dict[str, Any]) -> dict[str, Any]:
         """Put what is declared of a dataset (`units`, `classes`) in place of what was; its row.

@@ -1,6 +1,6 @@
 """What this holder keeps of finished sessions, receipts included, goes when it was kept long enough. Knows no HTTP.
 
-A session that has not ended, or whose end was never heard of, stays.
+A session that has not ended, or whose end was never heard of, stays. What was converted of files goes with them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
 from data_holder.ledger import VOCABULARY, Ledger
 from data_holder.protocol.state import ENDED
@@ -24,8 +25,10 @@ _log = get_logger("retention")
 class Retention:
     """One holder's; `sweep` is called again and again once its journal is open."""
 
-    def __init__(self, store: Store, ledger: Ledger, commitments: Commitments, clock: Clock, keep_s: float) -> None:
-        self._store, self._ledger, self._commitments = store, ledger, commitments
+    def __init__(
+        self, store: Store, ledger: Ledger, commitments: Commitments, catalogue: Catalogue, clock: Clock, keep_s: float
+    ) -> None:
+        self._store, self._ledger, self._commitments, self._catalogue = store, ledger, commitments, catalogue
         self._clock, self._keep_s = clock, keep_s
         self._purges = Purges(
             store, PURGES, (SHARES.c.session, VISITS.c.session, RECEIPTS.c.session), self._remove_files
@@ -42,6 +45,7 @@ class Retention:
                 await self._begin(session)
         for session in await self._purges.finish(REQUESTS.c.session):
             _log.info("removed a finished session with its receipts", session=session)
+        await self._catalogue.tidy()
 
     async def _begin(self, session: str) -> None:
         at = self._clock()

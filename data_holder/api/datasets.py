@@ -44,9 +44,9 @@ async def show_dataset(name: DatasetPath, _: Reader, holder: HolderDep) -> Datas
     return _view(await holder.store.read(lambda connection: rows.dataset(connection, name)))
 
 
-@router.delete("/{name}", status_code=204, summary="Forget a dataset (its files stay)")
+@router.delete("/{name}", status_code=204, summary="Forget a dataset (its files stay, what was converted of them goes)")
 async def remove_dataset(name: DatasetPath, _: Writer, holder: HolderDep) -> Response:
-    await holder.store.write(lambda connection: rows.remove_dataset(connection, name))
+    await holder.catalogue.remove(name)
     return Response(status_code=204)
 
 

@@ -10,9 +10,9 @@ import fcntl
 import mmap
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from data_holder.datasets.mappings import Mappings
 from shared.canonical import blake3_256
 from shared.errors import ConfigurationError
 
+RECORDS: Final = "records"
 Write = Callable[[BinaryIO], None]
 Mapped = Callable[[BinaryIO], NDArray[np.uint8]]
 
@@ -34,12 +35,12 @@ def converted(maps: Mappings, folder: Path | None, source: HeldFile, recipe: byt
         Whatever else `write` raises; nothing is left behind in either case.
     """
     if folder is not None:
-        stem = blake3_256(os.path.realpath(source.path).encode("utf-8", "surrogateescape") + b"\0" + recipe).hex()[:24]
+        stem = f"{_source(source.path)}-{blake3_256(recipe).hex()[:16]}"
         return kept(
             folder,
             stem,
             repr(source.identity).encode(),
-            "records",
+            RECORDS,
             write,
             lambda stream: maps.made_from(source, stream),
         )
@@ -49,7 +50,26 @@ def converted(maps: Mappings, folder: Path | None, source: HeldFile, recipe: byt
             anonymous.flush()
             return maps.made_from(source, anonymous)
     except OSError as error:
-        raise _unusable("records", error) from error
+        raise _unusable(RECORDS, error) from error
+
+
+def forget_converted(folder: Path, datasets: Iterable[Path]) -> int:
+    """Remove what was converted of files that belong to none of these datasets any more, or are gone; how many files.
+
+    Raises:
+        OSError: the folder cannot be read or written.
+    """
+    if not folder.is_dir():
+        return 0
+    known = {_source(file) for path in datasets for file in (path, *path.rglob("*")) if file.is_file()}
+    strange = [path for path in folder.glob(f"*.{RECORDS}") if path.name.split("-")[0] not in known]
+    for path in strange:
+        path.unlink(missing_ok=True)
+    return len(strange)
+
+
+def _source(path: str | Path) -> str:
+    return blake3_256(os.path.realpath(path).encode("utf-8", "surrogateescape")).hex()[:24]
 
 
 def kept(

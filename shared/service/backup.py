@@ -19,6 +19,8 @@ from shared.service.settings import ServiceSettings
 
 LEFT_OUT = ("state.db", "state.db-wal", "state.db-shm", LOCK)
 """The database, which is copied in its own way, and what belongs to the running process."""
+MADE_AGAIN = ("converted",)
+"""Folders of what is made again where it is missing; a holder's of converted datasets holds records."""
 PAGES = 256
 NAMED = 5
 
@@ -54,7 +56,7 @@ def back_up(settings: ServiceSettings, target: Path) -> int:
 
 def _files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.is_symlink():
+        if path.is_file() and not path.is_symlink() and path.relative_to(folder).parts[0] not in MADE_AGAIN:
             yield path
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from data_holder.datasets import DatasetOptions, open_dataset
+from shared.claims.records import RecordField, RecordSchema
 from shared.crypto.secret import Secret
 from shared.errors import Unavailable
 from shared.service.migrations import downgrade
@@ -145,3 +147,22 @@ async def test_before_the_keys_are_there_datasets_are_listed_and_none_is_added(
         body = {"name": "added", "path": str(tmp_path / "ehr.npz")}
         answer = await running.client.post("/v1/datasets", json=body)
         assert (answer.status_code, answer.json()["code"]) == (503, "journal-locked")
+
+
+async def test_what_was_converted_of_a_dataset_goes_when_it_is_forgotten(start: Start, tmp_path: Path) -> None:
+    """It holds the records in the clear: whoever has deleted their source thinks that they are gone."""
+    (tmp_path / "more.csv").write_text("x\n1\n")
+    async with start() as running:
+        cache = tmp_path / "state" / "converted"
+        added = await running.client.post("/v1/datasets", json={"name": "more", "path": str(tmp_path / "more.csv")})
+        assert added.status_code == 201, added.text
+        schema = RecordSchema(fields=(RecordField(name="x", dtype="float32"),))
+        open_dataset(tmp_path / "more.csv", schema, options=DatasetOptions(cache_dir=cache)).close()
+        assert len(list(cache.glob("*.records"))) == 1
+        await running.holder.runner.retention.sweep()
+        assert len(list(cache.glob("*.records"))) == 1
+        assert (await running.client.delete("/v1/datasets/more")).status_code == 204
+        assert not list(cache.glob("*.records"))
+        open_dataset(tmp_path / "more.csv", schema, options=DatasetOptions(cache_dir=cache)).close()
+        await running.holder.runner.retention.sweep()
+        assert not list(cache.glob("*.records"))

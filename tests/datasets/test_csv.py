@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_holder.datasets import DatasetOptions, UnfitData, open_dataset
+from data_holder.datasets import DatasetOptions, UnfitData, forget_converted, open_dataset
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import CursorRange
 from shared.errors import ConfigurationError
@@ -114,6 +114,26 @@ def test_csv_is_converted_once_and_again_when_it_changes(tmp_path: Path) -> None
     second = read_csv(path, HEAD + "1,1,2,3\n4,0,5,6\n", options=options)
     assert (len(first), len(second)) == (1, 2)
     assert len(list(cache.glob("*.records"))) == 1
+
+
+def test_what_was_converted_goes_with_its_source(tmp_path: Path) -> None:
+    """It holds the records, and would outlive their deletion."""
+    cache, names = tmp_path / "cache", ("named.csv", "folder/inside.csv", "forgotten.csv", "gone.csv")
+    options = DatasetOptions(cache_dir=cache)
+    (tmp_path / "folder").mkdir()
+    for name in names:
+        read_csv(tmp_path / name, HEAD + "1,1,2,3\n", options=options)
+    (tmp_path / "link.csv").symlink_to(tmp_path / "named.csv")
+    (cache / ("00" * 20 + ".records")).write_bytes(b"of a release that named them otherwise")
+    (tmp_path / "gone.csv").unlink()
+    datasets = [tmp_path / "link.csv", tmp_path / "folder", tmp_path / "gone.csv"]
+    assert forget_converted(cache, datasets) == 3
+    assert len(list(cache.glob("*.records"))) == 2
+    assert forget_converted(cache, datasets) == 0
+    assert forget_converted(tmp_path / "absent", datasets) == 0
+    for name in ("named.csv", "folder/inside.csv"):
+        with open_dataset(tmp_path / name, FLAT, options=options):
+            assert len(list(cache.glob("*.records"))) == 2  # nothing was converted anew
 
 
 def test_unusable_cache_is_said_plainly(tmp_path: Path) -> None:

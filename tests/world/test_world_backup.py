@@ -61,6 +61,8 @@ def _service(folder: Path) -> ServiceSettings:
     (folder / ".lock").write_text("pid")
     (folder / "sub").mkdir()
     (folder / "sub" / "identity.pem").write_text("key")
+    (folder / "converted").mkdir()
+    (folder / "converted" / "a.records").write_text("a patient's")
     return ServiceSettings(data_dir=folder)
 
 
@@ -75,6 +77,7 @@ def test_a_copy_is_whole_while_the_database_is_written(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "copy" / "state.db") as copy:
         assert copy.execute("SELECT x FROM t").fetchall() == [(1,)]
     assert (tmp_path / "copy" / "sub" / "identity.pem").read_text() == "key"
+    assert not (tmp_path / "copy" / "converted").exists(), "records belong to no copy: they are converted again"
     assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "copy" / "state.db").stat().st_mode & 0o777 == 0o600
 
