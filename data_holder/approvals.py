@@ -237,9 +237,10 @@ class Approvals:
             "dataset_root": approval.dataset_root, "records": approval.records, "record_rule": RULE,
         }  # fmt: skip
         row = {
-            "state": STATES[approval.decision], "dataset": kept, "reason": approval.reason, "decided_by": by,
-            "decided_at": self._clock(), "delivered": False, "waiting_for": "the orchestrator (delivery)",
+            "dataset": kept, "reason": approval.reason, "decided_by": by, "decided_at": self._clock(), "delivered": False,
         }  # fmt: skip
+        if self._ledger.state(session).ended is None:  # else it stays shown as ended, with what is owed
+            row |= {"state": STATES[approval.decision], "waiting_for": "the orchestrator (delivery)"}
         await self._ledger.record(
             session, [(DECISION, body)], lambda connection: update_row(connection, REQUESTS, {"session": session}, row)
         )

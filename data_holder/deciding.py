@@ -29,7 +29,8 @@ def check_may_decide(
         anew: whether it is an approval that takes the place of one, with what its dataset declares now.
 
     Raises:
-        Conflict: `manifest-changed`, `session-ended`, `not-approved` (a veto and a new approval need an approval), `already-decided`.
+        Conflict: `manifest-changed`, `session-ended` (of no veto), `not-approved` (a veto and a new approval need an approval),
+            `already-decided`.
     """
     request = verify_manifest(state.manifest, holder, keys)
     if manifest != request.digest:
@@ -37,7 +38,8 @@ def check_may_decide(
             "the decision names another manifest than the one shown", code="manifest-changed",
             expected=request.digest, got=manifest, remedy="Read the request again before deciding",
         )  # fmt: skip
-    if state.ended is not None:
+    # A veto only narrows what is served, and an end is anybody's word until the session is proven to go on.
+    if state.ended is not None and decision != "veto":
         raise Conflict(f"session {state.session} has ended ({state.ended})", code="session-ended")
     # A word of now is signed by the key of now.
     verify_manifest(state.manifest, holder, OwnKeys(keys.current))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -38,19 +37,21 @@ class Delivery:
         signed = Signed(
             document=b64encode(decision.document).decode(), signature=b64encode(decision.signature).decode()
         )
-        values: dict[str, Any] = {"delivered": True, "waiting_for": None}
+        whom: str | None = None
         try:
             await self._link.send("POST", f"/v1/sessions/{session}/approvals", document(signed))
         except (Unavailable, NotAuthenticated):
             raise  # not there, or this holder is not enrolled yet: both may heal
         except GputError as error:
             _log.error("the orchestrator did not accept the decision", session=session, code=error.code)
-            values = {"delivered": True, "waiting_for": f"nobody: the orchestrator answered {error.code}"}
+            whom = f"nobody: the orchestrator answered {error.code}"
 
         def note(connection: Connection) -> None:
             # A veto may have been decided while the answer was under way: that one was not delivered.
-            if self._ledger.state(session).decision is decision:
-                update_row(connection, REQUESTS, {"session": session}, values)
+            state = self._ledger.state(session)
+            if state.decision is decision:
+                shown = {"waiting_for": whom} if state.ended is None else {}  # an ended one shows what is owed
+                update_row(connection, REQUESTS, {"session": session}, {"delivered": True, **shown})
 
         await self._ledger.record(session, [], note)  # never between a decision's commit and its state in memory
 

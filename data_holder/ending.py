@@ -67,6 +67,11 @@ class Ending:
         else:
             await self._approvals.ended(session, phase, None)
 
+    async def asked_again(self, session: str) -> None:
+        """An approval is wanted: where none was ever given or refused, nobody asks for one of a session that has ended."""
+        if self._ledger.state(session).decision is None:
+            await self.taken_back(session)
+
     async def taken_back(self, session: str) -> None:
         """The session goes on although its end was heard: that was said over an old copy of the orchestrator's database, and the newest was
         put back. So it is shown as what was decided, that is said again, it can be vetoed, and is not removed."""

@@ -191,6 +191,7 @@ class Runner:
         session = item.session
         if item.kind == "approval_wanted" and item.manifest is not None:
             await self._approvals.receive(session, decoded(item.manifest))
+            await self._ending.asked_again(session)
             await self._consider(session)
         elif item.kind == "head_wanted" and item.challenge is not None:
             await self._heads.asked(session, item.challenge)

@@ -8,8 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from data_holder.ending import OWED
 from tests.data_holder.conftest import Running, Start
-from tests.data_holder.holder_world import SESSION, problem
+from tests.data_holder.holder_world import SESSION, make_manifest, problem
 from tests.data_holder.test_holder_approvals import asked
 from tests.data_holder.test_holder_visits import visit
 
@@ -87,3 +88,54 @@ async def test_an_approvals_late_answer_does_not_stand_for_a_veto(
         assert (await running.get(REQUEST))["delivered"] is False
         away = False
         await running.until(lambda: orchestrator.approvals[-1].decision == "veto")
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_an_end_that_nobody_proved_takes_no_veto_away(
+    running: Running, monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
+    """Whoever writes the inbox says that it is over, and answers 404, or nothing, to every question about it."""
+    await running.approved_with_channel()
+    await visit(running)
+    await running.until(lambda: running.attempt_phase(1) == "REPORTED")
+    orchestrator, answer = running.orchestrator, running.orchestrator._answer
+
+    async def platform(request: httpx2.Request, path: str, body: bytes) -> httpx2.Response:
+        if path.endswith(("/log/head", "/end")):
+            return problem(503, "Unavailable", "x") if away else problem(404, "Not found", "not-found")
+        return await answer(request, path, body)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(orchestrator, "_answer", platform)
+        orchestrator.post("ended", phase="COMPLETED")
+        await running.until(lambda: running.holder.ledger.state(SESSION).ended)
+        shown = await vetoed(running)
+        assert (shown["state"], shown["waiting_for"]) == ("ended", OWED if away else None)
+        await running.until(lambda: orchestrator.approvals[-1].decision == "veto")
+        calls = running.gpu.calls
+        await visit(running, epoch=2, visit="v_0000000000000002", round=2)
+        orchestrator.post("channel_wanted")
+        orchestrator.ask_head("11" * 32)
+        await running.until(lambda: orchestrator.head_statements)  # what was said before is done with
+    assert running.gpu.calls == calls
+    await running.holder.runner._ending.taken_back(SESSION)
+    assert (await running.get(REQUEST))["state"] == "vetoed"
+
+
+async def test_a_session_that_was_not_decided_before_its_end_and_goes_on_is_decided(start: Start) -> None:
+    """The end was said over an old copy of the orchestrator's database; it asks again only for a session that goes on."""
+    async with start(approve="manual") as running:
+        await asked(running)
+        running.orchestrator.post("ended", phase="CANCELLED")
+        await running.until(lambda: running.holder.ledger.state(SESSION).ended)
+        running.orchestrator.items.clear()
+    async with start(approve="manual") as running:
+        running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
+        await running.until(lambda: running.holder.ledger.state(SESSION).ended is None)
+        running.orchestrator.ask_head("22" * 32)
+        await running.until(lambda: running.orchestrator.head_statements)
+        shown = await running.get(REQUEST)
+        assert (shown["state"], shown["phase"]) == ("waiting", None)
+        body = {"manifest": shown["manifest"], "dataset": "ehr"}
+        approved = await running.client.post(f"{REQUEST}/approve", json=body)
+        assert (approved.status_code, approved.json()["state"]) == (200, "approved")
