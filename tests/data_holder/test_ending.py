@@ -76,6 +76,33 @@ async def test_stopped_while_it_collects_it_collects_and_tells_when_it_hears_aga
         await again.until(lambda: again.holder.ledger.state(SESSION).ended)
 
 
+HEALING = [
+    (500, "Internal error", "internal"),
+    (401, "Not authenticated", "signature-expired"),
+    (429, "Too many", "busy"),
+]
+
+
+@pytest.mark.parametrize(("status", "title", "code"), HEALING)
+async def test_one_bad_answer_does_not_lose_the_last_receipts(
+    running: Running, monkeypatch: pytest.MonkeyPatch, status: int, title: str, code: str
+) -> None:
+    await missed(running)
+    answer, given = running.orchestrator._answer, list[int]()
+
+    async def once(request: httpx2.Request, path: str, body: bytes) -> httpx2.Response:
+        if path.endswith("/receipts") and not given:
+            given.append(status)
+            return problem(status, title, code)
+        return await answer(request, path, body)
+
+    monkeypatch.setattr(running.orchestrator, "_answer", once)
+    running.orchestrator.post("ended", phase="COMPLETED")
+    assert (await stored(running))["verified"]
+    await running.until(lambda: running.holder.ledger.state(SESSION).ended)
+    assert given == [status]
+
+
 FAILURES: dict[str, tuple[Exception, str | None]] = {
     "not there": (Unavailable("away"), OWED),
     "forged": (VerificationFailed("forged"), None),
