@@ -58,19 +58,19 @@ class _Source:
         # Never beyond what the session's page shows: whoever hears of a fact and then looks must find it there.
         last = (await self._parts.catalogue.open(self._session)).durable.seq
         facts = await self._parts.store.read(lambda c: _facts(c, self._session, after // SPREAD, last))
-        return facts or self._losses(after)
+        if len(facts) == BATCH:
+            last = facts[-1].id // SPREAD
+        return sorted([*facts, *self._losses(after, last)], key=lambda event: event.id)
 
-    def _losses(self, after: int) -> list[Event]:
+    def _losses(self, after: int, last: int) -> list[Event]:
+        """Those after the event `after`, as far as they came before the fact that follows the one numbered `last`."""
         runner = self._parts.supervisor.runner(self._session)
         if runner is None or runner.run is None:
             return []
-        base, seen = divmod(after, SPREAD)
-        losses = list(runner.run.losses)
-        numbered = [(number, loss) for number, loss in losses if number > seen]
         return [
-            Event(base * SPREAD + number, "loss", loss)
-            for number, loss in numbered
-            if sees_losses(self._caller, str(loss["holder"]))
+            Event(fact * SPREAD + number, "loss", loss)
+            for fact, number, loss in list(runner.run.losses)
+            if fact <= last and fact * SPREAD + number > after and sees_losses(self._caller, str(loss["holder"]))
         ]
 
 

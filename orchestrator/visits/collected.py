@@ -148,7 +148,6 @@ async def train_tour(run: Run, tour: Tour) -> None:
 
 async def _train(run: Run, tour: Tour) -> WorkState:
     run.losses.clear()
-    run.shown = 0
     parts = [TourPart(visit=visit.id, region=visit.region, records=visit.records) for visit in tour.visits]
     key, of = f"{tour.key}/train", (tour.ids[-1], NOBODYS)
     command = TrainTour(

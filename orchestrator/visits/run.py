@@ -104,8 +104,9 @@ class Run:
     interrupted: Callable[[], bool] = lambda: False  # whether anything else is to be done before the next visit
     watch: Stopwatch = field(init=False)
     outbox: Outbox = field(default_factory=Outbox)
-    losses: deque[tuple[int, dict[str, object]]] = field(default_factory=lambda: deque(maxlen=LIVE_LOSSES))
-    shown: int = 0  # live losses of the visit so far; they are numbered for event ids
+    # The fact that it came after, its number behind that one, itself: the first two are an event's id, and never change.
+    losses: deque[tuple[int, int, dict[str, object]]] = field(default_factory=lambda: deque(maxlen=LIVE_LOSSES))
+    shown: tuple[int, int] = (0, 0)  # fact and number of the newest, over all visits
 
     def __post_init__(self) -> None:
         self.watch = Stopwatch(self.timer)

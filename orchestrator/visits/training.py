@@ -79,8 +79,10 @@ async def work(
 def _show(run: Run, losses: list[tuple[int, float]], of: tuple[str, str]) -> None:
     visit, holder = of
     for step, loss in losses:
-        run.shown += 1
-        run.losses.append((run.shown, {"visit": visit, "holder": holder, "step": step, "loss": loss}))
+        fact, number = run.shown
+        now = run.book.durable.seq
+        run.shown = (now, number + 1 if fact == now else 1)
+        run.losses.append((*run.shown, {"visit": visit, "holder": holder, "step": step, "loss": loss}))
     run.book.announce()
 
 
@@ -92,7 +94,6 @@ async def train(run: Run, beside: Beside) -> WorkState:
     """
     visit = run.visit
     run.losses.clear()
-    run.shown = 0
     key = f"{visit.id}/train"
     command = Train(
         work=key,

@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import httpx2
 import pytest
 
 from orchestrator.api import events
 from orchestrator.settings import OrchestratorSettings
+from orchestrator.visits import training
+from shared.names import Role
 from shared.service.event_reader import Event
+from shared.service.signatures import Caller
 from tests.orchestrator.orchestrator_samples import key
 from tests.orchestrator.orchestrator_world import BASE, World, opened, prepared, submit
 
@@ -76,3 +83,65 @@ async def test_who_was_revoked_hears_no_more(who: str, read_world: World, monkey
     assert '"fact":"cancelled"' in kept
     assert '"fact":"submitted"' in revoked
     assert '"fact":"cancelled"' not in revoked
+
+
+class Training:
+    """A source over a made-up session in training: facts by number, losses as `training._show` keeps them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.durable = SimpleNamespace(seq=10, id="s_1")
+        book = SimpleNamespace(durable=self.durable, announce=Mock())
+        self.run: Any = SimpleNamespace(losses=deque(), shown=(0, 0), book=book)
+        self.after = 0
+        catalogue, store = SimpleNamespace(open=self._open), SimpleNamespace(read=self._read)
+        supervisor = SimpleNamespace(runner=lambda session: self)
+        parts: Any = SimpleNamespace(catalogue=catalogue, store=store, supervisor=supervisor)
+        caller = Caller("f", "alice", frozenset({Role.OWNER}))
+        self._source = events._Source(parts, caller, cast(Any, self))
+        patch.setattr(events, "_facts", self._facts)
+        patch.setattr(events, "BATCH", 4)
+
+    async def _open(self, session: str) -> Any:
+        return self
+
+    async def _read(self, act: Callable[[Any], Any]) -> Any:
+        return act(None)
+
+    def _facts(self, connection: Any, session: str, after: int, last: int) -> list[Event]:
+        return [Event(n * events.SPREAD, "session", {"step": -n}) for n in range(after + 1, last + 1)][: events.BATCH]
+
+    def show(self, *steps: int) -> None:
+        training._show(self.run, [(step, 0.5) for step in steps], ("v_1", "h0"))
+
+    async def hear(self) -> list[object]:
+        """Everything there is by now: of each event the step, or less than 0: the number of a fact."""
+        new = []
+        while found := await self._source(self.after):
+            for event in found:
+                assert event.id > self.after
+                self.after = event.id
+                new.append(event.data["step"])
+        return new
+
+
+async def test_a_loss_is_one_event_whatever_facts_come_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    live = Training(monkeypatch)
+    live.show(1, 2, 3)
+    assert await live.hear() == [*range(-1, -11, -1), 1, 2, 3]
+    live.show(4)
+    live.durable.seq = 11  # somebody's word, in mid-training
+    live.show(5)
+    assert await live.hear() == [4, -11, 5], "in the order of their coming"
+    live.durable.seq = 12
+    assert await live.hear() == [-12]
+    live.run.losses.clear()  # another visit trains
+    live.show(6)
+    assert await live.hear() == [6]
+
+
+async def test_who_comes_late_hears_losses_in_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    live = Training(monkeypatch)
+    live.show(1)
+    live.durable.seq = 20
+    live.show(2)
+    assert await live.hear() == [*range(-1, -11, -1), 1, *range(-11, -21, -1), 2]
