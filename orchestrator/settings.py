@@ -57,7 +57,8 @@ class OrchestratorSettings(ServiceSettings):
     )
     visit_attempts: int = Field(
         default=3, ge=1,
-        description="failed attempts before a visit is skipped where the quorum allows, or before a tour's end fails the session",
+        description="failed attempts before a visit is skipped where the quorum allows, or before a tour's end, or a work that the GPU's "
+        "compute processes die under, fails the session",
     )  # fmt: skip
     copy_chains: int = Field(
         default=1, ge=1, le=32,

@@ -22,6 +22,7 @@ from shared.errors import GputError, InvalidProgram, Unavailable, VerificationFa
 START_DEADLINE_S: Final = 120.0
 LOAD_DEADLINE_S: Final = 120.0
 KILL_DEADLINE_S: Final = 30.0
+END_DEADLINE_S: Final = 10.0
 _KINDS: Final[dict[str, type[GputError]]] = {"VerificationFailed": VerificationFailed}
 
 
@@ -101,7 +102,12 @@ class ComputeProcess:
             self._number += 1
             self._active, self._kept = True, False
             self._news.clear()
-        self._send(messages.launch_message(launch, self._number, self._beside, self._room))
+        try:
+            self._send(messages.launch_message(launch, self._number, self._beside, self._room))
+        except Unavailable:
+            with self._changed:
+                self._active = False  # nobody heard of it
+            raise
 
     def news(self, timeout_s: float) -> list[News]:
         """See `Compute.news`."""
@@ -128,9 +134,23 @@ class ComputeProcess:
         return self.news(0)
 
     def _quieten(self, *, keep: bool) -> bool:
-        """Have the launch's process killed; whether a worker waits then. `keep`: it may."""
-        self._send({"op": "destroy", "keep": keep})
-        return self._reply("quiet", KILL_DEADLINE_S)["waiting"] is True
+        """Have the launch's process killed; whether a worker waits then. `keep`: it may.
+
+        A parent that does not answer is dead, and its workers with it: the launch is destroyed all the same, and the next has a new parent.
+
+        Raises:
+            Unavailable: something of it still lives.
+        """
+        try:
+            self._send({"op": "destroy", "keep": keep})
+            return self._reply("quiet", KILL_DEADLINE_S)["waiting"] is True
+        except Unavailable as error:
+            with self._changed:
+                # Workers hold the link as well, and the kernel takes a process's memory before it closes what it held: at the link's end
+                # nothing of a record is left in any of them.
+                if not self._changed.wait_for(lambda: not self._alive, END_DEADLINE_S):
+                    raise Unavailable("the compute process did not die in time", code="compute-stuck") from error
+            return False
 
     def close(self) -> None:
         """End the compute parent and its workers."""

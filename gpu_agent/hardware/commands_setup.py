@@ -26,7 +26,16 @@ from shared.wire.gpu import (
     Upload,
     UploadProgram,
 )
-from shared.wire.gpu_answers import Committed, Configured, DeviceStatus, Done, Measured, ProgramLoaded, RegionInfo
+from shared.wire.gpu_answers import (
+    COMPUTE_OUTAGES,
+    Committed,
+    Configured,
+    DeviceStatus,
+    Done,
+    Measured,
+    ProgramLoaded,
+    RegionInfo,
+)
 
 SEED_DEADLINE_S = 600.0
 
@@ -152,11 +161,14 @@ def _run_seed(state: GpuState) -> None:
     news += state.compute.destroy()
     if any(isinstance(item, Finished) for item in news):
         return
-    failure = next((item.detail for item in news if isinstance(item, Failed)), None)
+    failure = next((item for item in news if isinstance(item, Failed)), None)
     if failure is None and state.clock() >= deadline:
         raise Unavailable("the initial model was not made in time", code="compute-stuck")
-    failure = failure or "the compute process died"
-    raise Unavailable(f"the initial model was not made: {failure}", code="model-init-failed")
+    failure = failure or Failed("compute-lost", "the compute process died")
+    said = f"the initial model was not made: {failure.detail}"
+    if failure.code in COMPUTE_OUTAGES:
+        raise Unavailable(said, code=failure.code)
+    raise Unavailable(said, code="model-init-failed")
 
 
 def set_ready(state: GpuState, command: SetReady, bulk: Bulk) -> Done:

@@ -32,6 +32,7 @@ from shared.protocol.session import SessionFact
 from shared.service.journal import NewFact
 from shared.service.logging import get_logger
 from shared.wire.gpu import EndSession
+from shared.wire.gpu_answers import COMPUTE_OUTAGES
 from shared.wire.visit import GpuEvidence, Signed
 
 _log = get_logger("runner")
@@ -41,15 +42,14 @@ STOP_S = 8.0
 LOOK_S = 3600.0
 """A paused session looks at the clock so often at least, however it was set meanwhile."""
 MAX_CONFLICTS = 10
-"""Lives in a row that may break on a refusal (a port not bound yet, a GPU just reset) before that counts as the session's fault."""
-
+"""Lives in a row that may break on a refusal (no port yet, a GPU just reset or without compute) before that is the session's fault."""
 NOT_OURS = ("signature-stale", "grant-expired", "signature-replayed")
 """What a peer says whose clock is not ours, or to whom the network brought a request twice. Nothing is wrong with the session: it waits."""
 
 
 def _passes(error: GputError, failures: int) -> bool:
     """Whether another life may do better than the one that broke on this, after so many that broke in a row."""
-    if isinstance(error, Conflict):
+    if isinstance(error, Conflict) or (error.code in COMPUTE_OUTAGES and not isinstance(error, Unavailable)):
         return failures < MAX_CONFLICTS
     return isinstance(error, Unavailable) or error.code in NOT_OURS
 

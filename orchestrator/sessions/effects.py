@@ -134,6 +134,9 @@ def _waiting(state: SessionState, body: dict[str, Any]) -> VisitState | None:
 
 
 def _abandoned(state: SessionState, body: dict[str, Any]) -> None:
+    if body.get("outage"):
+        index = state.open_visit(body["visit"]).index
+        state.outages[index] = state.outages.get(index, 0) + 1
     waiting = _waiting(state, body)
     if waiting is not None:
         state.gathered.remove(waiting)
@@ -156,6 +159,7 @@ def _closed(state: SessionState, body: dict[str, Any]) -> None:
     _link_bytes(state, body)
     state.committed = ModelState(**body["model"])
     state.visits_closed += 1
+    state.outages.pop(visit.index, None)
     state.records_done[visit.holder] = state.records_done.get(visit.holder, 0) + visit.records
     if visit in state.gathered and not state.let_go(visit):
         return  # the update is the whole tour's, and counts once; so does its check
@@ -188,6 +192,7 @@ def _rejected(state: SessionState, body: dict[str, Any]) -> None:
     if body.get("blame", True):  # of a tour, whose visits are all rejected, at most one is to blame
         state.rejected[visit.holder] = state.rejected.get(visit.holder, 0) + 1
     _quarantine(state, body)
+    state.outages.pop(visit.index, None)
     state.visits_closed += 1
     if visit in state.gathered:
         state.let_go(visit)

@@ -1,4 +1,4 @@
-"""Ways out of a visit: recalled and quarantined. Each ends in a scrub before that memory is granted again. Knows no HTTP route.
+"""Ways out of a visit: recalled, repeated and quarantined. Each ends in a scrub before that memory is granted again. Knows no HTTP route.
 
 Every way out is a leaf of the log, so that no repeat can be hidden (design 4.3).
 """
@@ -13,6 +13,7 @@ from orchestrator.ledger.log import event_leaf
 from orchestrator.sessions.facts import TableFact, new_fact
 from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.epilogue import check_rolled_back, check_scrub
+from orchestrator.visits.outages import require_again
 from orchestrator.visits.returning import check_measured, refused_by_gpu
 from orchestrator.visits.run import Run
 from orchestrator.visits.ways import way
@@ -29,9 +30,9 @@ _BEFORE_FENCE = (VisitPhase.GRANTED, VisitPhase.AWAY, VisitPhase.RETURNED)
 
 
 def abandoned(
-    run: Run, visit: VisitState, fact: TableFact, reason: str, *, blame: bool, again: bool, quarantine: bool = False
-) -> None:
-    """Stage the fact with its leaf. `quarantine`: the holder is visited no more.
+    run: Run, visit: VisitState, fact: TableFact, reason: str, *, blame: bool, again: bool, quarantine: bool = False, outage: bool = False,
+) -> None:  # fmt: skip
+    """Stage the fact with its leaf. `quarantine`: the holder is visited no more. `outage`: the compute processes died under it.
 
     The watch's reading goes with the visit under way only: what was planned ahead, or waits in the GPU, spent none of that.
     """
@@ -43,7 +44,7 @@ def abandoned(
     run.book.stage(
         new_fact(
             fact, visit=visit.id, reason=reason, blame=blame, again=again, quarantine=quarantine, leaf=leaf.fact,
-            **taken,
+            **taken, outage=outage,
         ),
         leaf.row,
     )  # fmt: skip
@@ -113,6 +114,21 @@ async def quarantine(run: Run, error: GputError) -> None:
         )
     fact = VisitFact.QUARANTINED if visit.training is None else TrainingFact.QUARANTINED
     abandoned(run, visit, fact, error.detail, blame=blame, again=not worn_out, quarantine=worn_out)
+    await run.commit()
+
+
+async def repeat(run: Run, error: GputError) -> None:
+    """The compute processes died under the visit's work, for which nobody is to blame: roll back, scrub, and visit once more with the same
+    records, from the same model.
+
+    Raises:
+        WorkFailed: as `require_again`. Otherwise as `go_back`.
+    """
+    visit = run.visit
+    require_again(run, (visit,), error)
+    await go_back(run)
+    reason = f"{error.code}: {error.detail}"
+    abandoned(run, visit, TrainingFact.RECALLED, reason, blame=False, again=True, outage=True)
     await run.commit()
 
 

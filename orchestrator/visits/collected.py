@@ -18,6 +18,7 @@ from orchestrator.sessions.remembered import ModelState
 from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.abandon import abandoned
 from orchestrator.visits.epilogue import check_rolled_back, check_scrub, worn_out
+from orchestrator.visits.outages import require_again
 from orchestrator.visits.receipts import check_statement, make_receipt
 from orchestrator.visits.run import Run, Stopwatch
 from orchestrator.visits.tour import check_due
@@ -29,7 +30,7 @@ from shared.protocol.mixture import mixture_seed
 from shared.protocol.training import TrainingFact
 from shared.wire.base import Wire
 from shared.wire.gpu import CloseVisit, Commit, RollBack, Scrub, TourPart, TrainTour
-from shared.wire.gpu_answers import Committed, Scrubbed, Statement, WorkState
+from shared.wire.gpu_answers import COMPUTE_OUTAGES, Committed, Scrubbed, Statement, WorkState
 
 NOBODYS = ""
 """Holder of losses that are over several holders' records: the owner alone may see them."""
@@ -91,8 +92,8 @@ async def collected_tour(run: Run) -> bool:
     return True
 
 
-async def let_go(run: Run, visits: Sequence[VisitState], reason: str, *, again: bool) -> None:
-    """Scrub visits that wait to be trained on, and recall them. `again`: their stops are visited once more.
+async def let_go(run: Run, visits: Sequence[VisitState], reason: str, *, again: bool, outage: bool = False) -> None:
+    """Scrub visits that wait to be trained on, and recall them. `again`: their stops are visited once more. `outage`: as `abandoned`.
 
     Raises:
         VerificationFailed: a region does not read back as zeros. CommandRefused, Unavailable.
@@ -102,7 +103,7 @@ async def let_go(run: Run, visits: Sequence[VisitState], reason: str, *, again: 
         return
     check_scrubs(run, await run.life.batch([Scrub(region=visit.region) for visit in visits]), visits)
     for visit in visits:
-        abandoned(run, visit, TrainingFact.RECALLED, reason, blame=False, again=again)
+        abandoned(run, visit, TrainingFact.RECALLED, reason, blame=False, again=again, outage=outage)
     await run.commit()
 
 
@@ -117,7 +118,7 @@ async def train_tour(run: Run, tour: Tour) -> None:
     """The training phase of all the tour's visits, to their close or to their rejection as one; the last facts are staged.
 
     Raises:
-        CommandRefused, VerificationFailed, Unavailable.
+        CommandRefused, VerificationFailed, Unavailable. WorkFailed: as `require_again`.
     """
     run.watch, guilty = Stopwatch(run.timer), None
     try:
@@ -126,6 +127,9 @@ async def train_tour(run: Run, tour: Tour) -> None:
         with run.watch.step("validate"):
             verdict = await _judge(run, tour, trained)
     except WorkFailed as error:
+        if error.code in COMPUTE_OUTAGES:
+            await _repeat(run, tour, error)
+            return
         verdict, guilty = Verdict(False, f"{error.code}: {error.detail}", run.committed.validation, None), error.visit
     if not verdict.accepted:
         await _reject(run, tour, verdict, guilty)
@@ -144,6 +148,13 @@ async def train_tour(run: Run, tour: Tour) -> None:
         batch = await run.life.batch([Commit(work=f"{tour.key}/train"), *_epilogue(tour)])
     check_scrubs(run, batch, tour.visits)
     settle_tour_closed(run, tour, batch.of(Committed), batch, verdict)
+
+
+async def _repeat(run: Run, tour: Tour, error: WorkFailed) -> None:
+    """The compute processes died under the tour's work: nobody is to blame, and all of its visits are made once more."""
+    require_again(run, tour.visits, error)
+    check_rolled_back(run, await run.life.batch([RollBack()]))
+    await let_go(run, tour.visits, f"{error.code}: {error.detail}", again=True, outage=True)
 
 
 async def _train(run: Run, tour: Tour) -> WorkState:

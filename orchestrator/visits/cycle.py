@@ -12,7 +12,7 @@ import asyncio
 from orchestrator.holders.arrivals import Recall
 from orchestrator.holders.channels import Channel
 from orchestrator.itinerary import PlannedVisit
-from orchestrator.visits.abandon import quarantine, recall
+from orchestrator.visits.abandon import quarantine, recall, repeat
 from orchestrator.visits.ahead import drop_ahead, load_ahead
 from orchestrator.visits.epilogue import close, reject
 from orchestrator.visits.following import plan_following
@@ -25,6 +25,7 @@ from orchestrator.visits.training import Verdict, WorkFailed, accept, train, val
 from shared.errors import VerificationFailed
 from shared.names import VisitPhase
 from shared.service.logging import bind
+from shared.wire.gpu_answers import COMPUTE_OUTAGES
 
 
 async def run_visit(run: Run, stop: PlannedVisit, channel: Channel) -> None:
@@ -124,6 +125,10 @@ async def _trained(run: Run) -> None:
         with watch.step("validate"):
             verdict = await validate(run, trained)
     except WorkFailed as error:
+        if error.code in COMPUTE_OUTAGES:
+            await drop_ahead(run, "the visit before it is repeated")
+            await repeat(run, error)
+            return
         verdict = Verdict(False, f"{error.code}: {error.detail}", run.committed.validation, None)
     if verdict.accepted:
         with watch.step("verdict"):

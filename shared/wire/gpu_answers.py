@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
 from shared.claims.program import HexSha256, HexSha384
 from shared.names import RegionKind, RegionPhase
 from shared.wire.base import Bytes32, Wire, WorkKey
+
+COMPUTE_OUTAGES: Final = frozenset({"compute-killed", "compute-lost", "compute-stuck", "work-interrupted"})
+"""Codes of a work or a command that a death among the GPU's compute processes ended, whatever records and program are."""
 
 
 class Done(Wire):

@@ -229,14 +229,15 @@ def test_a_model_is_made_from_its_seed_inside_the_gpu(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("news", "why"),
+    ("news", "why", "code"),
     [
-        ([Failed("compute-out-of-memory", "it ran out of memory")], "it ran out of memory"),
-        ([Destroyed()], "the compute process died"),
+        ([Failed("compute-out-of-memory", "it ran out of memory")], "it ran out of memory", "model-init-failed"),
+        ([Failed("compute-killed", "it was killed")], "it was killed", "compute-killed"),
+        ([Destroyed()], "the compute process died", "compute-lost"),
     ],
 )
 def test_a_model_that_was_not_made_is_said_to_be_none(
-    world: World, monkeypatch: pytest.MonkeyPatch, news: list[News], why: str
+    world: World, monkeypatch: pytest.MonkeyPatch, news: list[News], why: str, code: str
 ) -> None:
     archive, _ = built("gpt2", layers=1, heads=1, width=8, context=8, seed=3)
     world.connect()
@@ -247,4 +248,4 @@ def test_a_model_that_was_not_made_is_said_to_be_none(
     monkeypatch.setattr(world.compute, "start", lambda launch: None)
     monkeypatch.setattr(world.compute, "news", lambda timeout_s: news if timeout_s else [])
     answer = world.answers(gpu.InitModel(source="seed"))[-1]
-    assert (answer.code, why in answer.detail) == ("model-init-failed", True)
+    assert (answer.code, why in answer.detail) == (code, True)

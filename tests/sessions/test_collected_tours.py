@@ -32,6 +32,7 @@ from tests.sessions.tour_world import (
     visits,
 )
 from tests.workload.plain_pytorch import train_plain
+from tests.world.world_deaths import Deaths, Victim
 from tests.world.world_faults import Point, Trap
 from tests.world.world_material import HOLDERS
 from tests.world.world_recorder import recording
@@ -111,6 +112,31 @@ async def test_the_orchestrator_dies_inside_a_tour(session_world: Any, work: Wor
     with recording() as recorder:
         await survived(session_world, work, point, "orchestrator", _submitted, _checked, recorder)
     assert recorder.reused == []
+
+
+@pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
+@pytest.mark.parametrize("victim", ["worker", pytest.param("parent", marks=pytest.mark.slow)])
+async def test_the_gpus_compute_dies_inside_a_tour(
+    session_world: Any, work: Work, victim: Victim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with session_world(work) as world:
+        deaths = Deaths(monkeypatch, victim, "train", 2)
+        session = await _submitted(world)
+        await _checked(world, session, work)
+        made = await world.visits(session)
+        view = await world.owner.session(session)
+    assert deaths.failed == 1
+    assert [visit["outcome"] for visit in made].count("recalled") == len(HOLDERS)
+    assert not any(holder["quarantined"] or holder["rejected"] for holder in view["holders"])
+
+
+async def test_a_tour_whose_training_is_always_killed_ends_the_session(
+    session_world: Any, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with session_world(work) as world:
+        deaths = Deaths(monkeypatch, "worker", "train", 1, times=10**6)
+        view = await world.finish(await _submitted(world))
+    assert (view["phase"], view["failure"]["code"], deaths.failed) == ("FAILED", "work-lost", 3)
 
 
 @pytest.mark.slow

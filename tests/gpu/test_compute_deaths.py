@@ -1,0 +1,82 @@
+"""The compute parent is killed while it is to end a launch: that is destroyed all the same, and the next one works."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.wire import gpu
+from tests.gpu.gpu_training import DATA, committed_visit, waiting_workers, workers
+from tests.gpu.gpu_world import Holder, World, records
+
+
+def _training(world: World) -> tuple[Holder, set[int]]:
+    """A training that makes no step before it is killed, and the worker that has it."""
+    holder = world.visit(records(800))
+    waiting = waiting_workers(world)
+    for pid in waiting:
+        with suppress(ProcessLookupError):  # one may be gone since it was listed
+            os.kill(pid, signal.SIGSTOP)
+    world.run(world.train_command(holder, steps=100))
+    return holder, waiting | workers(world)
+
+
+def _memory(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before it is told", "once it is told"])
+def test_a_parent_that_is_killed_destroys_its_launch(
+    world: World, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    world.set_up()
+    before_it = world.measure()
+    holder, pids = _training(world)
+    compute, parent, send = world.compute, world.compute.pid, world.compute._send
+    assert parent is not None
+
+    def sent(message: dict[str, Any]) -> None:
+        if message["op"] == "destroy" and before:
+            os.kill(parent, signal.SIGKILL)
+        if message["op"] == "destroy" and not before:
+            os.kill(parent, signal.SIGSTOP)  # else it may have obeyed by then
+        send(message)
+        os.kill(parent, signal.SIGKILL)
+
+    monkeypatch.setattr(compute, "_send", sent)
+    assert world.run(gpu.RollBack())[0].model == before_it.model
+    assert not any(map(_memory, pids)), "nothing of a record is left in a worker"
+    monkeypatch.undo()
+    assert world.run(gpu.Poll(work="w1"))[0].code == "compute-lost"
+    world.run(gpu.Scrub(region=holder.grant.region))
+    committed_visit(world, DATA, "w2", 0)
+    assert compute.pid != parent
+
+
+def test_a_launch_that_no_parent_heard_of_is_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would be waited for till the next one, and nothing could be scrubbed until then."""
+    world.set_up()
+    holder = world.visit(DATA)
+    parent, ready = world.compute.pid, world.compute._ready
+    assert parent is not None
+
+    def dead() -> None:
+        ready()
+        os.kill(parent, signal.SIGKILL)
+        reader = world.compute._reader
+        assert reader is not None
+        reader.join(20)
+
+    monkeypatch.setattr(world.compute, "_ready", dead)
+    assert world.refused(world.train_command(holder)) == "compute-lost"
+    monkeypatch.undo()
+    world.run(gpu.Scrub(region=holder.grant.region))
+    committed_visit(world, DATA, "w2", 0)
