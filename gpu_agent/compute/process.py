@@ -184,6 +184,9 @@ class ComputeProcess:
                     if reply["op"] == op:
                         return reply
                 left = until - time.monotonic()
+                if self._alive and left <= 0 and self._process is not None:
+                    # What it said late would be taken for the answer to the next request, and that one's for the one after it.
+                    self._process.kill()
                 if not self._alive or left <= 0:
                     raise Unavailable("the compute process is gone or silent", code="compute-lost", remedy="Try again.")
                 self._changed.wait(left)

@@ -1,4 +1,4 @@
-"""The compute parent is killed while it is to end a launch: that is destroyed all the same, and the next one works."""
+"""The compute parent is killed, or stands still, while it is to end a launch: that is destroyed all the same, and the next one works."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from shared.wire import gpu
+from gpu_agent.compute import process
+from shared.wire import gpu, gpu_answers
 from tests.gpu.gpu_training import DATA, committed_visit, waiting_workers, workers
 from tests.gpu.gpu_world import Holder, World, records
 
@@ -59,6 +60,27 @@ def test_a_parent_that_is_killed_destroys_its_launch(
     world.run(gpu.Scrub(region=holder.grant.region))
     committed_visit(world, DATA, "w2", 0)
     assert compute.pid != parent
+
+
+def test_a_parent_that_stands_still_is_killed_and_its_late_word_counts_for_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a machine that is paused for longer than a parent may take. Its answer would be the next request's, and so on for ever."""
+    world.set_up()
+    holder, pids = _training(world)
+    parent = world.compute.pid
+    assert parent is not None
+    monkeypatch.setattr(process, "KILL_DEADLINE_S", 0.1)
+    os.kill(parent, signal.SIGSTOP)
+    answers = world.answers(gpu.RollBack(), gpu.Scrub(region=holder.grant.region))
+    with suppress(ProcessLookupError):
+        os.kill(parent, signal.SIGCONT)
+    assert isinstance(answers[-1], gpu_answers.Scrubbed), answers[-1]
+    assert not any(map(_memory, pids))
+    monkeypatch.undo()
+    for number in range(2):
+        committed_visit(world, DATA, f"w{number + 2}", 4 * number)
+    assert not world.compute._replies
 
 
 def test_a_launch_that_no_parent_heard_of_is_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
