@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, Final, get_args
 
 import safetensors.torch
@@ -13,16 +12,16 @@ from torch import Tensor
 from gpu_agent.workload.executor import DTYPES
 from gpu_agent.workload.exporter import Exported, export_graph
 from gpu_agent.workload.loader import load_program
-from gpu_agent.workload.programs import BUILTIN, builtin
 from gpu_agent.workload.records import least_records
 from gpu_agent.workload.source import ProgramSource
 from gpu_agent.workload.tensors import initial_tensors
+from gpu_agent.workload.user_code import source_of
 from shared.canonical import sha256, sha384
 from shared.claims.archive import pack
 from shared.claims.graph import GraphKind, InputKind, encode_graph
 from shared.claims.program import InitRule, ProgramManifest, SeedInit, TensorSpec, WeightsFile
 from shared.claims.records import DType
-from shared.errors import BadRequest, InvalidProgram
+from shared.errors import InvalidProgram
 
 _SAMPLES: Final = 3  # not 0 or 1, which torch.export treats as special sizes
 # What is stored; a graph may compute in others besides.
@@ -36,10 +35,10 @@ def build(target: str | ProgramSource, **options: Any) -> tuple[bytes, bytes | N
         target: `module:function` returning a `ProgramSource`, the name of a built-in program, or a `ProgramSource`.
         options: keyword arguments of that function.
     Raises:
-        InvalidProgram: the code cannot become a program; the sentence names the first reason.
+        InvalidProgram: the code raised something, or cannot become a program; the sentence names the first reason.
         BadRequest: the target or an option does not exist.
     """
-    source = target if isinstance(target, ProgramSource) else _source(target, options)
+    source = target if isinstance(target, ProgramSource) else source_of(target, options)
     sample = sample_batch(source)
     canonical, tensors = _tensors(source)
     exports: dict[GraphKind, Exported] = {
@@ -61,28 +60,6 @@ def build(target: str | ProgramSource, **options: Any) -> tuple[bytes, bytes | N
     archive = pack(manifest, graphs)
     _try_out(archive, weights, sample)
     return archive, weights
-
-
-def _source(target: str, options: dict[str, Any]) -> ProgramSource:
-    if target in BUILTIN:
-        return builtin(target, **options)
-    module_name, separator, function_name = target.partition(":")
-    if not separator:
-        raise BadRequest(
-            f"{target!r} is neither module:function nor a built-in program",
-            remedy=f"Built in are: {', '.join(sorted(BUILTIN))}.",
-        )
-    try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise BadRequest(f"Cannot find {target!r}: {error}", remedy="Run it from where the module imports.") from error
-    try:
-        source = function(**options)
-    except TypeError as error:
-        raise BadRequest(f"{target!r} does not accept these options: {error}") from error
-    if not isinstance(source, ProgramSource):
-        raise InvalidProgram(f"{target!r} returned a {type(source).__name__}; it must return a ProgramSource")
-    return source
 
 
 def sample_batch(source: ProgramSource) -> dict[str, Tensor]:

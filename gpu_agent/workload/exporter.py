@@ -17,6 +17,7 @@ from torch.export.graph_signature import InputKind as ExportKind
 
 from gpu_agent.workload.executor import DTYPES
 from gpu_agent.workload.source import ProgramSource
+from gpu_agent.workload.user_code import quiet, told
 from shared.claims.graph import Arg, DTypeName, Graph, GraphKind, InputKind, MemoryFormat, Node, Ref, check_graph, fault
 from shared.claims.operators import ALIASING, STATE_WRITERS
 from shared.errors import InvalidProgram
@@ -76,21 +77,17 @@ def export_graph(
     args = tuple(sample[field.name] for field in source.records.fields)
     try:
         shapes = {"fields": tuple({0: batch} for _ in args)}
-        exported = torch.export.export(module, args, dynamic_shapes=shapes, strict=False)
+        with quiet():
+            exported = torch.export.export(module, args, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # export runs the user's code and raises anything
         raise InvalidProgram(
-            f"PyTorch cannot export the {kind} graph of {source.name!r}: {_first_lines(error)}",
+            f"PyTorch cannot export the {kind} graph of {source.name!r}: {told(error)}",
             code="export-failed",
             remedy="The loss may depend on data only through tensors, and must accept any batch size.",
         ) from error
     finally:
         source.model.train(was_training)
     return _Converter(kind, exported, [field.name for field in source.records.fields], canonical).convert()
-
-
-def _first_lines(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines[:3])[:400]}"
 
 
 class _Converter:
