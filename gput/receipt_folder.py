@@ -4,7 +4,7 @@
     approvals.jsonl               one line per decision of a holder: line n is approval n
     keys.jsonl                    one line per attested key: line n is key n
     leaves.jsonl                  one line per leaf of the log: line n is leaf n, with its own way to the signed root
-    TRUST, rim/, collateral/            copies of the roots and reference values that were believed when it was saved
+    TRUST, rim/, collateral/, snp-crls/, ocsp/     copies of the roots, reference values and lists that were believed when it was saved
     SHA256SUMS                    of all of them, as `sha256sum -c` reads it; as comments those of single approvals and keys, and last that
                                   of the lines above
 
@@ -16,8 +16,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -29,32 +29,52 @@ ENTRIES = {APPROVALS: "approval", KEYS: "key"}
 """Files whose single lines have checksums; a leaf has its own way to the signed root."""
 TRUST = ("gpu-roots.pem", "rim-roots.pem", "cpu-roots.pem", "reference.json")
 OPTIONAL_TRUST = ("snp-roots.pem",)
-TRUST_FOLDERS = ("rim", "collateral")
+TRUST_FOLDERS = ("rim", "collateral", "snp-crls", "ocsp")
+"""A collateral service's answers lie in folders of their own in theirs."""
 PARTS = {"session": str, "head": dict, "manifest": dict}
 REMEDY = "Fetch the receipts again with `gput session receipts`."
 _OWN_SUM = "# the lines above: "
-_LINE = re.compile(r"([0-9a-f]{64})  ((?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)?[A-Za-z0-9_-][A-Za-z0-9._-]*)")
-"""Of a file in the folder, or in a folder of it: whoever made the list reads nothing else here."""
+_NAME = r"[^/.\\\n\r][^/\\\n\r]*"
+_LINE = re.compile(rf"([0-9a-f]{{64}})  ((?:{_NAME}/){{0,2}}{_NAME})")
+"""Of a file in the folder, or in folders of it: whoever made the list reads nothing else here."""
 _ENTRY = re.compile(r"# ([0-9a-f]{64})  ([a-z.]+) line ([0-9]{1,9})")
 
 
 def write(folder: Path, bundle: Mapping[str, Any], trust: Path) -> None:
     """Write a bundle (`session`, `head`, `manifest`, `approvals`, `keys`, `leaves`) with a copy of the trust folder's public files.
 
-    The checksums come last: a folder whose writing was interrupted does not pass for whole.
+    The checksums come last: a folder whose writing was interrupted does not pass for whole. What an earlier saving left there of trust
+    that is believed no more goes.
+
+    Raises:
+        BadRequest: the trust folder has a file whose name no list of checksums can hold.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for name in trust_files(trust):
-        (folder / name).parent.mkdir(exist_ok=True)
+    names = trust_files(trust)
+    if (folder / SUMS).is_file():
+        for name in set(trust_files(folder)) - {*names, *TRUST}:
+            (folder / name).unlink()
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(trust / name, folder / name)
     write_parts(folder, bundle)
 
 
 def trust_files(folder: Path) -> tuple[str, ...]:
-    """Names of the public trust files in `folder`, those of its caches included; what a verdict offline rests on."""
-    cached = (path for cache in TRUST_FOLDERS for path in (folder / cache).glob("[!.]*") if path.is_file())
+    """Names of the public trust files in `folder`, those of its caches included; what a verdict offline rests on. Raises: BadRequest."""
     optional = (name for name in OPTIONAL_TRUST if (folder / name).is_file())
-    return (*TRUST, *optional, *sorted(path.relative_to(folder).as_posix() for path in cached))
+    return (*TRUST, *optional, *sorted(_cached(folder)))
+
+
+def _cached(folder: Path) -> Iterator[str]:
+    for cache in TRUST_FOLDERS:
+        for file in chain((folder / cache).glob("[!.]*"), (folder / cache).glob("[!.]*/[!.]*")):
+            name = file.relative_to(folder).as_posix()
+            if file.is_file() and not (name.isprintable() and _LINE.fullmatch(f"{'0' * 64}  {name}")):
+                raise BadRequest(f"{str(file)!r} has a name that no list of checksums can hold", code="bad-file-name",
+                                 remedy="Rename it in the trust folder.")  # fmt: skip
+            if file.is_file():
+                yield name
 
 
 def write_parts(folder: Path, bundle: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ import cbor2
 import pytest
 
 from gput.__main__ import main
-from gput.receipt_folder import APPROVALS, KEYS, LEAVES, SESSION, SUMS, TRUST
+from gput.receipt_folder import APPROVALS, KEYS, LEAVES, SESSION, SUMS, TRUST, check_as_saved, write
 from gput.receipts import verify
 from shared.canonical import cbor_bytes, cbor_value, sha256
-from shared.errors import BadRequest, GputError
+from shared.errors import BadRequest, GputError, VerificationFailed
 from tests.gput.gput_samples import Bundle
 from tests.gput.receipts_world import flipped_hex, receipt_leaves, refused
 from tests.world.world_material import Material, make_material
@@ -144,13 +145,59 @@ def test_exit_codes_of_the_command(bundle: Bundle, capsys: pytest.CaptureFixture
         assert "gput session receipts" in capsys.readouterr().err
 
 
+def _saved_again(bundle: Bundle, tmp_path: Path, **more: bytes) -> Path:
+    """The receipts, saved with a trust folder that has more files."""
+    trust = tmp_path / "trust"
+    shutil.copytree(bundle.folder, trust, dirs_exist_ok=True)
+    for name, content in more.items():
+        (trust / name).parent.mkdir(parents=True, exist_ok=True)
+        (trust / name).write_bytes(content)
+    target = tmp_path / "saved"
+    write(target, bundle.value, trust)
+    return target
+
+
+def test_all_of_a_trust_folder_is_saved_with_receipts(bundle: Bundle, tmp_path: Path) -> None:
+    """Also a service's answers in folders of their own, and lists: what verified here would not elsewhere, or too much would."""
+    more = (
+        "collateral/pccs/pck_crl_platform.crl",
+        "snp-crls/milan.crl",
+        "ocsp/answer (1).der",
+        "rim/a driver+1.xml.txt",
+    )
+    target = _saved_again(bundle, tmp_path, **dict.fromkeys(more, b"x"))
+    assert all((target / name).read_bytes() == b"x" for name in more)
+    assert not check_as_saved(target)
+    (target / more[2]).write_bytes(b"y")
+    with pytest.raises(VerificationFailed, match=re.escape(more[2])):
+        check_as_saved(target)
+
+
+def test_trust_that_was_withdrawn_is_not_saved_once_more(bundle: Bundle, tmp_path: Path) -> None:
+    _saved_again(bundle, tmp_path, **{"ocsp/old.der": b"x"})
+    (tmp_path / "trust" / "ocsp" / "old.der").unlink()
+    target = _saved_again(bundle, tmp_path)
+    assert not (target / "ocsp" / "old.der").exists()
+    assert not check_as_saved(target)
+
+
+@pytest.mark.parametrize("name", ["a\nb.der", "a\\b.der", "\udcff.der"])
+def test_a_name_that_no_list_of_sums_can_hold_is_refused_when_it_is_saved(
+    bundle: Bundle, tmp_path: Path, name: str
+) -> None:
+    """Later it looked as if somebody had altered the list."""
+    with pytest.raises(BadRequest) as refusal:
+        _saved_again(bundle, tmp_path, **{f"ocsp/{name}": b"x"})
+    assert refusal.value.code == "bad-file-name"
+
+
 @pytest.mark.parametrize(
     "line",
     [
         "  /dev/zero",
         "  ../session.json",
         "  rim/../../outside.json",
-        "  collateral/a/b.json",
+        "  collateral/a/b/c.json",
         "  ./session.json",
         "  ..",
     ],
