@@ -189,6 +189,7 @@ async def test_a_veto_stays_one_and_is_said_again_when_its_session_goes_on(runni
     said = {"manifest": shown["manifest"], "reason": "consent"}
     await running.client.post(f"/v1/requests/{SESSION}/veto", json=said)
     await running.until(lambda: running.orchestrator.approvals[-1].decision == "veto")
+    await running.until(lambda: running.attempt_phase(1) is None)  # the worker is done with the veto
     ending = running.holder.runner._ending
     await ending.hear(SESSION, "FAILED")
     before = len(running.orchestrator.approvals)
