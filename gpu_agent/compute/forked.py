@@ -86,14 +86,14 @@ def _opened(hbm: SharedMap, name: str) -> Place | GputError:
 
 
 def _work(message: dict[str, Any], program: LoadedProgram, known: Planned, place: Place | GputError, say: Say) -> None:
-    number = message["launch"]
+    number, launch = message["launch"], messages.launch_of(message)
     try:
         if isinstance(place, GputError):
             raise place
         finished = worker.run(
-            messages.launch_of(message), program, place,
+            launch, program, place,
             lambda step, loss: say(messages.step_message(number, step, loss)), known,
         )  # fmt: skip
         say(messages.finished_message(number, replace(finished, kept=place.kept)))
     except Exception as error:  # told to the device as this launch's failure
-        say(messages.failed_message(number, *worker.public_failure(error)))
+        say(messages.failed_message(number, *worker.public_failure(error, own=launch.own)))

@@ -26,6 +26,8 @@ from shared.claims.training import AdamW, TrainingOptions
 from shared.errors import GputError, InvalidData, InvalidProgram
 
 OnStep = Callable[[int, float | None], None]
+_NOBODYS = ("program-not-private", "no-records", "no-accumulator")
+"""Codes of what a program is refused for before it has seen a record."""
 
 
 def run(
@@ -201,8 +203,17 @@ def _step_ahead(program: LoadedProgram, known: Planned, place: Place, records: i
     run(launch, program, place.scratch(sum(spans)), lambda step, loss: None, known)
 
 
-def public_failure(error: BaseException) -> tuple[str, str, int | None]:
-    """Code and detail of a failure that may be told, and of which part. Foreign texts can quote values, so only the type is named."""
+def public_failure(error: BaseException, *, own: bool) -> tuple[str, str, int | None]:
+    """Code and detail of a failure that may be told, and of which part. Foreign texts can quote values, so only the type is named.
+
+    Args:
+        own: no record of a holder's was read. Of a program that failed on holders' records no more is told than that it did: which node
+            failed, and how, its author can have depend on what the records say, and no rule for losses holds for a failure.
+    """
+    if isinstance(error, InvalidProgram) and not own and error.code not in _NOBODYS:
+        memory = error.code == "program-out-of-memory"
+        what = "did not have enough memory" if memory else "failed"
+        return error.code if memory else "program-failed", f"The program {what} on a batch of these records", None
     if isinstance(error, GputError):
         return error.code, error.detail, error.part if isinstance(error, PartRefused) else None
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "not enough memory" in str(error):

@@ -26,7 +26,7 @@ class Launch:
     `seed` fills the model by the program's own rules; `train` and `evaluate` read `records` records from `data`; `step` and `drop` read
     none: they end a tour with a step, or without. `losses`: whether the device wants to hear of them. `privacy` (a
     `shared.claims.privacy.Privacy` as JSON) and `noise_key` (hex) make a training private. `accumulate`: a training adds gradients up.
-    `parts` (in place of `data`) are trained on in one order, shuffled by `seed`.
+    `parts` (in place of `data`) are trained on in one order, shuffled by `seed`. `own`: no record of a holder's is read.
     """
 
     kind: Literal["seed", "train", "evaluate", "step", "drop"]
@@ -43,6 +43,7 @@ class Launch:
     total_steps: int
     options: dict[str, object]
     losses: bool = True
+    own: bool = False
     accumulate: bool = False
     parts: tuple[Part, ...] = ()
     seed: int = 0

@@ -12,6 +12,7 @@ from shared.claims.layout import require_named
 from shared.claims.visit import Grant
 from shared.crypto.schedule import Computation, noise_key
 from shared.errors import ProtocolViolation
+from shared.names import RegionKind
 
 
 def launch(
@@ -40,6 +41,7 @@ def launch(
         data=Extent(data.address, data.length) if data is not None else None,
         records=records, first_step=first_step, steps=steps, total_steps=state.config.total_steps,
         options=state.config.options.model_dump(mode="json"), losses=grant is None or not state.release.withheld,
+        own=kind != "train" and (data is None or data.kind is RegionKind.VALIDATION),
         accumulate=state.config.accumulate is not None,
         **({} if grant is None else _private(state, grant, first_step, steps)),
     )  # fmt: skip

@@ -14,8 +14,11 @@ from gpu_agent.workload.source import ProgramSource
 from shared.claims.privacy import Privacy
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.training import SGD, TrainingOptions
+from shared.names import RegionKind, TravelMode
+from shared.wire import gpu
 from tests.adversary.private_world import Trained, run_as, train
 from tests.adversary.rows import attack
+from tests.adversary.visitor import Visitors
 from tests.gpu.gpu_world import RECORD_BYTES, World
 
 BYTES = RecordSchema(fields=(RecordField(name="bytes", dtype="uint8", shape=(RECORD_BYTES,)),))
@@ -94,7 +97,7 @@ def test_without_any_rule_a_loss_carries_all_that_a_float_holds(device: World, m
     "H24",
     any="stopped: where the manifest asks for privacy no loss is released, and noise hides the update; without it a program can carry "
     "27 bits a step through rounding and clipping (of 48), 14 with losses rounded to ones, 27 a visit under a floor above the batch, "
-    "none under one above the visit, and whole records in the model",
+    "none under one above the visit, and whole records in the model; one that fails is said to have failed, and not where",
 )
 def test_a_crafted_programs_losses_carry_bits_and_under_privacy_none(
     device: World, monkeypatch: pytest.MonkeyPatch
@@ -112,3 +115,38 @@ def test_a_crafted_programs_losses_carry_bits_and_under_privacy_none(
     assert bytes_in_the_update(told(device, same)) == RECORD_BYTES
     clipped = math.sqrt(sum((b - 128) ** 2 for b in SECRET[:RECORD_BYTES]))  # the attacker is even told this
     assert bytes_in_the_update(told(device, same, privacy=PRIVATE), clipped) <= RECORD_BYTES // 8
+
+
+def failing_by_value() -> ProgramSource:
+    """Fails at another node for each value of a batch's first byte."""
+
+    def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        secret = batch["bytes"][:1, 0].to(torch.int64)
+        kept = batch["bytes"][:, 1].to(torch.float32) * model.weight[0]
+        for size in range(RECORD_BYTES, 0, -1):
+            kept = kept + model.weight[:size].gather(0, secret) * 0.0
+        return kept
+
+    return ProgramSource(
+        name="failing", model=Teller(), loss=loss, records=BYTES, sample={"bytes": torch.zeros(4, RECORD_BYTES, dtype=torch.uint8)}
+    )  # fmt: skip
+
+
+def test_a_program_that_fails_does_not_tell_where(device: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its author would read a record from the number of the node that failed, whatever the rule for losses; its own it may know."""
+    run_as(monkeypatch, failing_by_value())
+    said = []
+    for secret in (1, 20, 39):
+        visitors = Visitors(device, TravelMode.SCOPED)
+        visitors.set_up(options=OPTIONS, buffers=1, buffer_bytes=4096, total_steps=10**6, privacy_floor=1000)
+        data = bytes([secret]) + bytes(RECORD_BYTES * BATCH - 1)
+        holder = device.install(BATCH, 0, data, chunk_bytes=1 << 20)
+        holder.send(data)
+        device.open_epoch(holder.grant.epoch)
+        failed = device.train(holder, steps=1)
+        said.append((failed.state, failed.code, failed.detail))
+    assert said == [("failed", "program-failed", "The program failed on a batch of these records")] * 3
+    place = device.region(RegionKind.VALIDATION)
+    own = gpu.Upload(region=place.handle, offset=0, length=len(data), records=1)
+    device.run(gpu.RollBack(), own, gpu.Evaluate(work="own", region=place.handle, records=BATCH), bulk=[data])
+    assert "at node" in (device.finish("own").detail or "")
