@@ -1,4 +1,5 @@
-"""Hops that `gput doctor` tests besides the services' own word: key, trust folder, collateral's age, room, TLS. Knows no service.
+"""Hops that `gput doctor` tests besides the services' own word: key, trust folder, collateral's age, room, TLS, which service it is.
+Knows no service but by its name.
 
 A check answers with what it found, or raises: `GputError` for a hop that fails, `Doubt` for one that works and will be trouble.
 """
@@ -8,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
 import ssl
 import stat
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import httpx2
 
 from shared.errors import GputError, Unavailable
 
@@ -21,6 +25,13 @@ LEAST_ROOM = 1 << 30
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TLS_S = 5.0
 UNSEEN_S = 120.0
+
+
+SERVICES = {
+    "orchestrator": "orchestrator", "holder": "gput data holder", "agent": "GPU Travelling agent", "platform": "GPU Travelling platform",
+}  # fmt: skip
+"""By the first word of a hop, how the name begins that its service gives itself at /version."""
+ROOT_REMEDY = "Renew it, or name the root that signed it in SSL_CERT_FILE."
 
 
 class Doubt(GputError):
@@ -87,7 +98,7 @@ async def tls(address: str) -> str:
     except ssl.SSLCertVerificationError as error:
         raise Unavailable(
             f"{parts.hostname}: {error.verify_message}", code="tls-certificate", expected=f"a certificate for {parts.hostname}",
-            got="another", remedy="Renew it, or name the root that signed it in SSL_CERT_FILE.",
+            got="another", remedy=ROOT_REMEDY,
         ) from None  # fmt: skip
     except (OSError, TimeoutError) as error:
         raise Unavailable(
@@ -99,6 +110,39 @@ async def tls(address: str) -> str:
     if left < SOON_S:
         raise Doubt(f"its certificate ends in {left / 86_400:.1f} days", code="tls-soon", remedy="Renew it.")
     return f"certificate good for {left / 86_400:.0f} days"
+
+
+def named(hop: str, address: str, said: object) -> None:
+    """That it is the service meant which answers. `said`: its answer at /version. Raises: Unavailable."""
+    service, kind = said.get("service") if isinstance(said, dict) else None, hop.split()[0]
+    if not isinstance(service, str):
+        raise Unavailable(f"{address} does not say which service it is", code="wrong-service",
+                          remedy="Another program may have that address.")  # fmt: skip
+    if not service.startswith(SERVICES[kind]):
+        raise Unavailable(f"{service[:60]!r} answers at {address}, not {SERVICES[kind]!r}", code="wrong-service",
+                          remedy="Give each service's own address.")  # fmt: skip
+
+
+def unreachable(error: httpx2.TransportError) -> tuple[str, str]:
+    """Why no answer came, and what to do."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, socket.gaierror):
+            return "no host of that name is known here", "Check the host's name, and this machine's DNS."
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not accepted: {cause.verify_message}", ROOT_REMEDY
+        if isinstance(cause, ssl.SSLError):
+            return (
+                "what answers at that address does not speak TLS",
+                "Check port and proxy, or write http:// in place of https://.",
+            )
+        if isinstance(cause, ConnectionRefusedError):
+            return "nothing answers at that address: it is refused", "Check that it runs, and the port."
+        cause = cause.__cause__ or cause.__context__
+    return (
+        f"nothing answers at that address ({type(error).__name__})",
+        "Check that it runs, the address, and what stands between.",
+    )
 
 
 def heard(name: str, last_seen: float | None, at: float) -> str:

@@ -18,6 +18,7 @@ from gput.commands.manners import Commands, FormatOption
 from gput.output import Format, emit
 from gput.trust import Trust
 from shared.errors import GputError, NotPermitted, Unavailable
+from shared.service.ways import addresses
 
 app = Commands()
 MAX_SKEW_S = 30.0
@@ -89,7 +90,8 @@ async def _examine(services: dict[str, str], url: str, key: Path | None, trust: 
 
 async def _service(http: httpx2.AsyncClient, name: str, address: str) -> list[Row]:
     """What can be seen of a service from outside, and what it says of itself."""
-    rows = [await _row(f"{name}: reachable", lambda: _alive(http, address))]
+    address = address.strip().rstrip("/")
+    rows = [await _row(f"{name}: reachable", lambda: _alive(http, name, address))]
     if rows[0]["result"] != "ok":
         return rows
     rows.append(await _row(f"{name}: TLS", lambda: hops.tls(address)))
@@ -127,18 +129,16 @@ async def _row(hop: str, check: Callable[[], str | Awaitable[str]]) -> Row:
     except GputError as error:
         result = "warning" if isinstance(error, hops.Doubt) else "failed"
         return _told(hop, result, f"{error.detail} [{error.code}]", error.remedy)
-    except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
-        return _told(hop, "failed", "that is no http address", "Write it as http://HOST:PORT or https://HOST.")
     except httpx2.TransportError as error:
-        what = f"{type(error).__name__}: nothing answers at that address"
-        return _told(hop, "failed", what, "Check that it runs, the address, and what stands between.")
+        return _told(hop, "failed", *hops.unreachable(error))
 
 
 def _told(hop: str, result: str, detail: str, remedy: str | None = None) -> Row:
     return {"hop": hop, "result": result, "detail": detail, "remedy": remedy}
 
 
-async def _alive(http: httpx2.AsyncClient, address: str) -> str:
+async def _alive(http: httpx2.AsyncClient, name: str, address: str) -> str:
+    list(addresses(address, name))
     answer = await http.get(f"{address}/livez")
     if answer.status_code != 200:
         raise Unavailable(
@@ -146,6 +146,11 @@ async def _alive(http: httpx2.AsyncClient, address: str) -> str:
             code="not-alive",
             remedy="Another program may have that address.",
         )
+    try:
+        said = (await http.get(f"{address}/version")).json()
+    except ValueError:
+        said = None
+    hops.named(name, address, said)
     return address
 
 
@@ -161,10 +166,10 @@ async def _clock(http: httpx2.AsyncClient, address: str) -> str:
 
 
 def _orchestrators(url: str) -> dict[str, str]:
-    addresses = [address.strip().rstrip("/") for address in url.split(",")]
-    if len(addresses) == 1:
+    several = url.split(",")
+    if len(several) == 1:
         return {"orchestrator": url}
-    return {f"orchestrator {number}": address for number, address in enumerate(addresses, 1)}
+    return {f"orchestrator {number}": address for number, address in enumerate(several, 1)}
 
 
 def _checks(answer: httpx2.Response) -> dict[str, str]:
@@ -211,4 +216,4 @@ async def _who(client: AsyncClient) -> str:
 
 async def _gpus(client: AsyncClient) -> str:
     gpus = await client.items("gpus")
-    return ", ".join(f"{gpu['id']} {gpu['backend']} {gpu['leased_to'] or 'free'}" for gpu in gpus)
+    return ", ".join(f"{gpu['id']} {gpu['backend'] or 'not attested yet'} {gpu['leased_to'] or 'free'}" for gpu in gpus)

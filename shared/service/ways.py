@@ -22,6 +22,10 @@ GATEWAY = frozenset({502, 503, 504})
 """What a proxy answers by itself when the service behind it does not."""
 
 
+LAST_PORT = 65535
+REMEDY = "Write it as http://HOST:PORT or https://HOST."
+
+
 @dataclass(frozen=True)
 class Way:
     """One address, without a slash at its end, and the client of it."""
@@ -31,7 +35,7 @@ class Way:
 
 
 def addresses(urls: str, name: str) -> Iterator[str]:
-    """The addresses in a comma-separated list. Raises: BadRequest: one is not an http or https address."""
+    """The addresses in a comma-separated list. Raises: BadRequest: one is not an http or https address, or has no port that there is."""
     for part in urls.split(","):
         address = part.strip().rstrip("/")
         try:
@@ -39,7 +43,9 @@ def addresses(urls: str, name: str) -> Iterator[str]:
         except httpx2.InvalidURL:
             url = httpx2.URL("")
         if url.scheme not in ("http", "https") or not url.host:
-            raise BadRequest(f"the address of {name} is not an http address: {address[:100]!r}")
+            raise BadRequest(f"the address of {name} is not an http address: {address[:100]!r}", remedy=REMEDY)
+        if url.port is not None and not 1 <= url.port <= LAST_PORT:
+            raise BadRequest(f"the address of {name} has a port that is none: {address[:100]!r}", remedy=REMEDY)
         yield address
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from gput import hops
 from tests.conformance.fuzzing import problem_fault
 from tests.conformance.stage import (
     ABSENT,
@@ -96,7 +97,9 @@ def test_probes(stage: Stage, service: str) -> None:
     ready = stage.request(service, "GET", "/readyz")
     assert (ready.status_code, ready.json()["status"]) == (200, "ready")
     assert set(ready.json()["checks"].values()) == {"ok"}
-    assert stage.request(service, "GET", "/version").json().keys() == {"service", "version"}
+    version = stage.request(service, "GET", "/version").json()
+    assert version.keys() == {"service", "version"}
+    assert version["service"].startswith(hops.SERVICES[service.split("-", maxsplit=1)[0]])
     metrics = stage.request(service, "GET", "/metrics")
     assert metrics.headers["content-type"].startswith("text/plain")
     assert "gput_http_requests_total" in metrics.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -10,8 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx2
 import pytest
 
+from gpu_agent import api as agent
+from gpu_agent.evidence import api as evidence
+from gpu_agent.platform import api as platform
 from gput import hops
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError, GputError, Unavailable
@@ -145,6 +150,66 @@ def test_each_part_of_a_service_is_a_row_and_the_failing_one_is_named(capsys: py
         rows[f"orchestrator: {name}"]["result"] for name in ("reachable", "TLS", "clock", "leading", "data_dir")
     ] == ["ok"] * 5
     assert rows["here: room on the disk"]["result"] in ("ok", "warning")
+
+
+@pytest.mark.parametrize(("flag", "hop", "service", "other"), [
+    ("--url", "orchestrator", "orchestrator", "gput data holder"),
+    ("--holder-url", "holder 1", "gput data holder", "orchestrator"),
+    ("--agent-url", "agent", agent.TITLE, platform.TITLE),
+    ("--agent-url", "agent", evidence.TITLE, platform.TITLE),
+    ("--platform-url", "platform", platform.TITLE, agent.TITLE),
+    ("--platform-url", "platform", platform.TITLE, ""),
+])  # fmt: skip
+def test_a_hop_is_the_service_that_is_meant(
+    flag: str, hop: str, service: str, other: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(name: str) -> tuple[int, dict[str, str]]:
+        with serving(LEADS) as url, serving(LEADS, name) as asked:
+            code, out, _ = run(capsys, "doctor", "--url", url, flag, asked, "--format", "json")
+        return code, next(row for row in json.loads(out) if row["hop"] == f"{hop}: reachable")
+
+    code, row = told(service)
+    assert (code, row["result"]) == (0, "ok")
+    code, row = told(other)
+    assert (code, row["result"]) == (6, "failed")
+    assert f"{other!r} answers at" in row["detail"]
+    assert row["detail"].endswith("[wrong-service]")
+
+
+def test_some_other_program_at_an_address_is_no_service() -> None:
+    for said in (None, [], {}, {"service": 1}):
+        with pytest.raises(Unavailable, match="does not say which service it is") as found:
+            hops.named("agent", "http://127.0.0.1:1", said)
+        assert found.value.code == "wrong-service"
+
+
+def test_what_keeps_an_address_from_answering_is_told_apart(
+    closed: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    def told(url: str) -> str:
+        code, out, _ = run(capsys, "doctor", "--url", url, "--format", "json")
+        assert code == 6
+        return next(str(row["detail"]) for row in json.loads(out) if row["hop"] == "orchestrator: reachable")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        gone = server.getsockname()[1]
+    assert "refused" in told(f"http://127.0.0.1:{gone}")
+    assert "does not speak TLS" in told(f"https://127.0.0.1:{closed}")
+    assert "has a port that is none" in told("http://127.0.0.1:99999")
+    monkeypatch.setattr("asyncio.BaseEventLoop.getaddrinfo", unknown)
+    assert "no host of that name" in told("http://orchestrator.example")
+
+
+def test_why_no_answer_came() -> None:
+    certificate = ssl.SSLCertVerificationError("bad")
+    certificate.verify_message = "Hostname mismatch"
+    error = httpx2.ConnectError("failed")
+    error.__cause__ = certificate
+    assert hops.unreachable(error) == ("its certificate is not accepted: Hostname mismatch", hops.ROOT_REMEDY)
+    assert hops.unreachable(httpx2.ReadTimeout("slow"))[0] == "nothing answers at that address (ReadTimeout)"
 
 
 def test_a_key_that_is_none_ends_in_a_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -20,15 +20,16 @@ STANDS_BY = {
 
 
 @contextmanager
-def serving(checks: dict[str, str]) -> Iterator[str]:
-    """An orchestrator's probes."""
+def serving(checks: dict[str, str], service: str = "orchestrator") -> Iterator[str]:
+    """A service's probes; an orchestrator's unless said otherwise."""
 
     class Probes(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            ready = self.path == "/livez" or set(checks.values()) == {"ok"}
+            ready = self.path != "/readyz" or set(checks.values()) == {"ok"}
             self.send_response(200 if ready else 503)
             self.end_headers()
-            self.wfile.write(json.dumps({"checks": checks}).encode())
+            said = {"service": service, "version": "1"} if self.path == "/version" else {"checks": checks}
+            self.wfile.write(json.dumps(said).encode())
 
         def log_message(self, *_: object) -> None:
             return

@@ -124,7 +124,7 @@ def test_doctor_names_the_dead_hop(capsys: pytest.CaptureFixture[str], key: str)
     assert code == 6
     assert "failing: orchestrator: reachable, holder 1: reachable" in err
     assert "nothing answers" in out
-    assert "no http address" in out
+    assert "is not an http address" in out
 
 
 def test_a_key_is_made_with_its_folder_and_says_so(

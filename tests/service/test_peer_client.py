@@ -178,6 +178,12 @@ async def test_one_wrong_address_in_a_list_is_refused() -> None:
         Peers().peer("http://one.test,two.test", "the pair")
 
 
+@pytest.mark.parametrize("port", [0, 65536, 99999])
+async def test_a_port_that_is_none_is_refused(port: int) -> None:
+    with pytest.raises(GputError, match="has a port that is none"):
+        Peers().peer(f"http://one.test:{port}", "the peer")
+
+
 async def test_who_says_nothing_is_passed_over_where_repeating_is_safe() -> None:
     seen: list[str] = []
     assert await two(failing(9, httpx2.ReadTimeout, []), answering(seen)).get_json("/x") == {"ok": True}
