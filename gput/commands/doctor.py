@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import httpx2
 import typer
@@ -23,9 +23,12 @@ from shared.service.ways import addresses
 app = Commands()
 MAX_SKEW_S = 30.0
 TIMEOUT_S = 5.0
+READY_S = 15.0
+"""For a service's word on itself: it waits up to 5 s for a database or a disk that hangs, and then names it."""
 KNOWN, ATTESTED = "orchestrator: knows your key", "orchestrator: attested"
 STANDBY, OWN_KEY = "stands by", "here: your key"
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 @app.command()
@@ -96,7 +99,9 @@ async def _service(http: httpx2.AsyncClient, name: str, address: str) -> list[Ro
         return rows
     rows.append(await _row(f"{name}: TLS", lambda: hops.tls(address)))
     rows.append(await _row(f"{name}: clock", lambda: _clock(http, address)))
-    said = await http.get(f"{address}/readyz")
+    said, failed = await _asked(f"{name}: ready", http.get(f"{address}/readyz", timeout=READY_S))
+    if said is None:
+        return [*rows, *failed]
     checks = _checks(said)
     for check, word in checks.items():
         rows.append(await _row(f"{name}: {check}", lambda w=word, c=check: _said(name, c, w)))  # type: ignore[misc]  # bound at once
@@ -115,11 +120,25 @@ async def _as_you(url: str, key: Path, trust: Trust | None) -> list[Row]:
         rows.append(await _row(KNOWN, lambda: _who(client)))
         if rows[-1]["result"] == "ok":
             rows.append(await _row("orchestrator: its GPUs", lambda: _gpus(client)))
-            for party in await client.items("parties"):
+            parties, failed = await _asked("orchestrator: its parties", client.items("parties"))
+            rows += failed
+            for party in parties or ():
                 if party["role"] == "holder":
                     name, seen = party["name"], party["last_seen"]
                     rows.append(await _row(f"holder {name}", lambda n=name, s=seen: hops.heard(n, s, time.time())))  # type: ignore[misc]  # bound at once
     return rows
+
+
+async def _asked(hop: str, ask: Awaitable[T]) -> tuple[T | None, list[Row]]:
+    """What was asked for; None with the row that says why there is nothing."""
+    found: list[T] = []
+
+    async def keep() -> str:
+        found.append(await ask)
+        return ""
+
+    row = await _row(hop, keep)
+    return (found[0], []) if found else (None, [row])
 
 
 async def _row(hop: str, check: Callable[[], str | Awaitable[str]]) -> Row:

@@ -176,7 +176,8 @@ def _probes(state: ServiceState, title: str, version: str) -> APIRouter:
 
     @router.get("/readyz", summary="The service can do its work now")
     async def readyz(request: Request) -> Response:
-        results = {name: await _result(name, check) for name, check in state.checks.items()}
+        words = await asyncio.gather(*(_result(name, check) for name, check in state.checks.items()))
+        results = dict(zip(state.checks, words, strict=True))
         if state.stopping.is_set:
             results["running"] = "the service is stopping"
         failed = sorted(name for name, result in results.items() if result != "ok")

@@ -18,6 +18,7 @@ from gpu_agent import api as agent
 from gpu_agent.evidence import api as evidence
 from gpu_agent.platform import api as platform
 from gput import hops
+from gput.commands import doctor
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError, GputError, Unavailable
 from tests.gput.test_doctor_pair import LEADS, serving
@@ -150,6 +151,21 @@ def test_each_part_of_a_service_is_a_row_and_the_failing_one_is_named(capsys: py
         rows[f"orchestrator: {name}"]["result"] for name in ("reachable", "TLS", "clock", "leading", "data_dir")
     ] == ["ok"] * 5
     assert rows["here: room on the disk"]["result"] in ("ok", "warning")
+
+
+def test_a_service_that_says_nothing_of_itself_is_named_and_the_others_looked_at(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its database hangs: that is what a doctor is for."""
+    monkeypatch.setattr(doctor, "READY_S", 0.2)
+    held = threading.Event()
+    with serving(LEADS, held=held) as url, serving(LEADS, agent.TITLE) as other:
+        code, out, err = run(capsys, "doctor", "--url", url, "--agent-url", other, "--format", "json")
+        held.set()
+    rows = {row["hop"]: row for row in json.loads(out)}
+    assert (code, "failing: orchestrator: ready" in err) == (6, True)
+    assert rows["orchestrator: ready"]["remedy"]
+    assert rows["agent: database"]["result"] == "ok"
 
 
 @pytest.mark.parametrize(("flag", "hop", "service", "other"), [

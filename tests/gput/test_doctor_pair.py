@@ -20,11 +20,15 @@ STANDS_BY = {
 
 
 @contextmanager
-def serving(checks: dict[str, str], service: str = "orchestrator") -> Iterator[str]:
-    """A service's probes; an orchestrator's unless said otherwise."""
+def serving(
+    checks: dict[str, str], service: str = "orchestrator", *, held: threading.Event | None = None
+) -> Iterator[str]:
+    """A service's probes; an orchestrator's unless said otherwise. `held`: until when it says nothing of itself."""
 
     class Probes(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if self.path == "/readyz" and held is not None:
+                held.wait(60)
             ready = self.path != "/readyz" or set(checks.values()) == {"ok"}
             self.send_response(200 if ready else 503)
             self.end_headers()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from hashlib import sha256
 
 import httpx2
@@ -172,6 +173,30 @@ async def test_readiness_names_what_is_missing(world: World) -> None:
         response = await client.get("/readyz")
     document = check_shape(response, 503, "not-ready")
     assert document["checks"] == {"a": "the check itself failed; see the log", "b": "the clock is wrong"}
+
+
+async def test_parts_that_hang_are_named_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after another they would take longer than whoever asks waits."""
+    from shared.service.state import service_state
+
+    asked, met, both = set[str](), set[str](), asyncio.Event()
+
+    def hanging(name: str) -> Callable[[], Awaitable[None]]:
+        async def check() -> None:
+            asked.add(name)
+            if len(asked) == 2:
+                both.set()
+            await both.wait()
+            met.add(name)
+            await asyncio.Event().wait()
+
+        return check
+
+    monkeypatch.setattr("shared.service.app.CHECK_S", 0.2)
+    service_state(world.app).checks = {"a": hanging("a"), "b": hanging("b")}
+    async with world.client(None) as client:
+        document = check_shape(await client.get("/readyz"), 503, "not-ready")
+    assert (met, set(document["checks"])) == ({"a", "b"}, {"a", "b"})
 
 
 async def test_the_type_of_a_problem_leads_to_its_page(world: World) -> None:
