@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -16,6 +17,8 @@ from shared.wire.gpu_answers import Committed, RegionContent, WorkState
 LOSS_LIMIT: Final = 1e4
 """Released losses are clipped to [-LOSS_LIMIT, LOSS_LIMIT] (design 5)."""
 REMEMBERED: Final = 1024
+LOSSES_KEPT: Final = 4
+"""Of so many works, the newest, each step's loss is kept: whoever asks again asks about the last one."""
 
 
 Command = Train | TrainTour | Evaluate | EndTour
@@ -41,7 +44,8 @@ class ReleaseRule:
 
 @dataclass
 class Work:
-    """One command that works for a while by its idempotency key, and what became of it. Losses are raw; only `tell` lets them out.
+    """One command that works for a while by its idempotency key, and what became of it. Losses are raw; only `tell` lets them out. Of the
+    first `forgotten` steps none is kept any more.
 
     `before`: what was committed when a tour's end began. `part`: of a tour's records, those that the training failed on, from 0.
     """
@@ -51,6 +55,7 @@ class Work:
     own_data: bool
     state: Literal["running", "done", "failed"] = "running"
     losses: list[tuple[int, float | None]] = field(default_factory=list)
+    forgotten: int = 0
     end: Finished | None = None
     code: str | None = None
     detail: str | None = None
@@ -81,20 +86,33 @@ class Work:
         steps = self.command.steps if isinstance(self.command, Train | TrainTour) else 0
         return after < len(self.losses) < steps
 
+    def note(self, step: int, loss: float | None, rule: ReleaseRule) -> None:
+        """One more step was made. A loss that may not be told is not kept either."""
+        told = self._rule(rule).release(loss, self.batch)
+        self.losses.append((step, None if told is None else loss))
+
+    def forget_losses(self) -> None:
+        """All of them; how many steps there were stays known."""
+        self.forgotten += len(self.losses)
+        self.losses.clear()
+
+    def _rule(self, rule: ReleaseRule) -> ReleaseRule:
+        return ReleaseRule(rule.decimals, 1) if self.own_data else rule
+
     def tell(self, rule: ReleaseRule, after: int) -> WorkState:
         """The work's state with losses of steps beyond the first `after`.
 
         Records of the session's owner (`own_data`, the validation region) have no privacy floor; a holder's have.
         """
-        if self.own_data:
-            rule = ReleaseRule(rule.decimals, 1)
-        told = [(step, rule.release(loss, self.batch)) for step, loss in self.losses[after:]]
+        rule = self._rule(rule)
+        kept = self.losses[max(0, after - self.forgotten) :]
+        told = [(step, rule.release(loss, self.batch)) for step, loss in kept]
         end = self.end
         return WorkState(
             work=self.command.work,
             state=self.state,
             losses=[(step, loss) for step, loss in told if loss is not None],
-            steps_done=end.steps if end else len(self.losses),
+            steps_done=end.steps if end else self.forgotten + len(self.losses),
             loss=rule.release(end.loss, end.records) if end else None,
             records=end.records if end else 0,
             seconds=end.seconds if end else 0.0,
@@ -128,6 +146,7 @@ class Ledger:
         self.visits: dict[str, Visit] = {}
         self.running: Work | None = None
         self.pending: Work | None = None
+        self._with_losses: deque[Work] = deque()
         self._latest: dict[int, Visit] = {}
         self._unsettled: list[Visit] = []
 
@@ -150,6 +169,9 @@ class Ledger:
     def begin(self, work: Work) -> None:
         """Enter a work that now runs."""
         self.works[work.command.work] = self.running = work
+        self._with_losses.append(work)
+        if len(self._with_losses) > LOSSES_KEPT:
+            self._with_losses.popleft().forget_losses()
         if len(self.works) > REMEMBERED:
             del self.works[next(iter(self.works))]
 

@@ -257,7 +257,7 @@ class GpuState:
                 continue
             match item:
                 case StepDone(step, loss):
-                    work.losses.append((step, loss))
+                    work.note(step, loss, self.release)
                 case Finished():
                     work.end = item
                     self._work_ended(work)
