@@ -14,6 +14,7 @@ from orchestrator.ids import new_channel_id
 from orchestrator.sessions.book import Book, Row
 from orchestrator.tables import CHANNELS
 from shared.attestation.channel import build_orchestrator_runtime, report_data
+from shared.attestation.collateral_refresh import CollateralKeeper
 from shared.attestation.introductions import ANYBODY, UNCHALLENGED
 from shared.attestation.session_events import SESSION_EVENT, session_event
 from shared.canonical import json_value
@@ -41,10 +42,11 @@ class Prover:
     """Makes proofs for one life of a session."""
 
     def __init__(
-        self, book: Book, *, signing_key: PartyKey, identity: PartyKey, guest: Guest, clock: Clock, entropy: Entropy
-    ) -> None:
+        self, book: Book, *, signing_key: PartyKey, identity: PartyKey, guest: Guest, keeper: CollateralKeeper, clock: Clock,
+        entropy: Entropy,
+    ) -> None:  # fmt: skip
         self._book, self._signing_key, self._identity, self._guest = book, signing_key, identity, guest
-        self._clock, self._entropy = clock, entropy
+        self._keeper, self._clock, self._entropy = keeper, clock, entropy
 
     async def prove(self, holder: str, challenge: str, gpu: GpuEvidence) -> Proof:
         """A quote over runtime data that names signing key and GPU. `challenge`: the holder's nonce (hex).
@@ -61,7 +63,8 @@ class Prover:
         )  # fmt: skip
         # Once per life of a session: what this VM does for whom stays in its runtime register until it is launched anew.
         await self._guest.record(SESSION_EVENT, session_event(RuntimeData.model_validate(json_value(runtime))))
-        evidence = await self._guest.quote(report_data("orchestrator", runtime), about=state.id)
+        quoted = await self._guest.quote(report_data("orchestrator", runtime), about=state.id)
+        evidence = await self._keeper.endorsed(quoted, self._clock())
         return Proof(new_channel_id(self._entropy), holder, state.id, runtime, evidence, gpu, not_after)
 
     async def introduction(self, gpu: GpuEvidence, *, life: int, boot_counter: int, backend: Backend) -> Row:

@@ -74,7 +74,8 @@ class House:
     def prover(self, book: Book, signing_key: PartyKey) -> Prover:
         """Makes the proofs of one life of a session."""
         return Prover(
-            book, signing_key=signing_key, identity=self.identity, guest=self.guest, clock=self.clock, entropy=self.entropy
+            book, signing_key=signing_key, identity=self.identity, guest=self.guest, keeper=self.cpu.keeper, clock=self.clock,
+            entropy=self.entropy,
         )  # fmt: skip
 
     @property

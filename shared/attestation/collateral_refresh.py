@@ -5,6 +5,7 @@ Fetching is apart from verifying: it happens before, changes only what is at han
 
 from __future__ import annotations
 
+from base64 import b64encode
 from pathlib import Path
 
 from shared.attestation.collateral import Collateral
@@ -43,9 +44,7 @@ class CollateralKeeper:
         if self._source is None:
             return None
         try:
-            pck = self.store.identify(
-                parse_quote(decoded(evidence.quote)).signature.certification, self._roots.certificates
-            )
+            pck = self._machine(evidence)
             if self._has(pck, at) or not self._may_ask(pck, at):
                 return None
             answers = await self._source.fetch(pck.fmspc, _authority(pck))
@@ -56,6 +55,24 @@ class CollateralKeeper:
         except GputError as error:
             return f"{error.code}: {error.detail}"
         return None
+
+    async def endorsed(self, evidence: Evidence, at: float) -> Evidence:
+        """A TDX quote of one's own together with the collateral that counts now, where a real machine made it without any: who verifies
+        receipts years later has no other. As it is where there is none, or some came along.
+        """
+        if evidence.kind != "tdx-quote" or evidence.endorsements:
+            return evidence
+        await self.prepare(evidence, at)
+        try:
+            found = self.store.choose(self._machine(evidence), None, at)
+        except GputError:
+            return evidence  # whoever verifies it says what is missing
+        return evidence.model_copy(update={"endorsements": b64encode(found.source.document()).decode()})
+
+    def _machine(self, evidence: Evidence) -> PckIdentity:
+        return self.store.identify(
+            parse_quote(decoded(evidence.quote)).signature.certification, self._roots.certificates
+        )
 
     def _has(self, pck: PckIdentity, at: float) -> bool:
         try:

@@ -13,11 +13,12 @@ from orchestrator.settings import OrchestratorSettings
 from shared.attestation.collateral import Collateral
 from shared.attestation.collateral_refresh import CollateralKeeper
 from shared.attestation.collateral_store import CollateralStore
+from shared.attestation.cpu_verifier import verify_cpu_evidence
 from shared.errors import ConfigurationError, Unavailable
 from shared.service.collateral_source import PccsSource
 from shared.wire.collateral import Authority, CollateralAnswers
 from tests.attestation.cpu_world import AT, Machine, evidence
-from tests.attestation.test_cpu_verifier import MACHINE, RAW, refused, verify
+from tests.attestation.test_cpu_verifier import DATA, MACHINE, RAW, refused, verify
 
 GOOD, DAY = MACHINE.collateral, 86_400.0
 URL = "https://collateral.example/cache/"
@@ -166,3 +167,26 @@ def test_only_a_plain_address_of_ones_own_is_taken(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         PccsSource(url)
     assert "secret" not in str(caught.value)
+
+
+async def test_a_quote_that_came_without_collateral_takes_along_what_counts_now() -> None:
+    """A real machine makes none; receipts are verified where nobody has kept it."""
+    source = Source(GOOD)
+    own = keeper(source)
+    alone = evidence(RAW)
+    endorsed = await own.endorsed(alone, AT)
+    assert source.asked
+    assert (alone.endorsements, endorsed.quote) == ("", alone.quote)
+    verify_cpu_evidence(
+        endorsed, report_data=DATA, role="orchestrator", roots=MACHINE.roots, reference=MACHINE.reference,
+        policy=MACHINE.policy, at=AT, collateral=CollateralStore(MACHINE.roots.certificates),
+    )  # fmt: skip
+    assert await own.endorsed(endorsed, AT) is endorsed
+
+
+@pytest.mark.parametrize("kind", ["tdx-quote", "snp-report"])
+async def test_where_there_is_no_collateral_evidence_stays_as_it_is(kind: str) -> None:
+    alone = evidence(RAW).model_copy(update={"kind": kind})
+    assert await keeper(None).endorsed(alone, AT) is alone
+    broken = alone.model_copy(update={"quote": "AAAA"})
+    assert await keeper(Source(GOOD)).endorsed(broken, AT) is broken
