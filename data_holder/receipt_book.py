@@ -1,4 +1,7 @@
-"""Keeping receipts: each is verified against this holder's own memory, stored with its checks, and fetched again when it was missed."""
+"""Keeping receipts: each is verified against this holder's own memory, stored with its checks, and fetched again when it was missed.
+
+Which leaf of the log a receipt is nobody signs: whoever brings it says so. That stands until something else is said; then the log decides.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,24 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
+from sqlalchemy import Connection
+
 from data_holder.approvals import Approvals
 from data_holder.introductions import Introductions
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.log_reader import LogReader
 from data_holder.protocol.state import RememberedHead
-from data_holder.receipts import check_receipt, claimed_epoch, signer_named
+from data_holder.receipts import check_receipt, claimed_epoch, claimed_visit, signer_named
 from data_holder.requests import verify_manifest
 from data_holder.tables import rows
+from data_holder.tables.schema import RECEIPTS
 from data_holder.visit_facts import VisitFacts
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
 from shared.errors import NotFound, VerificationFailed
 from shared.service.logging import get_logger
+from shared.service.statements import find_row
 from shared.service.store import Store
 
 PAGE = 200
@@ -40,16 +47,17 @@ class ReceiptBook:
         """Verify and keep one receipt.
 
         Raises:
-            VerificationFailed: signed by nobody this holder opened a channel with, or another one under a known leaf index.
+            VerificationFailed: signed by nobody this holder opened a channel with, or said to be a leaf that is another one in the log.
             NotFound: the session is unknown here.
         """
         state = self._ledger.state(session)
-        known = await self._known(session, index)
-        if known is not None:
-            if known["cose"] != cose:
-                raise VerificationFailed(
-                    f"leaf {index} of session {session} was another receipt before", code="receipt-changed"
-                )
+        there, same = await self._kept(session, index, cose)
+        if same is not None and same["index"] == index:
+            return
+        if (there is not None or same is not None) and not await self._is_leaf(session, cose, index, there):
+            return
+        if same is not None:
+            await self._facts.moved(session, same, index)
             return
         request = verify_manifest(state.manifest, self._approvals.name, self._approvals.keys)
         visit = await self._own_visit(session, claimed_epoch(cose))
@@ -114,11 +122,39 @@ class ReceiptBook:
             yield page
             after = session, page[-1]["index"]
 
-    async def _known(self, session: str, index: int) -> rows.Row | None:
+    async def _kept(self, session: str, index: int, cose: bytes) -> tuple[rows.Row | None, rows.Row | None]:
+        """What is kept as that leaf, and this very receipt as whichever leaf."""
+        visit = claimed_visit(cose)
+
+        def read(connection: Connection) -> tuple[rows.Row | None, rows.Row | None]:
+            same = (row for row in rows.receipts_of(connection, session, visit) if bytes(row["cose"]) == cose)
+            return find_row(connection, RECEIPTS, {"session": session, "index": index}), next(same, None)
+
+        return await self._store.read(read)
+
+    async def _is_leaf(self, session: str, cose: bytes, index: int, there: rows.Row | None) -> bool:
+        """Whether the log has this receipt as that leaf, although another is kept as it, or it as another. False where the newest signed
+        head does not reach so far, or where the receipt is kept anyway: what is right comes once more at the session's end.
+
+        Raises:
+            VerificationFailed: `receipt-changed`: the leaf is not this one.
+        """
+        log = LogReader(self._link, self._ledger.state(session))
         try:
-            return await self._store.read(lambda connection: rows.receipt(connection, session, index))
+            head = await log.head(self._introductions.learn)
+            path = await log.path(index, head.size) if index < head.size else None
+            check = None if path is None else log.inclusion(cose, index, head, path)
         except NotFound:
-            return None
+            check = None
+        if check is not None and check.ok:
+            return True
+        if check is not None and there is not None:
+            raise VerificationFailed(
+                f"a receipt was said to be leaf {index} of session {session}, which it is not in the log, and another is kept as it",
+                code="receipt-changed",
+            )  # fmt: skip
+        _log.warning("two leaves are said of a receipt, or two receipts of a leaf", session=session, index=index)
+        return False
 
     async def _own_visit(self, session: str, epoch: int) -> rows.Row | None:
         return await self._store.read(lambda connection: rows.attempt(connection, session, epoch))

@@ -231,6 +231,11 @@ def claimed_epoch(cose: bytes) -> int:
     return _parse(Receipt, _unverified_payload(cose)).epoch
 
 
+def claimed_visit(cose: bytes) -> str:
+    """The visit a receipt names, *unverified*: only to find out whether it is kept already. Raises: VerificationFailed."""
+    return _parse(Receipt, _unverified_payload(cose)).visit
+
+
 def signer_named(cose: bytes) -> bytes:
     """The key id that a receipt's signature names, *unverified*: only to have that key known. Raises: VerificationFailed."""
     return parse1(cose).kid

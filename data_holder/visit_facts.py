@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sqlalchemy import delete
+
 from data_holder.ledger import Ledger
 from data_holder.links import document as document_bytes
 from data_holder.offers import Admitted
@@ -20,7 +22,7 @@ from shared.names import Role
 from shared.protocol.merkle import leaf_hash
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
-from shared.service.statements import put_row, update_row
+from shared.service.statements import insert_row, put_row, update_row
 from shared.wire.visit import OfferDocument, VisitReport
 
 _log = get_logger("data_holder.visit_facts")
@@ -115,6 +117,16 @@ class VisitFacts:
                 update_row(connection, VISITS, {"session": session, "epoch": receipt.epoch}, values)
 
         await self._ledger.record(session, facts, project)
+
+    async def moved(self, session: str, row: rows.Row, index: int) -> None:
+        """A kept receipt that turned out to be another leaf than was said; whatever was kept as that one is not it."""
+
+        def project(connection: Any) -> None:
+            for one in (row["index"], index):
+                connection.execute(delete(RECEIPTS).where(RECEIPTS.c.session == session, RECEIPTS.c.index == one))
+            insert_row(connection, RECEIPTS, {**row, "index": index})
+
+        await self._ledger.record(session, [], project)
 
     async def checked(self, session: str, found: Sequence[tuple[rows.Row, Check]]) -> None:
         """One more check of each of these stored receipts, in one commit; the latest outcome under its name stays."""

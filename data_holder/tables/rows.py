@@ -101,6 +101,11 @@ def receipts(connection: Connection, session: str | None, after: Sequence[Any] |
     return _all(connection, _after(query, RECEIPTS.c.session, RECEIPTS.c.index, session, after))
 
 
+def receipts_of(connection: Connection, session: str, visit: str) -> list[Row]:
+    """Receipts of one visit: of its attempts, and false ones."""
+    return _all(connection, select(RECEIPTS).where(RECEIPTS.c.visit == visit, RECEIPTS.c.session == session))
+
+
 def receipt(connection: Connection, session: str, index: int) -> Row:
     """Raises: NotFound."""
     query = select(RECEIPTS).where(RECEIPTS.c.session == session, RECEIPTS.c.index == index)
