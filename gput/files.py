@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gput.output import say
@@ -47,3 +49,14 @@ def writable(folder: Path, mode: int = 0o777) -> Path:
     if not os.access(folder, os.W_OK):
         raise BadRequest(f"cannot write to {folder}: permission denied", code="cannot-write")
     return folder
+
+
+@contextmanager
+def written(target: Path | str) -> Iterator[None]:
+    """Around the writing of `target`. Raises: BadRequest `cannot-write`: the system refused, a full disk for instance."""
+    try:
+        yield
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise BadRequest(f"cannot write {target}: {error.strerror or error}", code="cannot-write") from error

@@ -12,6 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gput.api import Api
+from gput.files import content as file
+from gput.files import written
 from gput.model_file import theirs
 from gput.models import Event, Fetch, Gpu, Me, Party, Removal, Session, StoredProgram, VerifiedReceipts, Visit
 from gput.trust import Trust
@@ -129,13 +131,14 @@ class AsyncSessions(_Room):
 
         Raises:
             Conflict `model-not-ready`. VerificationFailed: `model-not-of-receipts`, `model-altered`, or a receipt that does not hold.
-            BadRequest `other-session`: the receipts are of another.
+            BadRequest: `other-session`: the receipts are of another; `cannot-write`: `target` cannot be written.
         """
         name = await self._api.find(session)
         if receipts is None and self._trust is not None:
             receipts = await AsyncReceipts(self._api, self._trust).verify(name)
         check = None if receipts is None else theirs(name, receipts.session, receipts.models)
-        return await self._api.model(name, Path(target), check)
+        with written(target):
+            return await self._api.model(name, Path(target), check)
 
     async def _act(self, session: str, action: str) -> Session:
         return Session.model_validate(await self._api.act(await self._api.find(session), action))
@@ -145,10 +148,15 @@ class AsyncReceipts(_Room):
     """The signed receipts of a session's visits."""
 
     async def save(self, session: str, folder: Path | str) -> Path:
-        """Fetch receipts, log and keys into a folder that anybody can verify offline. Raises: BadRequest `no-trust`."""
+        """Fetch receipts, log and keys into a folder that anybody can verify offline.
+
+        Raises:
+            BadRequest: `no-trust`; `cannot-write`: the folder cannot be written.
+        """
         from gput.receipts import save
 
-        await save(self._api, await self._api.find(session), Path(folder), self._trusted().folder)
+        with written(folder):
+            await save(self._api, await self._api.find(session), Path(folder), self._trusted().folder)
         return Path(folder)
 
     async def verify(self, session: str) -> VerifiedReceipts:
@@ -183,9 +191,13 @@ class AsyncReceipts(_Room):
 class AsyncPrograms(_Room):
     """Training programs in the orchestrator's library."""
 
-    async def upload(self, archive: Path | bytes) -> StoredProgram:
-        """Store an archive, or the file that holds it; its digest names it. Raises: InvalidProgram before anything is sent."""
-        content = archive if isinstance(archive, bytes) else await asyncio.to_thread(archive.read_bytes)
+    async def upload(self, archive: Path | str | bytes) -> StoredProgram:
+        """Store an archive, or the file that holds it; its digest names it.
+
+        Raises:
+            BadRequest `no-program`: the file cannot be read. InvalidProgram: before anything is sent.
+        """
+        content = archive if isinstance(archive, bytes) else await asyncio.to_thread(file, Path(archive), "no-program")
         return StoredProgram.model_validate(await self._api.upload_program(content))
 
     async def list(self) -> Listed[StoredProgram]:
@@ -218,6 +230,4 @@ class AsyncGpus(_Room):
 
 
 def _read(path: Path) -> Manifest:
-    from gput.files import content
-
-    return judged(content(path, "no-manifest"), f"{path}: ")
+    return judged(file(path, "no-manifest"), f"{path}: ")

@@ -18,7 +18,7 @@ UNATTESTED: Unattested = "unattested"
 """In place of a `Trust`: the orchestrator is not asked what it is. Receipts are verified none the less."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Trust:
     """What a client believes beforehand.
 
@@ -31,6 +31,12 @@ class Trust:
     folder: Path
     policy: EvidencePolicy | None = None
     allow_emulated: bool = False
+
+    def __init__(
+        self, folder: Path | str, policy: EvidencePolicy | None = None, allow_emulated: bool = False
+    ) -> None:  # written out since a folder may be named by text, as everywhere in the client, and is a Path afterwards
+        for name, value in (("folder", Path(folder)), ("policy", policy), ("allow_emulated", allow_emulated)):
+            object.__setattr__(self, name, value)
 
     def verify(self, proof: OrchestratorProof, *, nonce: str, caller: str, at: float) -> AttestedOrchestrator:
         """The orchestrator, believed. Raises: BadRequest `no-trust`; VerificationFailed with the check's own code."""

@@ -10,12 +10,13 @@ import httpx2
 import pytest
 
 from gpu_agent.unit import GpuUnit
-from gput import Client
+from gput import UNATTESTED, AsyncClient, Client, Trust
 from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest, ConfigurationError, Conflict, NotFound
-from tests.world.world import World
+from shared.service.http import Peers
+from tests.world.world import World, url
 from tests.world.world_material import Material
-from tests.world.world_wire import Call, Deliver
+from tests.world.world_wire import Call, Deliver, Link
 
 
 @pytest.fixture
@@ -66,6 +67,23 @@ async def test_codes_pages_and_events(world: World, monkeypatch: pytest.MonkeyPa
     assert resumed == undisturbed
     assert streams[0] == "0"
     assert [int(at) for at in streams] == sorted({int(at) for at in streams})
+
+
+async def test_files_are_named_by_text_as_well_and_refused_in_the_promised_family(world: World, tmp_path: Path) -> None:
+    assert Trust(str(tmp_path)).folder == tmp_path
+    assert Trust(str(tmp_path), None, True) == Trust(tmp_path, allow_emulated=True) != Trust(tmp_path)
+    peers = Peers(transports={url("orchestrator"): Link(world.wire, "owner", "orchestrator")})
+    client = AsyncClient(url("orchestrator"), world.key("owner"), trust=UNATTESTED, peers=peers)
+    (tmp_path / "p.gput").write_bytes(world.material.archive)
+    assert (await client.programs.upload(str(tmp_path / "p.gput"))).name
+    with pytest.raises(BadRequest) as absent:
+        await client.programs.upload(str(tmp_path / "absent"))
+    assert absent.value.code == "no-program"
+    session = await world.submit()
+    await world.completed(session)
+    with pytest.raises(BadRequest) as nowhere:
+        await client.sessions.model(session, str(tmp_path / "absent" / "model"))
+    assert nowhere.value.code == "cannot-write"
 
 
 def test_a_client_that_cannot_be_made_leaves_no_thread(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
-"""docs/client.ipynb does what it says: its cells, read from the JSON, run one after another against a world; it keeps nothing of a run."""
+"""docs/client.ipynb and the example of docs/client.md do what they say, run against a world; the notebook keeps nothing of a run."""
 
 from __future__ import annotations
 
 import ast
 import asyncio
 import inspect
+import itertools
 import json
+import shutil
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from shared.canonical import sha256
 from tests.world.world import World, url
 from tests.world.world_hand import ORCH, across
 
+PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "client.ipynb"
 
 
@@ -70,3 +74,32 @@ async def test_every_cell_runs(
     assert (names["facts"][0], names["facts"][-1]) == ("submitted", "completed")
     assert f"{2 * len(world.holders)} receipts hold" in capsys.readouterr().out
     assert peers == []
+
+
+def example() -> str:
+    """The page's first example: what is indented under its title."""
+    title, *lines = PAGE.read_text().splitlines()
+    assert title == "# The Python client"
+    return textwrap.dedent("\n".join(itertools.takewhile(lambda line: line.startswith("    ") or not line, lines)))
+
+
+async def test_the_pages_example_runs_as_it_stands(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its address alone is a world's, and that the hardware is emulated may count."""
+    await world.enrol()
+    world.key("owner").save(tmp_path / "owner.pem")
+    shutil.copytree(world.folder / "trust", tmp_path / "trust")
+    (tmp_path / "mymodel.gput").write_bytes(world.material.archive)
+    (tmp_path / "manifest.json").write_bytes(world.material.manifest().canonical())
+    await world.owner.upload_weights(world.material.weights)
+    peers = across(world)
+    monkeypatch.setattr("gput.api.Peers", lambda **_: peers)
+    monkeypatch.chdir(tmp_path)
+    code = example().replace("https://orchestrator.example", url(ORCH)).replace("emulated=False", "emulated=True")
+    names: dict[str, Any] = {}
+    await asyncio.to_thread(exec, code, names)
+    view = await world.owner.session(names["session"].id)
+    assert view["phase"] == "COMPLETED"
+    assert sha256((tmp_path / "model.safetensors").read_bytes()).hex() == view["model"]["sha256"]
+    assert "session completed" in capsys.readouterr().out
