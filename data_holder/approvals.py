@@ -10,6 +10,7 @@ import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from data_holder.catalogue import Catalogue
@@ -252,8 +253,7 @@ class Approvals:
 
     async def unconsidered(self) -> list[str]:
         """Requests still waiting for their program or for the policy."""
-        found = await self._store.read(lambda connection: rows.requests(connection, "waiting", None, 10_000))
-        return [row["session"] for row in found if self.automatic or row["program"] is None]
+        return await self._store.read(partial(rows.unconsidered, with_program=self.automatic))
 
     async def ended(self, session: str, phase: str, waiting_for: str | None) -> None:
         """The session is over; nothing of it is served any more. `waiting_for`: who still owes something."""

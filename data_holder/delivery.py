@@ -57,5 +57,4 @@ class Delivery:
 
     async def undelivered(self) -> list[str]:
         """Sessions whose decision the orchestrator does not have yet."""
-        found = await self._store.read(lambda connection: rows.requests(connection, None, None, 10_000))
-        return [row["session"] for row in found if not row["delivered"] and row["decided_by"]]
+        return await self._store.read(rows.undelivered)

@@ -71,6 +71,18 @@ def requests(connection: Connection, state: str | None, after: str | None, limit
     return _all(connection, query.where(REQUESTS.c.session > after) if after else query)
 
 
+def undelivered(connection: Connection) -> list[str]:
+    """Sessions whose decision is not delivered. Asked every second: by an index, and no bytes of a request are read."""
+    open_ones = select(REQUESTS.c.session).where(REQUESTS.c.delivered.is_(False), REQUESTS.c.decided_by.is_not(None))
+    return list(connection.execute(open_ones).scalars())
+
+
+def unconsidered(connection: Connection, *, with_program: bool) -> list[str]:
+    """Sessions that wait for a decision; `with_program`: also those whose program is here already. Asked as `undelivered`."""
+    waiting = select(REQUESTS.c.session).where(REQUESTS.c.state == "waiting")
+    return list(connection.execute(waiting if with_program else waiting.where(REQUESTS.c.program.is_(None))).scalars())
+
+
 def request(connection: Connection, session: str) -> Row:
     """Raises: NotFound."""
     return _one(connection, select(REQUESTS).where(REQUESTS.c.session == session), f"session {session!r}")

@@ -28,7 +28,7 @@ REQUESTS = Table(
     Column("reason", Text, nullable=False),
     Column("decided_by", String(16)),
     Column("decided_at", Float),
-    Column("delivered", Boolean, nullable=False),
+    Column("delivered", Boolean, nullable=False, index=True),
     Column("findings", Text, nullable=False),  # JSON
     Column("waiting_for", String(200)),
     Column("received_at", Float, nullable=False),
