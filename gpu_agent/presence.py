@@ -27,7 +27,10 @@ class Presence:
 
     def __init__(self, mux: Mux) -> None:
         self._mux = mux
-        self._waiting: Counter[str] = Counter()
+        self._waiting: Counter[str] = (
+            Counter()
+        )  # of ports that somebody waits at, and of no other: anybody may ask for any name
+        self._all = 0
         self._changes = Changes()
         self._looking: asyncio.Task[None] | None = None
         self._told = False
@@ -39,11 +42,12 @@ class Presence:
 
     async def arrives(self, port: str, wait_s: float, stopping: Stopping) -> None:
         """Until `port` is selected or the service stops, at most `wait_s` seconds; which of them it was, the caller finds out."""
-        if self._waiting[port] >= MAX_OF_A_PORT or self._waiting.total() >= MAX_WAITING:
+        if self._waiting[port] >= MAX_OF_A_PORT or self._all >= MAX_WAITING:
             return
         stopping.watch(self._changes)
         until = time.monotonic() + wait_s
         self._waiting[port] += 1
+        self._all += 1
         try:
             while not stopping.is_set and (left := until - time.monotonic()) > 0:
                 seen = self._changes.version
@@ -54,14 +58,16 @@ class Presence:
                     self._looking = asyncio.create_task(self._look(selected), name="hot-plug")
                 await self._changes.wait(seen, left)
         finally:
+            self._all -= 1
             self._waiting[port] -= 1
+            if not self._waiting[port]:
+                del self._waiting[port]
 
     async def _look(self, known: Selected) -> None:
         """Until nobody waits: wake everybody whenever another port is selected."""
-        while self._waiting.total():
+        while self._all:
             await asyncio.sleep(SELDOM_S if self._told else LOOK_S)
             if (now := self._mux.selected) != known:
                 known = now
                 self._changes.notify()
-        self._waiting.clear()  # of ports that nobody waits at
         self._looking = None

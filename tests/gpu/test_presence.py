@@ -101,6 +101,20 @@ async def test_the_wait_ends_with_its_time_and_with_the_service(mux: Looks) -> N
     await here.arrives(NORTH, LONG, stopping)
 
 
+async def test_a_name_is_known_as_long_as_somebody_waits_at_it(mux: Looks) -> None:
+    """Anybody may ask for any: what strangers asked for once is not kept while an honest holder waits."""
+    here, stopping = Presence(mux), Stopping()
+    waiting = asyncio.create_task(here.arrives(NORTH, LONG, stopping))
+    await turns()
+    for number in range(100):
+        await here.arrives(f"holder-{number}", 1e-9, stopping)
+    assert (dict(here._waiting), here._all) == ({NORTH: 1}, 1)
+    stopping.set()
+    async with asyncio.timeout(LONG):
+        await waiting
+    assert (dict(here._waiting), here._all) == ({}, 0)
+
+
 async def test_who_is_one_too_many_is_answered_at_once(mux: Looks) -> None:
     here, stopping = Presence(mux), Stopping()
     waiting = [asyncio.create_task(here.arrives(NORTH, LONG, stopping)) for _ in range(MAX_OF_A_PORT)]
