@@ -36,6 +36,7 @@ from shared.wire.copy import (
     CopyAck,
 )
 from shared.wire.gpu import MAX_FRAME_BYTES
+from shared.wire.stock import MAX_STOCK_FRAME
 
 SPDM_LIMIT = 0x1200  # the transport's shared surface (reference h100.md 4.1)
 BOUNCED_LIMIT = 64 * 1024
@@ -55,7 +56,12 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
     @router.post("/commands", response_class=Response)
     async def commands(gpu: str, port: str, request: Request) -> Response:
         """One command frame (CBOR). On a holder's port: a command of stock firmware, in travel mode `paper` only."""
-        unit, body = _unit(units, gpu, port), await _body(request, MAX_FRAME_BYTES)
+        unit = _unit(units, gpu, port)
+        if port != ORCHESTRATOR_PORT:
+            # Before its body: nobody had to sign that, and most of the time nobody commands anything here.
+            unit.mux.require(port)
+            unit.device.require_stock(port)
+        body = await _body(request, MAX_FRAME_BYTES if port == ORCHESTRATOR_PORT else MAX_STOCK_FRAME)
         if port == ORCHESTRATOR_PORT:
             answer = await unit.act("commands", port, lambda: unit.device.commands(body))
             unit.look_ahead()

@@ -131,6 +131,14 @@ class Device:
         with self._lock:
             return self._stock.frame(port, frame, self._clock())
 
+    def require_stock(self, port: str) -> None:
+        """Some living key opens `stock` on this port; looked at without waiting for whoever has the device now.
+
+        Raises:
+            NotPermitted `wrong-port`.
+        """
+        self._stock.require(port)
+
     @property
     def boot_counter(self) -> int:
         """Power-ons and wipes so far; public."""

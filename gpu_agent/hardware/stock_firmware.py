@@ -43,13 +43,17 @@ class StockFirmware:
         """
         if len(data) > MAX_STOCK_FRAME:
             raise LimitExceeded(f"a frame has at most {MAX_STOCK_FRAME} bytes", code="frame-too-large")
-        if not any(live.stock is not None and live.grant.port == port for live in self._grants.all()):
-            raise NotPermitted("commands come on the orchestrator's port only", code="wrong-port")
+        self.require(port)
         frame = decode(StockFrame, data)
         live, channel = self._living(port, frame.epoch, now)
         (command,) = decode_all(STOCK, channel.open(frame.n, frame.ct))
         n, ct = channel.seal(encode(self._answer(command)))
         return encode(StockFrame(epoch=live.grant.epoch, n=n, ct=ct))
+
+    def require(self, port: str) -> None:
+        """This port has a command path now. Raises: NotPermitted `wrong-port`."""
+        if not any(live.stock is not None and live.grant.port == port for live in self._grants.all()):
+            raise NotPermitted("commands come on the orchestrator's port only", code="wrong-port")
 
     def _living(self, port: str, epoch: int, now: float) -> tuple[LiveGrant, Any]:
         live = self._grants.of_epoch(epoch)

@@ -18,12 +18,16 @@ from gpu_agent.mux_register import MuxRegister, register_of
 from gpu_agent.settings import AgentSettings
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError
+from shared.names import TravelMode
 from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth
 from shared.wire.codec import decode
 from shared.wire.copy import DATA, TAG_BYTES, CopyAck, CopyHeader, pack_header
+from shared.wire.stock import MAX_STOCK_FRAME
 from tests.gpu.agent_world import BASE, Agent, opened
 from tests.gpu.gpu_world import RECORD_BYTES, device_folder, records
+from tests.gpu.test_gpu_paper import PAPER
+from tests.gpu.test_gpu_paper import install as stock
 
 
 @pytest.fixture
@@ -161,6 +165,29 @@ async def test_nothing_behind_a_refused_record_is_taken(agent: Agent) -> None:
     early = await agent.client.post(path, content=b"".join([sealed[0], sealed[2], sealed[1]]))
     assert early.json()["code"] == "copy-refused"  # out of order: the grant is dead, and stays so
     assert (await agent.client.post(path, content=sealed[1])).json()["code"] == "copy-refused"
+
+
+async def test_a_holders_port_takes_no_body_in_before_it_may_command(agent: Agent) -> None:
+    """Nobody signs what comes at a port, so a stranger's bytes would lie there for as long as it likes."""
+    piece, sent = bytes(1 << 16), list[int]()
+
+    async def endless() -> AsyncIterator[bytes]:
+        while len(sent) < 1024:
+            sent.append(len(piece))
+            yield piece
+
+    async def refused() -> tuple[str, int]:
+        sent.clear()
+        answer = await agent.client.post("/v1/gpus/gpu-0/ports/holder-north/commands", content=endless())
+        return answer.json()["code"], sum(sent)
+
+    assert await refused() == ("port-not-bound", 0)
+    await agent.bind("holder-north")
+    assert await refused() == ("wrong-port", 0)
+    agent.world.set_up(**PAPER)
+    stock(agent.world, mode=TravelMode.PAPER)
+    code, taken = await refused()
+    assert (code, taken <= MAX_STOCK_FRAME + len(piece)) == ("body-too-large", True)
 
 
 def opened_here(path: Path) -> int:
