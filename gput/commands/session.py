@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,14 +26,13 @@ from gput.commands.rehearse import rehearse
 from gput.commands.session_metrics import export_metrics
 from gput.commands.succeed import succeed
 from gput.draft import draft as manifest_for
+from gput.dry_run import would
 from gput.expected import PriceOption, in_full
 from gput.files import content as content_of
 from gput.files import place_for, writable
 from gput.output import Format, cell, emit, say, show
-from gput.uploads import program_in
 from gput.uploads import upload as send
 from shared.claims.archive import open_archive
-from shared.claims.manifest import Manifest
 from shared.errors import BadRequest, JobFailed, TimedOut
 
 if TYPE_CHECKING:
@@ -67,7 +65,7 @@ def submit(
     """
     agreed = agreed_manifest(manifest)
     if dry_run:
-        show(connect(url, key, lambda client: _would(client, agreed, upload or ())), fmt)
+        _tried(connect(url, key, lambda client: would(client, agreed, upload or ())), fmt)
         return
 
     async def run(client: AsyncClient) -> Any:
@@ -79,6 +77,16 @@ def submit(
         return view
 
     _finish(connect(url, key, run), fmt, wait)
+
+
+def _tried(found: dict[str, Any], fmt: Format) -> None:
+    show(found, fmt)
+    if found["missing"]:
+        raise BadRequest(
+            f"nothing was submitted, and it would be refused; missing: {'; '.join(found['missing'])}",
+            code="would-be-refused",
+        )
+    say("nothing was submitted")
 
 
 @app.command()
@@ -106,22 +114,6 @@ def draft(
         raise BadRequest(what, code="party-not-enrolled", remedy=remedy)
     made = manifest_for(archive, {name: keys[name] for name in chosen}, emulated=emulated)
     print(json.dumps(made.model_dump(mode="json"), indent=2))
-
-
-async def _would(client: AsyncClient, manifest: Manifest, paths: Sequence[Path]) -> dict[str, Any]:
-    """What a submission would be about: whether you may, whether everybody is enrolled, and what the orchestrator lacks."""
-    me, enrolled = await client.whoami(), await client.items("parties")
-    known = {party["name"]: party["key"] for party in enrolled}
-    brought = {program_in(content_of(path, "no-file")) for path in paths}
-    stored = {item["digest"] for item in await client.items("programs")}
-    missing = [] if manifest.program in stored | brought else [f"program {manifest.program}: say --upload FILE"]
-    missing += [f"holder {e.holder}: enrol it" for e in manifest.roster if known.get(e.holder) != e.key]
-    missing += [] if "owner" in me["role"] else [f"{me['name']} is {me['role']}: only an owner submits"]
-    say("nothing was submitted" + (f"; missing: {'; '.join(missing)}" if missing else ""))
-    return {
-        "name": manifest.name, "owner": me["name"], "manifest_digest": manifest.digest().hex(), "rounds": manifest.rounds,
-        "visits": manifest.rounds * len(manifest.roster), "holders": [entry.holder for entry in manifest.roster], "missing": missing,
-    }  # fmt: skip
 
 
 async def _end(client: AsyncClient, session: str, seconds: float | None) -> Any:

@@ -13,6 +13,8 @@ from pydantic import TypeAdapter
 
 from gput.schemas import OUTPUTS
 from gput.timeline import KINDS
+from shared.canonical import sha256
+from shared.crypto.signing import PartyKey
 from tests.world.world import NewWorld
 from tests.world.world_hand import Across, Hand, at_hand
 from tests.world.world_wire import Link
@@ -108,9 +110,15 @@ async def test_a_dry_run_changes_nothing(hand: Hand) -> None:
     held("party enrol", out)
     assert await world.owner.items("parties") == []
     code, out, said = await hand("session", "submit", manifest, "--dry-run", "--format", "json")
-    assert (code, "nothing was submitted" in said) == (0, True)
+    assert (code, "nothing was submitted" in said, "[would-be-refused]" in said) == (2, True, True)
     missing = held("session submit --dry-run", out)["missing"]
-    assert [entry.split(":")[0].split()[0] for entry in missing] == ["program", "holder", "holder", "holder"]
+    assert [entry.split(":")[0].split()[0] for entry in missing] == [
+        "program",
+        "held-out",
+        "holder",
+        "holder",
+        "holder",
+    ]
     await world.enrol()
     code, out, _ = await hand("session", "submit", manifest, "--dry-run", "--format", "json")
     assert (code, held("session submit --dry-run", out)["missing"]) == (0, [])
@@ -123,6 +131,45 @@ async def test_a_dry_run_changes_nothing(hand: Hand) -> None:
         code, out, said = await hand("session", verb, session, "--dry-run", "--format", "json")
         assert (code, f"would {verb} {session}" in said, held(f"session {verb}", out)["id"]) == (0, True, session)
     assert (await world.owner.session(session))["version"] == before["version"]
+
+
+async def test_a_dry_run_names_each_file_and_key_that_a_submission_would_be_refused_for(hand: Hand) -> None:
+    world = hand.world
+    for name in ("north", "city", "harbour"):
+        await world.owner.enrol(
+            name, PartyKey.generate().public if name == "city" else world.key(name).public, "holder"
+        )
+    manifest = world.material.manifest(initial_weights="ab" * 32)
+    words = ("session", "submit", hand.write("m.json", manifest.canonical()), "--dry-run", "--format", "json")
+    program, weights = hand.write("p.gput", world.material.archive), hand.write("w", world.material.weights)
+
+    async def missing(*uploads: str) -> list[str]:
+        code, out, said = await hand(*words, *(word for file in uploads for word in ("--upload", file)))
+        found = held("session submit --dry-run", out)["missing"]
+        assert (code, "[would-be-refused]" in said) == ((2, True) if found else (0, False))
+        return list(found)
+
+    (entry,) = [one for one in manifest.roster if one.holder == "city"]
+    enrolled = next(one["key"] for one in await world.owner.items("parties") if one["name"] == "city")
+    other_key = (
+        f"holder city: is enrolled under another key ({enrolled}) than the roster's ({entry.key}): "
+        "put the enrolled one into the roster"
+    )
+    records = f"held-out records {sha256(world.material.validation).hex()}: say --upload FILE"
+    given = f"weights {'ab' * 32}: say --upload FILE"
+    assert await missing() == [f"program {manifest.program}: say --upload FILE", given, records, other_key]
+    assert await missing(program, weights) == [given, records, f"{weights}: the manifest does not name it", other_key]
+    await world.owner.upload_validation(world.material.validation)
+    # Without weights of its own the session starts from the program's, which are named by the archive, brought or stored.
+    manifest = manifest.model_copy(update={"initial_weights": None})
+    hand.write("m.json", manifest.canonical())
+    its_own = [f"weights {sha256(world.material.weights).hex()}: say --upload FILE", other_key]
+    assert await missing(program) == its_own
+    await world.owner.upload_program(world.material.archive)
+    assert await missing() == its_own
+    assert await missing(weights) == [other_key]
+    await world.owner.upload_weights(world.material.weights)
+    assert await missing() == [other_key]
 
 
 async def test_an_operator_decides_by_a_beginning_and_tries_first(

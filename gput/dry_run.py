@@ -1,0 +1,90 @@
+"""What a submission would be about, and what it lacks: asked of the orchestrator, which is told nothing. Knows the API, no terminal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gput.files import content as content_of
+from shared.canonical import sha256
+from shared.claims.archive import open_archive
+from shared.errors import InvalidProgram
+
+if TYPE_CHECKING:
+    from gput.client import AsyncClient
+    from shared.claims.manifest import Manifest
+
+
+async def would(client: AsyncClient, manifest: Manifest, paths: Sequence[Path]) -> dict[str, Any]:
+    """`missing` has a sentence for each thing that the orchestrator would refuse it for: files, holders, your role.
+
+    Args:
+        paths: files that would be uploaded first.
+    Raises:
+        BadRequest `no-file`: one of them cannot be read.
+    """
+    me = await client.whoami()
+    missing = await _files(client, manifest, paths) + _roster(manifest, await client.items("parties"))
+    missing += [] if "owner" in me["role"] else [f"{me['name']} is {me['role']}: only an owner submits"]
+    return {
+        "name": manifest.name, "owner": me["name"], "manifest_digest": manifest.digest().hex(), "rounds": manifest.rounds,
+        "visits": manifest.rounds * len(manifest.roster), "holders": [entry.holder for entry in manifest.roster], "missing": missing,
+    }  # fmt: skip
+
+
+async def _files(client: AsyncClient, manifest: Manifest, paths: Sequence[Path]) -> list[str]:
+    """Program, weights to start from and held-out records that are neither stored nor brought; and what is brought for nothing."""
+    brought = {path: await asyncio.to_thread(_digests, path) for path in paths}
+    digests = dict(brought.values())
+    stored = {item["digest"]: item["initial_weights"].get("sha256") for item in await client.items("programs")}
+    programs = stored | {digest: weights for digest, weights in digests.items() if weights is not None}
+    named = {"program": manifest.program, "weights": _weights(manifest, programs)}
+    named["held-out records"] = manifest.validation.dataset if manifest.validation is not None else None
+    at = {"weights": "weights", "held-out records": "validation-datasets"}
+    missing = []
+    for what, digest in named.items():
+        if digest is None or digest in digests:
+            continue
+        there = stored.keys() if what == "program" else {item["digest"] for item in await client.items(at[what])}
+        missing += [] if digest in there else [f"{what} {digest}: say --upload FILE"]
+    return missing + [
+        f"{path}: the manifest does not name it"
+        for path, (digest, _) in brought.items()
+        if digest not in named.values()
+    ]
+
+
+def _digests(path: Path) -> tuple[str, str | None]:
+    """By which digest a manifest names this file; and, of a program, the weights that it starts from ("" for none)."""
+    content = content_of(path, "no-file")
+    try:
+        archive = open_archive(content)
+    except InvalidProgram:
+        return sha256(content).hex(), None
+    return archive.digest.hex(), getattr(archive.manifest.initial_weights, "sha256", "")
+
+
+def _weights(manifest: Manifest, programs: Mapping[str, str | None]) -> str | None:
+    """SHA-256 of the weights to start from, as the orchestrator judges it; None where a seed or the predecessor makes them."""
+    if manifest.predecessor is not None:
+        return None
+    return manifest.initial_weights or programs.get(manifest.program) or None
+
+
+def _roster(manifest: Manifest, parties: Sequence[Mapping[str, Any]]) -> list[str]:
+    known = {party["name"]: party["key"] for party in parties}
+    missing = []
+    for entry in manifest.roster:
+        if entry.holder not in known:
+            missing.append(f"holder {entry.holder}: enrol it")
+        elif known[entry.holder] != entry.key:
+            missing.append(
+                f"holder {entry.holder}: is enrolled under another key ({known[entry.holder]}) than the roster's ({entry.key}): "
+                "put the enrolled one into the roster"
+            )
+    return missing
+
+
+__all__ = ["would"]
