@@ -36,6 +36,7 @@ FACTS: dict[tuple[str, str], tuple[str, str]] = {
     ("session", "tour_ended"): ("the tour has ended", ""),
     ("session", "tour_failed"): ("the tour's step failed in the GPU: once more in a new life", ""),
     ("session", "stopped_early"): ("the held-out loss falls no more: ending early", ""),
+    ("session", "last_checked"): ("the finished model was checked on the held-out records", ""),
     ("session", "best_chosen"): ("going back to the model of the least held-out loss", ""),
     ("session", "exported"): ("exporting the model", ""),
     ("session", "completed"): ("completed", ""),

@@ -22,6 +22,7 @@ from orchestrator.sessions.remembered import Checkpoint
 from orchestrator.visits.abandon import recall
 from orchestrator.visits.collected import collected_tour, let_go
 from orchestrator.visits.cycle import run_begun, run_visit
+from orchestrator.visits.last_check import last_check
 from orchestrator.visits.planning import plan
 from orchestrator.visits.run import Run
 from orchestrator.visits.tour import end_tour
@@ -71,9 +72,9 @@ class Rounds:
                 continue
             stop = run.state.next_stop()
             if stop is None:
-                await run.commit()
-                await self._finish()
-                return
+                if await self._finished():
+                    return
+                continue
             if run.state.spent_in_vain(stop.index):
                 await self._skip(
                     stop, "its records have spent their privacy in an attempt whose result was lost", blame=False
@@ -191,6 +192,15 @@ class Rounds:
         state = self._run.state
         if state.manifest.continuation == "remaining" and state.committed is not None and not state.committed.batches:
             await self.checkpoint()
+
+    async def _finished(self) -> bool:
+        """The model is finished and released; False: it had to be checked first."""
+        await self._run.commit()
+        if self._run.state.unchecked and self._run.state.manifest.validation is not None:
+            await last_check(self._run)
+            return False
+        await self._finish()
+        return True
 
     async def _finish(self) -> None:
         run, state = self._run, self._run.state

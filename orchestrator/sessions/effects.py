@@ -9,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.sessions import going_back
 from orchestrator.sessions.acceptance import newest
+from orchestrator.sessions.checking import checked, checked_until, last_checked
 from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, Inherited, JudgedTour, ModelState, Placement
-from orchestrator.sessions.stopping import added, gone_back, needed, newly_best
+from orchestrator.sessions.stopping import gone_back, needed, newly_best
 from shared.claims.profile import DatasetProfile
 
 if TYPE_CHECKING:
@@ -49,7 +51,8 @@ def _placed(state: SessionState, body: dict[str, Any]) -> None:
         state.initial = state.committed = ModelState(**body["model"])
         state.position = state.attempts = state.blamed = 0
         state.checks, state.best, state.chosen, state.stopped = [], None, False, ""
-        _checked(state, 0, state.committed.validation)
+        checked(state, 0, state.committed.validation)
+        state.unchecked = False  # nothing was learnt yet
         if state.first_validation is None:
             state.first_validation = state.committed.validation
 
@@ -57,10 +60,11 @@ def _placed(state: SessionState, body: dict[str, Any]) -> None:
 def _restored(state: SessionState, body: dict[str, Any]) -> None:
     state.committed = ModelState(**body["model"])
     state.position, state.attempts, state.blamed = body["position"], 0, 0
+    going_back.gone_back_to(state, body["checkpoint"])
     state.updates = {index: size for index, size in state.updates.items() if index <= state.position}
-    checked = _checked_until(state.position, state.committed)
-    state.checks, state.chosen, state.stopped = gone_back(state.checks, checked), False, ""
-    if state.best is not None and state.best.position > checked:
+    until = checked_until(state.position, state.committed)
+    state.checks, state.chosen, state.stopped = gone_back(state.checks, until), False, ""
+    if state.best is not None and state.best.position > until:
         state.best = None
     _noted(state, next((made for made in state.checkpoints if made.name == body["checkpoint"]), None))
 
@@ -68,6 +72,7 @@ def _restored(state: SessionState, body: dict[str, Any]) -> None:
 def _checkpointed(state: SessionState, body: dict[str, Any]) -> None:
     made = Checkpoint(body["name"], body["position"], body["total"], ModelState(**body["model"]), body["seconds"])
     state.checkpoints = [*state.checkpoints[-1:], made]
+    going_back.noted(state, made.name)
     _noted(state, made)
     if (
         state.committed is not None and state.committed.optimiser is None
@@ -75,12 +80,7 @@ def _checkpointed(state: SessionState, body: dict[str, Any]) -> None:
         state.committed = replace(state.committed, optimiser=made.state.optimiser)
     # A restore goes back to the older of the two at most.
     state.trained = {index: model for index, model in state.trained.items() if index > state.checkpoints[0].position}
-    state.checks = needed(state.checks, _checked_until(state.checkpoints[0].position, state.checkpoints[0].state))
-
-
-def _checked_until(position: int, model: ModelState) -> int:
-    """The last stop whose check a model has behind it. The check of a round that it still accumulates is of the model after the step."""
-    return position - 1 if model.batches else position
+    state.checks = needed(state.checks, checked_until(state.checkpoints[0].position, state.checkpoints[0].state))
 
 
 def _noted(state: SessionState, made: Checkpoint | None) -> None:
@@ -91,12 +91,6 @@ def _noted(state: SessionState, made: Checkpoint | None) -> None:
 def _best_restored(state: SessionState, body: dict[str, Any]) -> None:
     if state.best is not None:
         state.committed = state.best.state
-
-
-def _checked(state: SessionState, position: int, loss: float | None) -> None:
-    rule = state.manifest.validation
-    if rule is not None and (rule.patience is not None or rule.release is not None):
-        state.checks = added(state.checks, position, loss)
 
 
 def _trained(state: SessionState, body: dict[str, Any]) -> None:
@@ -163,7 +157,10 @@ def _closed(state: SessionState, body: dict[str, Any]) -> None:
     state.records_done[visit.holder] = state.records_done.get(visit.holder, 0) + visit.records
     if visit in state.gathered and not state.let_go(visit):
         return  # the update is the whole tour's, and counts once; so does its check
-    _checked(state, visit.index, visit.details.get("validation_after"))
+    # The check of a tour is of all its round, whoever had the last visit of it.
+    position = visit.index if state.current is not None else state.position
+    if state.manifest.accumulate is None:
+        checked(state, position, visit.details.get("validation_after"))
     if visit.details.get("update_size") is not None:
         updates = {**state.updates, visit.index: visit.details["update_size"]}
         state.updates = newest(updates, state.manifest.acceptance)
@@ -195,10 +192,13 @@ def _rejected(state: SessionState, body: dict[str, Any]) -> None:
     state.outages.pop(visit.index, None)
     state.visits_closed += 1
     if visit in state.gathered:
-        state.let_go(visit)
-        return
-    state.current = None
-    state.advance()
+        if not state.let_go(visit):
+            return
+    else:
+        state.current = None
+        state.advance()
+    if body.get("validation_after") is not None:
+        state.checked_at = state.position
 
 
 def _tour_judged(state: SessionState, body: dict[str, Any]) -> None:
@@ -215,7 +215,9 @@ def _tour_judged(state: SessionState, body: dict[str, Any]) -> None:
 def _tour_ended(state: SessionState, body: dict[str, Any]) -> None:
     _link_bytes(state, body)
     if state.judged is not None and state.judged.stepped:
-        _checked(state, state.position, state.judged.after)
+        checked(state, state.position, state.judged.after)
+    if state.judged is not None and state.judged.after is not None:
+        state.checked_at = body["round"] * len(state.manifest.roster)  # whoever had the last visit of it
     state.committed, state.judged = ModelState(**body["model"]), None
     state.tour_failures.pop(body["round"], None)
 
@@ -261,6 +263,7 @@ HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "session.tour_judged": _tour_judged,
     "session.tour_ended": _tour_ended,
     "session.tour_failed": _tour_failed,
+    "session.last_checked": last_checked,
     "session.stopped_early": lambda s, b: setattr(s, "stopped", b["reason"]),
     "session.best_chosen": lambda s, b: setattr(s, "chosen", True),
     "session.best_restored": _best_restored,

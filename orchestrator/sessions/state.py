@@ -13,6 +13,7 @@ from orchestrator.itinerary import Itinerary, PlannedVisit
 from orchestrator.ledger.tree import MerkleTree
 from orchestrator.sessions.agreement import Finding, compare
 from orchestrator.sessions.effects import HANDLERS
+from orchestrator.sessions.going_back import Behind
 from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, Inherited, JudgedTour, ModelState, Placement
 from orchestrator.sessions.stopping import Check, enough, newly_best
 from orchestrator.sessions.visit_state import VisitState
@@ -90,6 +91,11 @@ class SessionState:
     offered_heads: dict[str, int] = field(default_factory=dict)  # log size last shown to each holder
     first_validation: float | None = None
     checks: list[Check] = field(default_factory=list)  # held-out checks that can decide whether it goes on
+    checked_at: int = 0  # stops that lay behind at the newest held-out check, whatever it found
+    unchecked: bool = (
+        False  # whether the committed model learnt since the newest check that was not followed by a roll-back
+    )
+    behind: dict[str, Behind] = field(default_factory=dict)  # by checkpoint: what goes back with it
     best: Checkpoint | None = None  # of the least held-out loss, where the manifest releases that model
     chosen: bool = False  # the GPU was about to go back to it
     stopped: str = ""  # why no visit follows, though the itinerary has more
@@ -163,6 +169,13 @@ class SessionState:
             if stop.holder in self.active and index not in waiting:
                 return stop
         return None
+
+    def check_due(self, position: int) -> bool:
+        """Whether a model with that many stops behind it is checked: with every so many stops, also passed over ones, and with the last."""
+        rule = self.manifest.validation
+        if rule is None:
+            return False
+        return position // rule.every_visits > self.checked_at // rule.every_visits or self.next_stop(position) is None
 
     @property
     def learnt_enough(self) -> str:

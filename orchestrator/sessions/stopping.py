@@ -37,8 +37,8 @@ def enough(checks: Sequence[Check], patience: int | None) -> str:
 
 
 def added(checks: Sequence[Check], position: int, loss: float | None) -> list[Check]:
-    """With one more check; without, if no loss was measured."""
-    return [*checks, *([] if loss is None else [Check(position, loss)])]
+    """With one more check, in place of one of the same model before a restore; without, if no loss was measured."""
+    return list(checks) if loss is None else [*gone_back(checks, position - 1), Check(position, loss)]
 
 
 def gone_back(checks: Sequence[Check], position: int) -> list[Check]:

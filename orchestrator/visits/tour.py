@@ -107,10 +107,7 @@ async def _judge(run: Run, ended: WorkState, key: str, round_number: int) -> Jud
 
 def check_due(run: Run, round_number: int) -> bool:
     """Whether a visit of the round is one after which the model is checked; the last round always has one."""
-    manifest = run.state.manifest
-    each, visits = manifest.validation.every_visits if manifest.validation else 1, len(manifest.roster)
-    last = round_number == manifest.rounds
-    return last or round_number * visits // each > (round_number - 1) * visits // each
+    return run.state.check_due(round_number * len(run.state.manifest.roster))
 
 
 def _settle(run: Run, judged: JudgedTour, committed: Committed) -> None:

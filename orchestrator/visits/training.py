@@ -174,10 +174,9 @@ async def check_held_out(run: Run, key: str) -> Verdict:
 
 
 def _due(run: Run) -> bool:
-    rule, index = run.state.manifest.validation, run.visit.index
     if run.state.manifest.accumulate is not None:
         return False  # the model changes at the tour's end alone
-    return rule is not None and (index % rule.every_visits == 0 or index == run.state.itinerary.length)
+    return run.state.check_due(run.visit.index)
 
 
 async def held_out_loss(run: Run, key: str) -> float | None:

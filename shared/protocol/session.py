@@ -35,6 +35,7 @@ class SessionFact(StrEnum):
     STOPPED_EARLY = (
         "stopped_early"  # the held-out loss has not fallen for as long as the manifest waits: no visit follows
     )
+    LAST_CHECKED = "last_checked"  # the held-out check of the finished model, where its last visit had none
     BEST_CHOSEN = "best_chosen"  # written down before the GPU goes back to the model of the least held-out loss
     BEST_RESTORED = "best_restored"
     EXPORTED = "exported"
@@ -69,6 +70,7 @@ TRANSITIONS = {
     (_S.RUNNING, _F.TOUR_ENDED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.TOUR_FAILED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.STOPPED_EARLY): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.LAST_CHECKED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.BEST_CHOSEN): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.BEST_RESTORED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.EXPORTED): _M(_ORCH, _S.RUNNING),

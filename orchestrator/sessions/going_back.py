@@ -1,0 +1,36 @@
+"""What a session was judged by when a checkpoint was made, and what goes back with its model. Decides nothing; knows no storage.
+
+What is repeated after a restore must be judged as it was the first time: else the finished model would depend on who was reset when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from orchestrator.sessions.state import SessionState
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What lay behind a sealed model. The default: behind the first one."""
+
+    checked_at: int = 0
+    unchecked: bool = False
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # nothing in it ever changes
+
+
+def noted(state: SessionState, checkpoint: str) -> None:
+    """Keep what lies behind the model that was just sealed, as long as it may be gone back to."""
+    names = {made.name for made in state.checkpoints}
+    kept = {name: behind for name, behind in state.behind.items() if name in names}
+    state.behind = {**kept, checkpoint: Behind(checked_at=state.checked_at, unchecked=state.unchecked)}
+
+
+def gone_back_to(state: SessionState, checkpoint: str | None) -> None:
+    """The session stands where the checkpoint was made; None: at its first model."""
+    behind = Behind() if checkpoint is None else state.behind[checkpoint]
+    state.checked_at, state.unchecked = behind.checked_at, behind.unchecked

@@ -1,0 +1,106 @@
+"""What a session is judged by, folded: it goes back with the model, so that what is repeated is judged as it was the first time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.state import SessionState
+from orchestrator.sessions.stopping import Check
+from shared.claims.manifest import Validation
+from shared.protocol.session import SessionFact
+from shared.protocol.training import TrainingFact
+from shared.protocol.visit import VisitFact
+from tests.orchestrator.orchestrator_samples import MODEL, manifest, planned
+from tests.orchestrator.test_best_fold import leaf, restored, sealed
+from tests.orchestrator.test_session_fold import apply, running
+
+HELD_OUT = Validation(dataset="ab" * 32, records=4, every_visits=3, release="best")
+ARRIVING = (VisitFact.GRANTED, VisitFact.OFFERED, VisitFact.REPORTED, VisitFact.FENCED, VisitFact.VERIFIED)
+
+
+def arrive(state: SessionState) -> str:
+    """The next stop's visit, up to its training; its id."""
+    visit = f"v_{state.visits_planned + 1}"
+    apply(state, planned(state, visit))
+    for fact in ARRIVING:
+        apply(state, new_fact(fact, visit=visit, log_size=state.tree.size))
+    return visit
+
+
+def keep(state: SessionState, *, size: float | None = None, loss: float | None = None) -> None:
+    """A visit to the next stop that is closed: with an update of this size, and this held-out loss, if it was checked."""
+    visit = arrive(state)
+    apply(state, new_fact(TrainingFact.TRAINED, visit=visit, update_size=size))
+    apply(state, new_fact(TrainingFact.VALIDATED, visit=visit, validation_before=3.0, validation_after=loss))
+    apply(state, new_fact(TrainingFact.SCRUBBED, visit=visit))
+    apply(state, new_fact(TrainingFact.CLOSED, visit=visit, leaf=leaf(state), model={**MODEL, "step": state.position}))
+
+
+def reject(state: SessionState, *, quarantine: bool = False, loss: float | None = None) -> None:
+    """A visit to the next stop that is rejected; `loss`: by the held-out check."""
+    visit = arrive(state)
+    apply(state, new_fact(TrainingFact.TRAINED, visit=visit))
+    body: dict[str, Any] = {"reason": "x", "validation_before": 3.0, "validation_after": loss, "quarantine": quarantine}
+    apply(state, new_fact(TrainingFact.REJECTED, visit=visit, leaf=leaf(state), **body))
+
+
+def back_to_the_first(state: SessionState) -> None:
+    body = {"checkpoint": None, "position": 0, "model": MODEL, "boot_counter": 6}
+    apply(state, new_fact(SessionFact.RESTORED, **body, leaf=leaf(state)))
+
+
+def due(state: SessionState) -> bool:
+    """Whether the model is checked after the next stop's visit."""
+    stop = state.next_stop()
+    assert stop is not None
+    return state.check_due(stop.index)
+
+
+def test_a_check_is_due_with_every_so_many_stops() -> None:
+    state, found = running(manifest(validation=HELD_OUT)), []
+    while state.next_stop() is not None:
+        found.append(due(state))
+        keep(state, loss=2.0 if found[-1] else None)
+    assert [index for index, was in enumerate(found, 1) if was] == [3, 6, 9]
+
+
+@pytest.mark.parametrize("loss", [4.0, None])
+def test_a_rejection_is_a_check_only_if_something_was_measured(loss: float | None) -> None:
+    state = running(manifest(validation=HELD_OUT))
+    keep(state)
+    keep(state)
+    reject(state, loss=loss)
+    assert due(state) is (loss is None)
+    assert state.unchecked, "what was kept is as it was"
+
+
+def test_a_check_goes_back_with_the_model() -> None:
+    state = running(manifest(validation=HELD_OUT))
+    keep(state)
+    keep(state)
+    sealed(state, "k_2")
+    keep(state, loss=2.0)
+    assert (state.checked_at, state.unchecked) == (3, False)
+    restored(state, "k_2")
+    assert (state.checked_at, state.unchecked, due(state)) == (0, True, True)
+    back_to_the_first(state)
+    assert (state.checked_at, state.unchecked, due(state)) == (0, False, False)
+
+
+def test_the_last_check_is_of_the_model_as_it_stands_and_counts_once() -> None:
+    """Also where the GPU was reset behind it, and it is made again."""
+    state = running(manifest(validation=HELD_OUT))
+    keep(state)
+    sealed(state, "k_1")
+    for _ in range(2):
+        body = {"position": 1, "model": MODEL["model"], "validation_before": 3.0, "validation_after": 2.0}
+        apply(state, new_fact(SessionFact.LAST_CHECKED, **body, leaf=leaf(state)))
+        assert state.committed is not None
+        assert (state.committed.validation, state.unchecked) == (2.0, False)
+        assert state.checks == [Check(0, 3.0), Check(1, 2.0)]
+        assert state.best_unsealed or (state.best is not None and state.best.name == "k_1")
+        restored(state, "k_1")
+        assert state.unchecked
