@@ -61,7 +61,6 @@ def _restored(state: SessionState, body: dict[str, Any]) -> None:
     state.committed = ModelState(**body["model"])
     state.position, state.attempts, state.blamed = body["position"], 0, 0
     going_back.gone_back_to(state, body["checkpoint"])
-    state.updates = {index: size for index, size in state.updates.items() if index <= state.position}
     until = checked_until(state.position, state.committed)
     state.checks, state.chosen, state.stopped = gone_back(state.checks, until), False, ""
     if state.best is not None and state.best.position > until:

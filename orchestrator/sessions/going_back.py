@@ -5,7 +5,7 @@ What is repeated after a restore must be judged as it was the first time: else t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ class Behind:
 
     checked_at: int = 0
     unchecked: bool = False
+    updates: dict[int, float] = field(default_factory=dict)
 
     def __deepcopy__(self, memo: object) -> Self:
         return self  # nothing in it ever changes
@@ -27,10 +28,15 @@ def noted(state: SessionState, checkpoint: str) -> None:
     """Keep what lies behind the model that was just sealed, as long as it may be gone back to."""
     names = {made.name for made in state.checkpoints}
     kept = {name: behind for name, behind in state.behind.items() if name in names}
-    state.behind = {**kept, checkpoint: Behind(checked_at=state.checked_at, unchecked=state.unchecked)}
+    state.behind = {**kept, checkpoint: _behind(state)}
 
 
 def gone_back_to(state: SessionState, checkpoint: str | None) -> None:
     """The session stands where the checkpoint was made; None: at its first model."""
     behind = Behind() if checkpoint is None else state.behind[checkpoint]
     state.checked_at, state.unchecked = behind.checked_at, behind.unchecked
+    state.updates = dict(behind.updates)
+
+
+def _behind(state: SessionState) -> Behind:
+    return Behind(checked_at=state.checked_at, unchecked=state.unchecked, updates=dict(state.updates))

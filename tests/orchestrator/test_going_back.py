@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.sessions.acceptance import REMEMBERED
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.stopping import Check
@@ -104,3 +105,30 @@ def test_the_last_check_is_of_the_model_as_it_stands_and_counts_once() -> None:
         assert state.best_unsealed or (state.best is not None and state.best.name == "k_1")
         restored(state, "k_1")
         assert state.unchecked
+
+
+def test_sizes_of_updates_go_back_as_they_were_though_many_came_since() -> None:
+    """A poisoned visit would be compared with nothing, and accepted on its repeat."""
+    state = running(manifest(rounds=40))
+    for number in range(1, 16):
+        keep(state, size=float(number))
+    sealed(state, "k_15")
+    before = dict(state.updates)
+    for _ in range(REMEMBERED + 5):
+        keep(state, size=1.0)
+    assert not before.keys() & state.updates.keys(), "none of the old ones is among the newest"
+    restored(state, "k_15")
+    assert state.updates == before
+    keep(state, size=1.0)
+    restored(state, "k_15")
+    assert state.updates == before, "what is kept for a checkpoint does not move with the session"
+    back_to_the_first(state)
+    assert state.updates == {}
+
+
+def test_no_more_is_kept_than_checkpoints_can_ask_for() -> None:
+    state = running(manifest(rounds=4))
+    for number in range(1, 6):
+        keep(state, size=1.0)
+        sealed(state, f"k_{number}")
+    assert set(state.behind) == {"k_4", "k_5"}
