@@ -57,11 +57,7 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
     async def commands(gpu: str, port: str, request: Request) -> Response:
         """One command frame (CBOR). On a holder's port: a command of stock firmware, in travel mode `paper` only."""
         unit = _unit(units, gpu, port)
-        if port != ORCHESTRATOR_PORT:
-            # Before its body: nobody had to sign that, and most of the time nobody commands anything here.
-            unit.mux.require(port)
-            unit.device.require_stock(port)
-        body = await _body(request, MAX_FRAME_BYTES if port == ORCHESTRATOR_PORT else MAX_STOCK_FRAME)
+        body = await _frame(unit, port, request)
         if port == ORCHESTRATOR_PORT:
             answer = await unit.act("commands", port, lambda: unit.device.commands(body))
             unit.look_ahead()
@@ -160,6 +156,20 @@ def _holders(units: Mapping[str, GpuUnit], gpu: str, port: str) -> GpuUnit:
     if port == ORCHESTRATOR_PORT:
         raise NotPermitted("copy records come on holders' ports only", code="wrong-port")
     return _unit(units, gpu, port)
+
+
+async def _frame(unit: GpuUnit, port: str, request: Request) -> bytes:
+    """A command frame's bytes.
+
+    Raises:
+        Conflict `port-not-bound`, NotPermitted `wrong-port`: nobody commands anything on this holder's port now. Nothing was read: nobody
+            had to sign it.
+    """
+    if port == ORCHESTRATOR_PORT:
+        return await _body(request, MAX_FRAME_BYTES)
+    unit.mux.require(port)
+    unit.device.require_stock(port)
+    return await _body(request, MAX_STOCK_FRAME)
 
 
 async def _body(request: Request, limit: int) -> bytes:
