@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -11,9 +12,9 @@ T = TypeVar("T")
 
 async def aside(act: Callable[..., T], *arguments: Any) -> T:
     """What `act` gives, on a thread: for what would keep the event loop from everybody else. It has ended when this returns, also where
-    whoever waits is cancelled. Raises: what `act` raises.
+    whoever waits is cancelled. What stands in the context (for whom this is done, in logs) stands there too. Raises: what `act` raises.
     """
-    work = asyncio.get_running_loop().run_in_executor(None, act, *arguments)
+    work = asyncio.get_running_loop().run_in_executor(None, copy_context().run, act, *arguments)
     try:
         await ended(work)
     except asyncio.CancelledError:

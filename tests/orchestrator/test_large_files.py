@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from contextvars import ContextVar
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,6 +100,13 @@ def test_who_gives_up_takes_nobody_elses_draft_away(tmp_path: Path) -> None:
             raise ZeroDivisionError
         newer.write(b"newer")
     assert path.read_bytes() == b"newer"
+
+
+async def test_what_runs_aside_knows_for_whom() -> None:
+    """Logs say it, and so do the tests' witnesses of who uses which key."""
+    whom: ContextVar[str] = ContextVar("whom", default="nobody")
+    whom.set("a session")
+    assert await aside(whom.get) == "a session"
 
 
 async def test_what_runs_aside_has_ended_before_whoever_was_cancelled_goes_on() -> None:
