@@ -170,7 +170,8 @@ def _unexpected(error: Exception) -> int:
 
 def _unwritable(error: OSError) -> int:
     """What was to be written does not fit on the disk, or cannot be written where the output goes."""
-    where = f" {error.filename}" if error.filename else " the output"
+    name = error.filename2 or error.filename  # of a copy, the second is what was written
+    where = f" {name}" if name else " the output"
     print(f"gput: cannot write{where}: {error.strerror}. [cannot-write]", file=sys.stderr)
     return 2
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gput.output import say
-from shared.errors import BadRequest
+from shared.errors import BadRequest, GputError
 
 
 def content(path: Path, code: str) -> bytes:
@@ -49,6 +51,31 @@ def writable(folder: Path, mode: int = 0o777) -> Path:
     if not os.access(folder, os.W_OK):
         raise BadRequest(f"cannot write to {folder}: permission denied", code="cannot-write")
     return folder
+
+
+@contextmanager
+def fleeting(prefix: str) -> Iterator[Path]:
+    """A folder that is removed in the end. Where an error sends its reader to a log in it, the logs stay, and nothing else."""
+    folder, told = Path(tempfile.mkdtemp(prefix=prefix)), False
+    try:
+        yield folder
+    except GputError as error:
+        told = str(folder) in (error.remedy or "")
+        raise
+    finally:
+        if told:
+            _all_but_logs(folder)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _all_but_logs(folder: Path) -> None:
+    for path in sorted(folder.rglob("*"), reverse=True):  # what lies in a folder before the folder
+        with suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()  # where nothing stayed
+            elif path.suffix != ".log":
+                path.unlink()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -43,21 +43,31 @@ _ENTRY = re.compile(r"# ([0-9a-f]{64})  ([a-z.]+) line ([0-9]{1,9})")
 def write(folder: Path, bundle: Mapping[str, Any], trust: Path) -> None:
     """Write a bundle (`session`, `head`, `manifest`, `approvals`, `keys`, `leaves`) with a copy of the trust folder's public files.
 
-    The checksums come last: a folder whose writing was interrupted does not pass for whole. What an earlier saving left there of trust
-    that is believed no more goes.
+    The checksums come last: a folder whose writing was interrupted does not pass for whole. One that was empty is so again after an error.
+    What an earlier saving left there of trust that is believed no more goes.
 
     Raises:
-        BadRequest: the trust folder has a file whose name no list of checksums can hold.
+        BadRequest: the trust folder has a file whose name no list of checksums can hold. OSError.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     names = trust_files(trust)
+    folder.mkdir(parents=True, exist_ok=True)
+    empty = not any(folder.iterdir())
+    try:
+        _copy_trust(names, trust, folder)
+        write_parts(folder, bundle)
+    except OSError:
+        for path in folder.iterdir() if empty else ():
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        raise
+
+
+def _copy_trust(names: Sequence[str], trust: Path, folder: Path) -> None:
     if (folder / SUMS).is_file():
         for name in set(trust_files(folder)) - {*names, *TRUST}:
             (folder / name).unlink()
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(trust / name, folder / name)
-    write_parts(folder, bundle)
 
 
 def trust_files(folder: Path) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ import typer
 
 from gput.commands.agreed import agreed_manifest
 from gput.commands.manners import FormatOption
-from gput.files import content
+from gput.files import content, fleeting
 from gput.output import Format, emit, say, show
 from shared.claims.archive import Archive, open_archive
 from shared.claims.manifest import Manifest
@@ -47,7 +46,8 @@ def rehearse(
     """Run a manifest's first visits over made-up records, with services of its own here; say of each holder how it went.
 
     The records are drawn within the ranges that the program declares, least and greatest values among them. Nobody is asked, nothing is
-    sent anywhere, and the folder goes with the services. Exit code 0: all fits. 1: something does not; each remark says what to do.
+    sent anywhere, and the folder goes with the services, but for a log that an error names. Exit code 0: all fits. 1: something does
+    not; each remark says what to do.
 
     Example:  gput session rehearse manifest.json --program mymodel.gput
     """
@@ -62,8 +62,8 @@ def rehearse(
         _end(agreed, before, None, records, fmt, archive)
     given = content(weights, "no-weights") if weights is not None else None
     part = Part(agreed, program, given, places, visits, steps, seed)
-    with tempfile.TemporaryDirectory(prefix="gput-rehearsal-") as folder:
-        played = asyncio.run(play(Path(folder), part, timeout, say))
+    with fleeting("gput-rehearsal-") as folder:
+        played = asyncio.run(play(folder, part, timeout, say))
     _end(agreed, before, played, records, fmt, archive)
 
 

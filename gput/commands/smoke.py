@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gput.commands.manners import Commands, DryRunOption, FormatOption
+from gput.files import fleeting
 from gput.output import Format, say, show
 from shared.errors import BadRequest, TimedOut
 
@@ -71,10 +71,8 @@ async def _here(seconds: float) -> dict[str, Any]:
     from gput.local.demo import Demo
     from gput.local.demos.texts import Texts
 
-    with tempfile.TemporaryDirectory(prefix="gput-smoke-") as folder:
-        demo = Demo(
-            Path(folder), Texts(rounds=1, steps=1, batch=4, layers=1, heads=1, width=16, validation_records=16), say
-        )
+    with fleeting("gput-smoke-") as folder:
+        demo = Demo(folder, Texts(rounds=1, steps=1, batch=4, layers=1, heads=1, width=16, validation_records=16), say)
         try:
             return await _run(demo, seconds)
         finally:

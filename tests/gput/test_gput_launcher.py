@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gput.files import fleeting
 from gput.local.corpus import split
 from gput.local.installation import HolderSpec, Installation, to_toml
 from gput.local.process import Service
-from shared.errors import Unavailable
+from shared.errors import BadRequest, Unavailable
 
 HOLDERS = ("north", "city", "harbour")
 
@@ -88,6 +91,37 @@ async def test_a_service_that_dies_shows_the_end_of_its_log(tmp_path: Path) -> N
     assert "line 49" in found.value.detail
     assert "line 10" not in found.value.detail
     assert "sample.log" in str(found.value.remedy)
+
+
+async def test_of_a_passing_folder_the_log_stays_that_an_error_names() -> None:
+    async def broken() -> None:
+        with fleeting("gput-test-") as passing:
+            folders.append(passing)
+            (passing / "keys").mkdir()
+            (passing / "keys" / "k.pem").write_text("secret")
+            await service(passing, "import sys; print('why', file=sys.stderr); sys.exit(7)").start()
+
+    folders = list[Path]()
+    with pytest.raises(Unavailable) as found:
+        await broken()
+    (folder,) = folders
+    try:
+        log = folder / "logs" / "sample.log"
+        assert str(log) in str(found.value.remedy)
+        assert log.read_text() == "why\n"
+        assert [path for path in folder.rglob("*") if path.is_file()] == [log]
+        assert not (folder / "keys").exists()
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_of_a_passing_folder_nothing_stays_otherwise() -> None:
+    for error in (None, BadRequest("another"), KeyboardInterrupt()):
+        with suppress(BadRequest, KeyboardInterrupt), fleeting("gput-test-") as folder:
+            (folder / "sample.log").touch()
+            if error is not None:
+                raise error
+        assert not folder.exists()
 
 
 async def test_a_silent_service_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from gput.receipt_folder import LEAVES
+from gput.__main__ import main
+from gput.receipt_folder import LEAVES, write
 from tests.gput.gput_samples import Saved
 
 QUIET = (141, "")
@@ -48,6 +51,31 @@ def test_a_reader_that_leaves_in_the_middle(saved: Saved, tmp_path: Path) -> Non
     assert json.loads(process.stdout.readline())["holder"]
     process.stdout.close()
     assert ended(process) == QUIET
+
+
+def test_receipts_that_do_not_fit_leave_nothing_half_written(
+    saved: Saved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the file that is named is the one that could not be written, not the one that it is a copy of."""
+    copyfile, copied = shutil.copyfile, list[str]()
+
+    def full(source: Path, target: Path) -> None:
+        copied.append(target.name)
+        copyfile(source, target)
+        if len(copied) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device", str(source), None, str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    for folder in (tmp_path / "new", tmp_path / "used"):
+        copied.clear()
+        (tmp_path / "used").mkdir(exist_ok=True)
+        (tmp_path / "used" / "mine").touch()
+        monkeypatch.setattr("gput.receipts.verify", lambda *_, at=folder, **__: write(at, {}, saved.folder))
+        assert main(["receipts", "verify", str(saved.folder)]) == 2
+        where = f"cannot write {folder / copied[-1]}: No space left on device"
+        assert where in capsys.readouterr().err
+    assert list((tmp_path / "new").iterdir()) == []
+    assert (tmp_path / "used" / "mine").exists()
 
 
 def test_a_closed_stderr_is_no_traceback_either() -> None:

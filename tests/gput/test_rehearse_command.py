@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from gput.rehearsing import MEANS, rehearsed
 from gput.schemas import OUTPUTS
 from shared.claims.archive import open_archive
 from shared.claims.records import RecordSchema
-from shared.errors import TimedOut
+from shared.errors import TimedOut, Unavailable
 from tests.built import built
 from tests.gpu.gpu_world import CLASSES, FEATURES
 from tests.gput.test_rehearsing import KEYS, visit
@@ -93,6 +94,26 @@ def test_a_visit_that_fails(files: list[str], played: dict[str, Any], capsys: Ca
     ]
     assert "the training loss is not finite" in said
     assert "[rehearsal-failed]" in said
+
+
+def test_the_log_that_a_service_left_is_there_to_be_read(
+    files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    logs: list[Path] = []
+
+    async def failing(folder: Path, *_: Any) -> Played:
+        logs.append(folder / "logs" / "holder-north.log")
+        logs[0].parent.mkdir()
+        logs[0].write_text("why")
+        raise Unavailable("holder-north ended", code="service-ended", remedy=f"The whole log is {logs[0]}.")
+
+    monkeypatch.setattr(rehearsal, "rehearse", failing)
+    assert main(["session", "rehearse", *files]) == Unavailable.exit_code
+    try:
+        assert str(logs[0]) in capsys.readouterr().err
+        assert logs[0].read_text() == "why"
+    finally:
+        shutil.rmtree(logs[0].parents[1])
 
 
 def test_a_session_that_fails_without_a_visits_fault(files: list[str], played: dict[str, Any], capsys: Capture) -> None:
