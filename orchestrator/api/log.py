@@ -17,6 +17,7 @@ from orchestrator.tables import ATTESTATIONS, CHANNELS, LEAVES
 from shared.canonical import cbor_value
 from shared.claims.manifest import PartyName
 from shared.errors import BadRequest, NotFound
+from shared.protocol.session import SESSION
 from shared.service.pagination import Paging
 
 router = APIRouter(tags=["receipts and log"])
@@ -85,8 +86,13 @@ def _bounded(index: int) -> int:
 
 @router.get("/v1/sessions/{session}/log/head", summary="The newest signed tree head", responses=ex.shows(ex.HEAD))
 async def head(session: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
-    await visible(parts, caller, session)
+    phase = (await visible(parts, caller, session)).durable.phase
     row = await parts.store.read(lambda c: read_head(c, session))
+    if row is None and SESSION.final(phase):
+        raise NotFound(
+            f"{session} is {phase.value}; it ended before its log had an entry", code="no-head",
+            remedy="There are no receipts of it, and none will come.",
+        )  # fmt: skip
     if row is None:
         raise NotFound(
             f"The log of {session} has no signed head yet", code="no-head", remedy="Wait for the first visit."

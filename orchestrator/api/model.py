@@ -15,6 +15,7 @@ from orchestrator.sessions.fetches import fetch_view
 from orchestrator.sessions.state import SessionState
 from shared.errors import Conflict, NotFound, NotPermitted, VerificationFailed
 from shared.names import Role
+from shared.protocol.session import SESSION
 from shared.service.pagination import Paging
 from shared.service.signatures import Caller
 
@@ -49,6 +50,9 @@ def _check_release(caller: Caller, state: SessionState) -> None:
 async def model(session: str, request: Request, caller: Anybody, parts: Parts) -> Response:
     state = (await visible(parts, caller, session)).durable
     _check_release(caller, state)
+    if state.exported is None and SESSION.final(state.phase):
+        raise Conflict(f"The session is {state.phase.value}; it ended without a model", code="model-not-ready",
+                       remedy="None will come: submit a session anew, or one that goes on from this one.")  # fmt: skip
     if state.exported is None:
         raise Conflict(f"The session is {state.phase.value}; its model is not finished", code="model-not-ready",
                        remedy="Wait until the session is COMPLETED.")  # fmt: skip

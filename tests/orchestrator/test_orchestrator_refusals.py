@@ -38,6 +38,19 @@ async def test_an_unfinished_model_and_anothers_model_are_not_given(world: World
     assert (await world.client(key(1)).get(f"/v1/sessions/{session}/model")).json()["code"] == "output-policy"
 
 
+async def test_of_a_session_that_has_ended_nobody_is_told_to_wait(world: World) -> None:
+    owner = await prepared(world)
+    session = (await submit(owner)).json()["id"]
+    for path, code in (("model", "model-not-ready"), ("log/head", "no-head")):
+        waiting = (await owner.get(f"/v1/sessions/{session}/{path}")).json()
+        assert (waiting["code"], "Wait" in waiting["remedy"]) == (code, True)
+    await owner.post(f"/v1/sessions/{session}/cancel")
+    for path, code in (("model", "model-not-ready"), ("log/head", "no-head")):
+        never = (await owner.get(f"/v1/sessions/{session}/{path}")).json()
+        assert (never["code"], "Wait" in never["remedy"], "will come" in never["remedy"]) == (code, False, True)
+        assert "CANCELLED" in never["detail"]
+
+
 async def test_uploads_are_stored_under_their_own_digest_only(world: World) -> None:
     owner, data = await prepared(world), b"records"
     assert (await put(owner, f"/v1/validation-datasets/{sha256(data).hex()}", data)).status_code == 201
