@@ -146,9 +146,10 @@ def _sessions(
     from gput.commands.connection import connect
 
     async def ask(client: AsyncClient) -> tuple[list[Any], list[Any], list[Any]]:
-        views = [await client.session(session) for session in sessions]
-        visits = [visit for session in sessions for visit in await client.items(f"sessions/{session}/visits")]
-        signed = [await client.get(f"sessions/{session}/manifest") for session in sessions]
+        named = [await client.find(session) for session in sessions]
+        views = [await client.session(session) for session in named]
+        visits = [visit for session in named for visit in await client.items(f"sessions/{session}/visits")]
+        signed = [await client.get(f"sessions/{session}/manifest") for session in named]
         return views, [visit for visit in visits if visit["outcome"] == "closed"], signed
 
     from shared.claims.faults import judged
