@@ -43,15 +43,23 @@ class Trust:
         from gput.attest.trust import Wish, load_trust
         from shared.attestation.orchestrator_proof import verify_orchestrator_proof
 
-        if not self.folder.is_dir():
+        if not any((self.folder / name).is_file() for name in ("cpu-roots.pem", "snp-roots.pem")):
             raise BadRequest(
-                f"{self.folder} is no trust folder",
+                f"{self.folder} is no trust folder: it has no roots of machines",
                 code="no-trust",
-                remedy="Name the folder with the roots you believe.",
+                remedy="Name the folder with the roots you believe (cpu-roots.pem or snp-roots.pem).",
             )
         wish = Wish(at=at, policy=self.policy, allow_emulated=self.allow_emulated)
         cpu = load_trust(self.folder, (), wish).cpu
-        return verify_orchestrator_proof(proof, nonce=nonce, caller=caller, cpu=cpu, at=at)
+        try:
+            return verify_orchestrator_proof(proof, nonce=nonce, caller=caller, cpu=cpu, at=at)
+        except VerificationFailed as error:
+            if error.code.endswith("-root-set") and not self.allow_emulated:
+                error.remedy = (
+                    "If it is emulated, which gives no confidentiality, and that may count: GPUT_ALLOW_EMULATED=1 (allow_emulated in the "
+                    "configuration file), or Trust(…, allow_emulated=True)."
+                )
+            raise
 
     def allows(self, backends: tuple[str, ...]) -> None:
         """Refuse what emulated parts signed, where they do not count. Raises: VerificationFailed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import httpx2
 import pytest
@@ -17,6 +18,9 @@ from shared.service.http import Peers
 from tests.world.world import World, url
 from tests.world.world_material import Material
 from tests.world.world_wire import Call, Deliver, Link
+
+if TYPE_CHECKING:
+    from shared.wire.attestation import OrchestratorProof
 
 
 @pytest.fixture
@@ -84,6 +88,13 @@ async def test_files_are_named_by_text_as_well_and_refused_in_the_promised_famil
     with pytest.raises(BadRequest) as nowhere:
         await client.sessions.model(session, str(tmp_path / "absent" / "model"))
     assert nowhere.value.code == "cannot-write"
+
+
+def test_a_folder_without_roots_is_no_trust_folder(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(BadRequest) as found:
+            Trust(folder).verify(cast("OrchestratorProof", None), nonce="", caller="", at=0.0)
+        assert found.value.code == "no-trust"
 
 
 def test_a_client_that_cannot_be_made_leaves_no_thread(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ async def test_an_orchestrator_that_is_not_believed_is_told_nothing(
             with pytest.raises(VerificationFailed) as found:
                 await client.sessions.submit(world.material.manifest())
             assert found.value.code == code
+            assert ("GPUT_ALLOW_EMULATED" in (found.value.remedy or "")) == (code == "quote-root-set")
         assert set(asked(world)[before:]) == {"/v1/attestation"}
 
 
