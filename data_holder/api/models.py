@@ -134,6 +134,7 @@ class ProgramView(Body):
     operators: list[str]
     records: dict[str, Any]
     parameters: int
+    parameter_tensors: int
     tokenizer: str
 
 

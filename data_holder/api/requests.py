@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -150,6 +151,7 @@ async def _detail(holder: Holder, session: str) -> RequestDetail:
 def _program(program: ProgramManifest, digest: str) -> dict[str, Any]:
     return {
         "digest": digest, "name": program.name, "description": program.description, "operators": list(program.operators),
-        "records": program.records.model_dump(mode="json"), "parameters": len(program.parameters),
+        "records": program.records.model_dump(mode="json"), "parameters": sum(math.prod(spec.shape) for spec in program.parameters),
+        "parameter_tensors": len(program.parameters),
         "tokenizer": program.tokenizer,
     }  # fmt: skip

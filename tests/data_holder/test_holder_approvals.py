@@ -15,7 +15,7 @@ from shared.claims.privacy import Privacy
 from shared.crypto.signing import PartyKey
 from shared.service.signatures import SignedAuth
 from tests.data_holder.conftest import Running, Start
-from tests.data_holder.holder_world import ARCHIVE, PROGRAM, SESSION, FakeClock, make_archive, make_manifest
+from tests.data_holder.holder_world import ARCHIVE, FEATURES, PROGRAM, SESSION, FakeClock, make_archive, make_manifest
 
 
 async def asked(running: Running, **changes: Any) -> dict[str, Any]:
@@ -35,6 +35,7 @@ async def test_by_hand(start: Start) -> None:
         assert (shown["state"], shown["waiting_for"]) == ("waiting", "this holder's operator")
         assert shown["program"]["operators"] == ["aten.mul.Tensor", "aten.sum.dim_IntList"]
         assert shown["program"]["digest"] == PROGRAM
+        assert (shown["program"]["parameters"], shown["program"]["parameter_tensors"]) == (FEATURES, 1)
         assert shown["document"]["privacy_floor"] == 8
         assert [finding["ok"] for finding in shown["findings"]]
         assert running.orchestrator.approvals == []

@@ -16,7 +16,7 @@ const WORDS = {
 
 function programView(program) {
   if (program === null) return h("p", { class: "quiet" }, "The program was not fetched yet; nothing can be approved before.");
-  return h("div", null, facts([["Name", program.name], ["Digest", digest(program.digest, 24)], ["Parameters", `${program.parameters} tensors`], ["Tokenizer", program.tokenizer || "none"]]),
+  return h("div", null, facts([["Name", program.name], ["Digest", digest(program.digest, 24)], ["Parameters", `${program.parameters} in ${program.parameter_tensors} tensors`], ["Tokenizer", program.tokenizer || "none"]]),
     program.description ? h("p", null, program.description) : null, h("h3", null, `${count(program.operators.length, "operator")} that the graph calls`),
     h("ul", { class: "operators" }, program.operators.map((name) => h("li", null, h("code", { class: "badge quiet" }, name)))),
     h("p", { class: "note" }, "A program is this graph and nothing else: it has no files, no sockets and no clock. Its outputs are losses and the update of the model."),
