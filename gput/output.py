@@ -14,7 +14,7 @@ from shared.errors import GputError
 from shared.service.printable import printable
 
 SOON_S = 1.0
-TIMES = ("at", "last_seen", "valid_from")
+TIMES = ("at", "last_seen")
 """Fields of a time in seconds since 1970, beside those that end in _at or _until."""
 
 
@@ -140,7 +140,7 @@ def cell(value: Any, name: str) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, (int, float)) and (name.endswith(("_at", "_until")) or name in TIMES):
+    if isinstance(value, (int, float)) and (name.endswith(("_at", "_until", "_from")) or name in TIMES):
         return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M:%S} UTC"
     if isinstance(value, float):
         return f"{value:.4g}"

@@ -64,11 +64,11 @@ def test_one_record(fmt: Format, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_one_record_as_a_table_has_a_line_per_field(capsys: pytest.CaptureFixture[str]) -> None:
-    show({"updated_at": 0.0, "paused_until": 60.0, "valid_from": 1.0, "on": True, "n": 2}, Format.TABLE)
+    show({"updated_at": 0.0, "paused_until": 60.0, "key_valid_from": 1.0, "on": True, "n": 2}, Format.TABLE)
     lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     assert [(key, value.strip()) for key, value in lines[1:]] == [
         ("updated_at", "1970-01-01 00:00:00 UTC"), ("paused_until", "1970-01-01 00:01:00 UTC"),
-        ("valid_from", "1970-01-01 00:00:01 UTC"), ("on", "yes"), ("n", "2"),
+        ("key_valid_from", "1970-01-01 00:00:01 UTC"), ("on", "yes"), ("n", "2"),
     ]  # fmt: skip
 
 
