@@ -78,12 +78,23 @@ def demo(
     given = {name: value for name, value in wanted.items() if value is not None}
     if attack is not None:
         raise typer.Exit(_attack(attack, what, folder, resume or keep, given))
+    demo = _made(what, folder, resume, given)
+    raise typer.Exit(asyncio.run(_until_stopped(demo, _run(demo, output, keep=keep))))
+
+
+def _made(what: str, folder: Path | None, resume: bool, given: dict[str, Any]) -> Demo:
+    if resume and given:
+        raise BadRequest(
+            "a demo that is resumed goes on as it began", code="demo-option",
+            remedy=f"Leave out: {', '.join(f'--{name}' for name in given)}.",
+        )  # fmt: skip
     plan = plan_of(what, given)
     plan.ready()
     from gput.local.demo import Demo  # only now: the command's help need not know how
 
     demo = Demo(_folder(folder, resume, "demo" if what == Texts.name else what), plan, say)
-    raise typer.Exit(asyncio.run(_until_stopped(demo, _run(demo, output, keep=keep))))
+    demo.options = "".join(f"--{name} {value} " for name, value in given.items())
+    return demo
 
 
 def _attack(name: str, what: str, folder: Path | None, resume: bool, given: dict[str, Any]) -> int:

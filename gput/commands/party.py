@@ -13,7 +13,7 @@ from gput.commands.connection import KeyOption, NoInputOption, Session, UrlOptio
 from gput.commands.manners import Commands, DryRunOption, FormatOption
 from gput.commands.operator import HolderUrl, Token, ask
 from gput.commands.party_data import datasets, declare
-from gput.files import place_for
+from gput.files import place_for, written
 from gput.ids import pick, whole
 from gput.output import Format, emit, say, show
 from shared.crypto.signing import PartyKey, fingerprint, load_public
@@ -49,8 +49,10 @@ def init(output: Annotated[Path, typer.Argument(help="new private key file")]) -
     if public.exists():
         raise Conflict(f"{public} exists already and is kept", code="key-exists", remedy="Choose another name.")
     key = PartyKey.generate()
-    key.save(output)
-    public.write_bytes(key.public_pem)
+    with written(output):
+        key.save(output)
+    with written(public):
+        public.write_bytes(key.public_pem)
     say(f"wrote {output} (keep it secret) and {public}")
     print(key.fingerprint)
 
@@ -65,7 +67,8 @@ def recovery_key(output: Annotated[Path, typer.Argument(help="new key file")]) -
     Example:  gput party recovery-key keys/holder-recovery.key
     """
     place_for(output, 0o700)
-    key = make_key_file(output)
+    with written(output):
+        key = make_key_file(output)
     say(f"wrote {output} (keep it secret, and a copy of it elsewhere)")
     print(key_id(key))
 

@@ -15,6 +15,7 @@ from gput.commands.manners import Commands, FormatOption
 from gput.commands.operator import HOLDER_TIMEOUT_S, Bearer, HolderUrl, Token, read_token
 from gput.files import place_for
 from gput.output import Format, emit, say
+from shared.claims.free_text import unseen
 from shared.crypto.private_file import keep_owner, replace_private, write_private
 from shared.errors import BadRequest, Conflict, NotAuthenticated, NotFound, NotPermitted, Unavailable
 from shared.service.http import Peers
@@ -95,6 +96,9 @@ def issue(
     Example:  gput token issue maria --file reader-tokens.json
     Example:  gput token issue maria --file reader-tokens.json --replace
     """
+    if not name.strip() or (hidden := unseen(name)):
+        what = f"holds what cannot be seen: {hidden}" if name.strip() else "is empty"
+        raise BadRequest(f"the name {what}", code="bad-name", remedy="Name the person whom the token is for.")
     target = output or Path(f"{name}.token")
     place_for(target)
     readers = read_readers(file) if file.exists() else {}

@@ -28,7 +28,7 @@ class Demo:
         data, policies = plan.places(self.folder / "data"), self.folder / "policies"
         specs = [HolderSpec(name, {plan.dataset: data[name]}, policies / f"{name}.toml") for name in plan.holders]
         self.installation = self.lay_out(self.folder / "services", specs)
-        self.session = ""
+        self.session, self.options = "", ""  # options: as the command line gave them, to be said again
         self.kept = False  # it is over, and its services go on running for who wants to look
         self._client: AsyncClient | None = None
         self._job: Job | None = None
@@ -80,8 +80,9 @@ class Demo:
 
     def continuing(self) -> str:
         """The command that goes on where this run was stopped."""
-        resume = "--resume " if (self.folder / STATE).exists() else ""  # nothing is submitted without it
-        return f"{'gput demo' if resume else self.plan.command} {resume}--dir {short(self.folder)}"
+        if (self.folder / STATE).exists():
+            return f"gput demo --resume --dir {short(self.folder)}"
+        return f"{self.plan.command} {self.options}--dir {short(self.folder)}"  # nothing was submitted: all is to be said again
 
     async def stop(self) -> None:
         """Stop every process of this demo."""

@@ -50,7 +50,7 @@ class PartyKey:
         """Key from a PKCS8 PEM file.
 
         Raises:
-            ConfigurationError: absent, readable by others, or not an unencrypted Ed25519 key.
+            ConfigurationError: absent, a public key, readable by others, or not an unencrypted Ed25519 key.
         """
         try:
             mode, pem = path.stat().st_mode, path.read_bytes()
@@ -60,6 +60,12 @@ class PartyKey:
                 code="key-file",
                 remedy="Check the path, and that this user owns the file.",
             ) from None
+        if b"-----BEGIN PUBLIC KEY-----" in pem:  # before its mode, which anybody may read
+            raise ConfigurationError(
+                f"{path} is the public half of a key, and the private one is needed",
+                code="key-file",
+                remedy=f"Name the file that was made with it, for instance {path.with_suffix('.pem')}.",
+            )
         if mode & 0o077:
             raise ConfigurationError(
                 f"key file {path} is open to other users", code="key-file-mode", remedy=f"chmod 600 {path}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rich.cells import cell_len
 from data_holder.datasets import inspect_dataset
 from gpu_agent.workload.builder import build
 from gput.__main__ import main
+from gput.local.demo import Demo
 from gput.local.demos import compare
 from gput.local.demos.catalogue import DEMOS, STATE, keep, kept, plan_of
 from gput.local.demos.digits import CLASSES, Digits
@@ -211,6 +213,25 @@ def test_what_there_is_not_is_refused(
     assert main(["demo", *words, "--dir", str(tmp_path / "run")]) == BadRequest.exit_code
     assert told in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_how_to_continue_says_what_was_asked_for_until_it_is_submitted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Once it is, the plan is kept in the folder, and the options with it."""
+    seen: list[str] = []
+
+    async def stopped(demo: Demo, doing: Coroutine[Any, Any, int]) -> int:
+        doing.close()
+        seen.append(demo.continuing())
+        (demo.folder / STATE).write_bytes(keep("s_1", demo.plan))
+        seen.append(demo.continuing())
+        return 130
+
+    monkeypatch.setattr("gput.commands.demo._until_stopped", stopped)
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "hospitals", "--rounds", "2", "--mode", "direct", "--dir", "run"]) == 130
+    assert seen == ["gput demo hospitals --rounds 2 --mode direct --dir run", "gput demo --resume --dir run"]
 
 
 @pytest.mark.parametrize("name", DEMOS)

@@ -58,6 +58,11 @@ def test_every_command_explains_itself(noun: str, capsys: pytest.CaptureFixture[
     (["party", "recovery-key", "KEY"], 1, "[key-exists]"),
     (["party", "recovery-key", "/proc/x/k.key"], 2, "[cannot-write]"),
     (["party", "init", "/proc/x/k.pem"], 2, "[cannot-write]"),
+    (["party", "init", "/proc/x.pem"], 2, "cannot write /proc/x.pem"),
+    (["party", "recovery-key", "/proc/x.key"], 2, "cannot write /proc/x.key"),
+    (["session", "list", "--url", NOBODY, "--key", "PUB"], 2, "is the public half of a key"),
+    (["token", "issue", "", "--file", "readers.json"], 2, "the name is empty. Name the person whom the token is for. [bad-name]"),
+    (["token", "issue", "m\u200bia", "--file", "readers.json"], 2, "what cannot be seen"),
     (["party", "init", "."], 2, ". is a folder"),
     (["party", "init", "owner.pub"], 2, "Name the private key owner.pem"),
     (["session", "export", "s_x", "--url", NOBODY, "--key", "KEY", "-o", "."], 2, ". is a folder"),
@@ -76,6 +81,7 @@ def test_every_command_explains_itself(noun: str, capsys: pytest.CaptureFixture[
     (["receipts", "verify", "absent"], 2, "[no-receipts]"),
     (["demo", "--dir", "/proc/x"], 2, "[cannot-write]"),
     (["demo", "--resume", "--dir", "absent"], 2, "[no-demo]"),
+    (["demo", "--resume", "--rounds", "9", "--mode", "direct", "--dir", "absent"], 2, "Leave out: --rounds, --mode. [demo-option]"),
     (["demo", "--tours", "collect", "--mode", "paper"], 2, "[tours-mode]"),
     (["demo", "--tours", "accumulate", "--attack", "stale-key"], 2, "[demo-option]"),
 ])  # fmt: skip
@@ -86,7 +92,8 @@ def test_a_failure_is_one_line_and_an_exit_code(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     (tmp_path / "token").write_text("secret-token\n")
-    places = {"KEY": key, "TOKEN": str(tmp_path / "token")}
+    (tmp_path / "k.pub").write_bytes(PartyKey.load(Path(key)).public_pem)
+    places = {"KEY": key, "PUB": str(tmp_path / "k.pub"), "TOKEN": str(tmp_path / "token")}
     found, out, err = run(capsys, *(places.get(word, word) for word in words))
     assert (found, out, len(err.splitlines())) == (code, "", 1), err
     assert says in err
