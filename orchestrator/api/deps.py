@@ -170,6 +170,15 @@ async def party_key(parts: Orchestrator, caller: Caller) -> bytes:
     return bytes.fromhex(row["public_key"])
 
 
-def sees_losses(caller: Caller, holder: str) -> bool:
-    """Release rule (design 5): losses are for the owner and for that holder only."""
-    return Role.OWNER in caller.roles or (Role.HOLDER in caller.roles and caller.name == holder)
+def sees_losses(caller: Caller, owner: str, holder: str) -> bool:
+    """Release rule (design 5): losses are for the session's owner and for that holder only. A reader token to which the operator gave an
+    owner's eyes has no key, and counts for every owner."""
+    if Role.OWNER in caller.roles and (caller.name == owner or not caller.fingerprint):
+        return True
+    return Role.HOLDER in caller.roles and caller.name == holder
+
+
+def require_owner(caller: Caller, owner: str, what: str) -> None:
+    """That the session is the caller's own: other owners see it, and that is all. Raises: NotPermitted (code `not-the-owner`)."""
+    if caller.name != owner:
+        raise NotPermitted(f"Only its owner {what} a session", code="not-the-owner", expected=owner, got=caller.name)

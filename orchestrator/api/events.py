@@ -53,6 +53,7 @@ def _facts(connection: Connection, session: str, after: int, last: int) -> list[
 class _Source:
     def __init__(self, parts: Orchestrator, caller: Caller, book: Book) -> None:
         self._parts, self._caller, self._session = parts, caller, book.durable.id
+        self._owner = book.durable.owner
 
     async def __call__(self, after: int) -> Sequence[Event]:
         # Never beyond what the session's page shows: whoever hears of a fact and then looks must find it there.
@@ -70,7 +71,9 @@ class _Source:
         return [
             Event(fact * SPREAD + number, "loss", loss)
             for fact, number, loss in list(runner.run.losses)
-            if fact <= last and fact * SPREAD + number > after and sees_losses(self._caller, str(loss["holder"]))
+            if fact <= last
+            and fact * SPREAD + number > after
+            and sees_losses(self._caller, self._owner, str(loss["holder"]))
         ]
 
 

@@ -22,6 +22,7 @@ from orchestrator.api.deps import (
     Sight,
     SignedBody,
     party_key,
+    require_owner,
     takes_part,
     visible,
 )
@@ -188,10 +189,7 @@ async def _left(book: Book, phase: SessionPhase, wait_s: float) -> None:
 )  # fmt: skip
 async def remove(session: str, caller: Owner, parts: Parts) -> Response:
     row = await parts.catalogue.row(session)
-    if row["owner"] != caller.name:
-        raise NotPermitted(
-            "Only its owner removes a session", code="not-the-owner", expected=row["owner"], got=caller.name
-        )
+    require_owner(caller, row["owner"], "removes")
     removal = await parts.retention.remove(session)
     if removal is None:
         return Response(status_code=204)
@@ -234,6 +232,7 @@ def _owners_word(verb: str, summary_: str, say: Callable[[Supervisor, Book, str]
     async def word(session: str, caller: Owner, parts: Parts, once: Once) -> Response:
         async def act() -> Response:
             book = await parts.catalogue.open(session)
+            require_owner(caller, book.durable.owner, f"{verb}s")
             await say(parts.supervisor, book, caller.name)
             return await _answer(parts, book, 202)
 

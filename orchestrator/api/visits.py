@@ -10,6 +10,7 @@ from sqlalchemy import Connection, select
 
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts, sees_losses, visible
+from orchestrator.sessions.book import Book
 from orchestrator.tables import LOSSES, VISITS
 from shared.claims.manifest import PartyName
 from shared.errors import NotFound
@@ -20,14 +21,15 @@ router = APIRouter(tags=["visits"])
 
 
 async def _shown(
-    parts: Orchestrator, caller: Caller, session: str, rows: Sequence[dict[str, Any]]
+    parts: Orchestrator, caller: Caller, book: Book, rows: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Visits of one session as the caller may see them; the losses of all of them in one read."""
-    released = [row["id"] for row in rows if sees_losses(caller, row["holder"])]
+    session, owner = book.durable.id, book.durable.owner
+    released = [row["id"] for row in rows if sees_losses(caller, owner, row["holder"])]
     losses = await parts.store.read(lambda c: _of_visits(c, session, released)) if released else {}
 
     def view(row: dict[str, Any]) -> dict[str, Any]:
-        if row["id"] in losses or sees_losses(caller, row["holder"]):
+        if row["id"] in losses or sees_losses(caller, owner, row["holder"]):
             return {**row["data"], "losses": losses.get(row["id"])}
         return {**row["data"], "losses": None, "mean_loss": None}
 
@@ -48,18 +50,18 @@ def _of_visits(connection: Connection, session: str, visits: list[str]) -> dict[
 async def visits(
     session: str, caller: Anybody, parts: Parts, paging: Paging, holder: PartyName | None = None
 ) -> dict[str, Any]:
-    await visible(parts, caller, session)
+    book = await visible(parts, caller, session)
     listing = paging.of(f"visits/{session}/{holder}")
     where = {"session": session} | ({"holder": holder} if holder else {})
     found = await parts.library.page(VISITS, "number", listing.after, listing.ask, **where)
-    return listing.page(await _shown(parts, caller, session, listing.cut(found, lambda row: row["number"])))
+    return listing.page(await _shown(parts, caller, book, listing.cut(found, lambda row: row["number"])))
 
 
 @router.get("/v1/visits/{visit}", summary="One visit", responses=ex.shows(ex.VISIT))
 async def visit(visit: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
     row = await visit_row(parts, visit)
-    await visible(parts, caller, row["session"])
-    return (await _shown(parts, caller, row["session"], [row]))[0]
+    book = await visible(parts, caller, row["session"])
+    return (await _shown(parts, caller, book, [row]))[0]
 
 
 async def visit_row(parts: Orchestrator, visit: str) -> dict[str, Any]:
@@ -72,13 +74,13 @@ async def visit_row(parts: Orchestrator, visit: str) -> dict[str, Any]:
 
 @router.get("/v1/sessions/{session}/losses", summary="Losses released to you", responses=ex.shows(ex.listed(ex.LOSS)))
 async def losses(session: str, caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
-    await visible(parts, caller, session)
+    book = await visible(parts, caller, session)
     listing = paging.of(f"losses/{session}")
     found = await parts.store.read(lambda c: _losses(c, session, listing.after, listing.ask))
     return listing.page([
         {"visit": row["visit"], "holder": row["holder"], "step": row["step"], "loss": row["loss"]}
         for row in listing.cut(found, lambda row: [row["number"], row["step"]])
-        if sees_losses(caller, row["holder"])
+        if sees_losses(caller, book.durable.owner, row["holder"])
     ])  # fmt: skip
 
 
