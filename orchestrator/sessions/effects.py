@@ -140,6 +140,8 @@ def _abandoned(state: SessionState, body: dict[str, Any]) -> None:
         state.ahead = None  # its stop comes when it is due, and nothing counts against it
         return
     _quarantine(state, body)
+    if body.get("quarantine"):
+        state.distrusted.append(state.open_visit(body["visit"]).holder)
     state.current = None
     if body.get("blame"):
         state.blamed, state.setback = state.blamed + 1, body["reason"]

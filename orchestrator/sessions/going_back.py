@@ -19,6 +19,9 @@ class Behind:
     checked_at: int = 0
     unchecked: bool = False
     updates: dict[int, float] = field(default_factory=dict)
+    rejected: dict[str, int] = field(default_factory=dict)
+    quarantined: tuple[str, ...] = ()
+    records_done: dict[str, int] = field(default_factory=dict)
 
     def __deepcopy__(self, memo: object) -> Self:
         return self  # nothing in it ever changes
@@ -35,8 +38,15 @@ def gone_back_to(state: SessionState, checkpoint: str | None) -> None:
     """The session stands where the checkpoint was made; None: at its first model."""
     behind = Behind() if checkpoint is None else state.behind[checkpoint]
     state.checked_at, state.unchecked = behind.checked_at, behind.unchecked
-    state.updates = dict(behind.updates)
+    state.updates, state.rejected = dict(behind.updates), dict(behind.rejected)
+    state.records_done = dict(behind.records_done)
+    # Whoever broke the GPU's integrity did so whatever the model was.
+    state.quarantined = [name for name in state.quarantined if name in behind.quarantined or name in state.distrusted]
+    state.compared = None
 
 
 def _behind(state: SessionState) -> Behind:
-    return Behind(checked_at=state.checked_at, unchecked=state.unchecked, updates=dict(state.updates))
+    return Behind(
+        checked_at=state.checked_at, unchecked=state.unchecked, updates=dict(state.updates), rejected=dict(state.rejected),
+        quarantined=tuple(state.quarantined), records_done=dict(state.records_done),
+    )  # fmt: skip

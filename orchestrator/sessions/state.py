@@ -81,10 +81,9 @@ class SessionState:
     trained: dict[int, ModelState | None] = field(
         default_factory=dict
     )  # where training is private: stop -> the model it began with
-    rejected: dict[str, int] = field(
-        default_factory=dict
-    )  # visits of a holder that were rejected, or broke the GPU's integrity to the end
+    rejected: dict[str, int] = field(default_factory=dict)  # visits of a holder that were rejected
     quarantined: list[str] = field(default_factory=list)  # holders that are visited no more
+    distrusted: list[str] = field(default_factory=list)  # of those, the ones that broke the GPU's integrity
     traffic: dict[str, int] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     tree: MerkleTree = field(default_factory=MerkleTree)

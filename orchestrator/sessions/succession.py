@@ -77,7 +77,7 @@ def _to_go_on_with(state: SessionState, sealed: Callable[[Checkpoint], bool]) ->
 
 
 def contributors(state: SessionState, position: int) -> tuple[Contributor, ...]:
-    """Everybody whose records may be in a model after `position` stops, by name: who had a visit accepted, ever, and who is in the model
+    """Everybody whose records may be in a model after `position` stops, by name: who had a visit accepted, and who is in the model
     that the session itself went on with."""
     before = state.manifest.predecessor
     behind = state.itinerary.records_behind(position)

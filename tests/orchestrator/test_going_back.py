@@ -132,3 +132,33 @@ def test_no_more_is_kept_than_checkpoints_can_ask_for() -> None:
         keep(state, size=1.0)
         sealed(state, f"k_{number}")
     assert set(state.behind) == {"k_4", "k_5"}
+
+
+def test_rejections_behind_the_checkpoint_are_taken_back_and_those_before_it_stay() -> None:
+    """Else a holder's earlier visits, which were accepted, are passed over on the way back."""
+    state = running(manifest(rounds=4, quorum=1))
+    keep(state)
+    reject(state, quarantine=True)
+    sealed(state, "k_2")
+    keep(state)
+    reject(state, quarantine=True)
+    assert (state.active, state.rejected) == (("h2",), {"h0": 1, "h1": 1})
+    restored(state, "k_2")
+    assert (state.active, state.rejected, state.quarantined) == (("h0", "h2"), {"h1": 1}, ["h1"])
+    assert state.records_done == {"h0": 8}
+    assert (state.position, state.unlike) == (2, [])
+    back_to_the_first(state)
+    assert (state.active, state.rejected, state.records_done) == (("h0", "h1", "h2"), {}, {})
+
+
+def test_who_broke_the_gpus_integrity_stays_away() -> None:
+    state = running(manifest(rounds=4, quorum=1))
+    keep(state)
+    sealed(state, "k_1")
+    apply(state, planned(state, "v_broken"))
+    for fact in ARRIVING[:-1]:
+        apply(state, new_fact(fact, visit="v_broken", log_size=state.tree.size))
+    body = {"reason": "x", "blame": True, "again": False, "quarantine": True}
+    apply(state, new_fact(VisitFact.QUARANTINED, visit="v_broken", leaf=leaf(state), **body))
+    restored(state, "k_1")
+    assert state.quarantined == ["h1"]
