@@ -114,11 +114,12 @@ class PrivateGradients:
         return losses.item(), list(found)
 
     def _add(self, gradients: list[Tensor | None]) -> None:
-        """Clip to the norm and add. What has no finite norm adds nothing."""
+        """Clip to the norm and add. What has no finite norm adds nothing, nor what only a factor without all its digits would clip: it is
+        applied in float32, and rounded to one of the few numbers down there it would leave up to twice the norm."""
         norm = math.sqrt(sum(float(g.double().square().sum()) for g in gradients if g is not None))
-        if not math.isfinite(norm):
-            return
         factor = min(1.0, self._noise.privacy.max_grad_norm / norm) if norm else 0.0
+        if not math.isfinite(norm) or factor < torch.finfo(torch.float32).tiny:
+            return
         for total, gradient in zip(self._grads.values(), gradients, strict=True):
             if gradient is not None:
                 total.add_(gradient, alpha=factor)

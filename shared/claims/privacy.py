@@ -19,7 +19,9 @@ class Privacy(Claim):
     """Differential privacy for every record of every holder: each record's gradient is clipped to `max_grad_norm`, and Gaussian noise of
     `noise_multiplier` × `max_grad_norm` is added to each step's sum, in the GPU. No loss over holders' records is released."""
 
-    max_grad_norm: float = Field(gt=0, le=1e6, description="Euclidean norm to which each record's gradient is clipped")
+    max_grad_norm: float = Field(
+        ge=1e-9, le=1e6, description="Euclidean norm to which each record's gradient is clipped"
+    )
     noise_multiplier: float = Field(
         ge=1e-3, le=1e6, description="standard deviation of each step's noise, in units of max_grad_norm"
     )

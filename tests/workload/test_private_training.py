@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from gpu_agent.workload.builder import build
@@ -91,6 +92,27 @@ def test_one_record_moves_the_sum_by_no_more_than_the_norm(classifier: Built) ->
         filled.append(flat(grads))
     moved = [float((found - filled[2]).norm()) * 8 for found in filled[:2]]
     assert max(moved) == pytest.approx(0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.75, 1.5, 1.8, 100.0])
+def test_a_gradient_that_is_almost_infinite_moves_it_by_no_more_either(
+    share: float, monkeypatch: pytest.MonkeyPatch, classifier: Built
+) -> None:
+    """`share`: of the factor in the least float32 above zero; what lies between two of those would be rounded to one of them."""
+    least, huge = 2.0**-149, 3.3e38
+    maker, params, grads = private(classifier, FAINT)
+    whole = math.sqrt(sum(p.numel() for p in params.values())) * huge
+    maker, params, grads = private(classifier, FAINT.model_copy(update={"max_grad_norm": share * least * whole}))
+    gradients = [torch.full_like(p, huge) for p in params.values()]
+    monkeypatch.setattr(maker, "_gradient", lambda _record: (1.0, gradients))
+    monkeypatch.setattr(maker, "_finish", lambda _step, _size: None)
+    maker.fill(batch(1), 0)
+    assert float(flat(grads).double().norm()) <= share * least * whole * (1 + 1e-6)
+
+
+def test_no_norm_is_agreed_on_that_float32_could_not_keep_to() -> None:
+    with pytest.raises(ValidationError):
+        Privacy(max_grad_norm=1e-10, noise_multiplier=1.0, delta=1e-5)
 
 
 def test_noise_has_its_deviation_and_depends_on_key_step_and_tensor(classifier: Built) -> None:
