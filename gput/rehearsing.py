@@ -154,10 +154,11 @@ def _too_few(manifest: Manifest, holder: str, records: int | None) -> Iterator[R
     over = over_budget(manifest, holder, records)
     if over:
         yield Remark(holder, "fault", over, "Plan fewer rounds, more noise, or more epsilon.", "privacy-budget")
-    if visit < manifest.privacy_floor:
+    different = visit if records is None else min(visit, records)
+    if different < manifest.privacy_floor:
         yield Remark(
-            holder, "note", f"a visit has {visit} records, fewer than the privacy_floor of {manifest.privacy_floor}: no loss is released",
-            "Lengthen the visits if you want to see losses.", "losses-not-released",
+            holder, "note", f"a visit has {different} records, fewer than privacy_floor ({manifest.privacy_floor}): no loss is released",
+            "Lengthen the visits, or ask for more records, if you want to see losses.", "losses-not-released",
         )  # fmt: skip
     if records is not None and records < batch:
         yield Remark(

@@ -42,7 +42,8 @@ def train_tour(state: GpuState, command: TrainTour, bulk: Bulk) -> WorkState:
     descriptor, before = _launch(state, command), state.model.require_committed().told()
     state.compute.start(descriptor)
     state.model.state(ModelFact.TRAIN)
-    work = Work(command, batch=state.config.options.batch_size, own_data=False)
+    distinct = sum(visit.distinct for visit in visits)
+    work = Work(command, batch=state.config.options.batch_size, own_data=False, distinct=distinct)
     state.ledger.begin(work)
     for part, visit in zip(command.parts, visits, strict=True):
         state.regions.move(part.region, RegionFact.TRAIN, Role.ORCHESTRATOR)

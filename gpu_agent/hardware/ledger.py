@@ -26,7 +26,7 @@ Command = Train | TrainTour | Evaluate | EndTour
 
 @dataclass(frozen=True)
 class ReleaseRule:
-    """When and how losses leave the GPU (design 5): rounded to `decimals`, never over fewer records than `privacy_floor`.
+    """When and how losses leave the GPU (design 5): rounded to `decimals`, never over fewer different records than `privacy_floor`.
 
     `withheld`: not at all, whoever's records they are over except the owner's own.
     """
@@ -48,6 +48,7 @@ class Work:
     first `forgotten` steps none is kept any more.
 
     `before`: what was committed when a tour's end began. `part`: of a tour's records, those that the training failed on, from 0.
+    `distinct`: how many different records it reads; a dataset that is smaller than its visit comes several times. None: the owner's own.
     """
 
     command: Command
@@ -62,6 +63,7 @@ class Work:
     committed: Committed | None = None
     before: Committed | None = None
     part: int | None = None
+    distinct: int | None = None
 
     @property
     def regions(self) -> tuple[int, ...]:
@@ -88,7 +90,7 @@ class Work:
 
     def note(self, step: int, loss: float | None, rule: ReleaseRule) -> None:
         """One more step was made. A loss that may not be told is not kept either."""
-        told = self._rule(rule).release(loss, self.batch)
+        told = self._rule(rule).release(loss, self._different(self.batch))
         self.losses.append((step, None if told is None else loss))
 
     def forget_losses(self) -> None:
@@ -106,14 +108,14 @@ class Work:
         """
         rule = self._rule(rule)
         kept = self.losses[max(0, after - self.forgotten) :]
-        told = [(step, rule.release(loss, self.batch)) for step, loss in kept]
+        told = [(step, rule.release(loss, self._different(self.batch))) for step, loss in kept]
         end = self.end
         return WorkState(
             work=self.command.work,
             state=self.state,
             losses=[(step, loss) for step, loss in told if loss is not None],
             steps_done=end.steps if end else self.forgotten + len(self.losses),
-            loss=rule.release(end.loss, end.records) if end else None,
+            loss=rule.release(end.loss, self._different(end.records)) if end else None,
             records=end.records if end else 0,
             seconds=end.seconds if end else 0.0,
             finite=end.finite if end else True,
@@ -122,6 +124,9 @@ class Work:
             detail=self.detail,
             visit=self.failed_on,
         )
+
+    def _different(self, places: int) -> int:
+        return places if self.distinct is None else min(places, self.distinct)
 
 
 @dataclass
@@ -136,6 +141,11 @@ class Visit:
     proof: ScrubProof | None = None
     scrubbed_bytes: int = 0
     statement: bytes | None = None
+
+    @property
+    def distinct(self) -> int:
+        """How many different records of its holder's it brings."""
+        return min(self.grant.cursor.count, self.grant.dataset_records)
 
 
 class Ledger:

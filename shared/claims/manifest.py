@@ -185,7 +185,7 @@ class Manifest(Grown):
     )
     verification: Literal["strict"] = Field(default="strict", description="all of code, model and control structures")
     privacy_floor: int = Field(
-        default=1, ge=1, le=1_000_000, description="losses are never released over fewer records"
+        default=1, ge=1, le=1_000_000, description="losses are never released over fewer different records"
     )
     loss_decimals: int = Field(default=4, ge=0, le=6, description="released losses are rounded to this")
     privacy: Privacy | None = Field(default=None, description="differential privacy for every record; none if absent")

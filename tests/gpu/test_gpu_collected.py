@@ -57,6 +57,20 @@ def _pooled(world: World) -> gpu_answers.Committed:
     return world.run(gpu.Commit(work="w"))[0]  # type: ignore[no-any-return]  # answers are a union that tests know
 
 
+@pytest.mark.parametrize(("floor", "told"), [(41, True), (42, False)])
+def test_a_tours_loss_is_over_as_many_records_as_its_visits_have_different_ones(
+    world: World, floor: int, told: bool
+) -> None:
+    world.set_up(collect="tour", buffers=len(DATA), privacy_floor=floor)
+    one = DATA[0][:RECORD_BYTES]
+    holders = [world.install(24, 0, one), *(world.visit(data, number) for number, data in enumerate(DATA[1:], 1))]
+    holders[0].send(one * 24)
+    world.open_epoch(holders[0].grant.epoch)
+    world.run(_command(holders))
+    done = world.finish("t1")
+    assert (done.state, done.losses, done.loss is not None) == ("done", [], told)
+
+
 def test_a_tour_equals_one_visit_with_everybodys_records_in_its_order(world: World) -> None:
     holders = _collected(world)
     start = world.measure()

@@ -100,6 +100,33 @@ def test_losses_leave_rounded_and_never_over_too_few_records(world: World) -> No
     assert (state.losses, state.loss, state.steps_done) == ([], None, 4)
 
 
+def over_and_over(world: World, dataset: bytes, count: int) -> Holder:
+    """A visit of `count` places in the stream of a dataset that is smaller than that."""
+    holder = world.install(count, dataset=dataset)
+    holder.send((dataset * count)[: count * RECORD_BYTES])
+    world.open_epoch(holder.grant.epoch)
+    return holder
+
+
+@pytest.mark.parametrize(("few", "told"), [(1, False), (2 * BATCH - 1, False), (2 * BATCH, True)])
+def test_a_small_dataset_that_comes_several_times_is_no_more_records(world: World, few: int, told: bool) -> None:
+    """Else the loss of a single record would be told, which the floor is to keep."""
+    world.set_up(privacy_floor=2 * BATCH)
+    dataset = DATA[: few * RECORD_BYTES]
+    holder = over_and_over(world, dataset, 4 * BATCH)
+    world.run(gpu.Evaluate(work="e1", region=holder.grant.region, records=4 * BATCH))
+    assert (world.finish("e1").loss is not None) is told
+    state = world.train(holder, steps=4)
+    assert (state.state, state.losses, state.loss is not None) == ("done", [], told)
+
+
+def test_nor_is_a_step_over_it(world: World) -> None:
+    world.set_up(privacy_floor=BATCH)
+    dataset = DATA[: (BATCH - 1) * RECORD_BYTES]
+    state = world.train(over_and_over(world, dataset, 2 * BATCH), steps=2)
+    assert (state.losses, state.loss) == ([], None)
+
+
 @attack("H21", scoped="stopped: range checks in the GPU before a step")
 def test_records_out_of_range_train_nothing(world: World) -> None:
     world.set_up()

@@ -121,7 +121,7 @@ def test_a_manifest_that_fits_is_not_remarked_upon(archive: Archive) -> None:
 
 @pytest.mark.parametrize(("changes", "records", "expected"), [
     ({"buffer_bytes": 4096, "steps_per_visit": 1000}, None, ("fault", "buffer-too-small")),
-    ({"privacy_floor": 100_000}, None, ("note", "losses-not-released")), ({}, 2, ("note", "batch-over-records")),
+    ({"privacy_floor": 100_000}, None, ("note", "losses-not-released")), ({"privacy_floor": 1}, 2, ("note", "batch-over-records")),
     ({"privacy": PRIVATE}, 40, ("fault", "privacy-budget")), ({"privacy": PRIVATE}, 10**5, None), ({"privacy": PRIVATE}, None, None),
 ])  # fmt: skip
 def test_what_needs_no_visit_to_be_known(
@@ -131,6 +131,15 @@ def test_what_needs_no_visit_to_be_known(
     remarks = [one for one in found if one.code != "range-not-declared"]
     assert codes(remarks) == ([(holder, *expected) for holder in ("north", "city")] if expected else [])
     assert all(remark.reason and remark.remedy for remark in remarks)
+
+
+@pytest.mark.parametrize(("missing", "said"), [(1, ["losses-not-released"] * 2), (0, [])])
+def test_a_dataset_below_the_floor_has_no_more_records_for_coming_several_times(
+    missing: int, said: list[str], archive: Archive
+) -> None:
+    few = 2 * archive.manifest.defaults.batch_size
+    found = foreseen(asked(archive, privacy_floor=few), archive.manifest, few - missing)
+    assert [one.code for one in found if one.code != "range-not-declared"] == said
 
 
 def test_a_range_that_is_not_declared_is_said(archive: Archive) -> None:
