@@ -179,7 +179,7 @@ class Receipts(_Room[AsyncReceipts]):
 
 @words_of(AsyncPrograms)
 class Programs(_Room[AsyncPrograms]):
-    def upload(self, archive: Path | bytes) -> StoredProgram:
+    def upload(self, archive: Path | str | bytes) -> StoredProgram:
         return self._work.done(self._room.upload(archive))
 
     def list(self) -> Listed[StoredProgram]:

@@ -77,7 +77,7 @@ def document(**changes: Any) -> bytes:
     (document(figures={"seconds": {"unit": "s", "runs": ["1; rm"]}}), "not-a-bench-result", "runs"),
     (document(figures={"seconds": {"unit": "s", "runs": [10**400]}}), "not-a-bench-result", "runs"),
     (document(figures={"seconds": {"unit": "s", "runs": [float("nan")]}}), "not-a-bench-result", "NaN"),
-    (document().replace(b"1.0", b"1e999"), "not-a-bench-result", "runs"),
+    (document().replace(b"1.0", b"1e999"), "not-a-bench-result", "too large a number"),
     (document(figures={"\x1b[2J": {"unit": "s", "runs": [1]}}), "not-a-bench-result", "x1b"),
     (document(parameters={"file": "/home/alice/x"}), "not-a-bench-result", "parameters"),
     (document(at="now"), "not-a-bench-result", "at"),

@@ -148,6 +148,6 @@ def test_interrupted_before_anything_was_submitted(tmp_path: Path) -> None:
     time.sleep(0.3)
     os.kill(running.pid, signal.SIGTERM)
     assert running.wait(timeout=60) == 130
-    assert f"gput demo --dir {folder}" in told(folder)
+    assert f"gput demo {' '.join(SMALL)} --dir {folder}" in told(folder)
     assert "Traceback" not in told(folder)
     assert not left_running(folder)

@@ -89,7 +89,7 @@ class Training:
     """A source over a made-up session in training: facts by number, losses as `training._show` keeps them."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.durable = SimpleNamespace(seq=10, id="s_1")
+        self.durable = SimpleNamespace(seq=10, id="s_1", owner="alice")
         book = SimpleNamespace(durable=self.durable, announce=Mock())
         self.run: Any = SimpleNamespace(losses=deque(), shown=(0, 0), book=book)
         self.after = 0

@@ -52,7 +52,7 @@ async def test_losses_are_shown_to_no_other_owner(world: World, monkeypatch: pyt
     loss = {"session": session, "visit": visit["id"], "step": 0, "holder": "h0", "loss": 1.5}
     await store.write(lambda c: (c.execute(insert(VISITS), [visit]), c.execute(insert(LOSSES), [loss])))
     parts, shown = parts_of(world.app), {}
-    live = SimpleNamespace(run=SimpleNamespace(losses=[(1, {"holder": "h0", "loss": 1.5})]))
+    live = SimpleNamespace(run=SimpleNamespace(losses=[(1, 1, {"holder": "h0", "loss": 1.5})]))
     monkeypatch.setattr(parts.supervisor, "runner", lambda _session: live)
     book = await parts.catalogue.open(session)
     for name, party, client in (("alice", OWNER, owner), ("bob", OTHER, other)):
@@ -60,7 +60,7 @@ async def test_losses_are_shown_to_no_other_owner(world: World, monkeypatch: pyt
         [listed] = (await client.get(f"/v1/sessions/{session}/visits")).json()["items"]
         one = (await client.get(f"/v1/visits/{visit['id']}")).json()
         caller = Caller(party.fingerprint, name, frozenset({Role.OWNER}))
-        coming = events._Source(parts, caller, book)._losses(0)
+        coming = events._Source(parts, caller, book)._losses(0, book.durable.seq)
         shown[name] = (
             [row["loss"] for row in losses],
             listed["mean_loss"],

@@ -118,8 +118,9 @@ def test_anybody_may_flip_a_bit_and_see_it_found(tab: NewTab, stage: UiStage) ->
 
 
 LOOSE = """1800 190017 1a00000100 1b0000000000000001 5800 780161 9f00ff 5f4100ff fb3ff8000000000000 fa3fc00000 f97e01
-a2616201616101 a2616101616102 a20001000118 0000 18 61ff f8ff f7 c074"""
-"""Too long, without an end, out of order, twice, cut off, not UTF-8, or nothing that a receipt has."""
+a2616201616101 a2616101616102 a20001000118 0000 18 61ff f8ff f7 c074
+d8236161 c24101 a10102 a18001"""
+"""Too long, without an end, out of order, twice, cut off, not UTF-8, tagged, by keys that are no texts, or nothing that a receipt has."""
 
 
 def some_value(draw: random.Random, depth: int = 0) -> Any:
@@ -138,7 +139,7 @@ def some_value(draw: random.Random, depth: int = 0) -> Any:
         kinds += [
             lambda: [some_value(draw, depth + 1) for _ in range(draw.randrange(5))],
             lambda: {
-                draw.choice(["a", "bb", "receipt", "z" * 30, 1, 4, -7]): some_value(draw, depth + 1)
+                draw.choice(["a", "bb", "receipt", "z" * 30, "", "é"]): some_value(draw, depth + 1)
                 for _ in range(draw.randrange(5))
             },
         ]

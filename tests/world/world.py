@@ -278,7 +278,10 @@ class AsyncOperator:
         return await self._http.request(method, f"/v1/{path}", json=body)
 
     async def post(self, path: str, body: Any, expect: int = 200) -> Any:
-        answer = await self.say(path, body)
+        patience = Patience(PATIENCE_S)
+        while "/problems/journal-locked" in (answer := await self.say(path, body)).text and expect != 503:
+            assert not patience.over, answer.text  # it has just started, and its keys are still on their way
+            await asyncio.sleep(0.01)
         assert answer.status_code == expect, answer.text
         return answer.json()
 

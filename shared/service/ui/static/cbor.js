@@ -3,6 +3,7 @@
 import { CheckFailed, fromText, join, toHex, toText } from "./bytes.js";
 
 const MAX_DEPTH = 16;
+const COSE_SIGN1 = 18; // RFC 9052 section 2
 
 function refuse(why) {
   throw new CheckFailed("canonical CBOR", why);
@@ -20,9 +21,11 @@ class Reader {
   #data;
   #view;
   at = 0;
+  numbered;
 
-  constructor(data) {
+  constructor(data, numbered) {
     this.#data = data;
+    this.numbered = numbered;
     this.#view = new DataView(data.buffer, data.byteOffset, data.length);
   }
 
@@ -93,7 +96,7 @@ function item(reader, depth) {
     case 3: return toText(reader.take(count));
     case 4: return Array.from({ length: bounded(count) }, () => item(reader, depth + 1));
     case 5: return map(reader, bounded(count), depth);
-    default: return new Tagged(count, item(reader, depth + 1));
+    default: return count === COSE_SIGN1 ? new Tagged(count, item(reader, depth + 1)) : refuse("a tag that means nothing here");
   }
 }
 
@@ -113,7 +116,7 @@ function map(reader, count, depth) {
   let before = "";
   for (let each = 0; each < count; each += 1) {
     const key = item(reader, depth + 1);
-    if (typeof key !== "string" && typeof key !== "number") refuse("a key that is neither text nor a number");
+    if (typeof key !== "string" && !(reader.numbered && typeof key === "number")) refuse("a key that is no text");
     const order = toHex(encode(key));
     if (order.length < before.length || (order.length === before.length && order <= before)) refuse("keys out of order");
     before = order;
@@ -122,9 +125,9 @@ function map(reader, count, depth) {
   return found;
 }
 
-/** The value. Throws CheckFailed unless `data` is its one encoding. */
-export function decode(data) {
-  const reader = new Reader(data);
+/** The value. Throws CheckFailed unless `data` is its one encoding. `numbered`: keys may be numbers, as in COSE's headers. */
+export function decode(data, { numbered = false } = {}) {
+  const reader = new Reader(data, numbered);
   const value = item(reader, 0);
   if (reader.at !== data.length) refuse("bytes behind the value");
   return value;

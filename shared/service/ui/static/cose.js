@@ -3,6 +3,7 @@
 import { CheckFailed, fromHex, fromText, hashed, join } from "./bytes.js";
 import { Tagged, decode, encode } from "./cbor.js";
 
+const MAX_HEADER_BYTES = 128; // an algorithm, and a key id of 64 bytes
 const ALGORITHMS = { "-8": { name: "Ed25519" }, "-35": { name: "ECDSA", hash: "SHA-384" } };
 
 function malformed(why) {
@@ -51,7 +52,7 @@ export function parse(message) {
   const [header, unprotected, payload, signature] = found.value;
   if (!(unprotected instanceof Map) || unprotected.size !== 0) malformed("the unprotected header must be empty");
   if (![header, payload, signature].every((part) => part instanceof Uint8Array)) malformed("a part is no byte string");
-  const protectedHeader = decode(header);
+  const protectedHeader = header.length <= MAX_HEADER_BYTES ? decode(header, { numbered: true }) : null;
   if (!(protectedHeader instanceof Map) || protectedHeader.size !== 2) malformed("the header must hold alg and kid only");
   const [alg, kid] = [protectedHeader.get(1), protectedHeader.get(4)];
   if (!(alg in ALGORITHMS) || !(kid instanceof Uint8Array)) malformed("the header must hold alg and kid only");
