@@ -36,12 +36,13 @@ from shared.service.evidence import EmulatedProvider
 from shared.service.http import Peers
 from tests.world.world_files import contents_below
 from tests.world.world_material import HOLDERS, Material
+from tests.world.world_operator import AsyncOperator
 from tests.world.world_service import Incarnation, Service
+from tests.world.world_tasks import PATIENCE_S as PATIENCE_S
 from tests.world.world_tasks import Patience, waiting
 from tests.world.world_wire import Exchange, Link, Wire
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
-PATIENCE_S = 150.0  # for what takes seconds on a quiet machine: only a stand-still fails here
 OFTEN = {"checkpoint_interval_s": 0.2, "checkpoint_share": 1e6}  # whatever share of these short trainings
 UNLIMITED = {"refusals_per_s": 0.0}
 """Everybody has one address here, the attackers too."""
@@ -236,7 +237,8 @@ class World:
 
     def operator(self, holder: str) -> AsyncOperator:
         """The holder's operator, with full rights."""
-        return AsyncOperator(self, holder)
+        name = f"holder-{holder}"
+        return AsyncOperator(self.wire, name, self.folder / name, url(name))
 
     def key(self, name: str) -> PartyKey:
         return self.material.keys[name]
@@ -257,46 +259,6 @@ class World:
             assert not patience.over, f"no {part} from {client} to {server}"
             await asyncio.sleep(0.002)
         return found[count - 1]
-
-
-class AsyncOperator:
-    """Calls to a holder's own API with its operator's token."""
-
-    def __init__(self, world: World, holder: str) -> None:
-        token = (world.folder / f"holder-{holder}" / "operator.token").read_text().strip()
-        self._http = httpx2.AsyncClient(
-            transport=Link(world.wire, "operator", f"holder-{holder}"), base_url=url(f"holder-{holder}"),
-            headers={"authorization": f"Bearer {token}"}, timeout=20,
-        )  # fmt: skip
-
-    async def get(self, path: str) -> Any:
-        answer = await self._http.get(f"/v1/{path}")
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    async def say(self, path: str, body: Any, method: str = "POST") -> httpx2.Response:
-        return await self._http.request(method, f"/v1/{path}", json=body)
-
-    async def post(self, path: str, body: Any, expect: int = 200) -> Any:
-        patience = Patience(PATIENCE_S)
-        while "/problems/journal-locked" in (answer := await self.say(path, body)).text and expect != 503:
-            assert not patience.over, answer.text  # it has just started, and its keys are still on their way
-            await asyncio.sleep(0.01)
-        assert answer.status_code == expect, answer.text
-        return answer.json()
-
-    async def request(self, session: str, seconds: float = PATIENCE_S, *, phase: str | None = None) -> Any:
-        """The approval request, once it has arrived; with `phase`, once the holder has heard that the session ended so."""
-        patience, path = Patience(seconds), f"/v1/requests/{session}"
-        while (answer := await self._http.get(path)).status_code != 200 or phase not in (None, answer.json()["phase"]):
-            assert not patience.over, answer.text
-            await asyncio.sleep(0.01)
-        return answer.json()
-
-    async def decide(self, session: str, verb: str, **fields: Any) -> Any:
-        """approve, refuse or veto what is shown."""
-        shown = await self.request(session)
-        return await self.post(f"requests/{session}/{verb}", {"manifest": shown["manifest"], **fields})
 
 
 NewWorld = Callable[..., AbstractAsyncContextManager[World]]

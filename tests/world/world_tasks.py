@@ -12,6 +12,10 @@ NOTICED_S = 45.0
 """Beyond what the slowest machine takes for one step of a world, and below the minute after which a lost message is sent again."""
 
 
+PATIENCE_S = 150.0
+"""For what takes seconds on a quiet machine: only a stand-still fails here."""
+
+
 class Patience:
     """How long a test waits for one thing. What was healed by a time limit of its own is noted, or it would never be seen."""
 
