@@ -70,11 +70,8 @@ class Approvals:
     ) -> None:  # fmt: skip
         self.name, self.keys, self.policy, self.automatic = name, keys, policy, automatic
         self._ledger, self._store, self._catalogue, self._link, self._clock = ledger, store, catalogue, link, clock
-        self._commitments, self._default_dataset, self.delivery = (
-            commitments,
-            default_dataset,
-            Delivery(ledger, store, link),
-        )
+        self._commitments, self._default_dataset = commitments, default_dataset
+        self.delivery = Delivery(ledger, store, link)
         self._deciding = asyncio.Lock()
         self._programs: dict[str, tuple[bytes, ProgramManifest]] = {}
         self._predecessors = Predecessors(name, lambda: self.keys, ledger, store, link)

@@ -27,9 +27,8 @@ class Presence:
 
     def __init__(self, mux: Mux) -> None:
         self._mux = mux
-        self._waiting: Counter[str] = (
-            Counter()
-        )  # of ports that somebody waits at, and of no other: anybody may ask for any name
+        # Of ports that somebody waits at, and of no other: anybody may ask for any name.
+        self._waiting: Counter[str] = Counter()
         self._all = 0
         self._changes = Changes()
         self._looking: asyncio.Task[None] | None = None

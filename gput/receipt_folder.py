@@ -17,6 +17,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -183,10 +184,7 @@ def parse_line(line: bytes) -> Any:
 
 def read_file(folder: Path, name: str) -> bytes:
     """The file's bytes. Raises: BadRequest: it is not there, or something else is."""
-    path = folder / name
-    try:
-        if not path.is_file():
-            raise FileNotFoundError(path)
-        return path.read_bytes()
-    except OSError:
-        raise BadRequest(f"{folder} holds no {name}", remedy=REMEDY, code="no-receipts") from None
+    with suppress(OSError):
+        if (folder / name).is_file():  # no device, and no pipe
+            return (folder / name).read_bytes()
+    raise BadRequest(f"{folder} holds no {name}", remedy=REMEDY, code="no-receipts")

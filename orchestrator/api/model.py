@@ -97,9 +97,8 @@ async def _gpu(parts: Orchestrator, gpu: str) -> dict[str, Any]:
     leased = parts.supervisor.leased_to(gpu)
     backend = None
     if leased is not None:
-        with suppress(
-            VerificationFailed, NotFound
-        ):  # storage was tampered with: that is the session's trouble, not the pool's
+        # Storage was tampered with: that is the session's trouble, not the pool's.
+        with suppress(VerificationFailed, NotFound):
             backend = (await parts.catalogue.open(leased)).durable.backend
     settings = parts.house.settings
     return {

@@ -127,9 +127,8 @@ async def submit(
         )  # fmt: skip
         state = book.durable
         document = signed_manifest(await parts.catalogue.row(state.id)).document
-        if decoded(document) != decoded(
-            body.document
-        ):  # the first answer may be kept no more, and its session is there
+        # The first answer may be kept no more, and its session is there.
+        if decoded(document) != decoded(body.document):
             raise KeyReused(
                 "This Idempotency-Key submitted another manifest", remedy="Submit this one with a fresh Idempotency-Key.",
                 expected=state.manifest_digest,

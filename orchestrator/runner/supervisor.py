@@ -63,9 +63,10 @@ class Supervisor:
     async def _launch_all(self) -> None:
         held = {**self._leases}
         books = await self._house.catalogue.live()
+        living = {book.state.id for book in books}
         for gpu, session in held.items():
             # Its journal was tampered with while it ran: nobody can say what becomes of it, and others wait for the GPU.
-            if session not in self._runners and session not in {book.state.id for book in books}:
+            if session not in self._runners and session not in living:
                 self.release(gpu, session)
         if not self._stopping:
             await self.recoveries.look()

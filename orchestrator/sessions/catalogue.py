@@ -178,9 +178,8 @@ class Catalogue:
             if self._books.get(session) is not instead:
                 return
             state, durable = await folded(stored.row, stored.facts)
-            if (
-                self._books.get(session) is instead and self._forgotten == forgotten
-            ):  # else it may be gone since it was read
+            # Else it may be gone since it was read.
+            if self._books.get(session) is instead and self._forgotten == forgotten:
                 self._books.pop(session, None)  # the newest stands last
                 self._books[session] = self._book(state, durable, stored.head)
                 self.away.discard(session)

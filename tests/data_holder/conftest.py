@@ -18,6 +18,8 @@ from data_holder.api import create_app
 from data_holder.assembly import Holder
 from data_holder.settings import HolderSettings
 from shared.service.http import Peers
+from shared.service.migrations import upgrade
+from shared.service.store import Store
 from tests.data_holder.holder_gpu import Gpu
 from tests.data_holder.holder_orchestrator import Orchestrator
 from tests.data_holder.holder_world import (
@@ -94,6 +96,17 @@ class Running:
 
 
 Start = Callable[..., AbstractAsyncContextManager[Running]]
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    """A holder's database without a holder, of the newest schema and empty."""
+    url = f"sqlite:///{tmp_path / 'holder.db'}"
+    upgrade(url, "data_holder")
+    store = Store(url)
+    await store.open()
+    yield store
+    await store.close()
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +9,6 @@ import sqlalchemy as sa
 
 from data_holder.tables import rows
 from data_holder.tables.schema import REQUESTS
-from shared.service.migrations import upgrade
 from shared.service.store import Store
 
 FINISHED = 10_001
@@ -28,31 +25,27 @@ OPEN: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    url = f"sqlite:///{tmp_path / 'holder.db'}"
-    upgrade(url, "data_holder")
-    store = Store(url)
-    await store.open()
+async def kept(store: Store) -> Store:
+    """A store with very many finished sessions, and those."""
     finished = [USUAL | {"session": f"s_{number}"} for number in range(FINISHED)]
     await store.write(lambda connection: connection.execute(sa.insert(REQUESTS), finished))
     for session, changes in OPEN.items():
         row = USUAL | changes | {"session": session}
         await store.write(lambda connection, row=row: connection.execute(sa.insert(REQUESTS).values(row)))  # type: ignore[misc]
-    yield store
-    await store.close()
+    return store
 
 
-async def test_what_is_open_is_found_behind_any_number_of_finished_sessions(store: Store) -> None:
-    assert sorted(await store.read(rows.undelivered)) == ["t_undelivered", "t_undelivered_after_its_end"]
+async def test_what_is_open_is_found_behind_any_number_of_finished_sessions(kept: Store) -> None:
+    assert sorted(await kept.read(rows.undelivered)) == ["t_undelivered", "t_undelivered_after_its_end"]
     waiting = [
-        await store.read(lambda c, every=every: rows.unconsidered(c, with_program=every)) for every in (True, False)
+        await kept.read(lambda c, every=every: rows.unconsidered(c, with_program=every)) for every in (True, False)
     ]  # type: ignore[misc]
     assert [sorted(found) for found in waiting] == [
         ["t_waits_for_a_decision", "t_waits_for_its_program"], ["t_waits_for_its_program"],
     ]  # fmt: skip
 
 
-async def test_it_is_found_by_an_index_and_no_request_is_read(store: Store) -> None:
+async def test_it_is_found_by_an_index_and_no_request_is_read(kept: Store) -> None:
     def plans(connection: sa.Connection) -> list[str]:
         asked: list[str] = []
         sa.event.listen(connection, "before_cursor_execute", lambda *said: asked.append(said[2]))
@@ -65,5 +58,5 @@ async def test_it_is_found_by_an_index_and_no_request_is_read(store: Store) -> N
             if one.startswith("SELECT")
         ]
 
-    found = await store.read(plans)
+    found = await kept.read(plans)
     assert (len(found), ["USING INDEX" in plan for plan in found]) == (2, [True, True]), found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import insert, select, text, update
@@ -22,16 +20,6 @@ REQUEST = {
     "session": SESSION, "manifest_digest": "", "manifest": b"", "state": "approved", "reason": "", "delivered": True,
     "findings": "[]", "received_at": 1.0,
 }  # fmt: skip
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    url = f"sqlite:///{tmp_path / 'holder.db'}"
-    upgrade(url, "data_holder")
-    store = Store(url)
-    await store.open()
-    yield store
-    await store.close()
 
 
 def book(store: Store, key: bytes = b"k" * 32) -> ShareBook:
