@@ -168,6 +168,21 @@ def test_a_service_that_says_nothing_of_itself_is_named_and_the_others_looked_at
     assert rows["agent: database"]["result"] == "ok"
 
 
+def test_a_service_has_time_to_say_which_of_its_parts_hangs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for each as long as the doctor waits for anything else."""
+    monkeypatch.setattr(doctor, "TIMEOUT_S", 1.0)
+    held = threading.Event()
+    with serving(LEADS | {"database": "no answer within 5 s"}, held=held) as url:
+        later = threading.Timer(1.5, held.set)
+        later.start()
+        code, out, _ = run(capsys, "doctor", "--url", url, "--format", "json")
+        later.join()
+    rows = {row["hop"]: row for row in json.loads(out)}
+    assert (code, rows["orchestrator: database"]["detail"]) == (6, "no answer within 5 s [not-ready]")
+
+
 @pytest.mark.parametrize(("flag", "hop", "service", "other"), [
     ("--url", "orchestrator", "orchestrator", "gput data holder"),
     ("--holder-url", "holder 1", "gput data holder", "orchestrator"),

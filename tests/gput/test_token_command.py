@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 
@@ -17,6 +18,15 @@ from shared.service.reader_tokens import token_digest
 
 def run(*words: str) -> int:
     return main(("token", *words))
+
+
+def holder(monkeypatch: pytest.MonkeyPatch, put_json: AsyncMock) -> None:
+    """A holder's service that answers so."""
+    peers = AsyncMock()
+    peers.__aenter__.return_value = peers
+    peers.__aexit__.return_value = None
+    peers.peer = Mock(return_value=Mock(put_json=put_json))
+    monkeypatch.setattr("gput.commands.token.Peers", lambda **options: peers)
 
 
 async def test_a_token_counts_from_its_issue_to_its_revocation(
@@ -62,13 +72,20 @@ def test_a_token_that_may_count_outlives_its_rotation(
 ) -> None:
     token, draft = tmp_path / "operator.token", tmp_path / "operator.token.next"
     token.write_text("a" * 64)
-    peers = AsyncMock()
-    peers.__aenter__.return_value = peers
-    peers.__aexit__.return_value = None
-    peers.peer = Mock(return_value=Mock(put_json=AsyncMock(side_effect=ends)))
-    monkeypatch.setattr("gput.commands.token.Peers", lambda **options: peers)
+    holder(monkeypatch, AsyncMock(side_effect=ends))
     assert run("rotate", "--holder-url", "http://127.0.0.1:9", "--token", str(token)) != 0
     assert (draft.exists(), token.read_text()) == (kept, "a" * 64)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_token_that_root_rotates_stays_the_service_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = tmp_path / "operator.token"
+    token.write_text("a" * 64)
+    os.chown(token, 10001, 10001)
+    holder(monkeypatch, AsyncMock())
+    assert run("rotate", "--holder-url", "http://127.0.0.1:9", "--token", str(token)) == 0
+    assert token.read_text() != "a" * 64
+    assert (token.stat().st_uid, token.stat().st_mode & 0o777) == (10001, 0o600)
 
 
 async def test_a_file_that_cannot_be_read_any_more_admits_nobody(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import httpx2
 import pytest
 
 from shared.canonical import sha256
 from shared.crypto.signing import PartyKey
+from shared.service.middleware import UNASKED_BYTES
 from tests.orchestrator.orchestrator_samples import key
-from tests.orchestrator.orchestrator_world import OWNER, World, prepared, put, submit
+from tests.orchestrator.orchestrator_world import BASE, OWNER, World, prepared, put, submit
 
 
 @pytest.mark.parametrize(
@@ -84,3 +86,13 @@ async def test_every_operation_has_an_example(world: World) -> None:
                 continue
             for answer in done:
                 assert all("example" in content for content in answer["content"].values()), (method, path)
+
+
+async def test_a_long_body_is_refused_before_it_is_read_where_nobody_signed_it(world: World) -> None:
+    """Read, it would be refused as no JSON."""
+    stranger = httpx2.AsyncClient(transport=httpx2.ASGITransport(world.app), base_url=BASE)
+    for length, code in ((10, "invalid-request"), (UNASKED_BYTES + 1, "signature-missing")):
+        answer = await stranger.post(
+            "/v1/sessions", content=b"[" * length, headers={"content-type": "application/json", "idempotency-key": "k"}
+        )
+        assert answer.json()["code"] == code
