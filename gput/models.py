@@ -80,12 +80,13 @@ class Fetch(View):
 
 
 class StoredProgram(View):
-    """A training program in the library. `digest`: SHA-384, hex."""
+    """A training program in the library. `digest`: SHA-384, hex. `parameters`: elements of them all; None: its archive is damaged."""
 
     digest: str
     name: str
     operators: list[str] = []
-    parameters: int = 0
+    parameters: int | None = None
+    parameter_tensors: int = 0
 
 
 class StoredFile(View):

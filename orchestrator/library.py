@@ -6,6 +6,7 @@ Rows point to files by digest; what is read from disk is checked against its dig
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -24,7 +25,7 @@ from shared.claims.free_text import unseen
 from shared.claims.layout import plan_memory
 from shared.claims.manifest import Manifest
 from shared.claims.privacy import mixes_samples
-from shared.errors import Conflict, InvalidProgram, NotFound, VerificationFailed
+from shared.errors import Conflict, GputError, InvalidProgram, NotFound, VerificationFailed
 from shared.service.clock import Clock
 from shared.service.store import Store
 
@@ -84,6 +85,20 @@ class Library:
         if archive.digest.hex() != digest:
             raise VerificationFailed("The stored archive is another program", code="stored-file-changed")
         return archive
+
+    async def summaries(self, after: str | None, limit: int, **where: str) -> list[dict[str, Any]]:
+        """What the API says of programs, in order of their digests, after a cursor."""
+        return [await self._said(row) for row in await self.page(PROGRAMS, "digest", after, limit, **where)]
+
+    async def _said(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The stored summary. A release before this one counted tensors as parameters: what it stored is said anew from the archive."""
+        stored: dict[str, Any] = row["summary"]
+        if "parameter_tensors" in stored:
+            return stored
+        try:
+            return program_summary(await self.program(row["digest"]), row["archive_bytes"])
+        except GputError:  # one damaged archive must not take the list of all others away
+            return {**stored, "parameters": None, "parameter_tensors": stored["parameters"]}
 
     # ------------------------------------------------------------ files
 
@@ -167,7 +182,8 @@ def program_summary(archive: Archive, archive_bytes: int) -> dict[str, Any]:
     return {
         "digest": archive.digest.hex(), "name": manifest.name, "description": manifest.description,
         "loss_unit": manifest.loss_unit, "operators": list(manifest.operators),
-        "records": manifest.records.model_dump(mode="json"), "parameters": len(manifest.parameters),
+        "records": manifest.records.model_dump(mode="json"),
+        "parameters": sum(math.prod(spec.shape) for spec in manifest.parameters), "parameter_tensors": len(manifest.parameters),
         "state": len(manifest.state), "model_bytes": plan_memory(manifest, manifest.defaults).model.length,
         "archive_bytes": archive_bytes, "initial_weights": manifest.initial_weights.model_dump(mode="json", exclude={"rules"}),
         "defaults": manifest.defaults.model_dump(mode="json"), "tokenizer": manifest.tokenizer,

@@ -22,7 +22,7 @@ FILE: dict[str, Any] = {"digest": H64, "size_bytes": 4096, "stored_at": 1795.0}
 PROGRAM: dict[str, Any] = {
     "digest": H96, "name": "gpt2", "description": "", "loss_unit": "nats", "operators": ["aten.add.Tensor"],
     "records": {"fields": [{"name": "tokens", "dtype": "uint8", "shape": [65], "min": None, "max": None}]},
-    "parameters": 16, "state": 0, "model_bytes": 65536, "archive_bytes": 20000,
+    "parameters": 16384, "parameter_tensors": 16, "state": 0, "model_bytes": 65536, "archive_bytes": 20000,
     "initial_weights": {"kind": "seed", "seed": 0}, "defaults": {"batch_size": 8}, "tokenizer": "bytes",
 }  # fmt: skip
 SIGNED: dict[str, Any] = {"document": B64, "signature": B64}

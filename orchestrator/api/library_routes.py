@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts
-from orchestrator.tables import FILES, PROGRAMS
+from orchestrator.tables import FILES
 from shared.claims.archive import MAX_ARCHIVE_BYTES
 from shared.claims.program import HexSha256, HexSha384
 from shared.errors import NotFound
@@ -53,17 +53,16 @@ def _spool(parts: Orchestrator) -> Any:
 @router.get("/v1/programs", summary="Stored programs", responses=ex.shows(ex.listed(ex.PROGRAM)))
 async def programs(caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
     listing = paging.of("programs")
-    found = await parts.library.page(PROGRAMS, "digest", listing.after, listing.ask)
-    return listing.page([row["summary"] for row in listing.cut(found, lambda row: row["digest"])])
+    found = await parts.library.summaries(listing.after, listing.ask)
+    return listing.page(listing.cut(found, lambda summary: summary["digest"]))
 
 
 @router.get("/v1/programs/{digest}", summary="One program", responses=ex.shows(ex.PROGRAM))
 async def program(digest: HexSha384, caller: Anybody, parts: Parts) -> dict[str, Any]:
-    rows = await parts.library.page(PROGRAMS, "digest", None, 1, digest=digest)
-    if not rows:
+    found = await parts.library.summaries(None, 1, digest=digest)
+    if not found:
         raise NotFound(f"There is no program {digest}", code="unknown-program", remedy="Upload the archive first.")
-    summary: dict[str, Any] = rows[0]["summary"]
-    return summary
+    return found[0]
 
 
 @router.get(
