@@ -7,7 +7,6 @@ Knows the benches by their entrances only. Ratios are against limits measured in
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +17,7 @@ from gput.commands.bench_travel import ablation, travel
 from gput.commands.bench_visit import visit
 from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
 from gput.commands.manners import Commands, FormatOption
+from gput.files import fleeting
 from gput.output import Format, emit, emit_tables, say
 from shared.errors import BadRequest, JobFailed
 
@@ -50,8 +50,8 @@ def lengths(
     keeping = Keeping("lengths", {"visits": visits, **named}, save)
 
     def once() -> tuple[list[Table], dict[str, float]]:
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-            found = asyncio.run(measure(Path(folder), visits, say, load)).named()
+        with fleeting(FOLDER) as folder:
+            found = asyncio.run(measure(folder, visits, say, load)).named()
         return [Table([found], tuple(found))], found
 
     keeping.measure(once, runs, fmt)
@@ -76,8 +76,8 @@ def life(
 
     samples: list[Sample] = []
     try:
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-            asyncio.run(life_bench.live(Crowd(Path(folder), visits, holders, say), windows, samples, say))
+        with fleeting(FOLDER) as folder:
+            asyncio.run(life_bench.live(Crowd(folder, visits, holders, say), windows, samples, say))
     finally:
         if samples:  # an hour's figures are not lost to what ends the run
             _emit_life(samples, fmt)
@@ -147,8 +147,8 @@ def cuda(
     from gput.local.cuda_visits import Work, measure
 
     work = Work(steps, batch, mebibytes, visits, long_visits)
-    with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-        card, found = asyncio.run(measure(Path(folder), device, work, runs, say))
+    with fleeting(FOLDER) as folder:
+        card, found = asyncio.run(measure(folder, device, work, runs, say))
     each = iter(found)
 
     def once() -> tuple[list[Table], dict[str, float]]:
@@ -211,8 +211,8 @@ def receipts(
     keeping = Keeping("receipts", work, save)
 
     def once() -> tuple[list[Table], dict[str, float]]:
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-            made, saved = Path(folder) / "work", Path(folder) / "receipts"
+        with fleeting(FOLDER) as folder:
+            made, saved = folder / "work", folder / "receipts"
             say(f"making {count} receipts …")
             asyncio.run(run_module("gput.local.receipts_bench", str(made), str(saved), str(count)))
             found = times(saved, work["jobs"])
@@ -239,8 +239,8 @@ def checkpoint(
     from gput.local.checkpoint_bench import compare, ratios
     from gput.local.demos.texts import Texts
 
-    with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-        found = asyncio.run(compare(Path(folder), Texts(rounds=rounds), pairs, say))
+    with fleeting(FOLDER) as folder:
+        found = asyncio.run(compare(folder, Texts(rounds=rounds), pairs, say))
     together = ratios(found)
     emit_tables([
         (found, ("checkpoints", "made", "checkpoint_s", "training_s", "session_s")),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
 from gput.commands.manners import FormatOption
+from gput.files import fleeting
 from gput.output import Format, say
 
 FOLDER = "gput-bench-"
@@ -39,8 +38,8 @@ def transfer(
 
     def once() -> tuple[list[Table], dict[str, float]]:
         loop = asyncio.Runner(loop_factory=uvloop.new_event_loop)  # as every service has it
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder, loop as runner:
-            found = runner.run(measure(Path(folder), mebibytes, times, say))
+        with fleeting(FOLDER) as folder, loop as runner:
+            found = runner.run(measure(folder, mebibytes, times, say))
         shown = [Table(tables.links(found), tables.LINK_COLUMNS), Table(tables.stages(found), tables.STAGE_COLUMNS)]
         return shown, tables.named(found)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
 from gput.commands.manners import FormatOption
+from gput.files import fleeting
 from gput.output import Format, say
 from shared.errors import BadRequest
 from shared.names import TravelMode
@@ -48,8 +47,8 @@ def travel(
     from gput.local.travel.bench import study
 
     def once() -> tuple[list[Table], dict[str, float]]:
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-            found = asyncio.run(study(Path(folder), [None, *capped], lengths, mode, visits, say))
+        with fleeting(FOLDER) as folder:
+            found = asyncio.run(study(folder, [None, *capped], lengths, mode, visits, say))
         return _tables(found), named(found)
 
     keeping.measure(once, runs, fmt)
@@ -75,8 +74,8 @@ def ablation(
     from gput.local.travel.ablation import ablate
 
     def once() -> tuple[list[Table], dict[str, float]]:
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-            paths, visits, chains = asyncio.run(ablate(Path(folder), steps, times, say)).tables()
+        with fleeting(FOLDER) as folder:
+            paths, visits, chains = asyncio.run(ablate(folder, steps, times, say)).tables()
         shown = [
             Table(paths, tables.PATH_COLUMNS), Table(visits, tables.VISIT_COLUMNS), Table(chains, tables.CHAIN_COLUMNS),
         ]  # fmt: skip

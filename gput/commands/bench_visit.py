@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
 from gput.commands.manners import FormatOption
+from gput.files import fleeting
 from gput.output import Format, say
 from shared.errors import BadRequest
 
@@ -49,8 +48,8 @@ def visit(
     def once() -> tuple[list[Table], dict[str, float]]:
         found = {}
         for number in numbers:
-            with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-                found[number] = asyncio.run(visit_bench.crowded(Path(folder), visits, number, say))
+            with fleeting(FOLDER) as folder:
+                found[number] = asyncio.run(visit_bench.crowded(folder, visits, number, say))
         tables = [
             Table([{"holders": number, **row} for row in rows], ("holders", *columns))
             for number, (steps, memory) in found.items()
@@ -65,8 +64,8 @@ def _demo(keeping: Keeping, visits: int, runs: int, fmt: Format) -> None:
     from gput.local import visit_bench
 
     def once() -> tuple[list[Table], dict[str, float]]:
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-            steps, memory, limits = asyncio.run(visit_bench.visits(Path(folder), visits, say))
+        with fleeting(FOLDER) as folder:
+            steps, memory, limits = asyncio.run(visit_bench.visits(folder, visits, say))
         tables = [
             Table(steps, visit_bench.STEP_COLUMNS),
             Table(memory, visit_bench.MEMORY_COLUMNS),

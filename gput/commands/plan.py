@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gput.commands.manners import Commands, FormatOption
-from gput.files import content
+from gput.files import content, fleeting
 from gput.output import Format, say, show
 from gput.tours import Tours
 from shared.errors import BadRequest
@@ -292,6 +291,6 @@ def _measured(told: _Told) -> Costs:
 
     load = load_of(told.program, told.manifest.training if told.manifest is not None else None)
     say(f"measuring {MEASURED_VISITS} visits on this machine …")
-    with tempfile.TemporaryDirectory(prefix="gput-plan-") as folder:
-        found = asyncio.run(lengths(Path(folder), MEASURED_VISITS, say, load))
+    with fleeting("gput-plan-") as folder:
+        found = asyncio.run(lengths(folder, MEASURED_VISITS, say, load))
     return found if told.step_s is None else dataclasses.replace(found, step_s=told.step_s)
