@@ -31,7 +31,7 @@ from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import read_manifest
 from shared.errors import BadRequest, Conflict, NotPermitted
 from shared.names import Role, SessionPhase, VisitPhase
-from shared.service.callers import caller_with
+from shared.service.callers import caller_with, require_still
 from shared.service.direct import asked, described, document, query
 from shared.service.idempotency import KEY_HONOURED
 from shared.service.signatures import Caller
@@ -69,6 +69,7 @@ async def inbox(request: Request) -> Response:
     found = await parts.house.inboxes.read(
         caller.name, wanted.after, wanted.wait, lambda holder: _standing(parts, caller)
     )
+    await require_still(request, caller)
     return Response(found.model_dump_json(), media_type="application/json")
 
 

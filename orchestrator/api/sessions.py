@@ -38,6 +38,7 @@ from orchestrator.tables import APPROVALS
 from shared.attestation.one_time_keys import decoded
 from shared.errors import NotFound, NotPermitted
 from shared.names import Role, SessionPhase
+from shared.service.callers import require_still
 from shared.service.idempotency import KEY_HONOURED, KEY_REQUIRED, KeyReused
 from shared.service.pagination import Paging
 from shared.service.signatures import Caller
@@ -82,10 +83,11 @@ async def _answer(parts: Orchestrator, book: Book, status: int = 200) -> JSONRes
     return JSONResponse(await session_view(parts, book, created_at), status_code=status, headers=headers)
 
 
-async def _away(parts: Orchestrator, caller: Caller, session: str, wait: float) -> JSONResponse:
+async def _away(parts: Orchestrator, request: Request, caller: Caller, session: str, wait: float) -> JSONResponse:
     """What the database shows of a session whose journal nobody here can read yet: unverified, like every listing."""
     changes = parts.catalogue.changes(session)
     await changes.wait(changes.version, wait)
+    await require_still(request, caller)
     row = await parts.catalogue.row(session)
     if not caller.roles & {Role.OWNER, Role.AUDITOR}:
         await takes_part(parts, caller, read_manifest(bytes(row["manifest"])).roster)
@@ -154,22 +156,28 @@ async def sessions(caller: Anybody, parts: Parts, paging: Paging, phase: Session
     responses=ex.shows(ex.SESSION),
 )
 async def session(
-    session: str, caller: Anybody, parts: Parts, wait: Wait = 0, version: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    session: str, request: Request, caller: Anybody, parts: Parts, wait: Wait = 0, version: Annotated[int, Query(ge=0, le=2**53)] = 0,
     phase: Annotated[SessionPhase | None, Query(description="With ?wait=: only another phase than this is news.")] = None,
 ) -> Response:  # fmt: skip
     try:
         book = await visible(parts, caller, session)
     except KeyAway:
-        return await _away(parts, caller, session, wait)
+        return await _away(parts, request, caller, session, wait)
     if wait and phase is not None:
         await _left(book, phase, wait)
-        book = await parts.catalogue.open(session)
+        book = await _again(parts, request, caller, session)
     elif wait and version:
         seen = book.changes.version
         if book.durable.seq <= version:
             await book.changes.wait(seen, wait)
-            book = await parts.catalogue.open(session)
+            book = await _again(parts, request, caller, session)
     return await _answer(parts, book)
+
+
+async def _again(parts: Orchestrator, request: Request, caller: Caller, session: str) -> Book:
+    """After a wait: nothing of what came meanwhile is for a key or token that counts no more."""
+    await require_still(request, caller)
+    return await parts.catalogue.open(session)
 
 
 async def _left(book: Book, phase: SessionPhase, wait_s: float) -> None:

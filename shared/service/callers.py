@@ -77,6 +77,26 @@ async def caller_with(request: Request, *roles: Role) -> Caller:
     return caller
 
 
+async def still_counts(request: Request, caller: Caller) -> bool:
+    """Whether the resolver that named the caller would name it again: for who is answered long after the request was verified."""
+    state = service_state(request)
+    if caller.fingerprint:
+        known = None if state.keys is None else await state.keys(caller.fingerprint)
+        return known is not None and (known.name, known.roles) == (caller.name, caller.roles)
+    token = request.headers.get("authorization", "").partition(" ")[2]
+    return state.bearer is not None and await state.bearer(token) == caller
+
+
+async def require_still(request: Request, caller: Caller) -> None:
+    """After a wait. Raises: NotAuthenticated: code `signature-key-unknown`: the caller's key or token was revoked meanwhile."""
+    if not await still_counts(request, caller):
+        raise NotAuthenticated(
+            f"{caller.name}'s key or token was revoked while it waited",
+            code="signature-key-unknown",
+            remedy="Ask with the one that counts now; the operator or an owner says which.",
+        )
+
+
 CallerDep = Annotated[Caller, Depends(signed_caller)]
 
 

@@ -10,6 +10,7 @@ from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.responses import StreamingResponse
 
 from shared.errors import BadRequest
+from shared.service.callers import still_counts
 from shared.service.changes import Changes
 from shared.service.event_reader import Event
 from shared.service.signatures import Caller
@@ -55,7 +56,7 @@ def event_stream(
         while not (stopping.is_set or changes.ended):
             seen = changes.version  # before reading: what comes in between is not missed
             events = await source(last)
-            if caller is not None and not await _still_counts(request, caller):
+            if caller is not None and not await still_counts(request, caller):
                 return
             for event in events:
                 yield _line(event)
@@ -67,16 +68,6 @@ def event_stream(
 
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return StreamingResponse(lines(), media_type="text/event-stream", headers=headers)
-
-
-async def _still_counts(request: Request, caller: Caller) -> bool:
-    """Whether the resolver that named the caller would name it again."""
-    state = service_state(request)
-    if caller.fingerprint:
-        known = None if state.keys is None else await state.keys(caller.fingerprint)
-        return known is not None and (known.name, known.roles) == (caller.name, caller.roles)
-    token = request.headers.get("authorization", "").partition(" ")[2]
-    return state.bearer is not None and await state.bearer(token) == caller
 
 
 def _line(event: Event) -> bytes:

@@ -19,6 +19,7 @@ from orchestrator.api import events
 from orchestrator.settings import OrchestratorSettings
 from orchestrator.visits import training
 from shared.names import Role
+from shared.service.changes import Changes
 from shared.service.event_reader import Event
 from shared.service.signatures import Caller
 from tests.orchestrator.orchestrator_samples import key
@@ -83,6 +84,32 @@ async def test_who_was_revoked_hears_no_more(who: str, read_world: World, monkey
     assert '"fact":"cancelled"' in kept
     assert '"fact":"submitted"' in revoked
     assert '"fact":"cancelled"' not in revoked
+
+
+@pytest.mark.parametrize("asked", ["?wait=30&version={version}", "?wait=30&phase={phase}", "inbox"])
+async def test_who_was_revoked_while_it_waited_hears_nothing(
+    asked: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, wait = asyncio.Event(), Changes.wait
+
+    async def noted(changes: Changes, seen: int, timeout_s: float) -> int:
+        waiting.set()
+        return await wait(changes, seen, timeout_s)
+
+    owner = await prepared(world)
+    view = (await submit(owner)).json()
+    path, holder = f"/v1/sessions/{view['id']}", world.client(key(1))
+    if asked == "inbox":
+        heard = (await holder.get("/v1/inbox")).json()["next"]
+        path, asked = "/v1/inbox", f"?wait=30&after={heard}"
+    monkeypatch.setattr(Changes, "wait", noted)
+    answer = asyncio.ensure_future(holder.get(path + asked.format(**view)))
+    async with asyncio.timeout(60):
+        await waiting.wait()
+        assert (await owner.put("/v1/parties/h0/revocation", json={"key": key(1).fingerprint})).status_code == 200
+        assert (await owner.post(f"/v1/sessions/{view['id']}/cancel")).status_code == 202
+        refused = await answer
+    assert (refused.status_code, refused.json()["code"]) == (401, "signature-key-unknown")
 
 
 class Training:
