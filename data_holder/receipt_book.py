@@ -28,6 +28,7 @@ from shared.errors import NotFound, VerificationFailed
 from shared.service.logging import get_logger
 from shared.service.statements import find_row
 from shared.service.store import Store
+from shared.wire.visit import VisitReport
 
 PAGE = 200
 _log = get_logger("data_holder.receipts")
@@ -157,4 +158,12 @@ class ReceiptBook:
         return False
 
     async def _own_visit(self, session: str, epoch: int) -> rows.Row | None:
-        return await self._store.read(lambda connection: rows.attempt(connection, session, epoch))
+        """What this holder wrote under an epoch; while the attempt is open, as reported: the journal has a MAC and the row has none."""
+        row = await self._store.read(lambda connection: rows.attempt(connection, session, epoch))
+        attempt = self._ledger.state(session).attempts.get(epoch)
+        if row is None or attempt is None or not attempt.report:
+            return row
+        report = VisitReport.model_validate_json(attempt.report)
+        return {
+            **row, "visit": report.visit, "count": report.records, "length": report.length, "commitment": report.commitment,
+        }  # fmt: skip
