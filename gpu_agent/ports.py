@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from gpu_agent.bodies import taken
 from gpu_agent.bounce import BounceBuffers
+from gpu_agent.frame_bodies import FrameBodies
 from gpu_agent.unit import GpuUnit, unit_of
 from shared.errors import BadRequest, NotPermitted
 from shared.names import ORCHESTRATOR_PORT
@@ -45,7 +46,7 @@ _PORT: Final = re.compile(r"orchestrator|holder-[a-z0-9][a-z0-9-]{0,62}")
 
 def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
     """Routes of every GPU's ports. They take the request as it is, so that none waits for the framework (`shared.service.direct`)."""
-    router = APIRouter(prefix="/v1/gpus/{gpu}/ports/{port}", tags=["ports"])
+    router, frames = APIRouter(prefix="/v1/gpus/{gpu}/ports/{port}", tags=["ports"]), FrameBodies()
 
     @router.post("/spdm", response_class=Response)
     async def spdm(gpu: str, port: str, request: Request) -> Response:
@@ -57,12 +58,12 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
     async def commands(gpu: str, port: str, request: Request) -> Response:
         """One command frame (CBOR). On a holder's port: a command of stock firmware, in travel mode `paper` only."""
         unit = _unit(units, gpu, port)
-        body = await _frame(unit, port, request)
-        if port == ORCHESTRATOR_PORT:
-            answer = await unit.act("commands", port, lambda: unit.device.commands(body))
-            unit.look_ahead()
-        else:
-            answer = await unit.act("copy", port, lambda: unit.device.stock(port, body))
+        async with frames.whole(request, _frame_limit(unit, port)) as body:
+            if port == ORCHESTRATOR_PORT:
+                answer = await unit.act("commands", port, lambda: unit.device.commands(body))
+                unit.look_ahead()
+            else:
+                answer = await unit.act("copy", port, lambda: unit.device.stock(port, body))
         request.scope[BELIEVED] = True
         return _bytes(answer, "application/cbor")
 
@@ -158,18 +159,18 @@ def _holders(units: Mapping[str, GpuUnit], gpu: str, port: str) -> GpuUnit:
     return _unit(units, gpu, port)
 
 
-async def _frame(unit: GpuUnit, port: str, request: Request) -> bytes:
-    """A command frame's bytes.
+def _frame_limit(unit: GpuUnit, port: str) -> int:
+    """How many bytes a command frame on this port may have.
 
     Raises:
         Conflict `port-not-bound`, NotPermitted `wrong-port`: nobody commands anything on this holder's port now. Nothing was read: nobody
             had to sign it.
     """
     if port == ORCHESTRATOR_PORT:
-        return await _body(request, MAX_FRAME_BYTES)
+        return MAX_FRAME_BYTES
     unit.mux.require(port)
     unit.device.require_stock(port)
-    return await _body(request, MAX_STOCK_FRAME)
+    return MAX_STOCK_FRAME
 
 
 async def _body(request: Request, limit: int) -> bytes:

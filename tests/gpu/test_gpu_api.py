@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -68,11 +69,19 @@ async def test_a_holders_records_wait_for_the_gpu_as_long_as_they_say(
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid-wait")
 
 
-async def test_how_long_they_waited_is_said(agent: Agent) -> None:
+async def test_how_long_they_waited_is_said(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, arrives = asyncio.Event(), presence.Presence.arrives
+
+    async def noted(*arguments: Any) -> None:
+        begun.set()
+        await arrives(*arguments)
+
+    monkeypatch.setattr(presence.Presence, "arrives", noted)
     agent.world.set_up()
     sealed = agent.world.install(32).seal(records(32))
     path = "/v1/gpus/gpu-0/ports/holder-north/copy"
     waiting = asyncio.create_task(agent.client.post(f"{path}?wait_ms=10000", content=sealed[0]))
+    await begun.wait()
     await asyncio.sleep(0.02)
     await agent.bind("holder-north")
     async with asyncio.timeout(60):
