@@ -76,9 +76,11 @@ class Supervisor:
                 return
             if state.id in self._runners:
                 continue
-            if state.phase in (SessionPhase.READY, SessionPhase.RUNNING):
+            # An agreement that is on its way to the database may not arrive: what begins before it is durable would fail for want of it.
+            phases = {state.phase, book.durable.phase}
+            if phases <= {SessionPhase.READY, SessionPhase.RUNNING}:
                 self._leases.setdefault(state.gpu, state.id)
-            elif state.phase is not SessionPhase.PAUSED:  # a paused one takes no GPU, and keeps what it has for so long
+            elif phases != {SessionPhase.PAUSED}:  # a paused one takes no GPU, and keeps what it has for so long
                 continue
             if self._leases.get(state.gpu) == state.id:
                 self._launch(book)

@@ -73,6 +73,35 @@ async def test_the_last_approval(new_world: NewWorld) -> None:
         assert lost, "it happened"
 
 
+@contextmanager
+def looked_for_and_lost(world: World, kind: str) -> Iterator[list[str]]:
+    """While the first commit of a `kind` of fact is being written, somebody looks for sessions that can run; then it fails."""
+    app, loop, append, done = world["orchestrator"].app, asyncio.get_running_loop(), Journal.append, list[str]()
+    assert app is not None
+    supervisor = app.state.orchestrator.supervisor
+
+    def appended(
+        journal: Journal, connection: Connection, stream: str, facts: Sequence[NewFact], **options: Any
+    ) -> Any:
+        if not done and any(fact.kind == kind for fact in facts):
+            done.append(stream)
+            asyncio.run_coroutine_threadsafe(supervisor.look(), loop).result(PATIENCE_S)
+            raise GONE
+        return append(journal, connection, stream, facts, **options)
+
+    with patch.object(Journal, "append", appended):
+        yield done
+
+
+async def test_an_agreement_that_is_lost_after_somebody_saw_it(new_world: NewWorld) -> None:
+    """A session that was begun upon it found too few holders in its journal, and failed for good."""
+    async with new_world(holders=("city", "harbour")) as world:
+        with looked_for_and_lost(world, "session.agreed") as lost:
+            session = await world.submit()
+            await world.completed(session)
+        assert lost == [session]
+
+
 async def test_an_owners_word_to_go_on(new_world: NewWorld) -> None:
     async with new_world(holders=("city", "harbour")) as world:
         session = await world.submit()
