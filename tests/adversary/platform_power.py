@@ -62,6 +62,12 @@ def open_to_all(platform: HostilePlatform) -> None:
     platform.undo.callback(lambda: delattr(mux, "require"))
 
 
+def here(platform: HostilePlatform, call: Call) -> bool:
+    """Whether a call is answered as it comes: its port is bound, or it is for staging, which is host memory."""
+    port = platform.gpu.mux.selected.port
+    return f"/ports/{port}/" in call.path or call.path.endswith("/staging")
+
+
 def exchange_once(platform: HostilePlatform) -> None:
     """One command and one record come to another genuine GPU, behind the same MUX; the first one is there again afterwards."""
     _exchange(platform, for_good=False)
@@ -82,6 +88,10 @@ def _exchange(platform: HostilePlatform, *, for_good: bool) -> None:
     async def hook(call: Call, deliver: Deliver) -> httpx2.Response:
         kind = "records" if record(call) else COMMANDS if call.path.endswith(COMMANDS) else ""
         if kind not in due:
+            return await deliver(call)
+        if kind == "records" and not here(
+            platform, call
+        ):  # what waits for the GPU would keep the other one here for as long as that
             return await deliver(call)
         due[kind] -= 1
         if due[kind] != 0:
