@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +195,8 @@ async def test_an_orchestrator_that_changes_its_identity_gets_no_channel(running
 async def test_a_changed_journal_is_found_before_anything_is_decided(start: Start, tmp_path: Path) -> None:
     async with start() as running:
         await running.approved_with_channel()
-    with sqlite3.connect(next((tmp_path / "state").glob("*.sqlite*"), tmp_path / "state" / "state.db")) as database:
+    file = next((tmp_path / "state").glob("*.sqlite*"), tmp_path / "state" / "state.db")
+    with closing(sqlite3.connect(file)) as database, database:
         tables = [row[0] for row in database.execute("select name from sqlite_master where name like '%journal%'")]
         changed = database.execute(
             f"update {tables[0]} set body = replace(body, 'policy', 'operator') where kind like 'decision/%'"

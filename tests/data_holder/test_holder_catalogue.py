@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def database(folder: Path) -> Path:
 
 
 def tamper(folder: Path, statement: str, *values: Any) -> None:
-    with sqlite3.connect(database(folder)) as connection:
+    with closing(sqlite3.connect(database(folder))) as connection, connection:
         assert connection.execute(statement, values).rowcount == 1
     connection.close()
 

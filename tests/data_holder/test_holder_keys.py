@@ -6,6 +6,7 @@ import asyncio
 import io
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def database(folder: Path) -> Path:
 
 
 def change(folder: Path, *statements: str) -> None:
-    with sqlite3.connect(database(folder)) as connection:
+    with closing(sqlite3.connect(database(folder))) as connection, connection:
         for statement in statements:
             connection.execute(statement)
     connection.close()
@@ -59,7 +60,7 @@ def change(folder: Path, *statements: str) -> None:
 
 def tables(folder: Path) -> dict[str, Rows]:
     """Everything that decisions are read from, and the keys."""
-    with sqlite3.connect(database(folder)) as connection:
+    with closing(sqlite3.connect(database(folder))) as connection, connection:
         found = {t: list(connection.execute(f"SELECT * FROM {t} ORDER BY 1, 2")) for t in ("holder_keys", "journal")}
     connection.close()
     return found
@@ -232,7 +233,7 @@ async def test_going_back_a_schema_loses_no_key(start: Start, tmp_path: Path) ->
     url = f"sqlite:///{tmp_path / 'empty.db'}"
     upgrade(url, "data_holder")
     downgrade(url, "data_holder", "0002")
-    with sqlite3.connect(tmp_path / "empty.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "empty.db")) as connection, connection:
         assert not list(connection.execute("SELECT name FROM sqlite_master WHERE name = 'holder_keys'"))
     connection.close()
     await approved(start)

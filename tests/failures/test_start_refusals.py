@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sqlite3
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def test_newer_schema(service: str, place: Path, capsys: Any) -> None:
     file = place / "newer.db"
     with pytest.raises(Started):
         _pass_started(service, place, {"database_url": f"sqlite:///{file}"})
-    with sqlite3.connect(file) as connection:
+    with closing(sqlite3.connect(file)) as connection, connection:
         tables = [
             name
             for (name,) in connection.execute(

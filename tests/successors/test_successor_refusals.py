@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 from unittest.mock import patch
 
@@ -161,7 +162,7 @@ async def test_a_holder_remembers_its_receipts_whatever_its_database_says(
     with patch.object(heritage, "mismatches", lambda said, found: []):
         async with again() as world:
             [path] = (world.folder / "holder-city").glob("*.db")
-            with sqlite3.connect(path) as connection:
+            with closing(sqlite3.connect(path)) as connection, connection:
                 assert connection.execute(done).rowcount > 0
             connection.close()
             after = str((await world.owner.submit(await _without(world, rested.session)))["id"])

@@ -74,7 +74,7 @@ def test_a_copy_is_whole_while_the_database_is_written(tmp_path: Path) -> None:
     assert back_up(settings, tmp_path / "copy") == 2
     writer.execute("COMMIT")
     writer.close()
-    with sqlite3.connect(tmp_path / "copy" / "state.db") as copy:
+    with closing(sqlite3.connect(tmp_path / "copy" / "state.db")) as copy:
         assert copy.execute("SELECT x FROM t").fetchall() == [(1,)]
     assert (tmp_path / "copy" / "sub" / "identity.pem").read_text() == "key"
     assert not (tmp_path / "copy" / "converted").exists(), "records belong to no copy: they are converted again"

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ async def test_a_visit_that_was_closed_is_not_undone_although_no_offer_showed_it
         database, copy = world.folder / "orchestrator" / "state.db", world.folder / "copy.db"
 
         async def remember() -> None:
-            with sqlite3.connect(database) as source, sqlite3.connect(copy) as target:
+            with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(copy)) as target:
                 source.backup(target)
 
         trap = Trap(world, Point(CITY, ORCH, "/report", "before"), remember)
@@ -193,7 +194,7 @@ async def test_rows_removed_from_the_end_are_refused(
     async with new_world() as world:
         session = await world.submit(rounds=4)
         folder = await _killed_at(world, session, 4)
-        with sqlite3.connect(folder / "state.db") as database:
+        with closing(sqlite3.connect(folder / "state.db")) as database, database:
             edit(database, session)
         database.close()
         await _refused(world, session)
@@ -204,7 +205,7 @@ async def test_a_row_removed_from_the_middle_refuses_this_session_and_no_other(n
     async with new_world() as world:
         session = await world.submit(rounds=4)
         folder = await _killed_at(world, session, 2)
-        with sqlite3.connect(folder / "state.db") as database:
+        with closing(sqlite3.connect(folder / "state.db")) as database, database:
             database.execute("DELETE FROM journal WHERE stream = ? AND seq = 9", (session,))
         database.close()
         acts = len(_acts(world))
@@ -248,7 +249,7 @@ async def test_a_quorum_is_enough_and_a_late_holder_still_ends_a_log_that_it_doe
         state, early, held = world.folder / "orchestrator" / "state.db", world.folder / "early.db", False
 
         async def remember() -> None:
-            with sqlite3.connect(state) as source, sqlite3.connect(early) as target:
+            with closing(sqlite3.connect(state)) as source, closing(sqlite3.connect(early)) as target:
                 source.backup(target)
 
         async def put_back() -> None:
