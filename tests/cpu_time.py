@@ -1,8 +1,8 @@
 """What a piece of work costs one thread's processor, so that a test may say "not more than". Knows no work, and never a wall clock.
 
-Only for limits many times above the cost: they tell work that grows out of hand from work that does not, and no fast machine from a
-slow one. Three things that are none of the work's are kept out: other threads, one dear round (what is read the first time, a core that
-is shared), and the collector, which goes over all that every test before has left: 3 s were seen within 10 ms of work.
+Only for limits well above the cost, three times at the least: they tell work that grows out of hand from work that does not, and no fast
+machine from a slow one. Three things that are none of the work's are kept out: other threads, one dear round (what is read the first
+time, a core that is shared), and the collector, which goes over all that every test before has left: 3 s were seen within 10 ms of work.
 """
 
 from __future__ import annotations

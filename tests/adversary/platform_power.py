@@ -89,9 +89,8 @@ def _exchange(platform: HostilePlatform, *, for_good: bool) -> None:
         kind = "records" if record(call) else COMMANDS if call.path.endswith(COMMANDS) else ""
         if kind not in due:
             return await deliver(call)
-        if kind == "records" and not here(
-            platform, call
-        ):  # what waits for the GPU would keep the other one here for as long as that
+        # A record that waits for the GPU would keep the other one here for as long as it waits.
+        if kind == "records" and not here(platform, call):
             return await deliver(call)
         due[kind] -= 1
         if due[kind] != 0:

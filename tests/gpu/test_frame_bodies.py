@@ -50,7 +50,8 @@ class Sender:
 
 async def refused(sender: Sender) -> str:
     with pytest.raises(Unavailable) as found:
-        await sender.done
+        async with asyncio.timeout(10):
+            await sender.done
     return found.value.code
 
 

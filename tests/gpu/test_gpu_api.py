@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gpu_agent import presence
 from gpu_agent.api import create_app
 from gpu_agent.bodies import BODY_LIMIT
 from gpu_agent.boot_counter import BootCounter
+from gpu_agent.frame_bodies import FrameBodies
 from gpu_agent.mux_register import MuxRegister, register_of
 from gpu_agent.settings import AgentSettings
 from shared.crypto.signing import PartyKey
@@ -91,6 +93,16 @@ async def test_how_long_they_waited_is_said(agent: Agent, monkeypatch: pytest.Mo
     assert float(milliseconds) >= 10
     assert decode(CopyAck, answer.content).index == 0
     assert "server-timing" not in (await agent.client.post(path, content=sealed[1])).headers
+
+
+async def test_command_frames_share_their_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_agent.ports.FrameBodies", partial(FrameBodies, 1000))
+    async with opened(tmp_path) as agent:
+        await agent.bind("orchestrator")
+        path = "/v1/gpus/gpu-0/ports/orchestrator/commands"
+        refused = await agent.client.post(path, content=bytes(1001))
+        assert (refused.status_code, refused.json()["code"]) == (503, "too-many-frames")
+        assert (await agent.client.post(path, content=bytes(1000))).json()["code"] != "too-many-frames"
 
 
 async def test_only_the_platform_switches_the_mux(agent: Agent) -> None:
