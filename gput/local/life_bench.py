@@ -73,7 +73,8 @@ async def _window(visits: _Visits, crowd: Crowd, wanted: int, say: Say) -> Sampl
         await asyncio.sleep(0.5)
         view = await _patiently(look)
     found, costs = sample(wanted, crowd.processes(), crowd.folders()), _costs(await visits.costs())
-    say(f"{view['visits_closed']} visits, {costs.get('control_median_ms')} ms")
+    # Costs come a page of visits at a time: a window in which none filled has none.
+    say(f"{view['visits_closed']} visits" + (f", control {costs['control_median_ms']} ms" if costs else ""))
     return Sample(wanted, {**costs, **found.figures})
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -14,7 +16,7 @@ from gput.bench.figures import figures
 from gput.bench.result import Figure
 from gput.local import visit_bench
 from gput.local.growth import Sample, sample, trends
-from gput.local.life_bench import named, require_hope
+from gput.local.life_bench import _window, named, require_hope
 from shared.errors import JobFailed
 
 NOISE = (0.3, -0.2, 0.1, -0.4, 0.2, 0.4, -0.3, 0.0, -0.1, 0.3)
@@ -152,3 +154,14 @@ def test_numbers_of_holders_that_cannot_be_are_refused_at_once(
     told = capsys.readouterr()
     assert (told.out, len(told.err.strip().splitlines())) == ("", 1)
     assert "[bad-numbers]" in told.err
+
+
+@pytest.mark.parametrize(("seconds", "said"), [([0.02, 0.03, 0.04], "9 visits, control 30.0 ms"), ([], "9 visits")])
+async def test_progress_says_what_a_visit_costs_once_it_is_known(seconds: list[float], said: str) -> None:
+    """Costs come a page of visits at a time, so that a window may have none."""
+    session = AsyncMock(return_value={"visits_closed": 9, "phase": "RUNNING"})
+    visits: Any = SimpleNamespace(client=SimpleNamespace(session=session), costs=AsyncMock(return_value=seconds))
+    crowd: Any = SimpleNamespace(session="s_1", processes=dict, folders=dict)
+    told = list[str]()
+    await _window(visits, crowd, 9, told.append)
+    assert told == [said]
