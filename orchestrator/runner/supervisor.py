@@ -7,6 +7,7 @@ runner sees to that.
 from __future__ import annotations
 
 import asyncio
+from typing import NoReturn
 
 from orchestrator.holders.channels import Channels
 from orchestrator.runner.house import House
@@ -196,7 +197,7 @@ class Supervisor:
             await book.commit()  # another's word for it may only be on its way to the journal
             return
         if state.phase is not SessionPhase.RUNNING:
-            raise Conflict(f"A session that is {state.phase.value} cannot be paused", code="not-running")
+            await _refuse(book, f"A session that is {state.phase.value} cannot be paused", code="not-running")
         if not state.pause_asked:
             book.stage(new_fact(SessionFact.PAUSE_ASKED, Role.OWNER, party=by))
         await book.commit()
@@ -216,7 +217,7 @@ class Supervisor:
             await book.record(new_fact(SessionFact.RESUMED, Role.OWNER, party=by))
             return
         if book.state.phase is not SessionPhase.PAUSED:
-            raise Conflict(f"A session that is {book.state.phase.value} cannot be resumed", code="not-paused")
+            await _refuse(book, f"A session that is {book.state.phase.value} cannot be resumed", code="not-paused")
         await book.record(new_fact(SessionFact.RESUMED, Role.OWNER, party=by))
         await self.look()
 
@@ -226,7 +227,7 @@ class Supervisor:
             await book.commit()
             return
         if book.state.ended:
-            raise Conflict(f"The session has ended ({book.state.phase.value})", code="session-ended")
+            await _refuse(book, f"The session has ended ({book.state.phase.value})", code="session-ended")
         runner = self._runners.get(book.state.id)
         if runner is not None:
             if not book.state.cancel_asked:
@@ -282,3 +283,13 @@ class Supervisor:
             raise Unavailable("The session has no life on the GPU at the moment", code="session-not-running",
                               remedy="Wait for channel_wanted in the inbox.")  # fmt: skip
         return runner.channels
+
+
+async def _refuse(book: Book, detail: str, *, code: str) -> NoReturn:
+    """Nobody is refused for what no journal has yet: the end that a session seems to have may be on its way there, and be lost.
+
+    Raises:
+        Conflict: what was staged is durable. Unavailable: the database refused it.
+    """
+    await book.commit()
+    raise Conflict(detail, code=code)

@@ -16,7 +16,7 @@ from shared.attestation.approvals import VerifiedApproval, verify_approval
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
 from shared.claims.free_text import unseen
-from shared.errors import BadRequest, NotPermitted
+from shared.errors import BadRequest, Conflict, NotPermitted
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
 from shared.wire.visit import Approval, Signed
@@ -26,7 +26,8 @@ async def decide(book: Book, signed: Signed, *, caller: str, public_key: bytes) 
     """Enter a decision; answers its view and whether it is new. One that says what stands already is answered with that.
 
     Raises:
-        BadRequest, VerificationFailed: the document or its signature. NotPermitted: not the caller's. Conflict: as `judge`.
+        BadRequest, VerificationFailed: the document or its signature. NotPermitted: not the caller's. Conflict: as `judge`, by what is
+            durable. Unavailable: the database refused.
     """
     state = book.state
     verified = verify_approval(signed, public_key, session=state.id, manifest=state.manifest)
@@ -41,7 +42,11 @@ async def decide(book: Book, signed: Signed, *, caller: str, public_key: bytes) 
             verified.approval.reason, but="\n\t"
         ):  # not where it is verified: one that was taken before stands
             raise BadRequest(f"The reason holds what cannot be seen: {found}", code="unseen-text")
-        fact = judge(state, verified.approval)
+        try:
+            fact = judge(state, verified.approval)
+        except Conflict:
+            await book.commit()  # nobody is refused for what no journal has yet
+            raise
         row = _row(state.id, verified.approval, verified.signed)
         book.stage(new_fact(fact, Role.HOLDER, **verified.body()), _insert(row))
         if state.phase is SessionPhase.AWAITING_APPROVAL and agreed(state):

@@ -102,6 +102,43 @@ async def test_an_agreement_that_is_lost_after_somebody_saw_it(new_world: NewWor
         assert lost == [session]
 
 
+@contextmanager
+def said_and_lost(world: World, kind: str, word: str) -> Iterator[list[asyncio.Task[None]]]:
+    """While the first commit of a `kind` of fact is being written an owner says `word`; then it fails. Lists what came of the word."""
+    app, loop, append, said = world["orchestrator"].app, asyncio.get_running_loop(), Journal.append, []
+    assert app is not None
+    house = app.state.orchestrator
+
+    async def say(session: str) -> None:
+        book = await house.catalogue.open(session)
+        said.append(asyncio.ensure_future(getattr(house.supervisor, word)(book, "owner")))
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    def appended(
+        journal: Journal, connection: Connection, stream: str, facts: Sequence[NewFact], **options: Any
+    ) -> Any:
+        if not said and any(fact.kind == kind for fact in facts):
+            asyncio.run_coroutine_threadsafe(say(stream), loop).result(PATIENCE_S)
+            raise GONE
+        return append(journal, connection, stream, facts, **options)
+
+    with patch.object(Journal, "append", appended):
+        yield said
+
+
+@pytest.mark.parametrize("word", ["cancel", "pause", "resume"])
+async def test_nobody_is_refused_for_an_end_that_is_lost(word: str, new_world: NewWorld) -> None:
+    """Whoever heard that the session had ended would not have said it again, and the session went on."""
+    async with new_world(holders=("city", "harbour")) as world:
+        with said_and_lost(world, "session.completed", word) as said:
+            session = await world.submit()
+            await world.completed(session)
+        assert len(said) == 1
+        with pytest.raises(Unavailable):
+            await said[0]
+
+
 async def test_an_owners_word_to_go_on(new_world: NewWorld) -> None:
     async with new_world(holders=("city", "harbour")) as world:
         session = await world.submit()
