@@ -14,7 +14,7 @@ import typer
 
 from gput.commands.manners import Commands
 from gput.files import writable
-from gput.local.demos.catalogue import DEMOS, STATE, plan_of
+from gput.local.demos.catalogue import DEMOS, STATE, kept, plan_of
 from gput.local.demos.plan import Plan
 from gput.local.demos.texts import ONE_STEP_A_ROUND, Texts
 from gput.local.report import page, short, summary
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gput.local.demo import Demo
 
 app = Commands()
-LATEST = "latest"
+RUNS, LATEST = Path("runs"), "latest"
 
 
 def _usual(field: str) -> str:
@@ -43,7 +43,9 @@ AttackName = Annotated[
 
 @app.command()
 def demo(
-    what: Annotated[str, typer.Argument(metavar="[DEMO]", help=f"which: {', '.join(DEMOS)}")] = Texts.name,
+    what: Annotated[
+        str | None, typer.Argument(metavar="[DEMO]", help=f"which: {', '.join(DEMOS)}", show_default=Texts.name)
+    ] = None,
     folder: Annotated[Path | None, typer.Option("--dir", help="where everything of this run goes")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --dir (default: the latest)")] = False,
     rounds: Annotated[
@@ -77,24 +79,42 @@ def demo(
     }  # fmt: skip
     given = {name: value for name, value in wanted.items() if value is not None}
     if attack is not None:
-        raise typer.Exit(_attack(attack, what, folder, resume or keep, given))
-    demo = _made(what, folder, resume, given)
+        raise typer.Exit(_attack(attack, what or Texts.name, folder, resume or keep, given))
+    demo = _resumed(what, folder, given) if resume else _new(what or Texts.name, folder, given)
     raise typer.Exit(asyncio.run(_until_stopped(demo, _run(demo, output, keep=keep))))
 
 
-def _made(what: str, folder: Path | None, resume: bool, given: dict[str, Any]) -> Demo:
-    if resume and given:
+def _new(what: str, folder: Path | None, given: dict[str, Any]) -> Demo:
+    plan = plan_of(what, given)
+    plan.ready()
+    demo = _demo(_folder(folder, "demo" if what == Texts.name else what), plan)
+    demo.options = "".join(f"--{name} {value} " for name, value in given.items())
+    return demo
+
+
+def _resumed(what: str | None, folder: Path | None, given: dict[str, Any]) -> Demo:
+    if given:
         raise BadRequest(
             "a demo that is resumed goes on as it began", code="demo-option",
             remedy=f"Leave out: {', '.join(f'--{name}' for name in given)}.",
         )  # fmt: skip
-    plan = plan_of(what, given)
+    found = (folder or RUNS / LATEST).resolve()
+    plan = kept(found)
+    if plan is None:
+        raise BadRequest(f"{found} holds no demo to resume.", remedy="Start one with `gput demo`.", code="no-demo")
+    if what not in (None, plan.name):
+        raise BadRequest(
+            f"{found} holds the demo {plan.name!r}", code="demo-option",
+            remedy=f"Leave {what!r} out, or name the folder of such a run by --dir.",
+        )  # fmt: skip
     plan.ready()
+    return _demo(found, plan)
+
+
+def _demo(folder: Path, plan: Plan) -> Demo:
     from gput.local.demo import Demo  # only now: the command's help need not know how
 
-    demo = Demo(_folder(folder, resume, "demo" if what == Texts.name else what), plan, say)
-    demo.options = "".join(f"--{name} {value} " for name, value in given.items())
-    return demo
+    return Demo(folder, plan, say)
 
 
 def _attack(name: str, what: str, folder: Path | None, resume: bool, given: dict[str, Any]) -> int:
@@ -111,24 +131,18 @@ def _attack(name: str, what: str, folder: Path | None, resume: bool, given: dict
         raise BadRequest("an attack cannot be resumed or kept", remedy="Run it again without --resume or --keep.")
     attack = tour.find(name)
     plan = tour.plan_of(attack, given)
-    stage = tour.stage_for(attack, _folder(folder, False, f"attack-{name}", latest=False), plan)
+    stage = tour.stage_for(attack, _folder(folder, f"attack-{name}", latest=False), plan)
     return asyncio.run(_until_stopped(stage, tour.play(attack, stage)))
 
 
-def _folder(given: Path | None, resume: bool, kind: str, *, latest: bool = True) -> Path:
-    runs = Path("runs")
-    if resume:
-        found = (given or runs / LATEST).resolve()
-        if not (found / STATE).exists():
-            raise BadRequest(f"{found} holds no demo to resume.", remedy="Start one with `gput demo`.", code="no-demo")
-        return found
-    target = given or runs / f"{kind}-{datetime.now():%Y%m%d-%H%M%S}"
+def _folder(given: Path | None, kind: str, *, latest: bool = True) -> Path:
+    target = given or RUNS / f"{kind}-{datetime.now():%Y%m%d-%H%M%S}"
     if (target / STATE).exists():
         remedy = f"Continue it with `gput demo --resume --dir {target}`, or name another folder."
         raise Conflict(f"{target} holds a demo already.", remedy=remedy, code="demo-exists")
     writable(target)
     if given is None and latest:
-        link = runs / LATEST
+        link = RUNS / LATEST
         link.unlink(missing_ok=True)
         link.symlink_to(target.name)
     return target

@@ -246,3 +246,26 @@ def test_a_run_is_resumed_by_the_plan_that_it_began_with(name: str, tmp_path: Pa
 def test_a_run_of_before_there_were_several_demos_is_one_of_texts(tmp_path: Path) -> None:
     (tmp_path / STATE).write_text(json.dumps({"session": "s_1", "plan": {"rounds": 2, "layers": 1}}))
     assert kept(tmp_path) == Texts(rounds=2, layers=1)
+
+
+def test_a_run_of_another_demo_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / STATE).write_bytes(keep("s_1", plan_of("hospitals", {})))
+    assert main(["demo", "digits", "--resume", "--dir", str(tmp_path)]) == 2
+    told = capsys.readouterr().err.strip()
+    assert told.endswith(
+        "holds the demo 'hospitals'. Leave 'digits' out, or name the folder of such a run by --dir. [demo-option]"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == [STATE]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"plan": {"nothing": 1}}', '{"demo": "none", "plan": {}}', '{"plan": 1}', '{"demo": [], "plan": {}}']
+)  # fmt: skip
+def test_a_folder_that_says_nothing_of_its_run_is_refused(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / STATE).write_text(content)
+    assert main(["demo", "--resume", "--dir", str(tmp_path)]) == 2
+    told = capsys.readouterr().err.strip()
+    assert len(told.splitlines()) == 1
+    assert told.endswith("does not say which demo it is of. Begin in another folder: `gput demo`. [no-demo]")

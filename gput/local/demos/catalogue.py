@@ -35,12 +35,21 @@ def plan_of(name: str, given: dict[str, Any]) -> Plan:
 
 
 def kept(folder: Path) -> Plan | None:
-    """The plan of the run in this folder; None before anything was submitted."""
+    """The plan of the run in this folder; None before anything was submitted.
+
+    Raises:
+        BadRequest: code `no-demo`: what lies there as a run's state is none.
+    """
     path = folder / STATE
     if not path.exists():
         return None
-    state = json.loads(path.read_text())
-    return DEMOS[state.get("demo", Texts.name)](**state["plan"])
+    try:
+        state = json.loads(path.read_text())
+        return DEMOS[state.get("demo", Texts.name)](**state["plan"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadRequest(
+            f"{path} does not say which demo it is of", code="no-demo", remedy="Begin in another folder: `gput demo`."
+        ) from error
 
 
 def keep(session: str, plan: Plan) -> bytes:
