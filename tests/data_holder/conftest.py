@@ -18,7 +18,6 @@ from data_holder.api import create_app
 from data_holder.assembly import Holder
 from data_holder.settings import HolderSettings
 from shared.service.http import Peers
-from shared.service.migrations import upgrade
 from shared.service.store import Store
 from tests.data_holder.holder_gpu import Gpu
 from tests.data_holder.holder_orchestrator import Orchestrator
@@ -34,6 +33,7 @@ from tests.data_holder.holder_world import (
     make_manifest,
     write_dataset,
 )
+from tests.schemas import lay
 
 MACHINE = Machine()
 POLICY = """
@@ -101,9 +101,7 @@ Start = Callable[..., AbstractAsyncContextManager[Running]]
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
     """A holder's database without a holder, of the newest schema and empty."""
-    url = f"sqlite:///{tmp_path / 'holder.db'}"
-    upgrade(url, "data_holder")
-    store = Store(url)
+    store = Store(lay(f"sqlite:///{tmp_path / 'holder.db'}", "data_holder"))
     await store.open()
     yield store
     await store.close()
@@ -126,6 +124,7 @@ def start(tmp_path: Path) -> Start:
             "policy": tmp_path / "policy.toml", "inbox_wait_s": 1.0, "allow_emulated": True,
         }  # fmt: skip
         settings = HolderSettings(**{**options, **changes})
+        lay(settings.store_url, "data_holder")
         peers = Peers(transports={ORCHESTRATOR: orchestrator, AGENT: gpu})
         app = create_app(
             settings, "http://holder.test", clock=clock, entropy=os.urandom, peers=peers, verifier=Verifier(MACHINE),

@@ -27,6 +27,7 @@ from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth, content_digest
 from shared.wire.visit import Evidence
 from tests.orchestrator.orchestrator_samples import key, manifest, signed
+from tests.schemas import lay
 
 BASE = "http://orchestrator.test"
 
@@ -95,6 +96,7 @@ async def opened(folder: Path) -> AsyncIterator[World]:
         agent_url="http://127.0.0.1:9", platform_url="http://127.0.0.1:9", owner_keys=folder / "owners",
         allow_emulated=True, public_url=BASE,
     )  # fmt: skip
+    lay(settings.store_url, "orchestrator")
     app = create_app(settings, evidence=Enclave())
     async with app.router.lifespan_context(app):
         yield World(folder, app)

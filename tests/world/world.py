@@ -34,6 +34,7 @@ from shared.crypto.signing import PartyKey
 from shared.service.clock import Clock, system_clock
 from shared.service.evidence import EmulatedProvider
 from shared.service.http import Peers
+from tests.schemas import lay
 from tests.world.world_files import contents_below
 from tests.world.world_material import HOLDERS, Material
 from tests.world.world_operator import AsyncOperator
@@ -141,8 +142,10 @@ class World:
             "evidence": f"emulated:{url('platform')}/cvms/orchestrator",
             "evidence_token_file": self.folder / "cvms" / "orchestrator.token", **OFTEN, **UNLIMITED,
         }  # fmt: skip
+        settings = OrchestratorSettings(**(options | dict(self._settings.get("orchestrator", {}))))
+        lay(settings.store_url, "orchestrator")
         return orchestrator_app(
-            OrchestratorSettings(**(options | dict(self._settings.get("orchestrator", {})))), url("orchestrator"),
+            settings, url("orchestrator"),
             clock=self.clock_of("orchestrator"), transports=self._links("orchestrator", incarnation),
             evidence=self._evidence("orchestrator", incarnation),
         )  # fmt: skip
@@ -155,8 +158,10 @@ class World:
             "evidence_token_file": self.folder / "cvms" / f"{cvm}.token", "datasets": {"ehr": folder / "ehr.npz"},
             "dataset": "ehr", "approve": self._approve, "policy": folder / "policy.toml", "inbox_wait_s": 5.0, **UNLIMITED,
         }  # fmt: skip
+        settings = HolderSettings(**(options | dict(self._settings.get(cvm, {}))))
+        lay(settings.store_url, "data_holder")
         return holder_app(
-            HolderSettings(**(options | dict(self._settings.get(cvm, {})))), url(cvm), clock=self.clock_of(cvm),
+            settings, url(cvm), clock=self.clock_of(cvm),
             peers=Peers(transports=self._links(cvm, incarnation)), evidence=self._evidence(cvm, incarnation),
         )  # fmt: skip
 
