@@ -193,9 +193,9 @@ class Catalogue:
             self._changes.pop(session, None)
 
     def may_forget(self, session: str) -> bool:
-        """Whether no book in memory says that the session goes on."""
+        """Whether no book in memory says that the session goes on: an end on its way to the database is none yet."""
         book = self._books.get(session)
-        return book is None or book.state.ended
+        return book is None or book.durable.ended
 
     def forget(self, session: str) -> None:
         """It is being removed."""

@@ -16,7 +16,6 @@ from sqlalchemy import Connection, delete, text, update
 from orchestrator.ledger.log import event_leaf, head_row, read_head, sign_head
 from orchestrator.ledger.tree import MerkleTree
 from orchestrator.sessions.catalogue import KEPT_ENDED
-from orchestrator.sessions.decisions import decide
 from orchestrator.sessions.facts import VOCABULARY, new_fact
 from orchestrator.sessions.folding import fold
 from orchestrator.sessions.visit_state import VisitState
@@ -193,19 +192,6 @@ async def test_a_commit_that_failed_is_no_loss(tmp_path: Path) -> None:
     assert (again.state.phase, again.head) == (SessionPhase.AWAITING_APPROVAL, book.head)
     await again.record(new_fact(SessionFact.CANCELLED, Role.OWNER))
     assert again.head.seq == 2
-    await room.store.close()
-
-
-@pytest.mark.parametrize("lost", [True, False])
-async def test_a_holder_is_refused_for_an_end_that_is_durable_only(lost: bool, tmp_path: Path) -> None:
-    room = Room(tmp_path)
-    book = await room.submitted(await room.catalogue())
-    book.stage(new_fact(SessionFact.CANCELLED, Role.OWNER), *([_full_disk] if lost else []))
-    said = decide(book, approval(0, book.state.manifest), caller="h0", public_key=key(1).public)
-    with pytest.raises(Unavailable if lost else Conflict) as refusal:
-        await said
-    assert refusal.value.code == ("disk-full" if lost else "session-ended")
-    assert book.durable.ended is not lost
     await room.store.close()
 
 
