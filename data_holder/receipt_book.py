@@ -16,7 +16,8 @@ from data_holder.introductions import Introductions
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.log_reader import LogReader
-from data_holder.protocol.state import RememberedHead
+from data_holder.protocol.state import VISIT, RememberedHead
+from data_holder.protocol.visit import HolderFact
 from data_holder.receipts import check_receipt, claimed_epoch, claimed_visit, signer_named
 from data_holder.requests import verify_manifest
 from data_holder.tables import rows
@@ -158,12 +159,21 @@ class ReceiptBook:
         return False
 
     async def _own_visit(self, session: str, epoch: int) -> rows.Row | None:
-        """What this holder wrote under an epoch; while the attempt is open, as reported: the journal has a MAC and the row has none."""
+        """What this holder wrote under an epoch, as it reported: the journal has MACs and the row has none. Nothing, if it never did."""
         row = await self._store.read(lambda connection: rows.attempt(connection, session, epoch))
-        attempt = self._ledger.state(session).attempts.get(epoch)
-        if row is None or attempt is None or not attempt.report:
-            return row
-        report = VisitReport.model_validate_json(attempt.report)
+        if row is None or (said := await self._reported(session, epoch)) is None:
+            return None
+        report = VisitReport.model_validate_json(said)
         return {
             **row, "visit": report.visit, "count": report.records, "length": report.length, "commitment": report.commitment,
         }  # fmt: skip
+
+    async def _reported(self, session: str, epoch: int) -> bytes | None:
+        """The report's exact bytes. Of an attempt that is over, seldom asked for, they are only in the journal."""
+        attempt = self._ledger.state(session).attempts.get(epoch)
+        if attempt is not None:
+            return attempt.report or None
+        for body in await self._ledger.facts(session, VISIT):
+            if (body["epoch"], body["fact"]) == (epoch, HolderFact.PROVISIONED.value):
+                return decoded(body["report"])
+        return None

@@ -6,27 +6,16 @@ import asyncio
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from data_holder import receipt_book
 from data_holder.receipts import Check, _accumulation, _first_link, _mixture
-from data_holder.tables.schema import VISITS
 from shared.claims.manifest import Contributor, Predecessor
 from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt
 from shared.crypto.signing import PartyKey
 from shared.protocol.mixture import mixture_seed
-from shared.wire.visit import OfferDocument, VisitReport
 from tests.data_holder.conftest import Running, Start
-from tests.data_holder.holder_world import SESSION, b64, make_manifest, visit_key
-
-
-async def visited(running: Running) -> tuple[OfferDocument, VisitReport]:
-    await running.approved_with_channel()
-    made, document = running.orchestrator.make_offer(visit_key())
-    running.gpu.install(document, visit_key())
-    running.orchestrator.send_offer(made)
-    await running.until(lambda: running.attempt_phase(1) == "REPORTED")
-    return document, running.orchestrator.reports[0]
+from tests.data_holder.holder_receipts import told, visited
+from tests.data_holder.holder_world import SESSION, b64, make_manifest
 
 
 async def stored(running: Running) -> dict[str, Any]:
@@ -36,16 +25,6 @@ async def stored(running: Running) -> dict[str, Any]:
             return dict(items[0])
         await asyncio.sleep(0.01)
     raise AssertionError("no receipt was stored")
-
-
-async def told(running: Running, index: int) -> dict[str, Any]:
-    """What the holder says of the receipt of a leaf, once it has it."""
-    for _ in range(400):
-        answer = await running.client.get(f"/v1/receipts/{SESSION}/{index}")
-        if answer.status_code == 200:
-            return dict(answer.json())
-        await asyncio.sleep(0.005)
-    raise AssertionError(f"no receipt was stored of leaf {index}")
 
 
 async def test_a_true_receipt_ends_the_visit(running: Running) -> None:
@@ -64,18 +43,6 @@ async def test_a_true_receipt_ends_the_visit(running: Running) -> None:
     running.orchestrator.post("receipt", receipt=b64(cose), receipt_index=index)  # again: nothing happens
     await asyncio.sleep(0.05)
     assert len((await running.get("/v1/receipts"))["items"]) == 1
-
-
-async def test_what_the_database_says_of_a_visit_makes_no_receipt_false_and_none_true(running: Running) -> None:
-    """Until the visit is settled its report counts, as it stands in the journal: who writes the table of visits has no key for that."""
-    document, report = await visited(running)
-    said = {"count": 19, "length": 7, "commitment": "00" * 32, "visit": "v_bbbbbbbbbbbbbbbb"}
-    await running.holder.store.write(lambda connection: connection.execute(sa.update(VISITS).values(**said)))
-    false = {"records": 19, "length": 7, "commitment": "00" * 32}
-    for changes, verified in ((false, False), ({}, True)):
-        index = running.orchestrator.close_visit(running.orchestrator.make_receipt(document, report, **changes))
-        shown = await told(running, index)
-        assert shown["verified"] is verified, [check for check in shown["checks"] if not check["ok"]]
 
 
 FALSE: dict[str, tuple[dict[str, Any], str]] = {
