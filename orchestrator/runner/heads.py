@@ -11,7 +11,7 @@ from orchestrator.holders.inbox import Inboxes
 from orchestrator.ledger.heads import awaited, contradiction
 from orchestrator.ledger.log import event_leaf
 from orchestrator.runner.wishes import Wishes
-from orchestrator.sessions.approvals import check_quorum
+from orchestrator.sessions.approvals import check_quorum, enough
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.state import SessionState
@@ -23,6 +23,17 @@ from shared.service.clock import Entropy
 from shared.wire.visit import Signed
 
 ASK_AGAIN_S = 10.0
+
+
+async def require_quorum(book: Book) -> None:
+    """Enough holders still take part; too few by what is durable: a veto on its way to the journal may be lost, and the end would not be.
+
+    Raises:
+        VerificationFailed: `quorum-lost`. Unavailable: the database refused what was to say so.
+    """
+    if not enough(book.state):
+        await book.commit()
+        check_quorum(book.state)
 
 
 class Heads:
@@ -84,7 +95,7 @@ class Heads:
             seen = book.changes.version
             book.require_open()
             await self.check(book)
-            check_quorum(book.state)
+            await require_quorum(book)
             missing = awaited(book.state.active, book.state.quorum, self._stated)
             wishes.waiting_for = [f"head of holder {holder}" for holder in missing]
             self.ask(book.state, inboxes)

@@ -13,10 +13,9 @@ from orchestrator.ids import new_checkpoint_name
 from orchestrator.itinerary import PlannedVisit
 from orchestrator.ledger.log import event_leaf
 from orchestrator.model_file import ModelFile
-from orchestrator.runner.heads import Heads
+from orchestrator.runner.heads import Heads, require_quorum
 from orchestrator.runner.pace import CheckpointPace
 from orchestrator.runner.wishes import Wishes
-from orchestrator.sessions.approvals import check_quorum
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.remembered import Checkpoint
 from orchestrator.visits.abandon import recall
@@ -113,7 +112,7 @@ class Rounds:
         run = self._run
         self._heads.ask(run.state, run.inboxes)
         await self._heads.check(run.book)
-        check_quorum(run.state)
+        await require_quorum(run.book)
 
     async def _await_channel(self, stop: PlannedVisit) -> Channel | None:
         """The stop's channel, once there is one; None when something else must be looked at first, or the stop was skipped."""
