@@ -135,7 +135,7 @@ async def submit(
                 "This Idempotency-Key submitted another manifest", remedy="Submit this one with a fresh Idempotency-Key.",
                 expected=state.manifest_digest,
             )  # fmt: skip
-        for entry in state.manifest.roster:
+        for entry in () if state.ended else state.manifest.roster:
             parts.house.inboxes.post(entry.holder, kind="approval_wanted", session=state.id, manifest=document)
         return await _answer(parts, book, 201)
 

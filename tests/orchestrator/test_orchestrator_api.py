@@ -71,6 +71,20 @@ async def test_a_key_names_its_session_when_its_answer_is_kept_no_more(world: Wo
     assert (again.status_code, again.json()["id"]) == (201, first.json()["id"])
 
 
+async def test_nobody_is_asked_to_approve_a_session_that_has_ended(world: World) -> None:
+    """Its owner said it once more, after its first answer was kept no more."""
+    owner, holder = await prepared(world), world.client(key(1))
+    session = (await submit(owner)).json()["id"]
+    await owner.post(f"/v1/sessions/{session}/cancel")
+    heard = (await holder.get("/v1/inbox?after=0&wait=0")).json()["items"]
+    assert {item["kind"] for item in heard} == {"ended"}
+    store = world.app.state.orchestrator.store
+    await store.write(lambda connection: connection.execute(delete(IDEMPOTENT_REPLIES)))
+    again = await submit(owner)
+    assert (again.status_code, again.json()["phase"]) == (201, "CANCELLED")
+    assert not (await holder.get(f"/v1/inbox?after={heard[-1]['seq']}&wait=0")).json()["items"]
+
+
 async def test_a_wrong_manifest_names_every_field(world: World) -> None:
     owner = await prepared(world)
     refusal = await submit(owner, steps_per_visit=10_000)
