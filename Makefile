@@ -13,6 +13,9 @@ STAMP := $(VENV)/.set-up
 # One more than cores: tests wait for one another's services a third of their time.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 7 ? n + 1 : 8 )))
 
+# Some images set it. Demo and tests start processes by the dozen, and without bytecode each compiles the whole program again.
+unexport PYTHONDONTWRITEBYTECODE
+
 PEERS ?= .peers
 FLWR := flwr==1.41.0
 NVFLARE := nvflare==2.9.0
