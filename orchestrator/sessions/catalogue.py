@@ -166,9 +166,8 @@ class Catalogue:
         """
         while (book := self._books.get(session)) is None or book.closed:
             if book is not None:
-                await (
-                    book.close()
-                )  # what it is writing is read with the rest, or the fresh book would be behind the journal
+                # What it is writing is read with the rest, or the fresh book would be behind the journal.
+                await book.close()
                 if self._books.get(session) is not book:
                     continue  # somebody was quicker
                 self._seen[session] = book.head

@@ -55,12 +55,21 @@ async def test_a_session_fails_for_a_veto_that_is_durable_only(lost: bool, tmp_p
         await _says(book, holder)
     heads = Heads(os.urandom)
     waiting = asyncio.create_task(heads.collect(book, Inboxes(lambda: 1.0, Stopping()), Wishes(book.changes)))
-    book.row(_full_disk if lost else lambda connection: None)
+    written = threading.Event()
+
+    def late(connection: Connection) -> None:
+        assert written.wait(60)
+        if lost:
+            _full_disk(connection)
+
+    book.row(late)
     veto = asyncio.create_task(_says(book, 0, "veto"))
     for _ in range(3):  # it is staged, and being written
         await asyncio.sleep(0)
     assert book.state.decisions["h0"] == "veto"
     book.announce()  # as whoever else has something to say
+    await asyncio.wait([waiting], timeout=0.1)
+    written.set()
     with pytest.raises(Unavailable if lost else VerificationFailed) as end:
         await waiting
     assert end.value.code == ("disk-full" if lost else "quorum-lost")
