@@ -124,6 +124,8 @@ def test_a_killed_launch_takes_the_next_worker_with_it(powered: World, sweeps: S
                 os.kill(pid, signal.SIGSTOP)  # it has its launch and does not get to the end of it
         time.sleep(0.2)
     powered.run(powered.train_command(holder, steps=8))
+    # The next one is forked once this one has its launch; had it died before, another would have had that.
+    assert before < sweeps.once(2)
     for pid in before:
         os.kill(pid, signal.SIGKILL)
     powered.finish("w1")
