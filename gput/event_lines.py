@@ -32,7 +32,7 @@ def lines(event: Mapping[str, Any]) -> Iterator[str]:
     where = " ".join(printable(str(event[name])) for name in ("holder", "visit") if event.get(name))
     rest = " ".join(f"{name}={_value(event[name])}" for name in SHOWN if event.get(name) is not None)
     yield "  ".join(part for part in (when, what, where, rest) if part)
-    for step, seconds in (event.get("durations") or {}).items():
+    for step, seconds in {**(event.get("durations") or {}), **(event.get("tour_durations") or {})}.items():
         yield f"{' ' * 23}    {step} {seconds * 1000:.1f} ms"
 
 

@@ -228,9 +228,14 @@ class Event(View):
     seq: int | None = None
     at: float | None = None
     visit: str | None = None
+    visits: list[str] = Field([], description="of a fact of a whole tour")
     holder: str | None = None
     step: int | None = None
     loss: float | None = None
+    durations: dict[str, float] | None = Field(
+        None, description="seconds by step, where it ends something that was timed"
+    )
+    tour_durations: dict[str, float] | None = Field(None, description="the same of a tour that was trained on as one")
 
 
 class VerifiedReceipts(View):

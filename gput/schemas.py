@@ -27,7 +27,8 @@ class Step(View):
 
 
 class TimelineSpan(View):
-    """One step of one visit. `begin`: seconds since 1970; `party`: who has the GPU meanwhile."""
+    """One step of one visit, or of a whole tour (`visit` and `holder` are "" then). `begin`: seconds since 1970; `party`: who has
+    the GPU meanwhile."""
 
     party: str
     kind: Literal["grant", "provision", "return", "train", "scrub"]

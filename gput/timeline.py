@@ -1,7 +1,8 @@
 """A session's visits as spans in time, a lane for each party. Arithmetic on the API's visits; knows no service and no terminal.
 
 A visit's steps are timed one after another by the orchestrator; they are laid out back from when the visit was closed, or on from
-its planning where it is not closed, or waited for its tour's training. What lies between two spans is neither's: waiting, or another visit.
+its planning where it is not closed, or waited for its tour's training. That training, or the one step of a tour that accumulates, is
+of no visit alone, and told by the event at its end. What lies between two spans is neither's: waiting, or another visit.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _KIND = {step: kind for kind, steps in KINDS.items() for step in steps}
 
 @dataclass(frozen=True)
 class Span:
-    """One step of one visit. `begin` in seconds since 1970; `party`: who has the GPU meanwhile."""
+    """One step of one visit, or of a whole tour. `begin` in seconds since 1970; `party`: who has the GPU meanwhile.
+
+    `visit`, `holder`: "" of a whole tour.
+    """
 
     party: str
     kind: str
@@ -35,10 +39,22 @@ class Span:
     seconds: float
 
 
-def spans(visits: Iterable[Mapping[str, Any]]) -> list[Span]:
-    """Every timed step, in the order of its beginning."""
+def spans(visits: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]] = ()) -> list[Span]:
+    """Every timed step, in the order of its beginning.
+
+    Args:
+        events: what the session's events say (`data`), where it has tours; those that end none are passed over.
+    """
     found = [span for visit in visits for span in _of(visit)]
+    # By its time: each visit of a rejected tour says the same.
+    ends = {event["at"]: taken for event in events if (taken := _of_tour(event))}
+    found += [span for end, taken in ends.items() for span in _laid(taken, end - sum(taken.values()), "", "")]
     return sorted(found, key=lambda span: span.begin)
+
+
+def _of_tour(event: Mapping[str, Any]) -> Mapping[str, float] | None:
+    told: Mapping[str, float] | None = event.get("tour_durations")
+    return event.get("durations") if event.get("fact") == "tour_ended" else told
 
 
 def _of(visit: Mapping[str, Any]) -> Iterable[Span]:
@@ -46,16 +62,19 @@ def _of(visit: Mapping[str, Any]) -> Iterable[Span]:
     closed = visit["closed_at"]
     straight = closed is not None and "train" in durations
     at = float(closed) - sum(durations.values()) if straight else float(visit["planned_at"] or 0.0)
+    return _laid(durations, at, visit["id"], visit["holder"])
+
+
+def _laid(durations: Mapping[str, float], at: float, visit: str, holder: str) -> Iterable[Span]:
     for step, seconds in durations.items():
         kind = _KIND.get(step, "return")
-        party = visit["holder"] if kind == "provision" else HOUSE
-        yield Span(party, kind, step, visit["id"], visit["holder"], at, float(seconds))
+        yield Span(holder if kind == "provision" else HOUSE, kind, step, visit, holder, at, float(seconds))
         at += seconds
 
 
 def lanes(found: Sequence[Span], width: int) -> dict[str, list[str]]:
     """A row of `width` kinds for each party, the orchestrator's first; "" where the GPU is elsewhere. Each cell is what took most of it."""
-    names = [HOUSE, *dict.fromkeys(span.holder for span in found)]
+    names = [HOUSE, *dict.fromkeys(span.holder for span in found if span.holder)]
     if not found:
         return {}
     first, last = found[0].begin, max(span.begin + span.seconds for span in found)

@@ -6,22 +6,19 @@ Everything about sessions is counted when the fact that says it has become durab
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from orchestrator.sessions.watching import Noted
+from orchestrator.visit_steps import STEPS, in_order
 from shared.names import SessionPhase
 from shared.service.logging import get_logger
 from shared.service.metrics import LONG_BUCKETS_S, STEP_BUCKETS_S, Failures, Family, bounded
 
 OUTCOMES = ("closed", "rejected", "recalled", "quarantined", "lost")
 ENDS = ("submitted", "started", "completed", "failed", "cancelled")
-STEPS = (
-    "plan", "grant", "offer", "provision", "report", "fence", "verify", "ahead", "train", "validate", "verdict", "epilogue", "close",
-)  # fmt: skip
 
 VISITS = Family("gput_visits", "counter", f"Visits that ended, by outcome: {', '.join(OUTCOMES)}.", ("outcome",))
 STEP_SECONDS = Family(
@@ -98,10 +95,9 @@ class SessionMetrics:
         if name == "reported":
             self._bytes.inc(body["bytes_sent"])
             self._records.inc(body["reported_records"])
-        durations: dict[str, float] = body.get("durations") or {}
-        for step in STEPS:
-            if step in durations:
-                self._steps.labels(step).observe(durations[step])
+        durations = in_order(body.get("durations"))
+        for step, seconds in durations.items():
+            self._steps.labels(step).observe(seconds)
         if name not in OUTCOMES:
             return
         self._visits.labels(name).inc()
@@ -133,9 +129,3 @@ class HouseCollector(Collector):
         for code, count in self._distrust.read().items():
             distrust.add_metric([code], count)
         yield from (live, leading, leases, distrust)
-
-
-def durations_of(body: dict[str, Any]) -> dict[str, float]:
-    """Seconds by step that a fact of a visit brings, in the steps' order."""
-    told: dict[str, float] = body.get("durations") or {}
-    return {step: told[step] for step in STEPS if step in told}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator.metrics import OUTCOMES, durations_of
+from orchestrator.metrics import OUTCOMES
 from orchestrator.sessions.watching import Noted
+from orchestrator.visit_steps import in_order
 from shared.service.tracing import Place, Tracing
 
 
@@ -19,7 +20,7 @@ class VisitSpans:
         visit, body = noted.body.get("visit"), noted.body
         if machine not in ("visit", "training") or visit is None:
             return
-        place, durations = Place.of_visit(visit), durations_of(body)
+        place, durations = Place.of_visit(visit), in_order(body.get("durations"))
         self._tracing.steps(place, "orchestrator.", durations, noted.at)
         if name in OUTCOMES:
             about = {

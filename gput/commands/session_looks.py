@@ -15,7 +15,10 @@ from gput.output import Format, emit
 from gput.timeline import MARKS, Span, lanes, spans, totals
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from gput.client import AsyncClient
+    from shared.service.event_reader import Event
 
 COLOURS = {"grant": "cyan", "provision": "yellow", "return": "blue", "train": "green", "scrub": "magenta"}
 NARROW, MARGIN = 20, 4
@@ -82,21 +85,18 @@ def _follow(session: str, url: str, key: Any, fmt: Format, visit: str | None, *,
     from gput.ids import pick
 
     async def run(client: AsyncClient, name: str) -> list[dict[str, Any]]:
-        now = (await client.session(name))["version"]
         only = None
         if visit is not None:
             known = (item["id"] for item in await client.items(f"sessions/{name}/visits"))
             only = pick(visit, known, "v_", "visit", f"`gput session visits {name} --format json` shows them.")
         found = []
-        async for event in client.events(name):
+        async for event in client.events(name) if follow else _past(client, name):
             data = {"id": event.id, "event": event.event, "kind": event.event, **event.data}
-            if only in (None, data.get("visit")):
+            if only in (None, data.get("visit"), *data.get("visits", ())):
                 if fmt is Format.JSON:
                     found.append(data)
                 else:
                     print(json.dumps(data) if fmt is Format.JSONL else "\n".join(lines(data)), flush=True)
-            if not follow and data.get("seq", 0) >= now:
-                break
         return found
 
     kept = with_session(session, url, key, run)
@@ -104,12 +104,27 @@ def _follow(session: str, url: str, key: Any, fmt: Format, visit: str | None, *,
         print(json.dumps(kept, indent=2))
 
 
+async def _past(client: AsyncClient, name: str) -> AsyncIterator[Event]:
+    """All events until now."""
+    now = (await client.session(name))["version"]
+    async for event in client.events(name):
+        yield event
+        if event.data.get("seq", 0) >= now:
+            return
+
+
 def timeline(session: Session, url: UrlOption, key: KeyOption, fmt: FormatOption = Format.TABLE) -> None:
     """Where the GPU was: a lane for each party, from the orchestrator's timers; as JSON every span with its step.
 
     Example:  gput session timeline s_7f
     """
-    found = spans(_visits(session, url, key))
+
+    async def read(client: AsyncClient, name: str) -> list[Span]:
+        found, manifest = await client.items(f"sessions/{name}/visits"), await client.manifest(name)
+        whole = "tour" in (manifest.collect, manifest.accumulate)  # only of such are events worth reading
+        return spans(found, [event.data async for event in _past(client, name)] if whole else ())
+
+    found = with_session(session, url, key, read)
     if fmt is not Format.TABLE:
         emit([asdict(span) for span in found], (), fmt)
         return

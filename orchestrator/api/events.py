@@ -17,6 +17,7 @@ from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts, sees_losses, visible
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import VOCABULARY
+from orchestrator.visit_steps import in_order
 from shared.service.event_reader import Event
 from shared.service.signatures import Caller
 from shared.service.sse import event_stream
@@ -27,9 +28,10 @@ SPREAD = 1_000_000
 BATCH = 200
 KEEP_ALIVE_S = 4.0
 _SHOWN = (
-    "visit", "phase", "holder", "round", "index", "attempt", "epoch", "fence_epoch", "life", "boot_counter", "reason", "again", "code",
-    "detail", "step", "position", "validation_before", "validation_after", "records", "length", "bytes_sent", "steps",
-    "seconds", "timers", "durations", "gpu", "backend", "sha256", "size_bytes", "party", "log_size",
+    "visit", "visits", "phase", "holder", "round", "index", "attempt", "epoch", "fence_epoch", "life", "boot_counter",
+    "reason", "again", "code", "detail", "step", "position", "validation_before", "validation_after", "records",
+    "length", "bytes_sent", "steps", "seconds", "timers", "gpu", "backend", "sha256",
+    "size_bytes", "party", "log_size",
 )  # fmt: skip
 _FINAL = {"completed", "failed", "cancelled"}
 
@@ -39,6 +41,7 @@ def _event(session: str, row: Any) -> Event:
     machine, _, fact = kind.partition(".")
     data = {"seq": row.seq, "at": row.at, "kind": machine, "fact": fact, "session": session}
     data.update({name: body[name] for name in _SHOWN if name in body})
+    data.update({name: in_order(body[name]) for name in ("durations", "tour_durations") if name in body})
     if body.get("validation_after") is not None:
         data["validation_loss"] = body["validation_after"]
     return Event(row.seq * SPREAD, machine, data)

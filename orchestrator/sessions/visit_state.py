@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.visit_steps import in_order
 from shared.names import Role, TrainingPhase, VisitPhase
 from shared.protocol.training import TRAINING, TrainingFact
 from shared.protocol.visit import VISIT, VisitFact
@@ -84,5 +85,5 @@ class VisitState:
             "holder": self.holder, "phase": self.shown_phase, "epoch": self.epoch, "fence_epoch": self.fence_epoch, "cursor": self.cursor,
             "first_step": self.first_step, "steps": self.steps, "records": self.records, "outcome": self.outcome,
             "receipt": self.receipt, "planned_at": self.planned_at, "closed_at": self.closed_at,
-            **shown, "losses_released": bool(shown["losses_released"]), "durations": shown["durations"] or {},
+            **shown, "losses_released": bool(shown["losses_released"]), "durations": in_order(shown["durations"]),
         }  # fmt: skip

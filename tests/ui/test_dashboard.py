@@ -99,6 +99,24 @@ def test_it_follows_a_session_while_that_runs(tab: NewTab, stage: UiStage) -> No
     page.locator("path.curve").nth(2).wait_for()
 
 
+def test_the_trainings_of_collected_tours_are_on_the_timeline(tab: NewTab, stage: UiStage) -> None:
+    session = stage.submit(name="collected", collect="tour")
+    stage.approve(session)
+    assert stage.completed(session)["rounds"] == 2
+    page = (one := tab()).open(f"#/sessions/{session}/tour")
+    page.locator("g.visit").nth(5).wait_for()
+    trained = page.locator("svg.chart rect.span.train")
+    trained.nth(1).wait_for()
+    assert trained.count() == 2, "one of each round, whoever brought the records"
+    assert all(words.startswith("train ") for words in trained.locator("title").all_text_contents())
+    assert page.locator("svg.chart rect.span.waiting").count() == 0
+    ends = page.locator("svg.chart g:not(.visit) > rect.span:not(.setup)").evaluate_all(
+        "all => all.map(one => one.classList[1])"
+    )
+    assert ends == ["train", "validate", "scrub"] * 2
+    one.shot("dashboard-collected")
+
+
 def test_until_when_a_session_may_stay_paused(tab: NewTab, stage: UiStage) -> None:
     session = stage.submit(name="resting", rounds=1000)
     page = (one := tab()).open(f"#/sessions/{session}/tour")

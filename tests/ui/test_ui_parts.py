@@ -51,9 +51,9 @@ def test_zoom_and_moves_stay_within_the_tour(run: Any) -> None:
     assert run("tour", "moved", [4, 6], -3, 0, 10) == [0, 2]
 
 
-TOUR = """async ([visits, at, now]) => {
+TOUR = """async ([visits, at, now, facts]) => {
   const view = { holders: [{ holder: "city" }, { holder: "north" }], created_at: 0 };
-  const { spans } = (await import("/ui/tour.js")).tourOf({ view, visits, facts: [], at: new Map(Object.entries(at)), now });
+  const { spans } = (await import("/ui/tour.js")).tourOf({ view, visits, facts: facts ?? [], at: new Map(Object.entries(at)), now });
   return spans.map(one => [one.visit, one.kind, one.lane, one.start, one.end]);
 }"""
 # As in mode `scoped`: the second visit is planned, and its key drawn, while the first one is away; it waits through that one's training.
@@ -109,6 +109,54 @@ def test_a_visit_that_waits_for_its_tours_training_is_drawn_from_its_beginning(t
     assert [(kind, start - 1000, end - 1000) for _, kind, _, start, end in spans] == [
         ("provision", 0.0, 0.5), ("verify", 0.5, 1.0), ("waiting", 1.0, 8.0),
     ]  # fmt: skip
+
+
+TOGETHER = {"provision": 0.5, "fence": 0.5}
+GATHERED = {"a": told(FIRST), "b": told({name: at + 1.0 for name, at in FIRST.items()})}
+
+
+def test_a_collected_tours_training_is_drawn_where_it_ended_and_its_visits_do_not_wait(tab: NewTab) -> None:
+    visits = [
+        of_tour("a", "city", 0.0, 6.75, durations=TOGETHER),
+        of_tour("b", "north", 1.0, 6.75, durations=TOGETHER),
+    ]
+    took = {"train": 4.0, "validate": 0.25, "epilogue": 0.25}
+    end = {"kind": "training", "fact": "scrubbed", "visits": ["a", "b"], "at": 1006.75, "tour_durations": took}
+    spans = tab().open().evaluate(TOUR, [visits, GATHERED, 1020, [end]])
+    assert [(of, kind, start - 1000, end - 1000) for of, kind, _, start, end in spans] == [
+        ("a", "provision", 0.0, 0.5), ("a", "verify", 0.5, 1.0), ("b", "provision", 1.0, 1.5), ("b", "verify", 1.5, 2.0),
+        (None, "train", 2.25, 6.25), (None, "validate", 6.25, 6.5), (None, "scrub", 6.5, 6.75),
+    ]  # fmt: skip
+
+
+def test_a_rejected_tour_is_drawn_once(tab: NewTab) -> None:
+    visits = [of_tour(name, holder, at, 4.5, durations=TOGETHER, outcome="rejected")
+              for name, holder, at in (("a", "city", 0.0), ("b", "north", 1.0))]  # fmt: skip
+    took = {"train": 2.0, "epilogue": 0.25}
+    ends = [
+        {"kind": "training", "fact": "rejected", "visit": one, "at": 1004.5, "tour_durations": took} for one in "ab"
+    ]
+    spans = tab().open().evaluate(TOUR, [visits, GATHERED, 1020, ends])
+    assert [(kind, start - 1000, end - 1000) for of, kind, _, start, end in spans if of is None] == [
+        ("train", 2.25, 4.25), ("broken", 4.25, 4.5),
+    ]  # fmt: skip
+    assert [(of, kind) for of, kind, *_ in spans if of and kind != "provision"] == [("a", "broken"), ("b", "broken")]
+
+
+def test_a_tour_that_accumulates_shows_its_step(tab: NewTab) -> None:
+    end = {"kind": "session", "fact": "tour_ended", "at": 1006.0, "durations": {"train": 0.25, "epilogue": 0.25}}
+    spans = tab().open().evaluate(TOUR, [[of_tour("a", "city", 0.0, 5.5)], {}, 1020, [end]])
+    assert [(kind, start - 1000) for of, kind, _, start, _ in spans if of is None] == [("train", 5.5), ("scrub", 5.75)]
+
+
+def test_a_tour_that_trains_now_is_drawn_once_all_have_brought_their_records(tab: NewTab) -> None:
+    page = tab().open()
+    first, second = (of_tour(name, holder, at, durations=TOGETHER)
+                     for name, holder, at in (("a", "city", 0.0), ("b", "north", 1.0)))  # fmt: skip
+    alone = page.evaluate(TOUR, [[first], GATHERED, 1003])
+    both = page.evaluate(TOUR, [[first, second], GATHERED, 1003])
+    assert [one for one in alone if one[1] == "train"] == []
+    assert [one for one in both if one[1] == "train"] == [[None, "train", "orchestrator", 1002, 1003]]
 
 
 def test_trainings_of_one_gpu_do_not_overlap(tab: NewTab, stage: UiStage) -> None:

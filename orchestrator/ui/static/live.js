@@ -6,7 +6,7 @@ const TICK_MS = 250;
 const AT_ONCE = 12; // visits read anew one by one; with more, the list is read again
 const FINAL = new Set(["completed", "failed", "cancelled"]);
 
-/** `view`, `visits` by id, session `facts` in order, `losses` by visit and step; `changed` is called at most four times a second. */
+/** `view`, `visits` by id, `facts` of the session and of whole tours in order, `losses` by visit and step; `changed` is called at most four times a second. */
 export class Live {
   constructor(id, signal, { changed, said, failed }) {
     this.path = `/v1/sessions/${encodeURIComponent(id)}`;
@@ -54,7 +54,7 @@ export class Live {
   #take({ event, data }) {
     if (event === "loss") this.#loss(data);
     else if (data.visit) this.#ofVisit(data);
-    else this.facts.push(data);
+    if (event !== "loss" && (!data.visit || data.tour_durations)) this.facts.push(data);
     this.#stale ||= event === "session" || data.fact === "closed";
     this.#timer ??= setTimeout(() => this.#tick(), TICK_MS);
   }

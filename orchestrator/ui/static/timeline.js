@@ -149,9 +149,10 @@ export class Timeline {
 
   #group(id, drawn, left) {
     const y = (lane) => this.#tour.lanes.indexOf(lane) * LANE + 7;
-    const parts = drawn.map((one) => s("rect", { class: `span ${one.kind}`, x: left + one.x, y: y(one.lane), width: one.width, height: LANE - 14, rx: 2 }));
     const visit = this.#live.visits.get(id);
-    if (!visit) return s("g", null, parts, s("title", null, drawn[0].spans[0].parts[0][0]));
+    const title = (one) => (visit ? null : s("title", null, one.spans[0].parts.map(([name, seconds]) => `${name} ${duration(seconds)}`).join(" · ")));
+    const parts = drawn.map((one) => s("rect", { class: `span ${one.kind}`, x: left + one.x, y: y(one.lane), width: one.width, height: LANE - 14, rx: 2 }, title(one)));
+    if (!visit) return s("g", null, parts);
     const first = Math.min(...drawn.map((one) => one.x));
     const last = Math.max(...drawn.map((one) => one.x + one.width));
     const high = Math.min(...drawn.map((one) => y(one.lane)));

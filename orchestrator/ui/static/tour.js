@@ -16,29 +16,72 @@ function straight(visit) {
 
 /** Seconds that a closed visit took; without those that its plan waited for the visit before to be trained. */
 export function took(visit) {
-  return straight(visit) ? Object.values(visit.durations).reduce((sum, seconds) => sum + seconds, 0) : visit.closed_at - visit.planned_at;
+  return straight(visit) ? sum(visit.durations) : visit.closed_at - visit.planned_at;
 }
 
-/**
- * A closed visit: its measured durations laid end to end, back from its close: it may have been planned while the GPU trained for another.
- * One that was not trained, or waited for its tour's training: on from its beginning, at `since` the earliest; what is left over is shown as waiting.
- */
-function measured(visit, since) {
+function sum(durations) {
+  return Object.values(durations).reduce((all, seconds) => all + seconds, 0);
+}
+
+/** Measured durations laid end to end from `start`; neighbours of one kind are one span. */
+function laid(visit, holder, durations, start) {
   const spans = [];
-  const back = straight(visit);
-  let at = back ? visit.closed_at - took(visit) : Math.max(visit.planned_at, since);
-  for (const [name, seconds] of Object.entries(visit.durations)) {
+  let at = start;
+  for (const [name, seconds] of Object.entries(durations)) {
     const kind = spanOf(name);
     const last = spans.at(-1);
     if (last && last.kind === kind) {
       last.end += seconds;
       last.parts.push([name, seconds]);
-    } else spans.push({ visit: visit.id, kind, lane: laneOf(kind, visit.holder), start: at, end: at + seconds, parts: [[name, seconds]] });
+    } else spans.push({ visit, kind, lane: laneOf(kind, holder), start: at, end: at + seconds, parts: [[name, seconds]] });
     at += seconds;
   }
-  const end = Math.max(at, visit.closed_at ?? at);
-  if (!back && end > at) spans.push({ visit: visit.id, kind: "waiting", lane: ORCHESTRATOR, start: at, end, parts: [["between steps", end - at]] });
   return spans;
+}
+
+/**
+ * A closed visit: its measured durations laid end to end, back from its close: it may have been planned while the GPU trained for another.
+ * One that was not trained, or waited for its tour's training: on from its beginning, at `since` the earliest; what is left over is shown as
+ * waiting, unless its tour is `drawn` by itself.
+ */
+function measured(visit, since, drawn) {
+  const back = straight(visit);
+  const spans = laid(visit.id, visit.holder, visit.durations, back ? visit.closed_at - took(visit) : Math.max(visit.planned_at, since));
+  const at = spans.at(-1).end;
+  const end = Math.max(at, visit.closed_at ?? at);
+  if (!back && !drawn && end > at) spans.push({ visit: visit.id, kind: "waiting", lane: ORCHESTRATOR, start: at, end, parts: [["between steps", end - at]] });
+  return spans;
+}
+
+/** What tours took that no visit did alone, back from the fact that ended each: {spans, drawn: ids of the visits that such a tour was of}. */
+function ofTours(facts) {
+  const [spans, drawn] = [[], new Set()];
+  let before = null;
+  for (const fact of facts) {
+    const taken = fact.tour_durations ?? (fact.fact === "tour_ended" ? fact.durations : null);
+    if (!taken) continue;
+    for (const id of fact.visits ?? [fact.visit]) drawn.add(id);
+    if (fact.at === before) continue; // each visit of a rejected tour says so
+    before = fact.at;
+    const found = laid(null, null, taken, fact.at - sum(taken));
+    if (fact.fact === "rejected" && found.length > 0) found.at(-1).kind = "broken";
+    spans.push(...found);
+  }
+  return { spans, drawn };
+}
+
+/** The training of a tour that is under way: when every holder's visit of the round waits for it. */
+function trainsNow({ view, visits, at, now }) {
+  const open = visits.filter((visit) => !visit.outcome);
+  const since = open.map((visit) => at.get(visit.id)?.verified ?? Infinity);
+  const all = open.length > 0 && open.length === view.holders.filter((one) => !one.quarantined).length;
+  if (!all || !open.every((visit) => timed(visit) && !("train" in visit.durations))) return [];
+  const start = Math.max(...since);
+  return start < now ? [{ visit: null, kind: "train", lane: ORCHESTRATOR, start, end: now, parts: [["train", now - start]] }] : [];
+}
+
+function timed(visit) {
+  return visit.durations && Object.keys(visit.durations).length > 0 && visit.planned_at;
 }
 
 /** When the GPU was free for a visit, by its facts and those of the visit before. Whose key was drawn by the time of that one's fence seals ahead. */
@@ -90,12 +133,12 @@ const MARKED = { restored: false, life_opened: true, paused: true, resumed: true
  */
 export function tourOf({ view, visits, facts, at, now }) {
   const lanes = [ORCHESTRATOR, ...view.holders.map((one) => one.holder)];
-  const spans = setups(facts, now);
+  const tours = ofTours(facts);
+  const spans = [...setups(facts, now), ...tours.spans, ...trainsNow({ view, visits, at, now })];
   visits.forEach((visit, index) => {
     const known = at.get(visit.id) ?? {};
     const since = free(known, at.get(visits[index - 1]?.id), now);
-    const timed = visit.durations && Object.keys(visit.durations).length > 0 && visit.planned_at;
-    const found = timed ? measured(visit, since) : told(visit, known, since, now);
+    const found = timed(visit) ? measured(visit, since, tours.drawn.has(visit.id)) : told(visit, known, since, now);
     if (broken(visit) && found.length > 0) found.at(-1).kind = "broken";
     spans.push(...found);
   });
