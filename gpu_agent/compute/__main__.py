@@ -67,7 +67,7 @@ class Parent:
         self._pid = os.getpid()
         self._programs: dict[str, LoadedProgram] = {}
         self._planned: dict[str, Planned] = {}  # by program, as its last launch had it
-        self._spare: _Worker | None = None
+        self._spares: list[_Worker] = []  # they wait, the oldest first; on the host one at most
         self._running: _Worker | None = None
         self._due: tuple[str, float] | None = None  # of which program to fork the next worker, and when at the latest
 
@@ -75,10 +75,10 @@ class Parent:
         """Until the agent is gone."""
         self._say({"op": "ready", "torch": torch.__version__})
         while True:
-            waiting: list[Any] = [self._link, *(w.pidfd for w in (self._spare, self._running) if w is not None)]
+            waiting: list[Any] = [self._link, *(worker.pidfd for worker in self._all())]
             readable, _, _ = select.select(waiting, [], [], self._left())
-            for one in (self._spare, self._running):
-                if one is not None and one.pidfd in readable:
+            for one in self._all():
+                if one.pidfd in readable:
                     self._buried(one)
                     # Not after a spare that died waiting: whatever kills it would kill the next one too; a launch will try again.
                     if one.launch is not None:
@@ -87,6 +87,9 @@ class Parent:
                 self._end()
                 return
             self._when_due()
+
+    def _all(self) -> list[_Worker]:
+        return self._spares + ([] if self._running is None else [self._running])
 
     def _left(self) -> float | None:
         """Seconds until a worker is to be forked without having been asked for; None: none is."""
@@ -120,10 +123,10 @@ class Parent:
             case "destroy":
                 self._destroy(keep=message["keep"])
             case "rest":
-                self._say({"op": "resting", "waiting": self._spare_is_warm()})
+                self._say({"op": "resting", "waiting": self._warm_spares()})
             case "drop":
                 self._end()
-                self._spare = self._running = self._due = None
+                self._running = self._due = None
                 self._say({"op": "dropped"})
             case "prepare" if message["code_digest"] in self._programs:
                 self._prepare_spare(message["code_digest"])
@@ -169,9 +172,7 @@ class Parent:
             self._say({"op": "destroyed", "launch": number})
             return
         self._prepare_spare(digest, at_once=True)
-        chosen, self._spare = self._spare, None
-        if chosen is None:
-            raise RuntimeError("no worker after one was prepared")
+        chosen = self._spares.pop(0)
         chosen.launch, self._running = number, chosen
         with suppress(BrokenPipeError):  # killed while it waited: its burial will tell, and the next launch has another
             os.write(chosen.control, messages.pack(message))
@@ -179,7 +180,7 @@ class Parent:
         # While the launch runs, where it leaves a core for that: forking and warming up take as long as half a visit's control, and
         # would hold up the launch's destruction. Where it needs every core, they come when it is over.
         if message["beside"] or (self._ahead and threads < len(os.sched_getaffinity(0))):
-            self._prepare_spare(digest, room=message["room"])
+            self._prepare_spare(digest, number=message["beside"] or 1, room=message["room"])
 
     def _plan(self, digest: str, stated: dict[str, object], accumulate: bool) -> Planned:
         """For the next launch of that program, which will be as this one; done while this one is under way."""
@@ -188,15 +189,16 @@ class Parent:
             known = self._planned[digest] = planned(self._programs[digest].manifest, stated, accumulate)
         return known
 
-    def _prepare_spare(self, digest: str, *, at_once: bool = False, room: int = 0) -> None:
-        """Fork ahead of the next launch: forking and first touches are then off its path. `at_once`: the launch is there. `room`: as
-        `messages.launch_message`."""
+    def _prepare_spare(self, digest: str, *, number: int = 1, at_once: bool = False, room: int = 0) -> None:
+        """Fork ahead of the next launch, until so many wait: forking and first touches are then off its path. `at_once`: the launch is
+        there. `room`: as `messages.launch_message`."""
         self._due = None
-        if self._spare is not None and self._spare.code_digest == digest:
-            return
-        if self._spare is not None:
-            self._kill(self._spare)
-            self._spare = None
+        for other in [one for one in self._spares if one.code_digest != digest]:
+            self._drop(other)
+        while len(self._spares) < number:
+            self._fork(digest, at_once, room)
+
+    def _fork(self, digest: str, at_once: bool, room: int) -> None:
         read_end, write_end = os.pipe()
         ready, says_ready = (-1, -1) if self._ahead else os.pipe()
         # On a device one must be warm before its launch, or what is free there is not known.
@@ -210,30 +212,35 @@ class Parent:
         os.close(read_end)
         if not self._ahead:
             os.close(says_ready)
-        self._spare = _Worker(pid, os.pidfd_open(pid), write_end, ready, digest)
+        self._spares.append(_Worker(pid, os.pidfd_open(pid), write_end, ready, digest))
 
-    def _spare_is_warm(self) -> bool:
-        """Whether a worker waits on a device; known once it does, or has died, or has taken too long."""
-        spare = self._spare
-        if spare is None:
-            return False
-        if not spare.warm:
-            readable, _, _ = select.select([spare.ready, spare.pidfd], [], [], _WARM_DEADLINE_S)
-            # Of one that died nothing is left to read.
-            spare.warm = spare.ready in readable and os.read(spare.ready, 1) != b""
-        return spare.warm
+    def _warm_spares(self) -> int:
+        """How many workers wait on a device; known once each does, or has died, or has taken too long: such are dropped."""
+        until = time.monotonic() + _WARM_DEADLINE_S
+        for spare in list(self._spares):
+            if not spare.warm:
+                left = max(0.0, until - time.monotonic())
+                readable, _, _ = select.select([spare.ready, spare.pidfd], [], [], left)
+                # Of one that died nothing is left to read.
+                spare.warm = spare.ready in readable and os.read(spare.ready, 1) != b""
+            if not spare.warm:
+                self._drop(spare)
+        return len(self._spares)
 
     def _destroy(self, *, keep: bool) -> None:
-        """`keep`: whether the worker that waits may stay. It has to have what it will hold of a device before the other one's memory is
+        """`keep`: whether workers that wait may stay. Each has to have what it will hold of a device before the other one's memory is
         anybody's to take."""
-        dead = self._running
-        if self._spare is not None and not self._ahead and not (keep and self._spare_is_warm()):
-            self._kill(self._spare)
-            self._spare = None
+        dead, since = self._running, time.monotonic()
+        if not self._ahead:
+            if keep:
+                self._warm_spares()
+            for spare in [] if keep else list(self._spares):
+                self._drop(spare)
+        waited = time.monotonic() - since
         if dead is not None:
             self._kill(dead)
             self._buried(dead, reaped=True)
-        self._say({"op": "quiet", "waiting": self._spare is not None})
+        self._say({"op": "quiet", "waiting": len(self._spares), "waited": waited})
         if dead is not None:
             self._prepare_later(dead.code_digest)
 
@@ -242,8 +249,8 @@ class Parent:
         status = 0 if reaped else os.waitpid(dead.pid, 0)[1]
         if not reaped:
             dead.let_go()
-        if dead is self._spare:
-            self._spare = None
+        if dead in self._spares:
+            self._spares.remove(dead)
             return
         self._running = None
         if dead.launch is not None and status and os.WIFSIGNALED(status):
@@ -258,10 +265,14 @@ class Parent:
         os.waitpid(one.pid, 0)
         one.let_go()
 
+    def _drop(self, spare: _Worker) -> None:
+        self._kill(spare)
+        self._spares.remove(spare)
+
     def _end(self) -> None:
-        for one in (self._spare, self._running):
-            if one is not None:
-                self._kill(one)
+        for one in self._all():
+            self._kill(one)
+        self._spares.clear()
 
     def _say(self, message: dict[str, Any]) -> None:
         self._link.send(messages.pack(message))

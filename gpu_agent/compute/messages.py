@@ -27,9 +27,9 @@ def unpack(data: bytes) -> dict[str, Any]:
     return message
 
 
-def launch_message(launch: Launch, number: int, beside: bool, room: int) -> dict[str, Any]:
-    """The launch as a message; `number` tells one launch's news from another's. `beside`: whether to fork the next worker at once. `room`:
-    so many bytes of a device it may take for a while then."""
+def launch_message(launch: Launch, number: int, beside: int, room: int) -> dict[str, Any]:
+    """The launch as a message; `number` tells one launch's news from another's. `beside`: how many workers are
+    to wait at its end, forked at once; 0: as the parent sees fit. `room`: so many bytes of a device each may take for a while."""
     return {"op": "run", "launch": number, "beside": beside, "room": room, **asdict(launch)}
 
 

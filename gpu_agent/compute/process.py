@@ -49,8 +49,8 @@ class ComputeProcess:
         self.most_beside: int | None = None
         """Most bytes that a training took at once beside HBM, of all that finished; None: none has told."""
         self._active = self._kept = False
-        self._room = 0  # bytes of a device, if known, that the one forked beside the next launch may take to warm up
-        self._beside = False  # whether the next launch's worker is forked while this one's runs, whatever else runs
+        self._room = 0  # bytes of a device, if known, that each one forked beside the next launch may take to warm up
+        self._beside = 0  # how many workers are to wait at the next launch's end, whatever else runs; 0: none is forked
         self._alive = self._greeted = False
         self._process: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
@@ -133,8 +133,11 @@ class ComputeProcess:
             raise Unavailable("the compute process did not die in time", code="compute-stuck")
         return self.news(0)
 
-    def _quieten(self, *, keep: bool) -> bool:
-        """Have the launch's process killed; whether a worker waits then. `keep`: it may.
+    def _quieten(self, *, keep: bool) -> tuple[int, float]:
+        """Have the launch's process killed. `keep`: those that wait for the next ones may stay.
+
+        Returns:
+            How many wait then; seconds that passed until all of them did.
 
         A parent that does not answer is dead, and its workers with it: the launch is destroyed all the same, and the next has a new parent.
 
@@ -143,14 +146,15 @@ class ComputeProcess:
         """
         try:
             self._send({"op": "destroy", "keep": keep})
-            return self._reply("quiet", KILL_DEADLINE_S)["waiting"] is True
+            reply = self._reply("quiet", KILL_DEADLINE_S)
+            return int(reply["waiting"]), float(reply["waited"])
         except Unavailable as error:
             with self._changed:
                 # Workers hold the link as well, and the kernel takes a process's memory before it closes what it held: at the link's end
                 # nothing of a record is left in any of them.
                 if not self._changed.wait_for(lambda: not self._alive, END_DEADLINE_S):
                     raise Unavailable("the compute process did not die in time", code="compute-stuck") from error
-            return False
+            return 0, 0.0
 
     def close(self) -> None:
         """End the compute parent and its workers."""

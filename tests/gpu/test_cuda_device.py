@@ -13,6 +13,7 @@ import torch
 from gpu_agent.compute.card_hasher import WINDOW
 from gpu_agent.compute.device_process import DeviceCompute
 from gpu_agent.compute.fabric import DeviceFabric
+from gpu_agent.compute.waiting import MOST
 from gpu_agent.hardware.device_hbm import DeviceHBM
 from gpu_agent.hardware.hbm import Extent
 from shared.canonical import blake3_256
@@ -77,7 +78,7 @@ def test_training_on_the_card_ends_near_that_on_the_host(device: World, world: W
 def test_the_next_worker_waits_while_one_trains_and_outlives_the_sweep(device: World) -> None:
     device.set_up()
     assert isinstance(device.compute, DeviceCompute)
-    (free,) = device.compute._free.values()
+    free = device.compute._waiting.free()
     holder = device.visit(DATA)
     device.train(holder, steps=4)
     assert device.compute.pid is not None
@@ -86,6 +87,23 @@ def test_the_next_worker_waits_while_one_trains_and_outlives_the_sweep(device: W
     left = set(descendants(device.compute.pid))
     assert (len(both), len(left), left < both) == (2, 1, True)
     assert device.compute._settled() == pytest.approx(free, abs=256 << 20)
+
+
+def test_of_short_launches_several_wait_and_hold_what_is_said_of_each(device: World) -> None:
+    """A sweep counts on it: what one of several that wait holds is what one that waited alone held."""
+    device.set_up()
+    compute, waited = device.compute, list[int]()
+    assert isinstance(compute, DeviceCompute)
+    for number in range(9):
+        holder, work = device.visit(DATA), f"w{number}"
+        device.train(holder, work, steps=1, first=number)
+        device.run(gpu.Commit(work=work), gpu.Scrub(region=holder.grant.region))
+        assert compute.pid is not None
+        waited.append(len(descendants(compute.pid)))
+        assert compute._settled() == pytest.approx(compute._waiting.free(), abs=64 << 20)
+        compute._learn()
+    assert max(waited) == MOST
+    assert min(waited[waited.index(MOST) :]) < MOST, "they are used up before others are made"
 
 
 def test_a_digest_of_many_parts_is_the_hosts(device: World, world: World) -> None:

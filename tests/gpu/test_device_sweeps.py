@@ -14,6 +14,7 @@ import pytest
 
 from gpu_agent.compute import device_process
 from gpu_agent.compute.device_process import DeviceCompute, _like
+from gpu_agent.compute.waiting import MOST, Waiting
 from gpu_agent.hardware.compute import Finished, Launch, Part
 from gpu_agent.hardware.hbm import Extent
 from shared.errors import Unavailable, VerificationFailed
@@ -67,8 +68,7 @@ def sweeps(powered: World, monkeypatch: pytest.MonkeyPatch) -> Sweeps:
     """Of a session that begins after it; those of its set-up are not among them."""
     found = Sweeps(powered, monkeypatch)
     assert isinstance(powered.compute, DeviceCompute)
-    powered.compute._free.clear()
-    powered.compute._taken.clear()
+    powered.compute._waiting, powered.compute._digest = Waiting(), ""
     powered.set_up()
     found.alive.clear()
     found.least.clear()
@@ -155,23 +155,23 @@ def test_what_is_free_counts_once_it_has_come_to_rest(
     monkeypatch.setattr(device_process, "_BETWEEN_S", 0.0)
     monkeypatch.setattr(powered.hbm._fabric, "free", lambda: readings.pop(0))  # type: ignore[attr-defined]  # a DeviceHBM
     compute._learn()
-    assert list(compute._free.values()) == [FREE], "as it was beside the one before"
-    compute._free.clear()
+    assert compute._waiting.free() == FREE, "as it was beside the one before"
+    compute._waiting.forget()
     compute._learn()
-    assert list(compute._free.values()) == [9]
+    assert compute._waiting.free() == 9
     readings += range(1000)
-    compute._free.clear()
+    compute._waiting.forget()
     with pytest.raises(Unavailable) as busy:
         compute._learn()
-    assert (busy.value.code, compute._free) == ("gpu-memory-busy", {})
+    assert (busy.value.code, compute._waiting.free()) == ("gpu-memory-busy", None)
 
 
 def test_what_is_free_is_found_out_anew_where_nobody_outlived_a_sweep(
     powered: World, sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(powered.hbm._fabric, "free", lambda: 2 * FREE)  # type: ignore[attr-defined]  # a DeviceHBM
+    monkeypatch.setattr(powered.hbm._fabric, "free", lambda: FREE - 5)  # type: ignore[attr-defined]  # a DeviceHBM
     assert isinstance(powered.compute, DeviceCompute)
-    for work, kept, least in (("w1", True, FREE), ("w2", False, None), ("w3", True, 2 * FREE)):
+    for work, kept, least in (("w1", True, FREE), ("w2", False, None), ("w3", True, FREE - 5)):
         powered.compute._learn()  # as loading the program does, at each visit's beginning
         holder = powered.visit(DATA)
         powered.train(holder, work, first=3 * int(work[1]) - 3)
@@ -180,20 +180,21 @@ def test_what_is_free_is_found_out_anew_where_nobody_outlived_a_sweep(
         assert sweeps.least[-1] == least
 
 
-@pytest.mark.parametrize(("name", "value"), [("_like", "another"), ("_room", 1)])
 def test_what_is_free_is_found_out_anew_beside_a_worker_that_warmed_up_otherwise(
-    powered: World, sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch, name: str, value: object
+    powered: World, sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that has run a larger batch has loaded other kernels, and holds more."""
     compute = powered.compute
     assert isinstance(compute, DeviceCompute)
     compute._learn()
-    monkeypatch.setattr(powered.hbm._fabric, "free", lambda: 2 * FREE)  # type: ignore[attr-defined]  # a DeviceHBM
+    monkeypatch.setattr(powered.hbm._fabric, "free", lambda: FREE - 5)  # type: ignore[attr-defined]  # a DeviceHBM
     compute._learn()
-    assert list(compute._free.values()) == [FREE]
-    monkeypatch.setattr(compute, name, value)
-    compute._learn()
-    assert list(compute._free.values()) == [2 * FREE]
+    assert compute._waiting.free() == FREE
+    holder = powered.visit(DATA)
+    powered.train(holder)
+    powered.run(gpu.Commit(work="w1"), gpu.Scrub(region=holder.grant.region))
+    compute._learn()  # beside one that was made for launches like that
+    assert compute._waiting.free() == FREE - 5
 
 
 def test_the_next_worker_may_take_what_such_a_training_left_the_last_time(
@@ -202,7 +203,8 @@ def test_the_next_worker_may_take_what_such_a_training_left_the_last_time(
     """Memory of this host is not counted, so what a training took is told here."""
     compute, rooms, taken = powered.compute, list[int](), [None, 1000, 900, FREE, 5]
     assert isinstance(compute, DeviceCompute)
-    finished, send = compute._finished, compute._send
+    finished, send, quieten = compute._finished, compute._send, compute._quieten
+    monkeypatch.setattr(compute, "_quieten", lambda *, keep: (quieten(keep=keep)[0], 0.0))  # no launch is short
 
     def told(news: Finished) -> None:
         finished(replace(news, beside=taken[len(rooms) - 1]))
@@ -221,7 +223,39 @@ def test_the_next_worker_may_take_what_such_a_training_left_the_last_time(
         compute._learn()
     most = 2 * 1000
     assert rooms == [0, 0, FREE - most, FREE - most, 0], "nothing where it would want all of it"
-    assert len(compute._taken) == 1
+    assert len(compute._waiting._taken) == 1
+
+
+def test_short_launches_find_a_worker_waiting_and_each_sweep_counts_those_that_are_there(
+    powered: World, sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a training took, and how long its end waited for the next worker, is told here; they are processes as ever."""
+    compute, each = powered.compute, 10
+    assert isinstance(compute, DeviceCompute)
+    finished, send, quieten = compute._finished, compute._send, compute._quieten
+    asked = list[tuple[int, int]]()
+
+    def sent(message: dict[str, Any]) -> None:
+        if message["op"] == "run":
+            asked.append((message["beside"], message["room"]))
+        send(message)
+
+    monkeypatch.setattr(compute, "_finished", lambda news: finished(replace(news, beside=1000)))
+    monkeypatch.setattr(compute, "_send", sent)
+    monkeypatch.setattr(compute, "_quieten", lambda *, keep: (quieten(keep=keep)[0], 60.0))
+    free = lambda: FREE - each * len(sweeps.workers())  # noqa: E731
+    monkeypatch.setattr(powered.hbm._fabric, "free", free)  # type: ignore[attr-defined]  # a DeviceHBM
+    compute._waiting.forget()
+    compute._learn()
+    for number in range(8):
+        holder, work = powered.visit(DATA), f"w{number}"
+        powered.train(holder, work, first=3 * number)
+        powered.run(gpu.Commit(work=work), gpu.Scrub(region=holder.grant.region))
+        compute._learn()
+    whole, shared = FREE - 2000 - each, (FREE - 2000 - MOST * each) // MOST
+    assert asked == [(1, 0), (1, whole), (MOST, shared), (3, 0), (2, 0), (1, 0), (MOST, shared), (3, 0)]
+    assert [len(alive) for alive in sweeps.alive] == [1, 1, 4, 3, 2, 1, 4, 3]
+    assert sweeps.least == [FREE - each * len(alive) for alive in sweeps.alive]
 
 
 def test_launches_are_alike_that_want_the_same_memory() -> None:

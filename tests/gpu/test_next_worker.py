@@ -88,12 +88,13 @@ class Agent:
         self.parent = Parent(SharedMap(-1, 4096), theirs, place)
         self.parent._programs[DIGEST] = cast("LoadedProgram", SimpleNamespace(manifest=manifest()))
         self.parent._planned[DIGEST] = by_default(manifest())
+        self.waited: list[float] = []
 
     def say(self, **message: Any) -> None:
         self.link.send(messages.pack(message))
         assert self.parent._obey()
 
-    def launch(self, *, beside: bool = False) -> None:
+    def launch(self, *, beside: int = 0) -> None:
         every_core = OPTIONS.model_copy(update={"threads": len(os.sched_getaffinity(0))}).model_dump(mode="json")
         self.say(
             op="run", launch=1, code={"address": 0, "length": 1}, code_digest=DIGEST, options=every_core, accumulate=False,
@@ -108,6 +109,7 @@ class Agent:
         with suppress(BlockingIOError):
             while data := self.link.recv(messages.MAX_MESSAGE):
                 told.append(messages.unpack(data))
+        self.waited = [one.pop("waited") for one in told if "waited" in one]
         return told
 
     def worker_dies(self) -> None:
@@ -194,14 +196,14 @@ def test_on_a_device_nothing_is_forked_before_the_agent_says_so(forks: list[int]
     agent.launch()
     agent.say(op="destroy", keep=True)
     assert (len(forks), agent.parent._left()) == (1, None)
-    assert agent.heard() == [{"op": "destroyed", "launch": 1}, {"op": "quiet", "waiting": False}]
+    assert agent.heard() == [{"op": "destroyed", "launch": 1}, {"op": "quiet", "waiting": 0}]
 
 
 def test_on_a_device_the_next_worker_is_forked_while_one_trains_and_outlives_it(
     forks: list[int], warm: list[int]
 ) -> None:
     agent = Agent(DEVICE)
-    agent.launch(beside=True)
+    agent.launch(beside=1)
     assert len(forks) == 2
     os.write(warm[1], b"1")
     agent.say(op="rest")
@@ -210,7 +212,58 @@ def test_on_a_device_the_next_worker_is_forked_while_one_trains_and_outlives_it(
     agent.launch()
     assert len(forks) == 2, "the launch found the one that waited"
     told = [one for one in agent.heard() if one["op"] != "destroyed"]
-    assert told == [{"op": "resting", "waiting": True}, {"op": "quiet", "waiting": True}]
+    assert told == [{"op": "resting", "waiting": 1}, {"op": "quiet", "waiting": 1}]
+
+
+def test_on_a_device_several_are_forked_beside_one_launch_and_used_up_by_the_next(
+    forks: list[int], warm: list[int]
+) -> None:
+    agent = Agent(DEVICE)
+    agent.launch(beside=3)
+    assert len(forks) == 4
+    for end in warm[1:]:
+        os.write(end, b"1")
+    for left in (3, 2, 1):
+        agent.say(op="destroy", keep=True)
+        assert agent.heard()[-1] == {"op": "quiet", "waiting": left}
+        agent.launch(beside=left - 1)
+        running = agent.parent._running
+        assert running is not None
+        assert running.pid == forks[4 - left], "the oldest first"
+    assert len(forks) == 4
+    agent.launch(beside=2)
+    assert len(forks) == 7, "one for the launch, for none waited, and two beside it"
+
+
+def test_on_a_device_who_is_not_ready_in_time_is_dropped_and_the_others_stay(
+    forks: list[int], warm: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parents, "_WARM_DEADLINE_S", 0.1)
+    agent = Agent(DEVICE)
+    agent.launch(beside=3)
+    for end in (warm[1], warm[3]):
+        os.write(end, b"1")
+    agent.say(op="destroy", keep=True)
+    assert agent.heard()[-1] == {"op": "quiet", "waiting": 2}
+    assert agent.waited[0] >= 0.1
+    assert [Path(f"/proc/{pid}").exists() for pid in forks] == [False, True, False, True]
+    os.kill(forks[1], signal.SIGKILL)
+    agent.parent._buried(agent.parent._spares[0])
+    agent.say(op="rest")
+    assert agent.heard() == [{"op": "resting", "waiting": 1}]
+    agent.say(op="drop")
+    assert [Path(f"/proc/{pid}").exists() for pid in forks] == [False] * 4
+
+
+def test_workers_of_another_program_make_way_for_those_of_the_next(forks: list[int], warm: list[int]) -> None:
+    agent, other = Agent(DEVICE), "cd" * 32
+    agent.parent._programs[other], agent.parent._planned[other] = agent.parent._programs[DIGEST], by_default(manifest())
+    agent.launch(beside=2)
+    for end in warm[1:]:
+        os.write(end, b"1")
+    agent.say(op="destroy", keep=True)
+    agent.say(op="prepare", code_digest=other)
+    assert [Path(f"/proc/{pid}").exists() for pid in forks] == [False, False, False, True]
 
 
 @pytest.mark.parametrize("why", ["not to be kept", "never warm", "dead"])
@@ -219,13 +272,13 @@ def test_on_a_device_who_may_hold_what_a_training_gave_back_dies_with_it(
 ) -> None:
     monkeypatch.setattr(parents, "_WARM_DEADLINE_S", 0.05)
     agent = Agent(DEVICE)
-    agent.launch(beside=True)
+    agent.launch(beside=1)
     if why == "not to be kept":
         os.write(warm[1], b"1")
     if why == "dead":
         os.kill(forks[1], signal.SIGKILL)
     agent.say(op="destroy", keep=why != "not to be kept")
-    assert agent.heard()[-1] == {"op": "quiet", "waiting": False}
+    assert agent.heard()[-1] == {"op": "quiet", "waiting": 0}
     assert [Path(f"/proc/{pid}").exists() for pid in forks] == [False, False]
 
 

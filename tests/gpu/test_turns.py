@@ -146,8 +146,7 @@ def test_a_worker_gives_way_while_it_waits_and_takes_turns_while_it_works(
     monkeypatch.setattr(forked.worker, "warm_up", tell)
     monkeypatch.setattr(forked, "_work", tell)
     parent._prepare_spare("ab", at_once=not ahead)
-    spare = parent._spare
-    assert spare is not None
+    (spare,) = parent._spares
     os.write(spare.control, messages.pack({"op": "run"}))
     assert os.waitpid(spare.pid, 0)[1] == 0
     slices = [one for (one,) in struct.iter_unpack("=Q", os.read(told, 64))]
