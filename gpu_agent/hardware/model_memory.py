@@ -69,6 +69,7 @@ class ModelMemory:
         self._names_optimiser = names_optimiser
         self._committed: Seal | None = None
         self._trained: Seal | None = None
+        self._ahead = False  # the spare place holds what was not committed, perhaps
         self.phase = MODEL.initial
         self.step = 0
 
@@ -142,6 +143,7 @@ class ModelMemory:
             if self._spare is None:
                 self._trained = self._memory.seal(self._working, self._digests(self._working))
             else:
+                self._ahead = True
                 self._trained = self._duplicate(self._spare)
 
     def commit(self) -> Digests:
@@ -149,11 +151,22 @@ class ModelMemory:
         trained, first = self._trained, self.phase is ModelPhase.EMPTY
         self.state(ModelFact.COMMIT)
         if trained is not None and self._spare is not None:
-            self._kept, self._spare = self._spare, self._kept
+            self._kept, self._spare, self._ahead = self._spare, self._kept, False
         elif trained is None or not self._copied_as(trained):
             trained = self._duplicate(self._kept, first=first)
         self._committed = trained
+        self.forget_ahead()
         return trained.digests
+
+    def forget_ahead(self) -> None:
+        """Erase what was copied ahead of a commit that does not come: it learnt from records of a visit that counts for nothing (law L7).
+
+        Raises:
+            VerificationFailed `scrub-failed`.
+        """
+        if self._ahead and self._spare is not None:
+            self._hbm.scrub(self._spare.model, self.committed_bytes)
+        self._ahead, self._trained = False, None
 
     def _digests(self, copy: Copy) -> Digests:
         """Of what is to be committed."""
@@ -178,7 +191,8 @@ class ModelMemory:
         after = MODEL.after(self.phase, ModelFact.ROLL_BACK, Role.ORCHESTRATOR)
         self._require_kept()
         self._hbm.copy(self._memory.moves(self._kept, self._working))
-        self.phase, self.step, self._trained = after, known.step, None
+        self.phase, self.step = after, known.step
+        self.forget_ahead()
         return self.digests()
 
     def write_committed(self, offset: int, data: bytes) -> None:

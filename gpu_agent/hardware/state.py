@@ -105,11 +105,16 @@ class GpuState:
         self._first_export = Secret(export_master_secret)
 
     def next_life(self, export_master_secret: bytes) -> None:
-        """A session opened with the resume proof: keep model, committed copy and optimiser; destroy all else."""
+        """A session opened with the resume proof: keep model, committed copy and optimiser; destroy all else.
+
+        The working copy may be of a visit that was not committed; whoever resumes rolls back, or commits, before anything else.
+        """
         self.take_news(self.compute.destroy())
         self.copies.fence(self.epochs.alive)
         for region in self.regions.all(RegionKind.DATASET):
             self.scrub(region)
+        if self.bound is not None and self.bound.model is not None:
+            self.bound.model.forget_ahead()
         for kind in (RegionKind.GRADIENTS, RegionKind.VALIDATION, RegionKind.CODE):
             for region in self.regions.all(kind):
                 self.hbm.scrub(region.address, region.length)

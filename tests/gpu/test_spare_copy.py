@@ -148,6 +148,31 @@ def test_a_further_life_goes_on_with_the_copy_that_counts(world: World) -> None:
     assert world.run(gpu.RollBack())[0].model == committed.model
 
 
+@pytest.mark.parametrize("how", ["rejected", "a new life", "committed otherwise"])
+def test_what_was_copied_ahead_of_a_commit_that_does_not_come_is_erased(world: World, how: str) -> None:
+    """It learnt from records of a visit that counts for nothing, and the scrub of that visit is signed for (law L7)."""
+    world.set_up()
+    holder, model = _trained(world), world.device._state.model
+    world.device.look_ahead()
+    counts, ahead = _places(world)
+    length = model.committed_bytes
+    copied = bytes(world.hbm.view(ahead, length))
+    assert any(copied)
+    if how == "rejected":
+        answers = world.run(
+            gpu.RollBack(), gpu.Scrub(region=holder.grant.region), gpu.CloseVisit(visit=holder.grant.visit)
+        )
+        assert isinstance(answers[-1], gpu_answers.Statement)
+        assert model.committed_copy.address == counts
+    elif how == "a new life":
+        world.resume()
+    else:  # as if it had not been looked at since: the commit copies again, and to the place that counts
+        model._trained = None
+        world.run(gpu.Commit(work="w1"), gpu.Scrub(region=holder.grant.region))
+        assert bytes(world.hbm.view(counts, length)) == copied
+    assert not any(world.hbm.view(ahead, length))
+
+
 @pytest.mark.parametrize("why", ["a key to all of memory", "memory is dear"])
 def test_there_is_one_place_only(world: World, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     if why == "memory is dear":

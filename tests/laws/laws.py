@@ -14,6 +14,7 @@ from tests.laws.laws_of_keys import law_4_no_key_and_iv_twice, law_5_a_shown_key
 from tests.laws.laws_of_memory import (
     law_7_a_scrub_leaves_the_model_and_nothing_else,
     law_8_only_the_committed_model_goes_on,
+    no_copy_of_a_model_is_left_that_was_not_committed,
 )
 from tests.laws.laws_of_names import law_10_nothing_emulated_passes_for_hardware
 from tests.laws.laws_of_traces import (
@@ -34,8 +35,10 @@ LAWS: dict[str, Callable[[Case], Checks]] = {
     "L9": law_9_dataset_and_model_stay_on_their_links,
     "L10": law_10_nothing_emulated_passes_for_hardware,
     "keys": no_key_at_rest_or_on_a_wire,
+    "copies": no_copy_of_a_model_is_left_that_was_not_committed,
 }
-"""And one rule of design 4.5 that is watched in the same way: no key that opens traffic is ever at rest."""
+"""And two rules that are watched in the same way: no key that opens traffic is ever at rest (design 4.5), and what law L7 lets lie in the
+places for committed copies was committed."""
 
 
 def broken_laws(case: Case) -> dict[str, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from shared.names import RegionKind
 from shared.wire import gpu
 from tests.laws.case import Case, Checks
 from tests.laws.witness import LifeBegan, Ran, Tampered, Wiped
@@ -50,6 +51,36 @@ def _clean(
     for holder, needles in case.records.items():
         left = needles.inside.find(b"".join(data for page, data in event.after.items() if page not in waiting))
         check(not left, f"after {what} {len(left)} windows of {holder}'s records are in GPU memory")
+
+
+def no_copy_of_a_model_is_left_that_was_not_committed(case: Case) -> Checks:
+    """After a scrub, and after a new life, each place for a committed copy holds nothing, or what it once held at a commit (law L7); but
+    while a visit's model waits to be committed, which is copied ahead."""
+    check, known, tampered, waits = Checks(), set[bytes](), set[int](), False
+    for event in case.timeline:
+        match event:
+            case Wiped():
+                known, tampered, waits = set(), set(), False
+            case Tampered(page):
+                tampered.add(page)
+            case Ran(command=gpu.InitModel() | gpu.Restore() | gpu.Commit(), refused=None):
+                waits = False
+                known |= {content(event.after, [place]) for place in _copies(event)}
+            case Ran(command=gpu.Train() | gpu.TrainTour() | gpu.EndTour(), refused=None):
+                waits = True
+            case Ran(command=gpu.RollBack(), refused=None):
+                waits = False
+            case Ran(command=gpu.Scrub(), refused=None) | LifeBegan() if not (waits and isinstance(event, Ran)):
+                waits = False
+                for place in _copies(event):
+                    found = content(event.after, [place])
+                    fine = not any(found) or found in known or bool(tampered & set(place.pages()))
+                    check(fine, f"a copy of a model that was never committed lies at {place.address:#x}")
+    return check
+
+
+def _copies(event: Ran | LifeBegan) -> list[Place]:
+    return [place for place in event.places if place.kind is RegionKind.COMMITTED]
 
 
 def law_8_only_the_committed_model_goes_on(case: Case) -> Checks:

@@ -50,6 +50,11 @@ def scrubs_lie(patch: pytest.MonkeyPatch, _: Theatre) -> None:
     patch.setattr(HBM, "scrub", lambda self, at, length: ScrubProof(at, length, zeros_digest(length)))
 
 
+def copies_ahead_are_kept(patch: pytest.MonkeyPatch, _: Theatre) -> None:
+    """What was copied ahead of a commit stays where it is when that does not come."""
+    patch.setattr(ModelMemory, "forget_ahead", lambda self: None)
+
+
 def gradients_are_kept(patch: pytest.MonkeyPatch, _: Theatre) -> None:
     """A scrub clears the dataset region only."""
 

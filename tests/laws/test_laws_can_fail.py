@@ -29,6 +29,7 @@ QUICK: list[tuple[str, Sabotage, list[Act]]] = [
     ("L9", sabotage.sealed_records_go_to_the_orchestrator_too, []),
     ("L10", sabotage.emulation_is_believed_by_all, []),
     ("keys", sabotage.visit_keys_are_logged, []),
+    ("copies", sabotage.copies_ahead_are_kept, [Crash("orchestrator", "train", 1, "after")]),
 ]
 SLOW: list[tuple[str, Sabotage, list[Act]]] = [
     ("L3", sabotage.never_drains, []),
