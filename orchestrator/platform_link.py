@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.in_clear import in_clear
 from shared.names import ORCHESTRATOR_PORT, holder_port
 from shared.service.http import PeerClient
 
@@ -13,12 +14,13 @@ class Mux:
         self._platform, self._gpu = platform, gpu
 
     async def to_holder(self, holder: str) -> None:
-        """The GPU appears at the holder's port. Raises: Unavailable, Refused."""
+        """The GPU appears at the holder's port. Raises: Unavailable, Conflict."""
         await self._bind(holder_port(holder))
 
     async def home(self) -> None:
-        """The GPU appears at the orchestrator's port again. Raises: Unavailable, Refused."""
+        """The GPU appears at the orchestrator's port again. Raises: Unavailable, Conflict."""
         await self._bind(ORCHESTRATOR_PORT)
 
     async def _bind(self, port: str) -> None:
-        await self._platform.put_json(f"/v1/gpus/{self._gpu}/mux", {"port": port})
+        with in_clear("Who answers for the platform did not switch"):
+            await self._platform.put_json(f"/v1/gpus/{self._gpu}/mux", {"port": port})

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from orchestrator.gpu_session.link import AgentLink
+from orchestrator.in_clear import in_clear
 from shared.attestation.gpu_verifier import (
     GpuPolicy,
     GpuTrust,
@@ -186,7 +187,7 @@ class GpuLife:
             The port at which it says it is, None: at nobody's.
 
         Raises:
-            Unavailable: it does not answer; code `gpu-reset`: what this life put into it is gone.
+            Unavailable: it does not answer; code `gpu-reset`: what this life put into it is gone. Conflict: somebody refuses in its place.
         """
         facts = await self.link.facts()
         if (boot := facts.boot_counter) != self.boot_counter:
@@ -251,12 +252,8 @@ def _only_sealed_words_count() -> Iterator[None]:
     Raises:
         Conflict: code `channel-broken`.
     """
-    try:
+    with in_clear("The channel to the GPU broke", code="channel-broken"):
         yield
-    except (Unavailable, Conflict):
-        raise
-    except GputError as error:
-        raise Conflict(f"The channel to the GPU broke: {error.detail}", code="channel-broken") from error
 
 
 async def open_spdm(link: AgentLink, opening: Opening, signing_key: bytes, entropy: Entropy) -> SpdmSession:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.errors import GputError, Unavailable
+from orchestrator.in_clear import in_clear
+from shared.errors import BadRequest, GputError, Unavailable
 from shared.names import ORCHESTRATOR_PORT
 from shared.service.http import PeerClient
 from shared.wire.codec import decode, encode
@@ -35,8 +36,13 @@ class AgentLink:
         self.bytes_in = 0
 
     async def facts(self) -> PublicFacts:
-        """Selected port, boot counter and statement-key certificate. Raises: Unavailable; code `not-available`: this GPU cannot travel."""
-        body = await self._agent.get_json(self._base)
+        """Selected port, boot counter and statement-key certificate.
+
+        Raises:
+            Unavailable; code `not-available`: this GPU cannot travel. Conflict: as `in_clear`.
+        """
+        with in_clear("Who answers for the GPU agent refused"):
+            body = await self._agent.get_json(self._base)
         if isinstance(body, dict) and body.get("boot_counter", 0) is None:
             raise Unavailable(
                 "The agent serves this GPU's evidence only: its firmware has no travelling command processor",
@@ -57,10 +63,11 @@ class AgentLink:
             return None
 
     async def spdm(self, message: bytes) -> bytes:
-        """One SPDM message and its answer. Never repeated: SPDM has state. Raises: Unavailable."""
-        return await self._agent.post_bytes(
-            f"{self._port}/spdm", message, "application/octet-stream", timeout_s=SPDM_TIMEOUT_S
-        )
+        """One SPDM message and its answer. Never repeated: SPDM has state. Raises: Unavailable. BadRequest. Conflict: as `in_clear`."""
+        with in_clear("Who answers for the GPU agent refused", counts=(BadRequest,)):
+            return await self._agent.post_bytes(
+                f"{self._port}/spdm", message, "application/octet-stream", timeout_s=SPDM_TIMEOUT_S
+            )
 
     async def commands(self, frame: CommandFrame) -> CommandFrame:
         """One batch and its answer. A lost connection is met with the same bytes again (the GPU answers them as before)."""

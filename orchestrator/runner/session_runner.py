@@ -14,6 +14,7 @@ from orchestrator.gpu_session.opening import OpenedLife, Opener
 from orchestrator.gpu_session.placement import Placer
 from orchestrator.holders.channels import Channels
 from orchestrator.holders.proofs import Prover
+from orchestrator.in_clear import NOT_OURS
 from orchestrator.runner.heads import Heads
 from orchestrator.runner.house import House
 from orchestrator.runner.pace import CheckpointPace, expected_cost
@@ -43,8 +44,6 @@ LOOK_S = 3600.0
 """A paused session looks at the clock so often at least, however it was set meanwhile."""
 MAX_CONFLICTS = 10
 """Lives in a row that may break on a refusal (no port yet, a GPU just reset or without compute) before that is the session's fault."""
-NOT_OURS = ("signature-stale", "grant-expired", "signature-replayed")
-"""What a peer says whose clock is not ours, or to whom the network brought a request twice. Nothing is wrong with the session: it waits."""
 
 
 def _passes(error: GputError, failures: int) -> bool:

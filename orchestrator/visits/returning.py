@@ -17,7 +17,7 @@ from orchestrator.visits.granting import drawn
 from orchestrator.visits.run import Run
 from orchestrator.visits.sealing_ahead import to_open
 from orchestrator.visits.ways import way
-from shared.errors import GputError, Unavailable, VerificationFailed
+from shared.errors import Conflict, GputError, Unavailable, VerificationFailed
 from shared.protocol.visit import VisitFact
 from shared.service.logging import get_logger
 from shared.wire.gpu import Drain, Measure, OpenEpoch, UploadProgram
@@ -68,7 +68,7 @@ async def _look(run: Run, silent: int) -> int:
     """
     try:
         port = await run.life.require_up()
-    except Unavailable as error:
+    except (Unavailable, Conflict) as error:
         if error.code == GPU_RESET or silent + 1 == MAX_SILENT:
             raise
         return silent + 1

@@ -19,6 +19,7 @@ BY_HAND = {
     "gpu_agent/compute/fabric_messages.py: answer['code']": ["gpu-memory-failed"],
     "gpu_agent/compute/messages.py: message['code']": ["compute-out-of-memory", "compute-failed"],
     "gpu_agent/compute/process.py: reply['code']": [],
+    "orchestrator/in_clear.py: code or error.code": [],  # of an error raised elsewhere
     "orchestrator/ledger/heads.py: code": ["log-rolled-back", "log-split-view"],
     "shared/attestation/offers.py: what": [f"offer-{what}" for what in ("session", "holder", "channel", "manifest", "recipient")],
     "shared/attestation/p384_chain.py: self.code": [f"{chain}-broken" for chain in CHAINS],
