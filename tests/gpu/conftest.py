@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.gpu.compute_parent import forks, held, warm
 from tests.gpu.gpu_world import World, make_world
+
+__all__ = ["_powered", "forks", "held", "warm", "world"]
 
 
 @pytest.fixture(scope="session")
