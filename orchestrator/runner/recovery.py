@@ -102,7 +102,7 @@ async def resume(run: Run, placer: Placer) -> None:
 
     Raises:
         VerificationFailed: the GPU's committed model is neither the journal's nor the interrupted visit's (`unexplained-model`).
-        Conflict: code `gpu-emptied`: the same where the holder of the interrupted visit could have done it.
+        Conflict: code `gpu-emptied`: the same where the holder of the interrupted visit could have done it; or it holds half a checkpoint.
     """
     try:
         await _resume(run, placer)

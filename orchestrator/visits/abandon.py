@@ -158,13 +158,13 @@ async def go_back(run: Run) -> None:
 
 
 async def empty_if_broken(run: Run, error: GputError) -> None:
-    """Where a holder's key commanded the whole GPU, and broke the committed copy or the held-out records too: wipe it. The next life
-    fills it from the newest checkpoint.
+    """Where a holder's key commanded the whole GPU, and broke the committed copy or the held-out records too: wipe it. So also where the
+    old life ended between two parts of a checkpoint that it put back. The next life fills it from the newest checkpoint.
 
     Raises:
         Conflict: code `gpu-emptied`: this life is over.
     """
-    if not run.travel.whole_gpu or error.code not in BROKEN:
+    if error.code != "no-model" and not (run.travel.whole_gpu and error.code in BROKEN):
         return
     await run.life.batch([EndSession()])
     raise Conflict(

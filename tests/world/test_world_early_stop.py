@@ -8,7 +8,9 @@ from typing import Any
 import cbor2
 import pytest
 
+from gpu_agent.hardware import commands_transfer
 from gput.receipts import save, verify
+from orchestrator.gpu_session import checkpoints
 from shared.claims.manifest import Acceptance, Validation
 from shared.claims.training import AdamW, Schedule, TrainingOptions
 from tests.world.test_world_crashes import COMMANDS, ORCH, A
@@ -141,6 +143,28 @@ POINTS = [
     Point(ORCH, A, COMMANDS, "after", command="Export"),
 ]
 QUICK = {2}
+
+
+@pytest.mark.parametrize(("moment", "count"), [("after", 1), pytest.param("before", 2, marks=pytest.mark.slow)])
+async def test_a_life_that_ends_between_two_parts_of_the_best_model_is_followed_by_one_that_begins_again(
+    moment: str, count: int, new_world: NewWorld, material: Material, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the GPU holds then is no committed model: it is emptied and filled from the newest checkpoint."""
+    monkeypatch.setattr(commands_transfer, "CHUNK", 4096)  # as if the model were larger than one part
+    monkeypatch.setattr(checkpoints, "BATCH_BYTES", 4096)
+    async with new_world() as world:
+        point = Point(ORCH, A, COMMANDS, moment, count, command="Restore")
+        with recording() as recorder:
+            trap = Trap(world, point, crash(world, ORCH), recorder)
+            session = await world.submit(**asked(material))
+            await trap.done()
+        view = await world.completed(session)
+        lives = [
+            event.data["life"] async for event in world.owner.events(session) if event.data.get("fact") == "life_opened"
+        ]
+        seen, left = await losses(world, session), await models(world, session)
+    assert lives == [1, 2, 1], "the one that found half a model, and that of the emptied GPU"
+    assert view["model"]["digest"] == left[seen.index(min(seen))]
 
 
 @pytest.mark.parametrize("service", [ORCH, pytest.param(A, marks=pytest.mark.slow)])
