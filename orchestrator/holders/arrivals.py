@@ -29,18 +29,29 @@ class _Open:
     holder: str
     epoch: int
     word: asyncio.Future[Word]
+    offered: bool = False
     heard: Callable[[], None] | None = None  # while somebody waits
 
 
 class Arrivals:
-    """Visits that are away, by id."""
+    """Visits that are planned or away, by id."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
 
-    def expect(self, visit: str, holder: str, epoch: int) -> None:
-        """The visit is about to be offered."""
+    def plan(self, visit: str, holder: str, epoch: int) -> None:
+        """The visit is planned: from now on it can be called back, as by a veto while the GPU is asked for its grant."""
         self._open[visit] = _Open(holder, epoch, asyncio.get_running_loop().create_future())
+
+    def expect(self, visit: str) -> None:
+        """It is about to be offered: its holder's word may come."""
+        self._open[visit].offered = True
+
+    def called_back(self, visit: str) -> Recall | None:
+        """Why the visit is not to be offered any more, if it was called back."""
+        word = self._open[visit].word
+        error = word.exception() if word.done() and not word.cancelled() else None
+        return error if isinstance(error, Recall) else None
 
     def forget(self, visit: str) -> None:
         """The visit is over; late words are refused from now on."""
@@ -55,7 +66,7 @@ class Arrivals:
     def away(self, visit: str) -> bool:
         """Whether the holder's word is still awaited."""
         entry = self._open.get(visit)
-        return entry is not None and not entry.word.done()
+        return entry is not None and entry.offered and not entry.word.done()
 
     def awaits(self, visit: str, holder: str) -> bool:
         """Whether it is this holder's word that is awaited of the visit."""
@@ -68,8 +79,8 @@ class Arrivals:
             Conflict: nobody waits for it (code `visit-recalled`). NotPermitted: not that holder's visit.
         """
         entry = self._open.get(visit)
-        if entry is None or entry.word.cancelled():
-            raise Conflict(f"{visit} is not away any more", code="visit-recalled", remedy="Wait for the next offer.")
+        if entry is None or not entry.offered or entry.word.cancelled():
+            raise Conflict(f"{visit} is not away", code="visit-recalled", remedy="Wait for the next offer.")
         if entry.holder != holder:
             raise NotPermitted("This is another holder's visit", code="not-your-visit")
         if word.visit != visit or word.epoch != entry.epoch:

@@ -17,7 +17,7 @@ async def load_ahead(run: Run) -> None:
     """Plan, grant and offer the stop after the current one, if its holder is ready; nobody is waited for.
 
     Raises:
-        As `grant` and `offer`.
+        As `grant`, `offer` and `recall`.
     """
     if not run.travel.ahead or run.leaving():
         return
@@ -35,7 +35,11 @@ async def load_ahead(run: Run) -> None:
         return
     visit = plan(run, stop, behind=run.visit)
     await run.commit()
-    await offer(run, await grant(run, channel, visit))
+    granted = await grant(run, channel, visit)
+    try:
+        await offer(run, granted)
+    except Recall as why:
+        await recall(run, why, visit)
 
 
 async def drop_ahead(run: Run, reason: str) -> None:

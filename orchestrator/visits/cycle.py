@@ -40,8 +40,12 @@ async def run_visit(run: Run, stop: PlannedVisit, channel: Channel) -> None:
             await run.commit()
         with run.watch.step("grant"):
             granted = await grant(run, channel, visit)
-        with run.watch.step("offer"):
-            await offer(run, granted)
+        try:
+            with run.watch.step("offer"):
+                await offer(run, granted)
+        except Recall as why:
+            await recall(run, why, visit)
+            return
         del granted  # the visit key is the holder's now
         plan_ahead(run)
         await _taken_back(run)

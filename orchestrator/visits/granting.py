@@ -153,8 +153,10 @@ async def offer(run: Run, granted: Granted) -> None:
     no leader of the past comes as far as here. Nobody waits for it here: the holder needs longer to its first record.
 
     Raises:
-        Unavailable: the database refused.
+        Recall: it was called back since it was planned. Unavailable: the database refused.
     """
+    if (why := run.arrivals.called_back(granted.visit.id)) is not None:
+        raise why
     run.journey.begin(granted.visit.holder)
     await asyncio.sleep(0)  # so that the request is on its way
     await tell(run, granted)
@@ -168,7 +170,7 @@ async def tell(run: Run, granted: Granted) -> None:
     """
     visit = granted.visit
     sealed = _sealed(run, granted)
-    run.arrivals.expect(visit.id, visit.holder, visit.epoch)
+    run.arrivals.expect(visit.id)
     offering = partial(run.inboxes.post, visit.holder, kind="offer", session=run.state.id, offer=sealed)
     await run.commit(Waiting(visit.holder, offering))
 

@@ -34,7 +34,9 @@ def plan(run: Run, stop: PlannedVisit, behind: VisitState | None = None) -> Visi
                 else placement.ahead_region if taken else placement.dataset_region,
             )
         )  # fmt: skip
-    return state.open_visit(visit)
+    planned = state.open_visit(visit)
+    run.arrivals.plan(visit, planned.holder, planned.epoch)
+    return planned
 
 
 def _region_of(run: Run, stop: PlannedVisit) -> int:

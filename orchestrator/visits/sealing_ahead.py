@@ -55,8 +55,8 @@ def to_open(run: Run) -> Wanted | None:
 
 
 async def offer_ahead(run: Run) -> None:
-    """Give the next holder its key, if there is one. Raises: Unavailable: the database refused."""
-    if run.drawn is not None:
+    """Give the next holder its key, if there is one and it was not called back. Raises: Unavailable: the database refused."""
+    if run.drawn is not None and run.arrivals.called_back(run.drawn.visit.id) is None:
         await tell(run, run.drawn)
 
 
@@ -95,5 +95,7 @@ def _fault(run: Run, granted: Granted) -> str:
     """Why a grant that was drawn ahead is not to be installed any more; empty if nothing speaks against it."""
     if granted.visit.holder not in run.state.active:
         return "its holder takes no part any more"
+    if (why := run.arrivals.called_back(granted.visit.id)) is not None:
+        return why.reason
     left = granted.grant.expires_at - run.clock()
     return "" if left > run.state.manifest.lease_s / 2 else "too much of its lease has gone while the GPU trained"

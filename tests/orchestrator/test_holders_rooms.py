@@ -102,9 +102,15 @@ def unheard() -> None:
     raise AssertionError("nobody waited when it came")
 
 
+def offered() -> Arrivals:
+    arrivals = Arrivals()
+    arrivals.plan(VISIT, "h0", 3)
+    arrivals.expect(VISIT)
+    return arrivals
+
+
 async def test_who_waits_has_the_gpu_called_back_at_once_by_the_first_word_that_counts() -> None:
-    arrivals, heard = Arrivals(), list[str]()
-    arrivals.expect(VISIT, "h0", 3)
+    arrivals, heard = offered(), list[str]()
     waiting = asyncio.ensure_future(arrivals.word(VISIT, 5, lambda: heard.append("word")))
     await asyncio.sleep(0)
     for holder, said in (("h1", report()), ("h0", report(epoch=2))):
@@ -120,16 +126,14 @@ async def test_who_waits_has_the_gpu_called_back_at_once_by_the_first_word_that_
 
 async def test_a_word_before_its_time_calls_no_gpu_back() -> None:
     """A holder that has its key while another one's data are trained on: the GPU is not with it."""
-    arrivals = Arrivals()
-    arrivals.expect(VISIT, "h0", 3)
+    arrivals = offered()
     assert await arrivals.word(VISIT, 0.01, unheard) is None
     arrivals.deliver(VISIT, "h0", report())
     assert await arrivals.word(VISIT, 1, unheard) == report()
 
 
 async def test_only_the_visited_holders_word_in_this_epoch_counts_and_the_same_word_twice_is_one() -> None:
-    arrivals = Arrivals()
-    arrivals.expect(VISIT, "h0", 3)
+    arrivals = offered()
     with pytest.raises(NotPermitted):
         arrivals.deliver(VISIT, "h1", report())
     with pytest.raises(Conflict):
@@ -144,9 +148,25 @@ async def test_only_the_visited_holders_word_in_this_epoch_counts_and_the_same_w
         arrivals.deliver(VISIT, "h0", report())
 
 
-async def test_time_and_recall_end_the_waiting() -> None:
+async def test_a_visit_that_is_planned_can_be_called_back_and_awaits_no_word() -> None:
     arrivals = Arrivals()
-    arrivals.expect(VISIT, "h0", 3)
+    arrivals.plan(VISIT, "h0", 3)
+    assert arrivals.called_back(VISIT) is None
+    assert not arrivals.awaits(VISIT, "h0")
+    with pytest.raises(Conflict):
+        arrivals.deliver(VISIT, "h0", report())
+    arrivals.recall(VISIT, "veto", blame=False)
+    why = arrivals.called_back(VISIT)
+    assert why is not None
+    assert (why.reason, why.blame) == ("veto", False)
+    arrivals.expect(VISIT)
+    with pytest.raises(Recall):
+        await arrivals.word(VISIT, 1, unheard)
+    arrivals.forget(VISIT)
+
+
+async def test_time_and_recall_end_the_waiting() -> None:
+    arrivals = offered()
     assert await arrivals.word(VISIT, 0.01, unheard) is None
     arrivals.recall(VISIT, "veto", blame=False)
     with pytest.raises(Recall) as recalled:
