@@ -107,9 +107,11 @@ BENCHES: Mapping[str, Bench] = MappingProxyType({
         Definition("transfer_ratio", "times", "the one ÷ the other", Better.HIGHER),
         Definition("visit.control.median_ms", "ms", "a visit of one step of the demo's model: all but data and training", plotted=True),
         Definition("visit.*.median_ms", "ms", "that step of such a visit"),
+        Definition("visit.mean_ms", "ms", "all of such a visit, on average: one in four waits for workers to be made"),
         Definition("gpt2.tokens_per_s", "1/s", "GPT-2 124M in a session, whole visits counted", Better.HIGHER, plotted=True),
         Definition("gpt2.control.median_ms", "ms", "a visit of it: all but data and training", plotted=True),
         Definition("gpt2.*.median_ms", "ms", "that step of such a visit"),
+        Definition("gpt2.mean_ms", "ms", "all of such a visit, on average"),
     )),
     "attest": Bench("verifying evidence of a machine", False, (
         Definition("*.warm_ms", "ms", "of a machine met again", plotted=True),

@@ -117,4 +117,5 @@ def _median_s(visits: Visits) -> float:
 
 
 def _steps(prefix: str, visits: Visits) -> Figures:
-    return {f"{prefix}.{row['step'].partition(' ')[0]}.median_ms": float(row["median_ms"]) for row in by_step(visits)}
+    found = {f"{prefix}.{row['step'].partition(' ')[0]}.median_ms": float(row["median_ms"]) for row in by_step(visits)}
+    return found | {f"{prefix}.mean_ms": 1000 * statistics.mean(sum(one["durations"].values()) for one in visits)}

@@ -13,7 +13,7 @@ import torch
 from gpu_agent.compute.card_hasher import WINDOW
 from gpu_agent.compute.device_process import DeviceCompute
 from gpu_agent.compute.fabric import DeviceFabric
-from gpu_agent.compute.waiting import MOST
+from gpu_agent.compute.waiting import MOST, Waiting
 from gpu_agent.hardware.device_hbm import DeviceHBM
 from gpu_agent.hardware.hbm import Extent
 from shared.canonical import blake3_256
@@ -75,9 +75,16 @@ def test_training_on_the_card_ends_near_that_on_the_host(device: World, world: W
     assert device.compute.most_beside, "tensors of the step, beside HBM"
 
 
+def _unknown(world: World) -> DeviceCompute:
+    """Its compute, as if it had never met a launch: what an earlier test learned of such ones decides how many are made beside it."""
+    assert isinstance(world.compute, DeviceCompute)
+    world.compute._waiting, world.compute._digest = Waiting(), ""
+    world.set_up()
+    return world.compute
+
+
 def test_the_next_worker_waits_while_one_trains_and_outlives_the_sweep(device: World) -> None:
-    device.set_up()
-    assert isinstance(device.compute, DeviceCompute)
+    device.compute = _unknown(device)
     free = device.compute._waiting.free()
     holder = device.visit(DATA)
     device.train(holder, steps=4)
@@ -91,9 +98,7 @@ def test_the_next_worker_waits_while_one_trains_and_outlives_the_sweep(device: W
 
 def test_of_short_launches_several_wait_and_hold_what_is_said_of_each(device: World) -> None:
     """A sweep counts on it: what one of several that wait holds is what one that waited alone held."""
-    device.set_up()
-    compute, waited = device.compute, list[int]()
-    assert isinstance(compute, DeviceCompute)
+    compute, waited = _unknown(device), list[int]()
     for number in range(9):
         holder, work = device.visit(DATA), f"w{number}"
         device.train(holder, work, steps=1, first=number)
