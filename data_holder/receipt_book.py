@@ -5,6 +5,7 @@ Which leaf of the log a receipt is nobody signs: whoever brings it says so. That
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ from data_holder.tables.schema import RECEIPTS
 from data_holder.visit_facts import VisitFacts
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
+from shared.canonical.zeros import zeros_digest
 from shared.errors import NotFound, VerificationFailed
 from shared.service.logging import get_logger
 from shared.service.statements import find_row
@@ -64,6 +66,8 @@ class ReceiptBook:
         request = verify_manifest(state.manifest, self._approvals.name, self._approvals.keys)
         visit = await self._own_visit(session, claimed_epoch(cose))
         state = await self._introductions.learn(session, signer_named(cose))
+        # As many zeros are hashed as the buffer has bytes, which takes seconds for a large one: once, and not while everything else waits.
+        await asyncio.to_thread(zeros_digest, request.manifest.buffer_bytes)
         checked = check_receipt(cose, index, state, holder=self._approvals.name, request=request, visit=visit)
         await self._facts.receipt(session, checked)
         if not checked.verified:

@@ -19,6 +19,7 @@ from shared.canonical import cbor_in_any_form, cbor_value, sha256
 from shared.claims.accountant import spent
 from shared.claims.manifest import Manifest
 from shared.claims.receipt import DeviceStatement, Receipt
+from shared.claims.visit_end import expected_of_end
 from shared.crypto.cose import Sign1, load_verifier, parse1, verify1
 from shared.errors import BadRequest, GputError, VerificationFailed
 from shared.protocol.mixture import mixture_seed
@@ -97,13 +98,17 @@ def check_receipt(
         "holder_runtime_data": channel.holder_runtime, "gpu_evidence": channel.gpu_evidence,
     })  # fmt: skip
     same = {name: getattr(receipt, name) for name in ("session", "visit", "epoch", "holder", "dataset_root")}
-    _match(checks, "statement", statement, {**same, "program": request.manifest.program, "device": channel.device})
+    _match(checks, "statement", statement, {
+        **same, "program": request.manifest.program, "device": channel.device, "travel_mode": request.manifest.travel_mode,
+    })  # fmt: skip
     _privacy(checks, receipt, statement, request.manifest, state.records)
     _accumulation(checks, statement, request.manifest)
     _first_link(checks, statement, request.manifest)
     _mixture(checks, receipt, statement, request.manifest)
     checks.append(Check("fence after visit", receipt.fence_epoch > receipt.epoch))
     checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))
+    for name, (value, got) in expected_of_end(statement, receipt.outcome, holder, request.manifest).items():
+        checks.append(_agrees(f"statement: {name}", value, got))
     _own_memory(checks, receipt, statement, visit)
     return CheckedReceipt(index, cose, receipt, statement, tuple(checks))
 
@@ -148,9 +153,6 @@ def _mixture(checks: list[Check], receipt: Receipt, statement: DeviceStatement, 
     seed = mixture_seed(manifest.training.seed, receipt.round)
     _match(checks, "statement: mixed", mixed, {"round": receipt.round, "seed": seed})
     checks.append(Check("statement: mixed: place", mixed.first + statement.records <= mixed.records))
-    if receipt.outcome == "closed":
-        whole = statement.steps * manifest.training.batch_size == mixed.records
-        checks.append(Check("statement: mixed: steps", whole, "" if whole else "not every record was trained on once"))
 
 
 def _signer(message: Sign1, state: SessionState) -> bytes:
@@ -195,8 +197,11 @@ def _own_memory(checks: list[Check], receipt: Receipt, statement: DeviceStatemen
 
 def _match(checks: list[Check], prefix: str, claims: BaseModel, expected: dict[str, Any]) -> None:
     for name, value in expected.items():
-        got = getattr(claims, name)
-        checks.append(Check(f"{prefix}: {name}", got == value, "" if got == value else f"expected {value}, got {got}"))
+        checks.append(_agrees(f"{prefix}: {name}", value, getattr(claims, name)))
+
+
+def _agrees(check: str, expected: object, got: object) -> Check:
+    return Check(check, got == expected, "" if got == expected else f"expected {expected}, got {got}")
 
 
 def _parse(kind: type[C], payload: bytes) -> C:

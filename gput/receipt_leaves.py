@@ -10,10 +10,11 @@ from base64 import b64decode, b64encode
 from typing import Any, NamedTuple
 
 from gput.receipt_known import Known, Signer
-from gput.receipt_mixtures import Place, expected_of_training
+from gput.receipt_mixtures import Place, expected_of_mixture
 from gput.receipt_privacy import check_privacy
 from shared.canonical import cbor_value, json_value
 from shared.claims.receipt import DeviceStatement, Receipt
+from shared.claims.visit_end import expected_of_end
 from shared.crypto.cose import parse1, verify1
 from shared.errors import VerificationFailed
 from shared.protocol.merkle import leaf_hash, verify_inclusion
@@ -116,7 +117,8 @@ def _compare(known: Known, receipt: Receipt, statement: DeviceStatement, signer:
         "device": (signer.device, statement.device),
         "backend": (signer.backend, statement.backend),
         "accumulation": (book.manifest.accumulate is not None, statement.accumulated is not None),
-        **expected_of_training(receipt, statement, book.manifest),
+        **expected_of_mixture(receipt, statement, book.manifest),
+        **expected_of_end(statement, receipt.outcome, receipt.holder, book.manifest),
     }
     for name, values in expected.items():
         if values.count(values[0]) != len(values):

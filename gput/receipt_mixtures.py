@@ -33,18 +33,15 @@ class Place(NamedTuple):
         return None if said is None else cls(said.round, said.seed, said.visits, said.records, said.first)
 
 
-def expected_of_training(receipt: Receipt, said: DeviceStatement, manifest: Manifest) -> dict[str, tuple[Any, ...]]:
-    """What receipt, statement and manifest must agree on of the steps that were taken and the records they were taken on, by name."""
-    mixed, batch, steps = said.mixed, manifest.training.batch_size, manifest.steps_for(receipt.holder)
+def expected_of_mixture(receipt: Receipt, said: DeviceStatement, manifest: Manifest) -> dict[str, tuple[Any, ...]]:
+    """What receipt, statement and manifest must agree on of the mixture that the records were trained on in, if in any, by name."""
+    mixed = said.mixed
     expected: dict[str, tuple[Any, ...]] = {"mixture": (manifest.collect == "tour", mixed is not None)}
-    closed = receipt.outcome == "closed"
     if mixed is None:
-        return {**expected, "steps": (steps, said.steps)} if closed else expected
+        return expected
     expected["round"] = (receipt.round, mixed.round)
     expected["mixture seed"] = (mixture_seed(manifest.training.seed, receipt.round), mixed.seed)
-    expected["records"] = (steps * batch, said.records)
-    if closed:
-        expected["steps"] = (mixed.records, said.steps * batch)
+    expected["records"] = (manifest.steps_for(receipt.holder) * manifest.training.batch_size, said.records)
     return expected
 
 

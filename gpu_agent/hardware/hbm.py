@@ -18,16 +18,17 @@ from typing import ClassVar, Final
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gpu_agent.hardware.address_space import PAGE, AddressSpace, pages
-from gpu_agent.hardware.extents import Extent, ScrubProof, zeros_digest
+from gpu_agent.hardware.extents import Extent, ScrubProof
 from gpu_agent.hardware.pieces import PIECE, Alone, Once, Piece, SideBySide, cut, dealt, joined
 from gpu_agent.hardware.shared_map import SharedMap
 from shared.canonical import blake3_256
 from shared.canonical.block_hasher import BlockHasher
+from shared.canonical.zeros import zeros_digest
 from shared.errors import OutOfMemory, VerificationFailed
 
 Buffer = bytes | bytearray | memoryview
 _ZEROS: Final = bytes(PIECE)
-__all__ = ["HBM", "PAGE", "Extent", "ScrubProof", "zeros_digest"]
+__all__ = ["HBM", "PAGE", "Extent", "ScrubProof"]
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
 _ALONE: Final = Alone()

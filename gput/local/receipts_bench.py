@@ -39,6 +39,7 @@ from shared.attestation.channel import build_orchestrator_runtime, gpu_evidence_
 from shared.attestation.nonces import gpu_nonce
 from shared.attestation.session_events import SESSION_EVENT, session_event
 from shared.canonical import cbor_bytes, json_bytes, json_value, sha256
+from shared.canonical.zeros import zeros_digest
 from shared.claims.manifest import Manifest, RosterEntry
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.claims.training import AdamW, TrainingOptions
@@ -186,7 +187,7 @@ class Maker:
             commitment=secrets.token_hex(32), dataset_root=self.roots[holder], dataset_records=RECORDS,
             program=self.manifest.program, model_before=model, model_after=secrets.token_hex(32),
             first_step=(index - 1) * STEPS, steps=STEPS, scrubbed_bytes=self.manifest.buffer_bytes,
-            scrub_digest=secrets.token_hex(32),
+            scrub_digest=zeros_digest(self.manifest.buffer_bytes).hex(),
         )  # fmt: skip
 
     def _receipt(self, index: int, said: DeviceStatement, channel: _Channel) -> Receipt:

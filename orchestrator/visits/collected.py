@@ -222,7 +222,7 @@ def settle_tour_closed(run: Run, tour: Tour, committed: Committed, batch: Batch,
                                  expected=str(tour.first_step + tour.steps), got=str(committed.step))  # fmt: skip
     known = verdict.after if verdict.after is not None else run.committed.validation
     after = model_state(committed, known)
-    statements = _checked(run, tour, batch, after)
+    statements = _checked(run, tour, batch, after, outcome="closed")
     run.book.stage(new_fact(TrainingFact.SCRUBBED, visits=tour.ids, tour_durations=run.watch.reading()))
     for visit, statement in zip(tour.visits, statements, strict=True):
         leaf = make_receipt(run, statement, outcome="closed", before=verdict.before, after=verdict.after, visit=visit)
@@ -232,10 +232,10 @@ def settle_tour_closed(run: Run, tour: Tour, committed: Committed, batch: Batch,
         )
 
 
-def _checked(run: Run, tour: Tour, batch: Batch, after: ModelState) -> list[bytes]:
+def _checked(run: Run, tour: Tour, batch: Batch, after: ModelState, *, outcome: str) -> list[bytes]:
     statements = [answer.statement for answer in batch.answers if isinstance(answer, Statement)]
     for visit, statement in zip(tour.visits, statements, strict=True):
-        check_statement(run, statement, after, visit, tour.mixed(visit))
+        check_statement(run, statement, after, outcome=outcome, visit=visit, mixed=tour.mixed(visit))
     return statements
 
 
@@ -261,7 +261,7 @@ async def _reject(run: Run, tour: Tour, verdict: Verdict, guilty: str | None) ->
         batch = await run.life.batch([RollBack(), *_epilogue(tour)])
     check_rolled_back(run, batch)
     check_scrubs(run, batch, tour.visits)
-    statements = _checked(run, tour, batch, run.committed)
+    statements = _checked(run, tour, batch, run.committed, outcome="rejected")
     for visit, statement in zip(tour.visits, statements, strict=True):
         leaf = make_receipt(run, statement, outcome="rejected", before=verdict.before, after=verdict.after, visit=visit)
         blame = visit.id == guilty

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from functools import lru_cache
-
-from blake3 import blake3
 
 from orchestrator.gpu_session.life import Batch
 from orchestrator.gpu_session.placement import model_state
@@ -18,29 +15,21 @@ from orchestrator.visits.receipts import check_statement, make_receipt
 from orchestrator.visits.run import Run
 from orchestrator.visits.sealing_ahead import installed, to_install
 from orchestrator.visits.training import Verdict
+from shared.canonical.zeros import zeros_digest
 from shared.errors import VerificationFailed
 from shared.protocol.training import TrainingFact
 from shared.wire.gpu import CloseVisit, Commit, InstallGrant, RollBack, Scrub
 from shared.wire.gpu_answers import Committed, Scrubbed, Statement
 
 
-@lru_cache(maxsize=8)
-def zeros_digest(length: int) -> str:
-    """BLAKE3 of `length` zero bytes: what a scrubbed region reads back as."""
-    hasher, piece = blake3(), bytes(1 << 20)
-    for _ in range(length >> 20):
-        hasher.update(piece)
-    hasher.update(piece[: length & ((1 << 20) - 1)])
-    return hasher.hexdigest()
-
-
 def check_scrub(run: Run, scrubbed: Scrubbed, region: int) -> None:
     """The whole region reads back as zeros. Raises: VerificationFailed (code `scrub-incomplete`)."""
     placement = run.placement
     whole = (scrubbed.region, scrubbed.length) == (region, placement.dataset_length)
-    if not whole or scrubbed.digest != zeros_digest(scrubbed.length):
+    zeros = zeros_digest(placement.dataset_length).hex()
+    if not whole or scrubbed.digest != zeros:
         raise VerificationFailed("The dataset region does not read back as zeros", code="scrub-incomplete",
-                                 expected=zeros_digest(placement.dataset_length), got=scrubbed.digest)  # fmt: skip
+                                 expected=zeros, got=scrubbed.digest)  # fmt: skip
 
 
 async def close(run: Run, verdict: Verdict, wanted: Wanted | None) -> None:
@@ -84,7 +73,7 @@ def settle_closed(run: Run, committed: Committed, statement: bytes, verdict: Ver
     visit, before = run.visit, run.committed
     known = verdict.after if verdict.after is not None else before.validation
     after = model_state(committed, known)
-    check_statement(run, statement, after)
+    check_statement(run, statement, after, outcome="closed")
     run.book.stage(new_fact(TrainingFact.SCRUBBED, visit=visit.id))
     leaf = make_receipt(run, statement, outcome="closed", before=verdict.before, after=verdict.after)
     run.book.stage(
@@ -109,7 +98,7 @@ async def reject(run: Run, verdict: Verdict) -> None:
         check_rolled_back(run, batch)
         check_scrub(run, batch.answer(1, Scrubbed), visit.region)
         statement = batch.answer(2, Statement).statement
-        check_statement(run, statement, run.committed)
+        check_statement(run, statement, run.committed, outcome="rejected")
         leaf = make_receipt(run, statement, outcome="rejected", before=verdict.before, after=verdict.after)
         run.book.stage(
             new_fact(

@@ -16,6 +16,7 @@ from shared.claims.accountant import spent
 from shared.claims.layout import require_named
 from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt, TourStatement
 from shared.claims.visit import VisitTimers
+from shared.claims.visit_end import expected_of_end
 from shared.crypto.cose import sign1, verify1
 from shared.crypto.signing import PartyKey
 from shared.errors import VerificationFailed
@@ -23,9 +24,15 @@ from shared.wire.codec import encode
 
 
 def check_statement(
-    run: Run, statement: bytes, after: ModelState, visit: VisitState | None = None, mixed: Mixed | None = None
+    run: Run,
+    statement: bytes,
+    after: ModelState,
+    *,
+    outcome: str,
+    visit: VisitState | None = None,
+    mixed: Mixed | None = None,
 ) -> DeviceStatement:
-    """The device's signature, then every field that the orchestrator knows better. `after`: what the visit ended at.
+    """The device's signature, then every field that the orchestrator knows better. `after`: what the visit ended at, with this `outcome`.
 
     `visit`: which, if not the open one; `mixed`: the mixture that it was trained on in, if any.
 
@@ -49,10 +56,11 @@ def check_statement(
         "dataset_records": dataset.records, "privacy": state.manifest.privacy,
         "accumulated": _accumulated(run, after), "mixed": mixed,
     }  # fmt: skip
-    for name, value in expected.items():
-        if getattr(claims, name) != value:
+    pairs = {name: (value, getattr(claims, name)) for name, value in expected.items()}
+    for name, (value, got) in {**pairs, **expected_of_end(claims, outcome, visit.holder, state.manifest)}.items():
+        if got != value:
             raise VerificationFailed(f"The device statement's {name} is not this visit's", code="statement-mismatch",
-                                     expected=str(value), got=str(getattr(claims, name)))  # fmt: skip
+                                     expected=str(value), got=str(got))  # fmt: skip
     return claims
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from shared.attestation.channel import build_orchestrator_runtime, report_data
 from shared.canonical import cbor_bytes, json_bytes, sha256
+from shared.canonical.zeros import zeros_digest
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.claims.visit import VisitTimers
 from shared.crypto.cose import sign1
@@ -20,6 +21,7 @@ from shared.wire.visit import (
 )
 from tests.attestation.cpu_world import Machine, measured
 from tests.data_holder.holder_world import (
+    BUFFER_BYTES,
     DEVICE,
     NAME,
     PROGRAM,
@@ -52,10 +54,11 @@ def signed_receipt(document: OfferDocument, report: VisitReport, signer: PartyKe
     grant = document.grant
     statement_fields: dict[str, Any] = {
         "device": DEVICE, "backend": "EMULATED", "boot_counter": 1, "life": 1, "session": SESSION, "visit": grant.visit,
-        "epoch": grant.epoch, "holder": NAME, "records": report.records, "length": report.length,
+        "epoch": grant.epoch, "holder": NAME, "travel_mode": grant.mode, "records": report.records, "length": report.length,
         "commitment": report.commitment, "dataset_root": grant.dataset_root,
         "dataset_records": grant.dataset_records, "program": PROGRAM, "model_before": "11" * 32, "model_after": "22" * 32,
-        "first_step": 0, "steps": 5, "scrubbed_bytes": 1 << 16, "scrub_digest": "33" * 32,
+        "first_step": 0, "steps": 5, "scrubbed_bytes": BUFFER_BYTES,
+        "scrub_digest": zeros_digest(BUFFER_BYTES).hex(),
     }  # fmt: skip
     key = changes.pop("device_key", STATEMENT_KEY)
     for name in list(changes):

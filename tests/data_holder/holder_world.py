@@ -51,6 +51,7 @@ STATEMENT_KEY = PartyKey.generate(lambda n: b"\x07" * n)
 
 
 DEVICE = "ab" * 8
+BUFFER_BYTES = 1 << 16
 
 
 def b64(data: bytes) -> str:
@@ -94,7 +95,7 @@ def make_manifest(key: str, **changes: Any) -> Manifest:
         "name": "study-1", "program": PROGRAM, "training": TrainingOptions(batch_size=4, seed=3),
         "roster": (RosterEntry(holder=NAME, key=key, evidence=emulated), RosterEntry(holder="south", key="cd" * 32)),
         "gpu_evidence": emulated, "orchestrator_evidence": emulated, "rounds": 5, "steps_per_visit": 5,
-        "buffer_bytes": 1 << 16, "privacy_floor": 8,
+        "buffer_bytes": BUFFER_BYTES, "privacy_floor": 8,
     }  # fmt: skip
     return Manifest(**{**fields, **changes})
 

@@ -14,8 +14,9 @@ from gpu_agent.compute import fabric_messages
 from gpu_agent.compute.fabric import DeviceFabric
 from gpu_agent.compute.process import ComputeProcess
 from gpu_agent.hardware.device_hbm import DeviceHBM
-from gpu_agent.hardware.hbm import HBM, PAGE, Extent, zeros_digest
+from gpu_agent.hardware.hbm import HBM, PAGE, Extent
 from shared.canonical import blake3_256
+from shared.canonical.zeros import zeros_digest
 from shared.errors import OutOfMemory, Unavailable, VerificationFailed
 from tests.gpu.device_behaviour import BEHAVIOUR
 from tests.gpu.gpu_training import DATA, committed_visit, state_of

@@ -15,10 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gpu_agent.hardware.copy_engine import CopyEngine
 from gpu_agent.hardware.epochs import Epochs
 from gpu_agent.hardware.grants import GrantScope, check_grant
-from gpu_agent.hardware.hbm import HBM, PAGE, ScrubProof, zeros_digest
+from gpu_agent.hardware.hbm import HBM, PAGE, ScrubProof
 from gpu_agent.hardware.model_memory import MODEL, ModelFact, ModelPhase
 from gpu_agent.hardware.regions import REGION, RegionFact, RegionTable
 from shared.canonical import blake3_256
+from shared.canonical.zeros import zeros_digest
 from shared.claims.visit import CursorRange, Grant
 from shared.crypto import schedule
 from shared.crypto.aead import SealingChannel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpu_agent.hardware.hbm import zeros_digest
+from shared.canonical.zeros import zeros_digest
 from shared.claims.visit import Grant
 from shared.names import RegionKind
 from shared.wire import gpu

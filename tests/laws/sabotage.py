@@ -21,13 +21,14 @@ from gpu_agent.hardware.command_processor import COMMANDS
 from gpu_agent.hardware.copy_engine import CopyEngine
 from gpu_agent.hardware.epochs import Epochs
 from gpu_agent.hardware.grants import GrantTable
-from gpu_agent.hardware.hbm import HBM, PAGE, ScrubProof, zeros_digest
+from gpu_agent.hardware.hbm import HBM, PAGE, ScrubProof
 from gpu_agent.hardware.model_memory import ModelMemory
 from gpu_agent.hardware.state import GpuState
 from orchestrator.gpu_session.life import Batch, GpuLife
 from orchestrator.holders.inbox import Inboxes
 from orchestrator.visits import granting, returning
 from shared.attestation.gpu_policy import GpuPolicy
+from shared.canonical.zeros import zeros_digest
 from shared.crypto.aead import _Channel
 from shared.crypto.schedule import hkdf, legacy_rotate
 from shared.errors import InvalidData

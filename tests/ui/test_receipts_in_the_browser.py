@@ -105,6 +105,32 @@ def test_the_page_names_the_leaf_that_was_altered(tab: NewTab, stage: UiStage) -
     one.shot("dashboard-receipts-altered")
 
 
+END = """async ([rules, cases]) => {
+  const { checkEnd } = await import("/ui/common/receipts_check.js");
+  const mapped = said => new Map(Object.entries(said).map(([name, one]) => [name, Object(one) === one ? mapped(one) : one]));
+  return cases.map(([receipt, statement]) => {
+    try { checkEnd(mapped(receipt), mapped(statement), rules); return ""; } catch (error) { return error.check; }
+  });
+}"""
+KEPT: dict[str, Any] = {"model_after": "m", "outcome": "rejected"}
+
+
+def test_a_visits_end_is_held_against_the_manifest(page: Any) -> None:
+    rules = {
+        "roster": [{"holder": "city", "steps_per_visit": None}], "steps_per_visit": 3, "training": {"batch_size": 4}, "buffer_bytes": 64,
+    }  # fmt: skip
+    right = {"outcome": "closed", "model_before": "m", "model_after": "n", "steps": 3, "scrubbed_bytes": 64}
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({}, ""), (KEPT, ""), (KEPT | {"steps": 0}, ""), ({"mixed": {"records": 24}, "steps": 6}, ""),
+        (KEPT | {"accumulated": {"before": "a", "after": "a"}}, ""), ({"scrubbed_bytes": 63}, "scrub"), ({"steps": 2}, "steps"),
+        ({"mixed": {"records": 24}}, "steps"), (KEPT | {"steps": 4}, "steps"), ({"outcome": "rejected"}, "rejected"),
+        (KEPT | {"accumulated": {"before": "a", "after": "b"}}, "rejected"),
+    ]  # fmt: skip
+    said = [{**right, **changes} for changes, _ in cases]
+    asked = [[{"holder": "city", "outcome": one["outcome"]}, one] for one in said]
+    assert page.evaluate(END, [rules, asked]) == [named for _, named in cases]
+
+
 def test_anybody_may_flip_a_bit_and_see_it_found(tab: NewTab, stage: UiStage) -> None:
     page = tab().open(f"#/sessions/{stage.sessions['done']}/receipts")
     page.get_by_text("All hold: 6 leaves, 6 receipts among them").wait_for()

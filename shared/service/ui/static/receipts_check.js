@@ -44,6 +44,24 @@ export function require(check, held, detail) {
   if (!held) throw new CheckFailed(check, detail);
 }
 
+/**
+ * As `shared.claims.visit_end`: the whole buffer scrubbed, the planned steps taken, nothing left of what was rejected. But not the digest of
+ * what was read back, which is BLAKE3 and no browser has. `rules`: what the manifest says. Throws CheckFailed.
+ */
+export function checkEnd(receipt, statement, rules) {
+  const entry = rules.roster.find((one) => one.holder === receipt.get("holder"));
+  const batch = rules.training.batch_size;
+  const planned = statement.get("mixed")?.get("records") ?? (entry.steps_per_visit ?? rules.steps_per_visit) * batch;
+  const taken = statement.get("steps") * batch;
+  const rejected = receipt.get("outcome") === "rejected";
+  require("scrub", statement.get("scrubbed_bytes") === rules.buffer_bytes, "not the whole buffer was scrubbed");
+  require("steps", rejected ? taken >= 0 && taken <= planned : taken === planned, "other steps than planned");
+  if (!rejected) return;
+  const added = statement.get("accumulated");
+  require("rejected", statement.get("model_before") === statement.get("model_after"), "the model changed all the same");
+  require("rejected", !added || added.get("before") === added.get("after"), "the accumulator changed all the same");
+}
+
 function compare(receipt, statement, signer, known) {
   for (const name of SAME) require("receipt and statement agree", receipt.get(name) === statement.get(name), `${name} differs`);
   require("session", receipt.get("session") === known.session, "of another session");
@@ -54,6 +72,7 @@ function compare(receipt, statement, signer, known) {
   require("dataset root", receipt.get("dataset_root") === known.roots.get(receipt.get("holder")), "not the dataset that its holder approved");
   require("fence", receipt.get("fence_epoch") > receipt.get("epoch"), "the fence is not after the visit");
   require("scrub", statement.get("scrubbed_bytes") >= statement.get("length"), "fewer bytes scrubbed than were written");
+  checkEnd(receipt, statement, known.manifest.says);
 }
 
 async function receiptOf(leaf, known) {

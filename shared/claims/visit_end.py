@@ -1,0 +1,47 @@
+"""What a device statement must say of its visit's end, by one rule for orchestrator, holder and readers of a saved log. Knows no signature.
+
+Both signatures can be good and the statement true of a visit that went wrong: that is what receipts are there to show.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.canonical.zeros import zeros_digest
+from shared.claims.manifest import Manifest
+from shared.claims.receipt import DeviceStatement
+
+
+def expected_of_end(said: DeviceStatement, outcome: str, holder: str, manifest: Manifest) -> dict[str, tuple[Any, Any]]:
+    """What is expected and what is said, by name.
+
+    The first call for a length of buffer hashes as many zeros (4 GB/s). How many is the manifest's word: by the statement's own it could be
+    made to last for ever.
+    """
+    room = manifest.buffer_bytes
+    return {
+        "scrubbed bytes": (room, said.scrubbed_bytes),
+        "scrub digest": (zeros_digest(room).hex(), said.scrub_digest),
+        "records trained on": _trained(said, outcome, holder, manifest),
+        **(_unchanged(said) if outcome == "rejected" else {}),
+    }
+
+
+def _trained(said: DeviceStatement, outcome: str, holder: str, manifest: Manifest) -> tuple[int, int]:
+    """Records of the planned steps and of those that were taken: the visit's, or where it was mixed all of the mixture's, each once.
+
+    What was rejected may have ended before, at a loss that is no number or at a record out of range.
+    """
+    batch = manifest.training.batch_size
+    planned = manifest.steps_for(holder) * batch if said.mixed is None else said.mixed.records
+    taken = said.steps * batch
+    return (planned if outcome == "closed" else max(0, min(taken, planned))), taken
+
+
+def _unchanged(said: DeviceStatement) -> dict[str, tuple[Any, Any]]:
+    """Nothing is left of a rejected visit: not in the model, nor in optimiser and accumulator where the statement has them."""
+    added = said.accumulated
+    return {
+        "model after a rejected visit": (said.model_before, said.model_after),
+        **({} if added is None else {"accumulator after a rejected visit": (added.before, added.after)}),
+    }
