@@ -46,6 +46,7 @@ class Office(Generic[T]):
         self._watch: asyncio.Task[str] | None = None
         self._task: asyncio.Task[None] | None = None
         self._refused: ConfigurationError | None = None
+        self._trouble = Trouble(_log, "cannot take over")
         self._state = "it has not started yet"
         self.losses = 0
 
@@ -57,6 +58,7 @@ class Office(Generic[T]):
             self._state = "it stands by, and another orchestrator leads"
             _log.info("standing by: another orchestrator leads")
         self._task = asyncio.create_task(self._run(), name="office")
+        self._task.add_done_callback(self._over)
 
     async def stop(self) -> None:
         """End the term, if there is one, and let go of the lease."""
@@ -78,6 +80,8 @@ class Office(Generic[T]):
         """For readiness. Raises: Unavailable, ConfigurationError: why it does not lead."""
         if self._refused is not None:
             raise self._refused
+        if self._task is not None and self._task.done():  # who leads may have lost the lease since
+            raise not_leader(f"this orchestrator can lead no more: {self._state}")
         self.gate("")
 
     async def _lead(self) -> None:
@@ -100,39 +104,61 @@ class Office(Generic[T]):
 
     async def _run(self) -> None:
         while True:
-            if self._watch is None:
-                await self._follow()
-            elif self._watch.done():
-                await self._abandon(self._watch.result())
-            else:
-                await asyncio.wait([self._watch])
+            try:
+                if self._watch is None:
+                    await self._follow()
+                elif self._watch.done():
+                    await self._abandon(self._watch)
+                else:
+                    await asyncio.wait([self._watch])
+            except Exception as error:
+                # Whatever it is, it must not end who waits to lead: the deployment would be without a leader, and nothing would say so.
+                self._met(error)
+                await asyncio.sleep(AGAIN_S)
 
-    async def _abandon(self, why: str) -> None:
+    def _over(self, task: asyncio.Task[None]) -> None:
+        """From here on nobody follows, and nobody watches the lease: the process stops, or this is a fault that has to be seen."""
+        self._state = "it neither leads nor stands by, until it is started again"
+        if not task.cancelled():
+            _log.error("the office has ended", exc_info=task.exception())
+
+    def _met(self, error: Exception) -> None:
+        """It could not take over, or not let go. What this program has no word for is shown by its frames, once for an outage."""
+        met, before = error, self._trouble.error
+        if not isinstance(met, GputError):
+            met = Unavailable(f"a fault in this program ({type(error).__name__})", code="internal")
+            if before is None or before.detail != met.detail:
+                _log.error("taking over broke", exc_info=error)
+            self._state = "it cannot take over; its log says why"
+        self._trouble.met(met)
+
+    async def _abandon(self, watch: asyncio.Task[str]) -> None:
         self.losses += 1
         term, self.term = self.term, None  # from here on nobody is answered
-        self._state = f"it was deposed: {why}"
-        if term is not None:
-            await term.abandon()
-        await self._leave(released=False)
+        self._state = "it was deposed"
+        try:
+            if term is not None:
+                await term.abandon()
+        finally:
+            await self._leave(released=False)
+        self._state = f"it was deposed: {watch.result()}"
 
     async def _follow(self) -> None:
-        trouble = Trouble(_log, "cannot take over")
-        while self._watch is None:
-            pause: float | None = AGAIN_S
-            try:
-                pause = await self._lease.take()
-                if pause is None:
-                    await self._lead()
-                else:
-                    self._state = "it stands by, and another orchestrator leads"
-                trouble.over()
-            except ConfigurationError as error:
-                # Trying again would take the lease from who could use it.
-                _log.error("this orchestrator cannot lead", code=error.code, detail=error.detail, remedy=error.remedy)
-                self._refused = error
-                await asyncio.get_running_loop().create_future()
-            except GputError as error:
-                trouble.met(error)
-                pause = AGAIN_S if isinstance(error, Unavailable) else 5 * AGAIN_S
-            if pause is not None:
-                await asyncio.sleep(pause)
+        pause: float | None = AGAIN_S
+        try:
+            pause = await self._lease.take()
+            if pause is None:
+                await self._lead()
+            else:
+                self._state = "it stands by, and another orchestrator leads"
+            self._trouble.over()
+        except ConfigurationError as error:
+            # Trying again would take the lease from who could use it.
+            _log.error("this orchestrator cannot lead", code=error.code, detail=error.detail, remedy=error.remedy)
+            self._refused = error
+            await asyncio.get_running_loop().create_future()
+        except GputError as error:
+            self._met(error)
+            pause = AGAIN_S if isinstance(error, Unavailable) else 5 * AGAIN_S
+        if pause is not None:
+            await asyncio.sleep(pause)
