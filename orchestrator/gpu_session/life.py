@@ -155,14 +155,19 @@ class GpuLife:
         return Secret(secret)
 
     def close(self) -> None:
-        """Forget every key of this life."""
+        """Forget every key of this life; whoever waits for evidence hears that it is over."""
+        self._broken = self._broken or Conflict("This life on the GPU is over", code="channel-broken")
         self._channel.erase()
         self._root = self.master = Secret(b"")
 
     # ------------------------------------------------------------ evidence
 
     async def evidence(self, challenge: bytes, signing_key: bytes, epoch: int) -> GpuEvidence:
-        """Fresh measurements inside the SPDM session, over a nonce that names challenge, session, epoch and signing key."""
+        """Fresh measurements inside the SPDM session, over a nonce that names challenge, session, epoch and signing key.
+
+        Raises:
+            Conflict: code `channel-broken`: the life is over, or will be.
+        """
         nonce = gpu_nonce(challenge, self._spdm.th2, epoch, signing_key)
         report = await self._report(nonce)
         return GpuEvidence(
@@ -173,6 +178,7 @@ class GpuLife:
 
     async def _report(self, nonce: bytes) -> bytes:
         async with self._records:
+            self.require_whole()  # it may be over since this waited, for the GPU to come home or for its turn
             try:
                 with _only_sealed_words_count():
                     return self._spdm.parse_measurements(await self.link.spdm(self._spdm.request_measurements(nonce)))
@@ -198,10 +204,11 @@ class GpuLife:
         return facts.port
 
     def require_whole(self) -> None:
-        """Nobody has found this life's SPDM session broken, while asking for evidence: a holder's channel hears of it, not who travels.
+        """This life is not over, and nobody has found its SPDM session broken while asking for evidence: a holder's channel hears of that,
+        not who travels.
 
         Raises:
-            Conflict: code `channel-broken`.
+            Conflict: as the GPU said it, or code `channel-broken`.
         """
         if self._broken is not None:
             raise self._broken

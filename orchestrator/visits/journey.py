@@ -7,6 +7,7 @@ is begun as soon as it may be, and waited for where it is needed.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 from orchestrator.platform_link import Mux
@@ -28,23 +29,37 @@ class Journey:
     def __init__(self, mux: Mux, home: asyncio.Lock, *, away: bool) -> None:
         self._mux, self._home, self._away = mux, home, away
         self._holder = ""
+        self._holds = False  # `home` is held, and by this journey
         self._switch: asyncio.Task[None] | None = None
         self._homeward: asyncio.Task[None] | None = None
+        self._under_way: set[asyncio.Task[None]] = set()
 
     def begin(self, holder: str) -> None:
         """Have the GPU appear at the holder's port, in the background; begun already, it is the same journey."""
         if self._away and self._switch is None:
             self._holder = holder
-            self._switch = asyncio.create_task(self._to(holder), name="switch")
-            self._switch.add_done_callback(heard)
+            self._switch = self._beside(self._to(holder), "switch")
+
+    def _beside(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(heard)
+        return task
 
     async def _to(self, holder: str) -> None:
         await self._home.acquire()
+        self._holds = True
         try:
             await self._mux.to_holder(holder)
         except BaseException:
-            self._home.release()
+            self._let_go()
             raise
+
+    def _let_go(self) -> None:
+        if self._holds:
+            self._holds = False
+            self._home.release()
 
     async def arrived(self) -> None:
         """The switch that was begun is over. Raises: Unavailable, Refused: the platform did not do it."""
@@ -62,7 +77,7 @@ class Journey:
         _log.warning(
             "the GPU was switched away from its holder; it is sent there again", holder=self._holder, found=port
         )
-        self._switch = asyncio.create_task(self._again(self._holder), name="switch again")
+        self._switch = self._beside(self._again(self._holder), "switch again")
 
     async def _again(self, holder: str) -> None:
         try:
@@ -75,15 +90,13 @@ class Journey:
         home. One that does not travel is there."""
         if self._away and self._homeward is None:
             switch, self._switch = self._switch, None
-            self._homeward = asyncio.create_task(self._to_home(switch), name="switch home")
-            self._homeward.add_done_callback(heard)
+            self._homeward = self._beside(self._to_home(switch), "switch home")
 
     async def _to_home(self, switch: asyncio.Task[None] | None) -> None:
         if switch is not None and not switch.done():  # to wait for what is over takes two turns of the loop
             await asyncio.wait([switch])
         await self._mux.home()
-        if switch is not None and not switch.cancelled() and switch.exception() is None:
-            self._home.release()
+        self._let_go()
 
     async def back(self) -> None:
         """The GPU is at our port again; `turn_back`, where nobody did.
@@ -97,10 +110,10 @@ class Journey:
             await homeward
 
     def give_up(self) -> None:
-        """The life is over: no switch is left under way."""
-        for switch in (self._switch, self._homeward):
-            if switch is not None:
-                switch.cancel()
+        """The life is over: no switch is left under way, and whoever waits at our port hears of it, wherever the GPU is."""
+        for switch in self._under_way:
+            switch.cancel()
+        self._let_go()
 
 
 def heard(done: asyncio.Future[Any]) -> None:

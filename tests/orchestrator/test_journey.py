@@ -115,14 +115,14 @@ async def test_the_way_home_is_begun_before_anybody_waits_for_it_and_is_one() ->
 
 
 async def test_a_way_home_that_failed_is_heard_of_and_asked_for_again() -> None:
-    platform, way, _ = await at_north()
+    platform, way, lock = await at_north()
     platform.home_failure = Unavailable("the platform is gone")
     way.turn_back()
     with pytest.raises(Unavailable, match="the platform is gone"):
         await way.back()
     platform.home_failure = None
     await way.back()
-    assert platform.heard.count("home") == 2
+    assert (platform.heard.count("home"), lock.locked()) == (2, False)
 
 
 async def test_a_switch_that_failed_is_heard_of_by_who_needs_it_and_holds_nothing() -> None:
@@ -174,6 +174,42 @@ async def test_a_life_that_ends_leaves_no_way_home_under_way() -> None:
     way.give_up()
     await settle()
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_life_that_ends_while_the_gpu_is_away_answers_who_waits_at_our_port() -> None:
+    """It had been held for ever: each holder that waited for evidence was never answered."""
+    _, way, lock = await at_north()
+    waiting = asyncio.create_task(lock.acquire())
+    await settle()
+    assert not waiting.done()
+    way.give_up()
+    await settle()
+    assert waiting.done()
+    way.give_up()
+    assert lock.locked(), "it is another's now"
+
+
+async def test_a_life_that_ends_leaves_no_switch_that_its_way_home_waits_for() -> None:
+    platform = Platform()
+    way, lock = journey(platform)
+    way.begin("north")
+    way.turn_back()
+    await settle()
+    way.give_up()
+    await settle()
+    assert len(asyncio.all_tasks()) == 1
+    platform.bound.set()
+    assert (platform.heard, lock.locked()) == (["asked for north"], False)
+
+
+async def test_a_life_that_ends_while_the_gpu_is_sent_again_lets_go_of_our_port_once() -> None:
+    platform, way, lock = await at_north()
+    platform.bound.clear()
+    way.found("orchestrator")
+    await settle()
+    way.give_up()
+    await settle()
+    assert (len(asyncio.all_tasks()), lock.locked()) == (1, False)
 
 
 async def test_switched_away_from_its_holder_by_somebody_it_is_sent_there_again() -> None:

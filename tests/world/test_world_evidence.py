@@ -18,7 +18,7 @@ from gput.local.installation import GPU
 from orchestrator.holders import channels
 from shared.errors import EmulationWarning
 from tests.adversary.rows import attack
-from tests.world.world import NewWorld, World
+from tests.world.world import PATIENCE_S, NewWorld, Patience, World
 from tests.world.world_faults import Point, Trap
 from tests.world.world_recorder import recording
 from tests.world.world_wire import Call, Deliver
@@ -154,3 +154,34 @@ async def test_a_proof_that_comes_again_while_it_is_verified_opens_one_channel(
     first, second = answers[:2]
     assert sorted((first.status_code, second.status_code)) == [200, 409]
     assert "channel-expired" in (first.text + second.text)
+
+
+async def test_a_holder_that_waits_for_evidence_is_answered_when_the_life_breaks(new_world: NewWorld) -> None:
+    """The GPU is with another holder, and does not come home in this life any more: whoever waited was never answered."""
+    holds, waits = "city", "harbour"
+    let_go = asyncio.Event()
+
+    async def held(call: Call, deliver: Deliver) -> httpx2.Response:
+        if call.link == (f"holder-{holds}", "agent"):
+            await let_go.wait()
+        return await deliver(call)
+
+    async with new_world(own_gpu=True, holders=(holds, waits)) as world:
+        world.wire.hooks.append(held)
+        session = await world.submit(rounds=1)
+        await world.until(session, lambda view: any("records" in whom for whom in view["waiting_for"]))
+        app = world["orchestrator"].app
+        assert app is not None
+        home = app.state.orchestrator.supervisor.runner(session).run.life.home
+        assert home.locked()
+        await world[f"holder-{waits}"].restart()  # its keys are gone: it asks for a new channel
+        patience = Patience(PATIENCE_S)
+        while not home._waiters:
+            assert not patience.over
+            await asyncio.sleep(0.02)
+        asked = world.wire.calls(f"holder-{waits}", "orchestrator", "/channels")[-1]
+        assert asked.status == 0
+        await world["agent"].restart()
+        let_go.set()
+        await world.completed(session)
+        assert (asked.status, "channel-broken" in asked.answer.decode()) == (409, True)
