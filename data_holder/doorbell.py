@@ -2,7 +2,8 @@
 
 Blocking, for the thread that seals: between two processes nothing is faster than that each thread speaks to the other's by itself. What
 goes wrong here has no reason: the answer is "not taken", and the same places are named over HTTP, which says why. From then on nothing is
-rung until `again`: what comes behind a record that was not taken must wait for it.
+rung until `again`: what comes behind a record that was not taken must wait for it. A bell that breaks is another matter: nobody knows what
+the agent has yet to read, so its connection is closed at once, which the agent sees before it looks at what was rung.
 """
 
 from __future__ import annotations
@@ -39,6 +40,11 @@ class Doorbell:
     def open(self) -> bool:
         """Whether ringing may help."""
         return not self._broken and not self._refused
+
+    @property
+    def broken(self) -> bool:
+        """Whether nobody knows what becomes of the rings without an answer."""
+        return self._broken
 
     @property
     def silent(self) -> bool:
@@ -141,5 +147,6 @@ class Doorbell:
         return answer
 
     def _break(self, error: Exception) -> None:
-        _log.info("the doorbell is broken: places are named over HTTP", why=type(error).__name__)
+        _log.info("the doorbell is broken: records go over HTTP", why=type(error).__name__)
         self._broken = True
+        self._connection.close()

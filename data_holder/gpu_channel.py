@@ -2,7 +2,8 @@
 
 Chunks are sealed ahead (bounded) while the GPU is still on its way and while earlier ones travel. A record is sealed once; on a lost
 connection the very same buffer is sent again, and the GPU acknowledges a byte-identical repeat without effect (laws L4, L5). By a doorbell
-several batches are under way; whatever then did not arrive is sent one batch after another, as it would have been.
+several batches are under way; whatever then did not arrive is sent one batch after another, as it would have been. Where the bell broke,
+nothing more goes by its buffer.
 """
 
 from __future__ import annotations
@@ -98,6 +99,9 @@ class Provisioner:
             if ringing is not None:
                 await self._ahead.rung(ringing, self._rung)
                 self._absent(ringing.in_vain_s)
+                if ringing.broken:
+                    # Its places stay as they are for rings that are looked at late, so none can be named for other records.
+                    self._go_over_http()
             little = self._ahead.inline and self._carrier.light
             batch = await self._ahead.batch(self._most if self._first_ack is not None or little else 1)
             if not batch:
@@ -119,10 +123,14 @@ class Provisioner:
         except NotFound as error:
             if error.code != "unknown-bounce-buffer":
                 raise
-            self._carrier = HttpCarrier(self._link)
-            self._most = min(self._most, self._carrier.limit)
+            self._go_over_http()
             for lying in batch:  # one at a time: a batch may have more than a request
                 await self._deliver([lying])
+
+    def _go_over_http(self) -> None:
+        """With all that is left, as bodies."""
+        self._carrier = HttpCarrier(self._link)
+        self._most = min(self._most, self._carrier.limit)
 
     async def _deliver(self, batch: Sequence[Lying]) -> None:
         """The same bytes until the GPU acknowledges them or the lease ends."""

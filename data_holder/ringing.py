@@ -68,9 +68,21 @@ class Ringing:
         return not self.open and self._bell.silent
 
     @property
-    def unanswered(self) -> list[Lying]:
-        """What was rung and not acknowledged, in order."""
-        return [lying for rung in self._under_way for lying in rung.batch]
+    def broken(self) -> bool:
+        """Whether the bell broke: the buffer is of no use any more."""
+        return self._bell.broken
+
+    def handed_back(self) -> list[Lying]:
+        """What was rung and not acknowledged, in order, for whoever brings it another way.
+
+        Where the bell broke the agent may look there yet, however late: it may have been about to. It finds the record that was rung, which
+        is a repeat without effect, and never another, which would end the grant: these places are not written to again.
+        """
+        left = [lying for rung in self._under_way for lying in rung.batch]
+        if self.broken:
+            for lying in left:
+                lying.slot = lying.slot.elsewhere()
+        return left
 
     def ring(self, ready: deque[Lying], *, more: bool, closing_apart: bool = True) -> None:
         """Ring for what lies ready and take it from there; little of it waits for company while the GPU has other work. The agent waits

@@ -122,7 +122,7 @@ class SealedAhead:
                 self._left -= sum(len(rung.batch) for rung in found)
                 told(found)
             if not self._left or ringing.over:
-                self._ready.extendleft(reversed(ringing.unanswered))
+                self._ready.extendleft(reversed(ringing.handed_back()))
                 return
             await ringing.said(LOOK_INLINE_S)
 
@@ -161,7 +161,7 @@ class SealedAhead:
             bell.tell(rung)
         if not self._left or bell.ringing.over:
             with self._lock:
-                self._ready.extendleft(reversed(bell.ringing.unanswered))
+                self._ready.extendleft(reversed(bell.ringing.handed_back()))
                 self._bell = None
             bell.ended()
 

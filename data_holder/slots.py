@@ -15,6 +15,10 @@ class Slot:
     memory: bytearray | memoryview
     offset: int = 0
 
+    def elsewhere(self) -> Slot:
+        """As much room in memory of this process's own."""
+        return Slot(bytearray(len(self.memory)))
+
 
 @dataclass(slots=True)
 class Lying:

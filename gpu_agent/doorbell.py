@@ -3,12 +3,14 @@
 A request over HTTP costs more than opening a megabyte, and so does handing a ring from a socket's event loop to another thread and its
 answer back: on two cores that thread is put where the holder's is still sealing, and waits for milliseconds. So a doorbell has a thread of
 its own, which the kernel wakes where there is room. One rule keeps several rings under way safe: once something was not taken, nothing rung
-in the same turn is looked at, for a record that comes before its turn ends the grant.
+in the same turn is looked at, for a record that comes before its turn ends the grant. And nothing that a holder rang before it hung up: it
+brings that another way, and may have done so by now.
 """
 
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +44,9 @@ class Doorbell:
 
     def __init__(self, connection: socket.socket, name: str, copies: Copies) -> None:
         self._connection, self._name, self._copies = connection, name, copies
+        self._end_of_it = select.poll()
+        # Not by reading: what was rung before it lies before it.
+        self._end_of_it.register(connection, select.POLLRDHUP)
         self._read = b""
         self._refused: int | None = None
 
@@ -65,6 +70,7 @@ class Doorbell:
         if rung.turn != self._refused:
             try:
                 waited_s = self._awaited(rung) if rung.wait_ms else 0.0
+                self._require_holder()
                 ack = self._copies.copy(self._name, rung)
             except GputError:
                 pass  # said over HTTP, where the same is asked again
@@ -78,13 +84,15 @@ class Doorbell:
         self._say(NOT_TAKEN)
 
     def _awaited(self, rung: Rung) -> float:
-        """Seconds that it took the GPU to appear. Raises: GputError: it cannot; or nobody waits for the answer any more."""
+        """Seconds that it took the GPU to appear. Raises: GputError: it cannot."""
         began = time.monotonic()
         self._copies.arrives(rung)
-        with suppress(BlockingIOError):  # nothing comes, and the connection is there
-            if not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-                raise BadRequest("the holder hung up")
         return time.monotonic() - began
+
+    def _require_holder(self) -> None:
+        """Raises: BadRequest: nobody waits for the answer any more."""
+        if self._end_of_it.poll(0):
+            raise BadRequest("the holder hung up")
 
     def _say(self, answer: bytes) -> None:
         # Whole and at once: an answer is small, and who reads none has some hundreds waiting. Raises: OSError: it does not fit.

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_holder import sealed_ahead
+from data_holder import gpu_channel, sealed_ahead
 from data_holder.sealing import RecordSealer, SealedRecord
 from gpu_agent.bounce import BounceBuffers
 from shared.errors import Conflict
@@ -252,3 +252,34 @@ async def test_a_buffer_too_small_for_two_records_is_not_used(start: Start, tmp_
         await visit(running)
         await running.until(lambda: running.orchestrator.reports)
         assert (running.orchestrator.reports[0].link, running.gpu.batches) == ("http", [])
+
+
+@pytest.mark.parametrize("inline_bytes", [0, 1 << 17])
+async def test_rings_that_were_given_up_find_no_other_record_later(
+    start: Start, tmp_path: Path, inline_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent stands still at the first ring, for longer than the holder waits, and looks there when all has come another way."""
+    monkeypatch.setattr(sealed_ahead, "INLINE_BYTES", inline_bytes)
+    monkeypatch.setattr(gpu_channel, "CALL_TIMEOUT_S", 0.2)
+    goes_on, copy, looked = threading.Event(), Gpu.copy, list[Rung]()
+
+    def late(gpu: Gpu, name: str, rung: Rung) -> Copied:
+        looked.append(rung)
+        assert goes_on.wait(60)
+        return copy(gpu, name, rung)
+
+    monkeypatch.setattr(Gpu, "copy", late)
+    prepare_bytes = 1 << 18 if inline_bytes else 5 * 4096
+    async with beside_an_agent(start, tmp_path, prepare_bytes) as (running, buffers):
+        running.gpu.buffers = buffers
+        await running.approved_with_channel()
+        await visit(running, chunk_bytes=96)
+        await running.until(lambda: running.orchestrator.reports)
+        assert (running.orchestrator.reports[0].link, running.gpu.batches) == ("http", [])
+        assert bytes(running.gpu.plain) == records(running)
+        before = len(running.gpu.transcript)
+        goes_on.set()
+        await running.until(lambda: not buffers._buffers)
+        [rung] = looked  # what was rung behind it was not looked at
+        assert len(running.gpu.transcript) == before + len(rung.places)
+        running.gpu.one_ciphertext_per_counter()

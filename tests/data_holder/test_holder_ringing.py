@@ -25,7 +25,7 @@ class Bell:
         self.rung: list[list[tuple[int, int]]] = []
         self.said: list[BellAck | None] = []
         self.waits: list[int] = []
-        self.due, self.open = 0, True
+        self.due, self.open, self.broken = 0, True, False
 
     @property
     def silent(self) -> bool:
@@ -44,7 +44,7 @@ class Bell:
         return said
 
     def give_up(self) -> None:
-        self.open, self.due = False, 0
+        self.open, self.due, self.broken = False, 0, True
 
 
 def lying(index: int, length: int = RING_BYTES) -> Lying:
@@ -171,7 +171,7 @@ def test_what_was_not_taken_stays_in_order_and_nothing_is_rung_behind_it() -> No
     bell.said = [None]
     assert made.acknowledged(0.0) == []
     assert made.over
-    assert [one.record.index for one in made.unanswered] == [2, 3, 4]
+    assert [one.record.index for one in made.handed_back()] == [2, 3, 4]
 
 
 def test_a_lease_that_ends_ends_the_ringing() -> None:
@@ -184,7 +184,7 @@ def test_a_lease_that_ends_ends_the_ringing() -> None:
     assert (len(left), made.open, made.over) == (1, False, False)
     bell.said = [ack(0)]
     assert len(made.acknowledged(0.0)) == 1
-    assert (made.over, made.unanswered) == (True, [])
+    assert (made.over, made.handed_back()) == (True, [])
 
 
 def test_who_is_not_answered_in_time_gives_up_and_few_rings_are_under_way() -> None:
@@ -196,4 +196,22 @@ def test_who_is_not_answered_in_time_gives_up_and_few_rings_are_under_way() -> N
     assert len(bell.rung) == MAX_UNDER_WAY
     assert made.acknowledged(0.0) == []
     assert made.over
-    assert len(made.unanswered) == MAX_UNDER_WAY
+    assert len(made.handed_back()) == MAX_UNDER_WAY
+
+
+def test_places_that_the_agent_may_look_at_later_are_not_written_to_again() -> None:
+    """Those of rings that it answered, if only by "not taken", are free."""
+    for broken in (False, True):
+        bell = Bell()
+        made = there(bell)
+        rung = lying(1)
+        place = rung.slot
+        made.ring(deque([rung]), more=False)
+        if broken:
+            bell.give_up()
+        else:
+            bell.said = [None]
+        assert made.acknowledged(0.0) == []
+        assert made.handed_back() == [rung]
+        assert (rung.slot is place) is not broken
+        assert len(rung.slot.memory) == len(place.memory)

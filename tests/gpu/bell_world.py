@@ -24,6 +24,8 @@ class Gpu:
         self.waited, self.waiting = list[int](), threading.Event()
         self.there = threading.Event()
         self.there.set()
+        self.copying, self.goes_on = threading.Event(), threading.Event()
+        self.goes_on.set()
 
     def arrives(self, rung: Rung) -> None:
         """At every port once it is `there`."""
@@ -36,6 +38,8 @@ class Gpu:
         assert await asyncio.to_thread(self.waiting.wait, 5.0)
 
     def copy(self, name: str, rung: Rung) -> Copied:
+        self.copying.set()
+        self.goes_on.wait(60)
         if rung.gpu not in self.known:
             raise NotFound("no such GPU")
         for offset, _ in rung.places:

@@ -123,10 +123,27 @@ async def test_who_hangs_up_while_the_gpu_is_away_brings_nothing(tmp_path: Path)
         with buffer.bell() as made:
             assert made.ring(NAMES, [(0, 8)], 5_000)
             await gpu.waits()
+            assert ring(made, 2)  # it lies there unread, before the end of the connection
         assert not buffer.alive  # a ring without an answer: it went with the visit
         gpu.there.set()
         await gone(buffers, buffer.name)
         assert gpu.taken == []
+
+
+async def test_what_was_rung_before_its_holder_hung_up_is_not_looked_at(tmp_path: Path) -> None:
+    """It brings that another way. What the GPU was just at is taken, for it is too late to ask."""
+    gpu, buffers = Gpu(), BounceBuffers(SIZE, os.urandom)
+    async with buffers.served(tmp_path / "agent.sock", gpu):
+        gpu.goes_on.clear()
+        buffer = await ask(tmp_path / "agent.sock")
+        with buffer.bell() as made:
+            assert all(ring(made, at) for at in (0, 2, 4))
+            assert await asyncio.to_thread(gpu.copying.wait, 60)
+            made.give_up()
+            assert not buffer.alive
+            gpu.goes_on.set()
+            await gone(buffers, buffer.name)
+        assert gpu.taken == [(buffer.name, 0)]
 
 
 async def test_an_event_loop_waits_for_an_answer_too(tmp_path: Path) -> None:
