@@ -25,6 +25,7 @@ from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.views import paused_until
 from orchestrator.visits.run import Run
+from shared.canonical.zeros import zeros_digest
 from shared.claims.layout import plan_memory
 from shared.crypto.signing import PartyKey
 from shared.errors import Conflict, GputError, Unavailable
@@ -204,6 +205,8 @@ class SessionRunner:
     async def _fill(self, run: Run, opened: OpenedLife, checkpoints: Checkpoints) -> None:
         placer = Placer(run.life, run.state, self._house.library, self._house.entropy)
         inherit = self._house.heritage.restoring(run.life, run.state, opened.secrets.inherited)
+        # What a scrubbed buffer has to read back as; beside the loop, for it takes seconds for a large one.
+        await asyncio.to_thread(zeros_digest, run.state.manifest.buffer_bytes)
         if opened.resumed:
             await resume(run, placer)
         elif run.state.initial is None:
@@ -212,8 +215,7 @@ class SessionRunner:
             await restore(run, placer, checkpoints, inherit)
 
     async def _travel(self, run: Run, opened: OpenedLife, checkpoints: Checkpoints) -> None:
-        house, wishes = self._house, self.wishes
-        settings = house.settings
+        house, wishes, settings = self._house, self.wishes, self._house.settings
         manifest, made = run.state.manifest, run.state.checkpoints
         plan = plan_memory(run.program.manifest, manifest.training, manifest.accumulate is not None)
         cost_s = expected_cost(made[-1].seconds if made else None, plan.model.length + plan.optimiser.length)
