@@ -46,7 +46,7 @@ class Openings:
 
     def due(self) -> list[str]:
         """Those that are to be tried again now; not when they have ended since, or been removed."""
-        self.wanted = {session: due for session, due in self.wanted.items() if self._goes_on(session)}
+        self.wanted = {session: due for session, due in self.wanted.items() if self.goes_on(session)}
         now = monotonic()
         return [session for session, due in self.wanted.items() if due.at <= now]
 
@@ -79,7 +79,8 @@ class Openings:
         pause_s = FIRST_PAUSE_S if before is None else min(before.pause_s * 2, LAST_PAUSE_S)
         self.wanted[session] = Due(monotonic() + pause_s, pause_s)
 
-    def _goes_on(self, session: str) -> bool:
+    def goes_on(self, session: str) -> bool:
+        """Whether the session was ever offered here, and has not ended."""
         return self._ledger.knows(session) and self._ledger.state(session).ended is None
 
     async def _open(self, session: str) -> None:

@@ -181,11 +181,16 @@ class Runner:
                 self._defect(session, f"{kind} not done yet", error)
                 if kind != "offer":
                     self._again.append((session, item))
-            if item is not None and item.kind == "ended" and queue.empty():
-                del self._queues[session], self._workers[session]
-                if not any(whose == session for whose, _ in self._again):  # what is tried again is said once
-                    self._undone = {key: trouble for key, trouble in self._undone.items() if key[0] != session}
+            if queue.empty() and not self._openings.goes_on(session):
+                # Nothing more comes of a session that has ended, or that somebody made up. Nothing is awaited from here on: what comes
+                # next begins another worker.
+                self._forget(session)
                 return
+
+    def _forget(self, session: str) -> None:
+        del self._queues[session], self._workers[session]
+        if not any(whose == session for whose, _ in self._again):  # what is tried again is said once
+            self._undone = {key: trouble for key, trouble in self._undone.items() if key[0] != session}
 
     async def _handle(self, item: InboxItem) -> None:
         session = item.session
