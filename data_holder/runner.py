@@ -130,7 +130,10 @@ class Runner:
                 params = {"after": after, "wait": self._wait_s}
                 data = await self._link.get("/v1/inbox", params=params, timeout_s=self._wait_s + 10)
                 inbox = Inbox.model_validate(json_value(data))
-            except (GputError, ValidationError) as error:
+            except Exception as error:
+                # Whatever an answer does to who reads it: a holder that has stopped listening hears of no session any more.
+                if not isinstance(error, (GputError, ValidationError)) and self._away.error is None:
+                    _log.error("an answer of the inbox broke its reader", exc_info=error)
                 self.connected = False
                 self._away.met(error if isinstance(error, GputError) else _malformed())
                 # Between two leaders nobody answers for seconds: whoever says so says when to ask again.

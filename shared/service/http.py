@@ -21,7 +21,7 @@ from shared.errors import GputError, Unavailable
 from shared.service.answers import Answer, BadAnswer, answers_within
 from shared.service.clock import Entropy
 from shared.service.plain_client import Body, Call, PlainClient
-from shared.service.problem_reader import MAX_PROBLEM_BYTES, error_of
+from shared.service.problem_reader import MAX_PROBLEM_BYTES, error_of, retry_after_s
 from shared.service.tracing import outgoing
 from shared.service.transport import HttpTransport
 from shared.service.ways import Way, Ways, addresses
@@ -204,8 +204,7 @@ class PeerClient:
 
     def _refused(self, way: Way, response: Answer | httpx2.Response, body: bytes) -> GputError:
         error = error_of(response.status_code, body[:MAX_PROBLEM_BYTES], self.name)
-        after = response.headers.get("retry-after", "")
-        error.retry_after_s = float(after) if after.isdigit() else None
+        error.retry_after_s = retry_after_s(response.headers.get("retry-after", ""))
         if self._ways.elsewhere(error) or self._ways.deserted(response):
             self._ways.failed(way)
         return error
@@ -215,7 +214,7 @@ class PeerClient:
             return None
         try:
             return response.json()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Unavailable(
                 f"{self.name} at {self._ways.now.url} answered with something that is not JSON",
                 code="peer-unintelligible",

@@ -10,6 +10,8 @@ from shared.errors import BadRequest, GputError, LimitExceeded, NotFound, Unavai
 
 MAX_PROBLEM_BYTES = 64 * 1024
 MAX_FIELDS = 50
+MAX_RETRY_AFTER_S = 7 * 24 * 3600.0
+_MOST_DIGITS = 9
 
 
 def error_of(status: int, body: bytes, peer: str) -> GputError:
@@ -26,6 +28,12 @@ def error_of(status: int, body: bytes, peer: str) -> GputError:
     return error
 
 
+def retry_after_s(said: str) -> float | None:
+    """Seconds of a Retry-After header, as far as it states some (RFC 9110, 10.2.3): at most a week, in digits as HTTP has them."""
+    known = said.isascii() and said.isdigit() and len(said) <= _MOST_DIGITS
+    return min(float(said), MAX_RETRY_AFTER_S) if known else None
+
+
 def _entries(errors: Any) -> list[dict[str, str]] | None:
     """A peer's list of wrong fields, as far as it is one."""
     entries = [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
@@ -35,7 +43,7 @@ def _entries(errors: Any) -> list[dict[str, str]] | None:
 def _document(body: bytes) -> dict[str, Any]:
     try:
         value = json.loads(body[:MAX_PROBLEM_BYTES])
-    except ValueError:
+    except (ValueError, RecursionError):  # also of whoever answers in the peer's place
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -15,7 +15,7 @@ import pytest
 import shared.errors
 from shared.errors import GputError, VerificationFailed
 from shared.service.logging import configure_logging
-from shared.service.problem_reader import error_of
+from shared.service.problem_reader import MAX_RETRY_AFTER_S, error_of, retry_after_s
 from shared.service.problems import bare_problem
 from tests.service.service_world import World
 
@@ -127,11 +127,20 @@ def test_an_error_comes_back_as_the_same_class(kind: type[GputError]) -> None:
     ("status", "name"),
     [(400, "BadRequest"), (409, "Conflict"), (418, "BadRequest"), (502, "Unavailable"), (500, "GputError")],
 )
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"title": 5}'])
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"title": 5}', b"[" * 60_000], ids=lambda body: body[:9])
 def test_an_answer_that_is_no_problem_is_still_an_error(status: int, name: str, body: bytes) -> None:
     error = error_of(status, body, "peer")
     assert type(error).__name__ == name
     assert str(status) in error.detail
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [("7", 7.0), ("0", 0.0), ("", None), ("-1", None), ("1.5", None), ("\u00b2", None), ("\u0663", None), ("9" * 400, None),
+     ("999999999", MAX_RETRY_AFTER_S), ("Fri, 27 Nov 2026 11:00:00 GMT", None)],
+)  # fmt: skip
+def test_when_to_try_again_is_read_from_digits_only(said: str, seconds: float | None) -> None:
+    assert retry_after_s(said) == seconds
 
 
 async def test_openapi_documents_problems_only(world: World) -> None:
