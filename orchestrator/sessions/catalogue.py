@@ -100,7 +100,7 @@ class Catalogue:
         await asyncio.to_thread(
             check_manifest, manifest, gpu, known
         )  # may read gigabytes of weights: off the event loop
-        inherited = await self._heritage.taken(manifest, owner, self.open)
+        inherited = await self._heritage.taken(manifest, owner, fingerprint(owner_key), self.open)
         start = await asyncio.to_thread(start_model, manifest, known)
         await self._create(session, manifest, known, document, signature, owner, owner_key, gpu, start, inherited)
         return await self.open(session)

@@ -90,7 +90,7 @@ class Heritage:
         size = 0 if head is None else min(int(head["size"]), state.tree.size)
         return at_rest(state, size, lambda checkpoint: self.file(state.id, checkpoint).is_file())
 
-    async def taken(self, manifest: Manifest, owner: str, open_book: Open) -> Inheritance | None:
+    async def taken(self, manifest: Manifest, owner: str, owner_key: str, open_book: Open) -> Inheritance | None:
         """What a session under this manifest begins with; None where it has no predecessor.
 
         Raises:
@@ -111,9 +111,12 @@ class Heritage:
             raise ManifestRefused([
                 Finding("predecessor.session", error.detail, error.remedy or "Begin a new session.", error.code),
             ])  from None  # fmt: skip
-        if state.owner != owner:
+        if (state.owner, state.owner_key) != (owner, owner_key):
+            # Also where a later key has the owner's name: a model is released to the key alone that signed its manifest, and a successor's
+            # is to who signs that one's.
+            whose = "was submitted with another key" if state.owner == owner else "is another owner's"
             raise ManifestRefused([
-                Finding("predecessor.session", f"{said.session} is another owner's", "Ask its owner to submit the successor.",
+                Finding("predecessor.session", f"{said.session} {whose}", "Have it submitted by who submitted that one, with that key.",
                         "predecessor-not-yours"),
             ])  # fmt: skip
         moved = await self._moved(state.manifest, manifest, rest.says)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
@@ -12,11 +13,16 @@ import pytest
 import data_holder.succession
 import orchestrator.sessions.heritage as heritage
 from data_holder.links import OrchestratorLink
+from gput import AsyncClient
 from gput.succession import successor_of
+from gput.trust import UNATTESTED
 from shared.crypto.signing import PartyKey, fingerprint
 from shared.errors import InvalidManifest, VerificationFailed
+from shared.service.http import Peers
 from tests.successors.successor_world import CAME, FIRST, LEFT, NewWorld, Rested, SuccessorWorld
+from tests.world.world import url
 from tests.world.world_hand import Hand, at_hand
+from tests.world.world_wire import Link
 
 
 def identity(world: SuccessorWorld, holder: str) -> Path:
@@ -43,6 +49,24 @@ async def rotate(hand: Hand, holder: str) -> tuple[str, str]:
     assert code == 0, said
     await world[f"holder-{holder}"].start()
     return old, PartyKey.load(file).fingerprint
+
+
+async def test_a_later_key_of_the_owners_name_gets_no_model_by_a_successor(again: NewWorld, rested: Rested) -> None:
+    """The model of a session is for the key that signed its manifest. A successor's would be for the later one, and nobody whose records
+    are in it would have been asked: its roster may be newcomers alone."""
+    async with again() as world:
+        later = PartyKey.generate(os.urandom)
+        (world.folder / "owners" / "owner.pub").write_bytes(later.public_pem)
+        await world["orchestrator"].restart()
+        at = url("orchestrator")
+        peers = Peers(transports={at: Link(world.wire, "later", "orchestrator")})
+        client = AsyncClient(at, later, trust=UNATTESTED, clock=world.clock_of("owner"), peers=peers)
+        manifest = await client.successor(
+            rested.session, replace={LEFT: CAME}, remove=[name for name in FIRST if name != LEFT], rounds=1
+        )
+        with pytest.raises(InvalidManifest) as refused:
+            await client.submit(manifest)
+    assert "predecessor-not-yours" in str(refused.value.errors)
 
 
 async def replace(world: SuccessorWorld, holder: str) -> None:
