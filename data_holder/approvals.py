@@ -22,7 +22,7 @@ from data_holder.identity import OwnKeys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.policy import Policy, RuleFinding, allowed, evaluate
-from data_holder.protocol.state import DECISION, ENDED, REQUEST
+from data_holder.protocol.state import DECISION, ENDED, REQUEST, SessionState
 from data_holder.requests import (
     Approved,
     VerifiedManifest,
@@ -274,7 +274,11 @@ class Approvals:
 
     def approved(self, session: str) -> Approved:
         """What an offer may rely on. Raises: NotFound, NotPermitted, VerificationFailed (see `verify_approved`)."""
-        return verify_approved(self._ledger.state(session), self.name, self.keys)
+        return self.stands(self._ledger.state(session))
+
+    def stands(self, state: SessionState) -> Approved:
+        """As `approved`, by that state. Raises: NotPermitted, VerificationFailed."""
+        return verify_approved(state, self.name, self.keys)
 
     async def _update(self, session: str, values: dict[str, Any]) -> None:
         await self._store.write(lambda connection: update_row(connection, REQUESTS, {"session": session}, values))

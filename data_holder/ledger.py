@@ -87,13 +87,18 @@ class Ledger:
         found = await self._store.read(lambda connection: self._journal.load(connection, session))
         return [fact.body for fact in found if fact.kind == kind]
 
-    async def record(self, session: str, facts: Sequence[tuple[str, dict[str, Any]]], project: Project) -> SessionState:
+    async def record(
+        self, session: str, facts: Sequence[tuple[str, dict[str, Any]]], project: Project,
+        require: Callable[[SessionState], object] | None = None,
+    ) -> SessionState:  # fmt: skip
         """Commit facts with their projection, then fold them. An illegal fact changes nothing, neither here nor there.
 
+        Args:
+            require: looks at the state to which they are added, and raises where they must not be: what was committed meanwhile counts.
         Raises:
-            ProtocolViolation: a fact the tables do not allow. Conflict: somebody else wrote this journal.
+            ProtocolViolation: a fact the tables do not allow. Conflict: somebody else wrote this journal. What `require` raises.
         """
-        work = asyncio.ensure_future(self._record(session, facts, project))
+        work = asyncio.ensure_future(self._record(session, facts, project, require))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -102,12 +107,15 @@ class Ledger:
             raise
 
     async def _record(
-        self, session: str, facts: Sequence[tuple[str, dict[str, Any]]], project: Project
-    ) -> SessionState:
+        self, session: str, facts: Sequence[tuple[str, dict[str, Any]]], project: Project,
+        require: Callable[[SessionState], object] | None,
+    ) -> SessionState:  # fmt: skip
         if not self._verified:
             raise _locked()
         async with self._locks.setdefault(session, asyncio.Lock()):
             state = self._states.get(session) or SessionState(session)
+            if require is not None:
+                require(state)
             trial = _copy(state)
             for kind, body in facts:
                 trial.fold(kind, body)

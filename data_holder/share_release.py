@@ -12,13 +12,13 @@ from data_holder.approvals import Approvals
 from data_holder.channel import Verifier
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink, document
-from data_holder.protocol.state import RELEASED
+from data_holder.protocol.state import RELEASED, SessionState
 from data_holder.recovery import ShareBook
 from data_holder.requests import Approved
 from shared.attestation.recovery import RecoveryExpectation, VerifiedRecovery, give_share
 from shared.canonical import sha256
 from shared.crypto.secret import Secret
-from shared.errors import Conflict, GputError, NotPermitted, Refused, Unavailable
+from shared.errors import Conflict, GputError, NotPermitted, Refused, Unavailable, VerificationFailed
 from shared.service.clock import Clock, Entropy
 from shared.service.logging import get_logger
 from shared.wire.recovery import GivenShare, ShareOffer, ShareRefusal, ShareRequest
@@ -70,7 +70,11 @@ class ShareRelease:
             raise
         # Written down before it leaves: whatever becomes of the answer, this holder knows whom it trusted with its share.
         body = {"measurement": verified.measurement, "runtime": sha256(verified.runtime_data).hex()}
-        await self._ledger.record(session, [(RELEASED, body)], lambda connection: None)
+        try:  # and not after a veto, or the session's end, that came while the orchestrator was asked
+            await self._ledger.record(session, [(RELEASED, body)], lambda connection: None, self._stands)
+        except (NotPermitted, VerificationFailed) as error:
+            await self._refuse(session, error)
+            raise
         sealed = base64.b64encode(give_share(share, verified)).decode()
         given = GivenShare(sealed=sealed, measurement=verified.measurement)
         await self._link.send("PUT", f"{path}/{offer.offer}", document(given))
@@ -79,13 +83,19 @@ class ShareRelease:
     async def _may(self, session: str) -> tuple[Approved, Secret, bytes]:
         """Manifest as approved, the share, the orchestrator's identity. Raises: NotPermitted, Refused, VerificationFailed."""
         state = self._ledger.state(session)
-        if state.ended is not None:
-            raise NotPermitted(f"for this holder session {session} has ended ({state.ended})", code="session-ended")
-        approved = self._approvals.approved(session)
+        approved = self._stands(state)
         share, identity = await self._shares.find(session), state.orchestrator_key()
         if share is None or identity is None:
             raise Refused(f"this holder has no share of the key of {session} that it can open", code="no-share")
         return approved, share, identity
+
+    def _stands(self, state: SessionState) -> Approved:
+        """This holder agrees, and the session goes on. Raises: NotPermitted, VerificationFailed."""
+        if state.ended is not None:
+            raise NotPermitted(
+                f"for this holder session {state.session} has ended ({state.ended})", code="session-ended"
+            )
+        return self._approvals.stands(state)
 
     async def _verified(self, offer: ShareOffer, expected: RecoveryExpectation, approved: Approved) -> VerifiedRecovery:
         manifest, now = approved.request.manifest, self._clock()

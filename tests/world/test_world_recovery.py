@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import pytest
 
 from data_holder.recovery import ShareBook
@@ -24,6 +25,7 @@ from tests.world.world_recovery import (
     on_another_machine,
     waits,
 )
+from tests.world.world_wire import Call, Deliver
 
 NORTH = "holder-north"
 
@@ -135,6 +137,30 @@ async def test_a_holder_that_has_vetoed_gives_nothing_and_says_so(new_world: New
         await world[ORCH].start()
         await waits(world, session, lambda said: said.startswith("north (share refused: vetoed"))
         assert await released(world, "north", session) == []
+
+
+async def test_a_share_does_not_leave_after_a_veto_that_came_while_the_orchestrator_was_asked(
+    new_world: NewWorld,
+) -> None:
+    asked = list[str]()
+    async with new_world() as world:
+        session = await running(world, quorum=2, rounds=30)
+
+        async def hook(call: Call, deliver: Deliver) -> httpx2.Response:
+            answer = await deliver(call)
+            if call.client == NORTH and call.method == "POST" and call.path.endswith("/share-offers") and not asked:
+                asked.append(call.path)
+                await world.operator("north").decide(session, "veto", reason="no more")
+            return answer
+
+        await world[ORCH].kill()
+        world.wire.hooks.append(hook)
+        on_another_machine(world)
+        await world[ORCH].start()
+        await waits(world, session, lambda said: said.startswith("north (share refused: "))
+        assert asked
+        assert await released(world, "north", session) == []
+        assert not [one for one in world.wire.calls(NORTH, ORCH, "/share-offers/") if one.call.method == "PUT"]
 
 
 @pytest.mark.slow
