@@ -26,7 +26,7 @@ PLACES: dict[str, tuple[str, str, str]] = {
     "receipts": ("orchestrator", "#/sessions/{session}/receipts", "VERIFIED HERE"),
     "training": ("orchestrator", "#/sessions/{session}/training", "recency bias"),
     "artifacts": ("orchestrator", "#/sessions/{session}/artifacts", "gput session export"),
-    "holder": ("holder", "#/", "25 checks"),
+    "holder": ("holder", "#/", "29 checks"),
     "request": ("holder", "#/requests/{session}", "VERIFIED HERE"),
 }
 Opened = Callable[..., tuple[Tab, Any]]

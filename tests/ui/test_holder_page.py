@@ -24,7 +24,7 @@ def test_it_loads_and_can_be_read(tab: NewTab, stage: UiStage, kind: str) -> Non
     options: Any = {"light": {}, "dark": {"color_scheme": "dark"}, "phone": {"viewport": PHONE}}[kind]
     one = opened(tab, stage, **options)
     for place, name, shown in [
-        ("#/", "home", "25 checks"),
+        ("#/", "home", "29 checks"),
         (f"#/requests/{stage.sessions['done']}", "request", "aten.linear.default"),
     ]:
         page = one.open(place)
@@ -75,7 +75,7 @@ def test_no_page_shows_a_record(tab: NewTab, stage: UiStage) -> None:
     one, bodies = tab(stage.holder.url, stage.tokens["operator"]), list[bytes]()
     one.page.on("response", lambda answer: bodies.append(answer.body()) if "/v1/" in answer.url else None)
     for place in ("#/", f"#/requests/{stage.sessions['done']}"):
-        one.open(place).get_by_text("25 checks").first.wait_for()
+        one.open(place).get_by_text("29 checks").first.wait_for()
     assert len(bodies) > 6
     shown = one.page.content().encode()
     assert not [
