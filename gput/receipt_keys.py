@@ -24,7 +24,7 @@ from shared.attestation.nonces import gpu_nonce
 from shared.attestation.session_events import check_session_event
 from shared.attestation.snp_trust import SnpTrust
 from shared.canonical import json_value, sha256
-from shared.claims.manifest import EvidencePolicy
+from shared.claims.manifest import parse_manifest
 from shared.errors import GputError, VerificationFailed
 from shared.wire.visit import Evidence, GpuEvidence, RuntimeData
 
@@ -49,8 +49,11 @@ class named:  # noqa: N801  # reads as a word at the call
 
 @dataclass(frozen=True)
 class _Rules:
-    """What the keys are held to: trust from the folder, policies from the manifest. `max_age_s`: how long a quote counts."""
+    """What the keys are held to: trust from the folder, policies from the manifest. `max_age_s`: how long a quote counts.
+    `session`, `manifest`: whose they are, the latter by its digest (hex)."""
 
+    session: str
+    manifest: str
     cpu: CpuTrust
     gpu: GpuTrust
     gpu_policy: GpuPolicy
@@ -71,19 +74,20 @@ def believed_keys(folder: Path, session: dict[str, Any]) -> Keyring:
 
 def _rules(folder: Path, session: dict[str, Any]) -> _Rules:
     with named(f"{SESSION}: manifest"):
-        policies = json_value(b64decode(session["manifest"]["document"]))
-        orchestrator = EvidencePolicy.model_validate(policies["orchestrator_evidence"])
-        device = EvidencePolicy.model_validate(policies["gpu_evidence"])
+        manifest = parse_manifest(b64decode(session["manifest"]["document"]))
+        orchestrator = manifest.orchestrator_evidence
     roots, reference = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
     collateral = CollateralStore.load(folder / "collateral", roots.certificates, archive=True)
     policy = CpuPolicy.of(orchestrator, allow_emulated=True)
     cpu = CpuTrust(roots, reference, policy, collateral, SnpTrust.load(folder))
-    gpu_policy = GpuPolicy.of(device, allow_emulated=True)
-    return _Rules(cpu, GpuTrust.load(folder), gpu_policy, orchestrator.max_age_s)
+    gpu_policy = GpuPolicy.of(manifest.gpu_evidence, allow_emulated=True)
+    name, digest = session["session"], manifest.digest().hex()
+    return _Rules(name, digest, cpu, GpuTrust.load(folder), gpu_policy, orchestrator.max_age_s)
 
 
 def _signer(item: dict[str, Any], runtime_bytes: bytes, rules: _Rules) -> Signer:
     runtime = RuntimeData.model_validate(json_value(runtime_bytes))
+    _check_whose(runtime, rules)
     evidence = GpuEvidence.model_validate(item["gpu_evidence"])
     # Certificates, collateral and lists are judged at the time the keys were made, not when somebody looks.
     at = float(runtime.not_after - rules.max_age_s)
@@ -103,3 +107,11 @@ def _signer(item: dict[str, Any], runtime_bytes: bytes, rules: _Rules) -> Signer
     )  # fmt: skip
     statement_key = verify_statement_key(device, b64decode(evidence.statement_key))
     return Signer(signing_key, statement_key, str(runtime.gpu_evidence), device.device, device.backend.value)
+
+
+def _check_whose(runtime: RuntimeData, rules: _Rules) -> None:
+    """An attested orchestrator has a key in each of its sessions: one of another speaks for other holders, and another program's GPU."""
+    expected = {"role": "orchestrator", "session": rules.session, "manifest": rules.manifest}
+    for name, value in expected.items():
+        if (got := getattr(runtime, name)) != value:
+            raise VerificationFailed(f"the quote is of another {name}", code="mismatch", expected=value, got=got)

@@ -99,14 +99,13 @@ def verify(
 ) -> Verified:
     """Verify everything in `folder`, in numbered steps; what fails is named by its file and its number there.
 
-    1. every file is as it was saved; 2. every key: quote over its runtime data, GPU evidence and its nonce, statement key under
-    the device's leaf; 3. the log's signed head; 4. every leaf by itself: a receipt's two signatures (orchestrator, device),
-    that receipt and statement say the same, that the visit's records are proven within the one dataset that its holder signed
-    for, the privacy spent, and its place under the signed root; 5. every head that a holder remembered at a restart, and those in `seen`,
-    are of this very log; 6. the chain of model digests has no gap, from the predecessor's model on where the manifest names one, and no
-    visit's privacy was spent twice; where gradients are accumulated,
-    each tour's end under the device's signature, and the accumulator's chain; where tours are collected, that its visits make up each
-    mixture without a gap.
+    1. every file is as it was saved; 2. every key: that it is of this session and manifest, quote over its runtime data, GPU evidence and
+    its nonce, statement key under the device's leaf; 3. the log's signed head; 4. every leaf by itself: a receipt's two signatures
+    (orchestrator, device), that receipt and statement say the same, that the visit's records are proven within the one dataset that its
+    holder signed for, the privacy spent, and its place under the signed root; 5. every head that a holder remembered at a restart, and
+    those in `seen`, are of this very log; 6. the chain of model digests has no gap, from the predecessor's model on where the manifest
+    names one, and no visit's privacy was spent twice; where gradients are accumulated, each tour's end under the device's signature, and
+    the accumulator's chain; where tours are collected, that its visits make up each mixture without a gap.
 
     Step 4 is shared out among `jobs` processes, where there are leaves enough; what is found does not depend on how many.
     `predecessor`: the folder of the session that this one goes on from, verified in the same way; 7. then it came to rest as the manifest
@@ -128,9 +127,10 @@ def verify(
 def _verified(folder: Path, seen: Iterable[Seen], jobs: int, progress: Progress) -> tuple[_Leaves, Known]:
     log_altered = check_as_saved(folder)
     session = read_session(folder)
+    # Before the keys, of which each names the manifest: an altered one is told by whoever signed another.
+    book = signed_for(session, read_lines(folder, APPROVALS))
     keys = believed_keys(folder, session)
     head = _check_head(session, keys)
-    book = signed_for(session, read_lines(folder, APPROVALS))
     known = Known(head, keys, book)
     found = _check_leaves(folder, known, jobs, progress)
     if log_altered:

@@ -13,13 +13,15 @@ from typing import Any
 import cbor2
 import pytest
 
+from gpu_agent.unit import GpuUnit
 from gput.__main__ import main
 from gput.receipt_folder import APPROVALS, KEYS, LEAVES, SESSION, SUMS, TRUST, check_as_saved, write
-from gput.receipts import verify
-from shared.canonical import cbor_bytes, cbor_value, sha256
+from gput.receipts import save, verify
+from shared.canonical import cbor_bytes, cbor_value, json_bytes, sha256
 from shared.errors import BadRequest, GputError, VerificationFailed
 from tests.gput.gput_samples import Bundle
 from tests.gput.receipts_world import flipped_hex, receipt_leaves, refused
+from tests.world.world import World
 from tests.world.world_material import Material, make_material
 
 
@@ -58,12 +60,41 @@ def test_another_manifest(bundle: Bundle) -> None:
     bundle.value["manifest"]["document"] = base64.b64encode(json.dumps(manifest).encode()).decode()
     assert refused(bundle.write(), "approvals").code == "approval-mismatch"
     bundle.value["approvals"] = []
-    refused(bundle.write(), "leaf")
+    refused(bundle.write(), "keys.jsonl: key 0: the quote is of another manifest")
 
 
 def test_another_session(bundle: Bundle) -> None:
     bundle.value["session"] = "s_aaaaaaaaaaaaaaaa"
+    refused(bundle.write(), "approvals")
+    bundle.value["approvals"] = []
+    refused(bundle.write(), "keys.jsonl: key 0: the quote is of another session")
+    bundle.value["keys"] = []
     refused(bundle.write(), "log head")
+
+
+async def test_a_key_of_another_session(gput_material: Material, gput_unit: GpuUnit, tmp_path: Path) -> None:
+    """The same orchestrator's, on the same GPU, and attested for other holders' eyes: it was believed of this session too."""
+    async with World(tmp_path / "world", gput_material, gput_unit, holders=("city",)) as world:
+        await world.enrol()
+        for name in ("one", "other"):
+            manifest = world.material.manifest(holders=("city",), rounds=1, name=name)
+            session = str((await world.owner.submit(manifest))["id"])
+            await world.completed(session)
+            await save(world.owner, session, tmp_path / name, world.folder / "trust")
+    one, other = Bundle(tmp_path / "one"), Bundle(tmp_path / "other")
+    own = len(one.value["keys"])
+    verify(one.folder)
+    one.value["keys"] += other.value["keys"]
+    assert refused(one.write(), f"keys.jsonl: key {own}: the quote is of another session").code == "mismatch"
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("role", "holder"), ("session", "s_aaaaaaaaaaaaaaaa"), ("manifest", "0" * 64)]
+)
+def test_a_key_is_held_against_the_folders_session(bundle: Bundle, name: str, other: str) -> None:
+    runtime = json.loads(base64.b64decode(bundle.value["keys"][1]["runtime_data"]))
+    bundle.value["keys"][1]["runtime_data"] = base64.b64encode(json_bytes(runtime | {name: other})).decode()
+    refused(bundle.write(), f"keys.jsonl: key 1: the quote is of another {name}")
 
 
 def test_the_statement_of_another_visit(bundle: Bundle) -> None:

@@ -89,6 +89,15 @@ def test_a_flipped_bit_anywhere_else_is_found(page: Any, stage: UiStage) -> None
     assert page.evaluate(CHECK, {**bundle, "leaves": bundle["leaves"][::-1]})
 
 
+def test_a_key_is_held_against_the_session_and_its_manifest(page: Any, stage: UiStage) -> None:
+    bundle = page.evaluate(BUNDLE, stage.sessions["done"])
+    whole, first = bundle["keys"][0], json.loads(base64.b64decode(bundle["keys"][0]["runtime_data"]))
+    for name, other in (("role", "holder"), ("session", "s_aaaaaaaaaaaaaaaa"), ("manifest", "0" * 64)):
+        runtime = base64.b64encode(json.dumps(first | {name: other}).encode()).decode()
+        found = page.evaluate(CHECK, {**bundle, "keys": [{**whole, "runtime_data": runtime}, *bundle["keys"][1:]]})
+        assert "key 0: of another " + ("manifest" if name == "manifest" else "session or role") in found[0]
+
+
 def test_the_page_names_the_leaf_that_was_altered(tab: NewTab, stage: UiStage) -> None:
     one = tab()
 

@@ -148,7 +148,7 @@ export async function checkLog(bundle, session, told = () => {}) {
   const results = [];
   const manifest = await step(whole, "the manifest can be read", () => readManifest(bundle.manifest));
   if (!manifest) return { whole, results, known: null };
-  const signers = await step(whole, "keys are named by the orchestrator's quotes and the GPU's certificates", () => signersOf(bundle.keys, session));
+  const signers = await step(whole, "keys are named by the orchestrator's quotes and the GPU's certificates", () => signersOf(bundle.keys, session, manifest.digest));
   const head = signers && await step(whole, "the tree head is signed by one of them", () => checkHead(bundle.head, session, signers));
   const roots = await step(whole, "each holder's approval is signed by the key in the roster", () => checkApprovals(bundle.approvals, manifest, session));
   if (!head || !roots) return { whole, results, known: null };

@@ -1,6 +1,6 @@
 /* Whose keys signed a session's log: each as its channel's runtime data, quote and GPU evidence name it.
  *
- * Checked here: the quote covers this runtime data; this names the signing key and the GPU's evidence; a certificate of the GPU's chain
+ * Checked here: the quote covers this runtime data; this names session, manifest, signing key and the GPU's evidence; a certificate of the GPU's chain
  * certified the statement key. Not checked here: the quote's and the certificates' own chains up to their makers, and measurements.
  */
 
@@ -49,10 +49,11 @@ async function statementKey(evidence) {
   throw new CheckFailed("statement key", "no certificate of the GPU's chain speaks for it");
 }
 
-async function signer(entry, session) {
+async function signer(entry, session, manifest) {
   const raw = fromBase64(entry.runtime_data);
   const runtime = JSON.parse(toText(raw));
   if (runtime.session !== session || runtime.role !== "orchestrator") throw new CheckFailed("runtime data", "of another session or role");
+  if (runtime.manifest !== manifest) throw new CheckFailed("runtime data", "of another manifest");
   if (runtime.signing_key !== entry.signing_key) throw new CheckFailed("signing key", "not the one that the runtime data names");
   const report = await hashed("SHA-512", join(fromText("gput/asc/1 orchestrator"), Uint8Array.of(0), raw));
   if (!contains(fromBase64(entry.evidence.quote), report)) throw new CheckFailed("quote", "does not cover this runtime data");
@@ -65,13 +66,13 @@ async function signer(entry, session) {
   };
 }
 
-/** A session's keys from `GET …/keys`: `introducedBy(runtime)` and `namedBy(kid)`. Throws CheckFailed naming the entry. */
-export async function signersOf(entries, session) {
+/** A session's keys from `GET …/keys`, all for its manifest (digest, hex): `introducedBy(runtime)` and `namedBy(kid)`. Throws CheckFailed naming the entry. */
+export async function signersOf(entries, session, manifest) {
   const byRuntime = new Map();
   const byKid = new Map();
   for (const [at, entry] of entries.entries()) {
     try {
-      const found = await signer(entry, session);
+      const found = await signer(entry, session, manifest);
       byRuntime.set(found.runtime, found);
       byKid.set(toHex(found.raw), found.key);
       byKid.set(toHex(await hashed("SHA-256", found.raw)), found.key);
