@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gput.receipt_leaves import HeldReceipt
+from gput.receipt_mixtures import Place
 from gput.receipt_tours import Ends
 from shared.claims.manifest import Manifest, Predecessor
 from shared.errors import VerificationFailed
@@ -18,7 +19,8 @@ Checked = Mapping[int, HeldReceipt]
 def check_models(
     receipts: Checked, ends: Ends, events: Mapping[int, Any], where: str, start: Predecessor | None = None
 ) -> tuple[str, ...]:
-    """Each visit starts from the model the last committed one left, or a tour's end; a visit after a restore repeats an earlier model.
+    """Each visit starts from the model the last committed one left, or a tour's end; only a visit after the leaf of a restore may go on
+    from an earlier one. Else an accepted visit's update could vanish unsaid. Visits of one collected tour all start where its first does.
     `start`: what the first one starts from, where the manifest names a predecessor.
 
     Returns:
@@ -31,6 +33,7 @@ def check_models(
     last = set(known)
     leaves = sorted({*receipts, *ends, *events})
     first = min((*receipts, *ends), default=None)
+    before: HeldReceipt | None = None
     for leaf in leaves:
         receipt = receipts.get(leaf)
         if receipt is None and leaf not in ends:
@@ -40,13 +43,29 @@ def check_models(
         who = "the end of a tour" if receipt is None else f"visit {receipt.visit}"
         if start is not None and receipt is not None:
             _check_first_link(receipt, start, f"{where}: leaf {leaf}: {who}", first=leaf == first)
-        if known and said.model_before not in known:
-            raise VerificationFailed(
-                f"{where}: leaf {leaf}: {who} starts from a model that no earlier receipt left", code="model-gap"
-            )
+        stands = {before.model_before} if before and _same_tour(before, receipt) else last
+        _check_start(said.model_before, stands, known, f"{where}: leaf {leaf}: {who}")
+        before = receipt
         last = {said.model_after if receipt is None or receipt.outcome == "closed" else said.model_before}
         known |= {said.model_before, *last}
     return tuple(sorted(last))
+
+
+def _same_tour(before: HeldReceipt, receipt: HeldReceipt | None) -> bool:
+    """Whether the receipt goes on with the mixture that the one before it is of; the first of a mixture begins another."""
+    if before.place is None or receipt is None or receipt.place is None:
+        return False
+    was, now = Place(*before.place), Place(*receipt.place)
+    return now.first > 0 and now._replace(first=0) == was._replace(first=0)
+
+
+def _check_start(model: str, last: Collection[str], known: Collection[str], who: str) -> None:
+    """`last`: what the log may stand at; empty before anything was trained. Raises: VerificationFailed `model-gap`."""
+    if not last or model in last:
+        return
+    gone_back = "an earlier model, and no leaf tells of a restore"
+    why = gone_back if model in known else "a model that no earlier receipt left"
+    raise VerificationFailed(f"{who} starts from {why}", code="model-gap")
 
 
 def _after(event: Any, known: set[str], last: set[str], where: str) -> set[str]:

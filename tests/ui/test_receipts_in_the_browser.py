@@ -140,6 +140,38 @@ def test_a_visits_end_is_held_against_the_manifest(page: Any) -> None:
     assert page.evaluate(END, [rules, asked]) == [named for _, named in cases]
 
 
+CHAIN = """async cases => {
+  const { checkChain } = await import("/ui/common/receipts_check.js");
+  const mapped = said => new Map(Object.entries(said).map(([name, one]) => [name, Object(one) === one ? mapped(one) : one]));
+  const leaf = (said, index) => typeof said[0] === "string" ? { index, event: ["gput/log-event/1", "s", said[0], mapped(said[1])] }
+    : { index, receipt: mapped(said[0]), statement: mapped(said[1]) };
+  return cases.map(leaves => { try { checkChain(leaves.map(leaf), null); return ""; } catch (error) { return error.message; } });
+}"""
+
+
+def trained(before: str, after: str, first: int | None = None, number: int = 1) -> list[Any]:
+    """A visit as receipt and statement; `first`: its place in a mixture of that round."""
+    mixed = {} if first is None else {"mixed": {"round": number, "seed": 7, "visits": 2, "records": 8, "first": first}}
+    outcome = "rejected" if before == after else "closed"
+    return [{"outcome": outcome}, {"model_before": before, "model_after": after, **mixed}]
+
+
+def test_an_update_that_vanishes_from_the_chain_unsaid_is_named(page: Any) -> None:
+    two, back = [trained("a", "b"), trained("b", "c")], trained("b", "d")
+    tour, undone = [trained("a", "b", 0), trained("a", "b", 4)], [trained("a", "c", 0), trained("a", "c", 4)]
+    unsaid = "starts from an earlier model, and no leaf tells of a restore"
+    cases: list[tuple[list[Any], str]] = [
+        ([*two, trained("c", "c"), trained("c", "d")], ""), ([*two, back], f"leaf 2 {unsaid}"),
+        ([*two, ["recalled", {}], back], f"leaf 3 {unsaid}"), ([*two, ["restored", {}], back], ""),
+        ([*two, ["restored", {}], back, back], f"leaf 4 {unsaid}"), ([*two, ["best_chosen", {"model": "b"}], back], ""),
+        ([*two, ["best_chosen", {"model": "a"}], back], f"leaf 3 {unsaid}"),
+        ([*two, ["best_chosen", {"model": "e"}]], "leaf 2 chooses a model that no earlier receipt left"),
+        ([*two, trained("e", "d")], "leaf 2 starts from a model that no earlier receipt left"),
+        ([*tour, trained("b", "c", 0, 2), trained("b", "c", 4, 2)], ""), ([*tour, *undone], f"leaf 2 {unsaid}"),
+    ]  # fmt: skip
+    assert page.evaluate(CHAIN, [leaves for leaves, _ in cases]) == [said for _, said in cases]
+
+
 def test_anybody_may_flip_a_bit_and_see_it_found(tab: NewTab, stage: UiStage) -> None:
     page = tab().open(f"#/sessions/{stage.sessions['done']}/receipts")
     page.get_by_text("All hold: 6 leaves, 6 receipts among them").wait_for()

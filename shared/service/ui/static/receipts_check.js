@@ -114,14 +114,40 @@ export function checkFirstLink(statement, start, who, first) {
   if (!fits) throw new CheckFailed("predecessor", `${who} does not go on where ${start.session} came to rest`);
 }
 
-/** Each receipt starts from a model that an earlier one left, the first from its predecessor's if there is one. Throws CheckFailed naming the leaf. */
+/** Whether a receipt goes on with the mixture that the one before it is of: `gput.receipt_chain` has the same rule. */
+function sameTour(before, mixed) {
+  return Boolean(before && mixed) && mixed.get("first") > 0 && ["round", "seed", "visits", "records"].every((name) => before.get(name) === mixed.get(name));
+}
+
+/** The models that the log may stand at after an event: a restore puts any earlier one back, the choice of the best that one. */
+function afterEvent([, , kind, details], known, last, index) {
+  if (kind === "restored") return new Set(known);
+  if (kind !== "best_chosen") return last;
+  if (!known.has(details.get("model"))) throw new CheckFailed("chain of models", `leaf ${index} chooses a model that no earlier receipt left`);
+  return new Set([details.get("model")]);
+}
+
+/**
+ * Each receipt starts from the model that the one before it left, the first from its predecessor's if there is one; only behind the leaf of a
+ * restore may one start from an earlier model. Throws CheckFailed naming the leaf. `checked`: receipts and events in the log's order.
+ */
 export function checkChain(checked, start) {
   const known = new Set(start ? [start.model] : []);
-  for (const [at, { index, receipt, statement }] of checked.entries()) {
-    checkFirstLink(statement, start, `leaf ${index}`, at === 0);
-    if (known.size > 0 && !known.has(statement.get("model_before"))) throw new CheckFailed("chain of models", `leaf ${index} starts from a model that no earlier receipt left`);
-    known.add(statement.get("model_before"));
-    if (receipt.get("outcome") === "closed") known.add(statement.get("model_after"));
+  let last = new Set(known);
+  let before = null;
+  for (const { index, receipt, statement, event } of checked) {
+    if (!receipt) {
+      last = afterEvent(event, known, last, index);
+      continue;
+    }
+    checkFirstLink(statement, start, `leaf ${index}`, before === null);
+    const [from, to] = [statement.get("model_before"), statement.get(receipt.get("outcome") === "closed" ? "model_after" : "model_before")];
+    const stands = sameTour(before?.get("mixed"), statement.get("mixed")) ? new Set([before.get("model_before")]) : last;
+    const why = known.has(from) ? "an earlier model, and no leaf tells of a restore" : "a model that no earlier receipt left";
+    if (stands.size > 0 && !stands.has(from)) throw new CheckFailed("chain of models", `leaf ${index} starts from ${why}`);
+    before = statement;
+    last = new Set([to]);
+    known.add(from).add(to);
   }
 }
 
@@ -160,7 +186,7 @@ export async function checkLog(bundle, session, told = () => {}) {
   await step(whole, "every leaf of the signed tree is here, once and in its place", () => require("log",
     bundle.leaves.length === head.size && bundle.leaves.every((item, at) => item.index === at), `${bundle.leaves.length} leaves of ${head.size} came, or out of order`));
   // The chain is told of leaves that hold: one that does not is named for itself.
-  if (!manifest.says.accumulate && results.every((one) => one.ok)) await step(whole, "each visit starts from a model that an earlier one left", () => checkChain(results.filter((one) => one.ok && one.kind === "receipt"), manifest.says.predecessor));
+  if (!manifest.says.accumulate && results.every((one) => one.ok)) await step(whole, "each visit starts from the model that the one before it left", () => checkChain(results, manifest.says.predecessor));
   return { whole, results, known };
 }
 

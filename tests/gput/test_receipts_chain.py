@@ -1,0 +1,88 @@
+"""The chain of models in a saved log: an accepted visit's update cannot vanish unsaid; what goes back has a leaf that says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gput.receipt_chain import check_models
+from gput.receipt_folder import LEAVES
+from gput.receipt_leaves import HeldReceipt
+from gput.receipt_mixtures import Place
+from shared.errors import VerificationFailed
+
+Held = dict[int, HeldReceipt]
+
+
+def visit(stop: int, before: str, after: str, **changes: Any) -> HeldReceipt:
+    models = before * 64, after * 64
+    usual = HeldReceipt(f"v_{stop}", stop, 1, "city", "closed", "EMULATED", 16, 3 * stop, 3, *models, None, None, None)
+    return usual._replace(**changes)
+
+
+def event(kind: str, **details: Any) -> list[Any]:
+    return ["gput/log-event/1", "s_aaaaaaaaaaaaaaaa", kind, details]
+
+
+def ends_with(receipts: Held, events: dict[int, Any] | None = None) -> str:
+    """The first letters of the models that the log may end with."""
+    return "".join(model[0] for model in check_models(receipts, {}, events or {}, LEAVES))
+
+
+def gone_back(first: int = 3) -> Held:
+    """Two visits, and one that starts where the second did: what that one learnt is in no later model."""
+    return {0: visit(1, "a", "b"), 1: visit(2, "b", "c"), first: visit(3, "b", "d")}
+
+
+def test_a_whole_chain_holds() -> None:
+    rejected = visit(3, "c", "c", outcome="rejected")
+    assert ends_with({0: visit(1, "a", "b"), 1: visit(2, "b", "c"), 2: rejected, 5: visit(4, "c", "d")}) == "d"
+
+
+@pytest.mark.parametrize("events", [{}, {2: event("recalled", visit="v_3")}, {4: event("restored")}])
+def test_an_update_that_vanishes_unsaid_is_named(events: dict[int, Any]) -> None:
+    with pytest.raises(
+        VerificationFailed, match=r"leaf 3: visit v_3 starts from an earlier model, and no leaf"
+    ) as caught:
+        check_models(gone_back(), {}, events, LEAVES)
+    assert caught.value.code == "model-gap"
+
+
+def test_the_leaf_of_a_restore_tells_of_it() -> None:
+    assert ends_with(gone_back(), {2: event("restored")}) == "d"
+    assert ends_with(gone_back(), {2: event("restored"), 4: event("restored")}) == "abcd"
+
+
+def test_a_restore_counts_for_one_visit_only() -> None:
+    with pytest.raises(VerificationFailed, match="leaf 4: visit v_4"):
+        check_models(gone_back() | {4: visit(4, "b", "e")}, {}, {2: event("restored")}, LEAVES)
+
+
+def test_the_choice_of_the_best_goes_back_to_that_model_only() -> None:
+    assert ends_with(gone_back(), {2: event("best_chosen", model="b" * 64)}) == "d"
+    with pytest.raises(VerificationFailed, match="leaf 3: visit v_3"):
+        check_models(gone_back(), {}, {2: event("best_chosen", model="a" * 64)}, LEAVES)
+
+
+def tour(at: int, before: str, after: str, number: int = 1) -> Held:
+    """Three visits whose records were trained on as one, from leaf `at` on."""
+    places = (Place(round=number, seed=7, visits=3, records=48, first=first) for first in (0, 16, 32))
+    return {at + n: visit(at + n, before, after, place=tuple(place)) for n, place in enumerate(places)}
+
+
+def test_visits_of_a_collected_tour_start_from_one_model() -> None:
+    assert ends_with(tour(0, "a", "b") | tour(3, "b", "c", 2)) == "c"
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_tour_that_undoes_the_one_before_is_named(number: int) -> None:
+    with pytest.raises(VerificationFailed, match="leaf 3: visit v_3 starts from an earlier model"):
+        check_models(tour(0, "a", "b") | tour(3, "a", "c", number), {}, {}, LEAVES)
+
+
+def test_a_visit_within_a_tour_starts_where_that_began() -> None:
+    changed = tour(3, "b", "c", 2)
+    changed[4] = changed[4]._replace(model_before="a" * 64)
+    with pytest.raises(VerificationFailed, match="leaf 4: visit v_4 starts from an earlier model"):
+        check_models(tour(0, "a", "b") | changed, {}, {}, LEAVES)
