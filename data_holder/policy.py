@@ -9,6 +9,7 @@ import fnmatch
 import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,7 @@ from shared.claims.manifest import GpuRules, Manifest, PartyName
 from shared.claims.operators import ALLOWED, GROUPS
 from shared.claims.privacy import Privacy
 from shared.claims.program import HexSha384, ProgramManifest
+from shared.claims.tdx_policy import TdxPolicy
 from shared.errors import ConfigurationError
 
 Glob = Annotated[str, Field(min_length=1, max_length=80)]
@@ -71,11 +73,13 @@ class SessionRules(Claim):
 
 
 class EvidenceRules(Claim):
-    """What peers must prove beyond the manifest's own rule. `gpu`: the most that a manifest may accept of a GPU; strict unless said."""
+    """What peers must prove beyond the manifest's own rule. `gpu`, `tdx`: the most that a manifest may accept of a GPU, and of the
+    orchestrator's TDX platform; strict unless said. No `orchestrator_measurements`: a manifest may name none."""
 
     allow_emulated: bool = False
     orchestrator_measurements: tuple[HexSha384, ...] = ()
     gpu: GpuRules = GpuRules()
+    tdx: TdxPolicy = TdxPolicy()
 
 
 class ProfileRules(Claim):
@@ -216,10 +220,14 @@ def _evidence_rules(rules: EvidenceRules, manifest: Manifest) -> Iterator[RuleFi
         "evidence.allow_emulated", rules.allow_emulated or "EMULATED" not in roots,
         expected="any roots" if rules.allow_emulated else "no EMULATED roots", got=", ".join(roots),
     )  # fmt: skip
-    if rules.orchestrator_measurements:
-        asked = manifest.orchestrator_evidence.measurements
-        finding = _subset("evidence.orchestrator_measurements", asked, rules.orchestrator_measurements)
-        yield RuleFinding(finding.rule, finding.ok and bool(asked), finding.expected, finding.got)
+    asked, listed = manifest.orchestrator_evidence, rules.orchestrator_measurements
+    # Also where the policy lists none: what a manifest names replaces the trust folder's reference values, and its owner wrote it.
+    finding = _subset("evidence.orchestrator_measurements", asked.measurements, listed)
+    expected = finding.expected if listed else "none: the trust folder's reference values decide"
+    yield RuleFinding(finding.rule, finding.ok and (bool(asked.measurements) or not listed), expected, finding.got)
+    # With AMD's root alone no TDX quote counts, and such a manifest cannot say anything of TDX.
+    if asked.tdx != rules.tdx and {"INTEL", "EMULATED"} & set(asked.roots):
+        yield from _tdx_rules(rules.tdx, asked.tdx)
     if manifest.gpu_evidence.gpu is not None or rules.gpu != GpuRules():
         yield from _gpu_rules(rules.gpu, manifest.gpu_evidence.gpu or GpuRules())
 
@@ -231,12 +239,40 @@ def _gpu_rules(allowed: GpuRules, asked: GpuRules) -> Iterator[RuleFinding]:
         finding = _subset("evidence.gpu.devices", asked.devices, allowed.devices)
         yield RuleFinding(finding.rule, finding.ok and bool(asked.devices), finding.expected, finding.got)
     for name in ("firmware_without_id", "expired_reference_values", "certificate_hold"):
-        yield RuleFinding(
-            f"evidence.gpu.{name}", getattr(allowed, name) or not getattr(asked, name),
-            expected="either" if getattr(allowed, name) else "no", got="yes" if getattr(asked, name) else "no",
-        )  # fmt: skip
+        yield _switch(f"evidence.gpu.{name}", getattr(asked, name), getattr(allowed, name))
     enough = asked.revocation in (allowed.revocation, "required")
     yield RuleFinding("evidence.gpu.revocation", enough, expected=allowed.revocation, got=asked.revocation)
+
+
+def _tdx_rules(allowed: TdxPolicy, asked: TdxPolicy) -> Iterator[RuleFinding]:
+    """Nothing about the orchestrator's TDX platform may be laxer than this holder allows."""
+    most, given = ({str(s): inf if d is None else d for s, d in p.tcb_statuses.items()} for p in (allowed, asked))
+    most["UpToDate"] = inf  # TOML has no null, and manifests that let the best status run out are refused at submission
+    yield RuleFinding(
+        "evidence.tdx.tcb_statuses", all(days <= most.get(status, -1) for status, days in given.items()),
+        expected=f"within [{_graces(most)}]", got=f"[{_graces(given)}]",
+    )  # fmt: skip
+    advisories = set(allowed.rejected_advisories) <= set(asked.rejected_advisories)
+    yield RuleFinding(
+        "evidence.tdx.rejected_advisories", advisories,
+        expected=f"at least [{', '.join(allowed.rejected_advisories)}]", got=f"[{', '.join(asked.rejected_advisories)}]",
+    )  # fmt: skip
+    for name in ("allow_smt", "allow_dynamic_platform", "allow_cached_keys"):
+        yield _switch(f"evidence.tdx.{name}", getattr(asked, name), getattr(allowed, name))
+    if allowed.machines:
+        finding = _subset("evidence.tdx.machines", asked.machines, allowed.machines)
+        yield RuleFinding(finding.rule, finding.ok and bool(asked.machines), finding.expected, finding.got)
+    yield _subset("evidence.tdx.service_tds", asked.service_tds, allowed.service_tds)
+    least, number = allowed.minimum_evaluation, asked.minimum_evaluation
+    yield RuleFinding("evidence.tdx.minimum_evaluation", number >= least, expected=f">= {least}", got=str(number))
+
+
+def _graces(statuses: dict[str, float]) -> str:
+    return ", ".join(s if days == inf else f"{s} for {days:g} days" for s, days in statuses.items())
+
+
+def _switch(rule: str, asked: bool, allowed: bool) -> RuleFinding:
+    return RuleFinding(rule, allowed or not asked, "either" if allowed else "no", "yes" if asked else "no")
 
 
 def _at_most(rule: str, value: int, limit: int | None, *, required: bool = False) -> RuleFinding:

@@ -12,6 +12,7 @@ from data_holder.policy import Policy, allowed, evaluate, load_policy
 from shared.claims.archive import open_archive
 from shared.claims.manifest import EvidencePolicy, GpuRules, OutputPolicy
 from shared.claims.privacy import Privacy
+from shared.claims.tdx_policy import TdxPolicy
 from shared.errors import ConfigurationError
 from tests.data_holder.holder_world import ARCHIVE, PROGRAM, make_manifest
 
@@ -47,6 +48,14 @@ DEVICE = "0123456789abcdef"
 
 def gpu(**rules: Any) -> EvidencePolicy:
     return EvidencePolicy(roots=("EMULATED",), gpu=GpuRules(**rules))
+
+
+def tdx(**rules: Any) -> dict[str, Any]:
+    return {"orchestrator_evidence": EvidencePolicy(roots=("EMULATED",), tdx=TdxPolicy(**rules))}
+
+
+WEAK = {"UpToDate": None, "OutOfDate": 30}
+MACHINE = "ef" * 16
 
 
 PRIVATE = GOOD.replace("[limits]", "[limits]\nmax_epsilon = 3.0")
@@ -105,6 +114,33 @@ ROWS: list[tuple[str, str, dict[str, Any], list[str]]] = [
         {"orchestrator_evidence": EvidencePolicy(roots=("EMULATED",), measurements=("cd" * 48,))},
         ["evidence.orchestrator_measurements"],
     ),
+    (
+        "a measurement and a policy that lists none", GOOD,
+        {"orchestrator_evidence": EvidencePolicy(roots=("EMULATED",), measurements=(MEASURED,))},
+        ["evidence.orchestrator_measurements"],
+    ),
+    ("a weak TCB", GOOD, tdx(tcb_statuses=WEAK), ["evidence.tdx.tcb_statuses"]),
+    ("a weak TCB, allowed", GOOD + "[evidence.tdx.tcb_statuses]\nOutOfDate = 30",
+     tdx(tcb_statuses=WEAK), []),
+    ("a weak TCB for longer", GOOD + "[evidence.tdx.tcb_statuses]\nOutOfDate = 30",
+     tdx(tcb_statuses={"UpToDate": None, "OutOfDate": 31}), ["evidence.tdx.tcb_statuses"]),
+    ("without limit", GOOD + "[evidence.tdx.tcb_statuses]\nOutOfDate = 30",
+     tdx(tcb_statuses={"UpToDate": None, "OutOfDate": None}), ["evidence.tdx.tcb_statuses"]),
+    ("a service TD", GOOD, tdx(service_tds=(MEASURED,)), ["evidence.tdx.service_tds"]),
+    ("a service TD, allowed", GOOD + f'[evidence.tdx]\nservice_tds = ["{MEASURED}"]', tdx(service_tds=(MEASURED,)), []),
+    *(
+        (f"{rule} left open", GOOD + f"[evidence.tdx]\n{rule} = false", {}, [f"evidence.tdx.{rule}"])
+        for rule in ("allow_smt", "allow_dynamic_platform", "allow_cached_keys")
+    ),
+    ("an advisory left out", GOOD + '[evidence.tdx]\nrejected_advisories = ["INTEL-SA-1"]', {}, ["evidence.tdx.rejected_advisories"]),
+    ("old collateral", GOOD + "[evidence.tdx]\nminimum_evaluation = 17", tdx(minimum_evaluation=16), ["evidence.tdx.minimum_evaluation"]),
+    ("any machine", GOOD + f'[evidence.tdx]\nmachines = ["{MACHINE}"]', {}, ["evidence.tdx.machines"]),
+    ("this machine", GOOD + f'[evidence.tdx]\nmachines = ["{MACHINE}"]', tdx(machines=(MACHINE,)), []),
+    ("a stricter platform", GOOD, tdx(allow_smt=False, machines=(MACHINE,), minimum_evaluation=17), []),
+    (
+        "no TDX platform at all", GOOD + "[evidence.tdx]\nminimum_evaluation = 17",
+        {"orchestrator_evidence": EvidencePolicy(roots=("AMD",))}, [],
+    ),
     ("a GPU as strict as can be", GOOD, {"gpu_evidence": gpu()}, []),
     ("a GPU passed through otherwise", GOOD, {"gpu_evidence": gpu(modes=("spt", "ppcie"))}, ["evidence.gpu.modes"]),
     ("allowed", GOOD + '[evidence.gpu]\nmodes = ["spt", "ppcie"]', {"gpu_evidence": gpu(modes=("ppcie",))}, []),
@@ -140,7 +176,9 @@ def test_every_rule_has_a_row_that_it_denies() -> None:
         "session.required_parties", "session.continuation",
         "evidence.allow_emulated", "evidence.orchestrator_measurements", "evidence.gpu.modes",
         "evidence.gpu.devices", "evidence.gpu.firmware_without_id", "evidence.gpu.expired_reference_values",
-        "evidence.gpu.certificate_hold", "evidence.gpu.revocation",
+        "evidence.gpu.certificate_hold", "evidence.gpu.revocation", "evidence.tdx.tcb_statuses",
+        "evidence.tdx.rejected_advisories", "evidence.tdx.allow_smt", "evidence.tdx.allow_dynamic_platform",
+        "evidence.tdx.allow_cached_keys", "evidence.tdx.machines", "evidence.tdx.service_tds", "evidence.tdx.minimum_evaluation",
     }  # fmt: skip
 
 
