@@ -87,7 +87,8 @@ async def test_a_ring_may_wait_for_the_gpu(agent: Agent) -> None:
         [ack] = await asyncio.to_thread(bell.answers, 10.0)
         assert ack is not None
         assert (ack.index, ack.published) == (len(places) - 1, True)
-        assert 0.05 <= ack.waited_us / 1e6 <= time.monotonic() - began
+        # From when the agent's thread had read the ring, which may be later than it was rung.
+        assert 0 < ack.waited_us / 1e6 <= time.monotonic() - began
         # It does not come there; and where no holder's records are taken nobody waits.
         for gpu, port, wait_ms in (
             ("gpu-0", "holder-south", 1), ("gpu-0", "orchestrator", 10_000), ("gpu-9", "holder-north", 10_000),
