@@ -231,10 +231,10 @@ class Parent:
         """`keep`: whether workers that wait may stay. Each has to have what it will hold of a device before the other one's memory is
         anybody's to take."""
         dead, since = self._running, time.monotonic()
-        if not self._ahead:
-            if keep:
-                self._warm_spares()
-            for spare in [] if keep else list(self._spares):
+        if not self._ahead and keep:
+            self._warm_spares()
+        elif not self._ahead:
+            for spare in list(self._spares):
                 self._drop(spare)
         waited = time.monotonic() - since
         if dead is not None:

@@ -243,7 +243,10 @@ def test_short_launches_find_a_worker_waiting_and_each_sweep_counts_those_that_a
     monkeypatch.setattr(compute, "_finished", lambda news: finished(replace(news, beside=1000)))
     monkeypatch.setattr(compute, "_send", sent)
     monkeypatch.setattr(compute, "_quieten", lambda *, keep: (quieten(keep=keep)[0], 60.0))
-    free = lambda: FREE - each * len(sweeps.workers())  # noqa: E731
+
+    def free() -> int:
+        return FREE - each * len(sweeps.workers())
+
     monkeypatch.setattr(powered.hbm._fabric, "free", free)  # type: ignore[attr-defined]  # a DeviceHBM
     compute._waiting.forget()
     compute._learn()

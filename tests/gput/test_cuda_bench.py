@@ -65,6 +65,9 @@ def test_visits_of_sessions_are_figures_of_the_bench(tmp_path: Path) -> None:
     told = [{"round": number // 3, "holder": number % 3} for number in range(9)]
     assert [[one["holder"] for one in part] for part in cuda_visits._parts(told, 3)] == [[0, 1, 2]] * 3
     assert sum(map(len, cuda_visits._parts(told, 2))) == 9
+    for run in runs:
+        for kind in ("visit", "gpt2"):
+            assert run[f"{kind}.mean_ms"] >= run[f"{kind}.train.median_ms"] / 2 > 0, "all of its steps, of two visits'"
 
 
 def test_a_result_says_which_card_it_is_of(

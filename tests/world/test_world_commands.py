@@ -80,6 +80,29 @@ async def test_looking_back_at_a_session(hand: Hand, done: str) -> None:
     assert held("session logs", await told("session", "watch", short), lines=True) == whole
 
 
+async def test_looking_back_at_collected_tours(hand: Hand) -> None:
+    """A tour's training is of no visit alone: events tell of it, and visits' logs with them."""
+    session = await hand.world.submit(collect="tour")
+    rounds = (await hand.world.completed(session))["rounds"]
+    code, out, said = await hand("session", "timeline", session, "--format", "json")
+    assert code == 0, said
+    whole = [span for span in held("session timeline", out) if not span["visit"]]
+    assert [span["step"] for span in whole] == ["train", "validate", "verdict", "epilogue"] * rounds
+    assert {(span["party"], span["holder"]) for span in whole} == {("orchestrator", "")}
+    visit = (await hand.world.visits(session))[0]["id"]
+    code, out, said = await hand("session", "logs", session, "--visit", visit)
+    assert code == 0, said
+    lines = [line.strip() for line in out.splitlines()]
+    assert any("training trained" in line for line in lines)
+    (scrubbed,) = [at for at, line in enumerate(lines) if "training scrubbed" in line]
+    assert [line.split()[0] for line in lines[scrubbed + 1 : scrubbed + 5]] == [
+        "train",
+        "validate",
+        "verdict",
+        "epilogue",
+    ]
+
+
 async def test_logs_follow_a_session_to_its_end(hand: Hand) -> None:
     session = await hand.world.submit()
     now, following = await asyncio.gather(
