@@ -113,7 +113,8 @@ async def test_who_lost_its_key_while_it_was_to_seal_ahead_is_granted_nothing(
         monkeypatch.setattr("orchestrator.visits.cycle.recall", recalled)
         monkeypatch.setattr(GpuLife, "batch", watched)
         session = await world.submit(quorum=2)
-        await asyncio.wait_for(over.wait(), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            await over.wait()
         await world.owner.act(session, "cancel")  # whose key is revoked is waited for: another may come
         await world.finish(session)
         events = [event.data async for event in world.owner.events(session)]
