@@ -21,7 +21,8 @@ from data_holder.fitting import Chosen, fitting
 from data_holder.identity import OwnKeys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
-from data_holder.policy import Policy, RuleFinding, allowed, evaluate
+from data_holder.policy import Policy
+from data_holder.policy_rules import RuleFinding, allowed, evaluate
 from data_holder.protocol.state import DECISION, ENDED, REQUEST, SessionState
 from data_holder.requests import (
     Approved,

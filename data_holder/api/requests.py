@@ -24,7 +24,7 @@ from data_holder.api.models import (
 )
 from data_holder.assembly import Holder
 from data_holder.estimate import expected
-from data_holder.policy import allowed
+from data_holder.policy_rules import allowed
 from data_holder.requests import verify_decision, verify_manifest, verify_program
 from data_holder.tables import rows
 from shared.canonical import json_value

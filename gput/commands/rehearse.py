@@ -100,7 +100,8 @@ def _data(archive: Archive, places: Mapping[str, Path]) -> list[Remark]:
 
 
 def _policies(manifest: Manifest, archive: Archive, files: Mapping[str, Path]) -> list[Remark]:
-    from data_holder.policy import evaluate, load_policy
+    from data_holder.policy import load_policy
+    from data_holder.policy_rules import evaluate
     from gput.rehearsing import Remark
 
     return [

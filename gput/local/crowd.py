@@ -80,9 +80,10 @@ class Crowd:
         await asyncio.to_thread(self.installation.prepare)
         (self.folder / "policy.toml").write_text(
             policy_file(
-                "corpus", f'digests = ["{archive.digest.hex()}"]', rounds=self.rounds, floor=training.batch_size
+                "corpus", f'digests = ["{archive.digest.hex()}"]', rounds=self.rounds, floor=training.batch_size,
+                parties=len(self.names),
             )
-        )
+        )  # fmt: skip
         self.say(f"starting {len(self.names)} holders …")
         program = (self.folder / "program.gput").read_bytes()
         self.client = await opened(self.installation, program, [] if weights is None else [weights])

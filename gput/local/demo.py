@@ -28,6 +28,7 @@ class Demo:
         data, policies = plan.places(self.folder / "data"), self.folder / "policies"
         specs = [HolderSpec(name, {plan.dataset: data[name]}, policies / f"{name}.toml") for name in plan.holders]
         self.installation = self.lay_out(self.folder / "services", specs)
+        self.min_parties = len(plan.holders)  # in each holder's policy
         self.session, self.options = "", ""  # options: as the command line gave them, to be said again
         self.kept = False  # it is over, and its services go on running for who wants to look
         self._client: AsyncClient | None = None
@@ -76,7 +77,7 @@ class Demo:
     def _write_policy(self, spec: HolderSpec, programs: str) -> None:
         if spec.policy is not None:
             spec.policy.parent.mkdir(exist_ok=True)
-            spec.policy.write_text(policy_text(self.plan, programs))
+            spec.policy.write_text(policy_text(self.plan, programs, self.min_parties))
 
     def continuing(self) -> str:
         """The command that goes on where this run was stopped."""

@@ -148,20 +148,23 @@ def _write(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
-def policy_text(plan: Plan, programs: str) -> str:
-    """A holder's local policy file for a demo's job; `programs` is the line of its [programs] table."""
-    return policy_file(plan.dataset, programs, rounds=plan.rounds, floor=plan.batch)
+def policy_text(plan: Plan, programs: str, parties: int | None = None) -> str:
+    """A holder's local policy file for a demo's job. `programs`: the line of its [programs] table; `parties`: all of the plan's if None."""
+    least = len(plan.holders) if parties is None else parties
+    return policy_file(plan.dataset, programs, rounds=plan.rounds, floor=plan.batch, parties=least)
 
 
 def policy_file(
-    dataset: str, programs: str, *, rounds: int, floor: int, parties: int = 3, release_to: Sequence[str] = ("owner",)
-) -> str:
+    dataset: str, programs: str, *, rounds: int, floor: int, parties: int, shares: int | None = None,
+    release_to: Sequence[str] = ("owner",),
+) -> str:  # fmt: skip
     """A holder's local policy file for a job on emulated hardware.
 
     Args:
         programs: the line of its [programs] table.
         rounds, floor: the job's rounds and privacy floor; of rounds a thousand are always allowed.
-        parties: holders of a session at least.
+        parties: holders of a session at least that must take part.
+        shares: holders at least whose shares give its key away; as many as parties if None.
     """
     return f"""# What this holder approves without asking its operator; everything else is refused.
 dataset = {json.dumps(dataset)}
@@ -174,6 +177,7 @@ min_privacy_floor = {floor}
 release_to = {json.dumps(list(release_to))}
 [session]
 min_parties = {parties}
+min_recovery_shares = {parties if shares is None else shares}
 [evidence]
 allow_emulated = true
 """

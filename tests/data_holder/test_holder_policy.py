@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from data_holder.policy import Policy, allowed, evaluate, load_policy
+from data_holder.policy import Policy, load_policy
+from data_holder.policy_rules import allowed, evaluate
 from shared.claims.archive import open_archive
 from shared.claims.manifest import EvidencePolicy, GpuRules, OutputPolicy
 from shared.claims.privacy import Privacy
@@ -96,11 +97,20 @@ ROWS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("name differs", with_rules('[session]\nnames = ["trial-*"]'), {}, ["session.names"]),
     ("enough parties", with_rules("[session]\nmin_parties = 2"), {}, []),
     ("too few parties", with_rules("[session]\nmin_parties = 3"), {}, ["session.min_parties"]),
+    ("parties that need not take part", with_rules("[session]\nmin_parties = 2"), {"quorum": 1}, ["session.min_parties"]),
+    ("a quorum of enough", with_rules("[session]\nmin_parties = 2"), {"quorum": 2}, []),
     ("may go on without it, and nobody was asked", GOOD, {"continuation": "remaining"}, ["session.continuation"]),
     ("may go on without it, as allowed", with_rules("[session]\ncontinuation = true"), {"continuation": "remaining"}, []),
     ("may not go on at all", GOOD, {"continuation": "refused"}, []),
     ("party present", with_rules('[session]\nrequired_parties = ["south"]'), {}, []),
     ("party absent", with_rules('[session]\nrequired_parties = ["west"]'), {}, ["session.required_parties"]),
+    ("party not needed", with_rules('[session]\nrequired_parties = ["south"]'), {"quorum": 1}, ["session.required_parties"]),
+    ("party needed, as all are", with_rules('[session]\nrequired_parties = ["south"]'), {"quorum": 2}, []),
+    ("one holder can give the key away", GOOD, {"recovery_shares": 1}, ["session.min_recovery_shares"]),
+    ("one holder can, as allowed", with_rules("[session]\nmin_recovery_shares = 1"), {"recovery_shares": 1}, []),
+    ("all holders together", GOOD, {"recovery_shares": 2}, []),
+    ("fewer than asked for", with_rules("[session]\nmin_recovery_shares = 2"), {"recovery_shares": 1}, ["session.min_recovery_shares"]),
+    ("more than there are", with_rules("[session]\nmin_recovery_shares = 3"), {}, ["session.min_recovery_shares"]),
     (
         "measurement agreed", GOOD + f'orchestrator_measurements = ["{MEASURED}"]',
         {"orchestrator_evidence": EvidencePolicy(roots=("EMULATED",), measurements=(MEASURED,))}, [],
@@ -173,7 +183,7 @@ def test_every_rule_has_a_row_that_it_denies() -> None:
     assert denied >= {
         "programs", "limits.max_rounds", "limits.min_privacy_floor", "limits.max_steps_per_visit", "output.release_to",
         "limits.max_records_per_visit", "limits.loss_decimals", "limits.max_epsilon", "session.names", "session.min_parties",
-        "session.required_parties", "session.continuation",
+        "session.required_parties", "session.min_recovery_shares", "session.continuation",
         "evidence.allow_emulated", "evidence.orchestrator_measurements", "evidence.gpu.modes",
         "evidence.gpu.devices", "evidence.gpu.firmware_without_id", "evidence.gpu.expired_reference_values",
         "evidence.gpu.certificate_hold", "evidence.gpu.revocation", "evidence.tdx.tcb_statuses",

@@ -32,6 +32,8 @@ max_rounds = 1000
 min_privacy_floor = 4
 [output]
 release_to = ["owner"]
+[session]
+min_recovery_shares = 2
 [evidence]
 allow_emulated = true
 """

@@ -14,6 +14,7 @@ from shared.claims.manifest import Manifest
 WHO = "harbour"
 POISON_BYTES = 200_000
 MOST_INCREASE = 0.005
+QUORUM = 2
 
 
 def _guarded(manifest: Manifest) -> Manifest:
@@ -21,12 +22,12 @@ def _guarded(manifest: Manifest) -> Manifest:
     if manifest.validation is None:
         return manifest
     validation = manifest.validation.model_copy(update={"every_visits": 1, "max_loss_increase": MOST_INCREASE})
-    return manifest.model_copy(update={"validation": validation, "quorum": 2})
+    return manifest.model_copy(update={"validation": validation, "quorum": QUORUM})
 
 
 async def run(stage: Stage) -> Result:
     """Its private data is one byte that no text has, again and again: training on it takes the model away from text."""
-    stage.manifest_change = _guarded
+    stage.manifest_change, stage.min_parties = _guarded, QUORUM
     stage.poison(WHO, _write_poison)
     await stage.start()
     view = await stage.ended()

@@ -1,0 +1,198 @@
+"""A local approval policy's verdict on one request. Default deny; knows no file and no storage.
+
+Every rule yields one finding with both sides of the comparison, so that an operator reads all reasons at once.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import Any
+
+from data_holder.policy import EvidenceRules, Limits, Policy, Programs, SessionRules
+from shared.claims.manifest import GpuRules, Manifest
+from shared.claims.operators import ALLOWED
+from shared.claims.privacy import Privacy
+from shared.claims.program import ProgramManifest
+from shared.claims.tdx_policy import TdxPolicy
+
+
+@dataclass(frozen=True)
+class RuleFinding:
+    """One rule's verdict; `expected` and `got` are public text."""
+
+    rule: str
+    ok: bool
+    expected: str
+    got: str
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def evaluate(policy: Policy, manifest: Manifest, program: ProgramManifest, holder: str) -> list[RuleFinding]:
+    """Every rule's verdict on one request; the request is allowed when all are `ok` (see `allowed`)."""
+    return [
+        *_program_rules(policy.programs, manifest, program),
+        *_limit_rules(policy.limits, manifest, holder),
+        _subset("output.release_to", manifest.output.release_to, policy.output.release_to),
+        *_session_rules(policy.session, manifest),
+        *_evidence_rules(policy.evidence, manifest),
+    ]
+
+
+def allowed(findings: list[RuleFinding]) -> bool:
+    """Whether every rule agreed; no findings at all is a refusal."""
+    return bool(findings) and all(finding.ok for finding in findings)
+
+
+def _program_rules(rules: Programs, manifest: Manifest, program: ProgramManifest) -> Iterator[RuleFinding]:
+    listed = manifest.program in rules.digests
+    groups = sorted({ALLOWED.get(name, f"not allowed: {name}") for name in program.operators})
+    fits = bool(rules.operators) and set(groups) <= set(rules.operators)
+    yield RuleFinding(
+        "programs", listed or fits,
+        expected=f"digest among {len(rules.digests)} listed, or operators within [{', '.join(rules.operators)}]",
+        got=f"digest {manifest.program[:16]}…, operators within [{', '.join(groups)}]",
+    )  # fmt: skip
+
+
+def _limit_rules(rules: Limits, manifest: Manifest, holder: str) -> Iterator[RuleFinding]:
+    steps = manifest.steps_for(holder)
+    yield _at_most("limits.max_rounds", manifest.rounds, rules.max_rounds, required=True)
+    floor = rules.min_privacy_floor
+    yield RuleFinding(
+        "limits.min_privacy_floor", floor is not None and manifest.privacy_floor >= floor,
+        expected="a limit in the policy" if floor is None else f">= {floor}", got=str(manifest.privacy_floor),
+    )  # fmt: skip
+    if rules.max_steps_per_visit is not None:
+        yield _at_most("limits.max_steps_per_visit", steps, rules.max_steps_per_visit)
+    if rules.max_records_per_visit is not None:
+        records = steps * manifest.training.batch_size
+        yield _at_most("limits.max_records_per_visit", records, rules.max_records_per_visit)
+    if rules.loss_decimals is not None:
+        yield _at_most("limits.loss_decimals", manifest.loss_decimals, rules.loss_decimals)
+    if rules.max_epsilon is not None:
+        yield _privacy_rule(rules.max_epsilon, rules.max_delta, manifest.privacy)
+
+
+def _privacy_rule(most: float, delta: float, asked: Privacy | None) -> RuleFinding:
+    enough = asked is not None and asked.max_epsilon is not None and asked.max_epsilon <= most and asked.delta <= delta
+    got = (
+        "no privacy"
+        if asked is None
+        else "no max_epsilon"
+        if asked.max_epsilon is None
+        else f"epsilon <= {asked.max_epsilon:g}"
+    )
+    return RuleFinding(
+        "limits.max_epsilon", enough, expected=f"privacy with epsilon <= {most:g} at delta <= {delta:g}",
+        got=got if asked is None else f"{got} at delta {asked.delta:g}",
+    )  # fmt: skip
+
+
+def _session_rules(rules: SessionRules, manifest: Manifest) -> Iterator[RuleFinding]:
+    everybody = len(manifest.roster)
+    if rules.names:
+        matched = any(fnmatch.fnmatchcase(manifest.name, pattern) for pattern in rules.names)
+        yield RuleFinding("session.names", matched, expected=f"one of {', '.join(rules.names)}", got=manifest.name)
+    if rules.min_parties is not None:
+        # Not the roster's length: beyond the quorum a name there may stand for nobody, or for one that never approves.
+        parties = manifest.quorum or everybody
+        ok = parties >= rules.min_parties
+        yield RuleFinding("session.min_parties", ok, expected=f">= {rules.min_parties}", got=str(parties))
+    if manifest.continuation == "remaining" or rules.continuation:
+        yield RuleFinding(
+            "session.continuation", rules.continuation or manifest.continuation != "remaining",
+            expected="any" if rules.continuation else "absent or refused", got=manifest.continuation or "absent",
+        )  # fmt: skip
+    if rules.required_parties:
+        yield _required_parties(rules.required_parties, manifest)
+    shares, least = manifest.recovery_shares or everybody, rules.min_recovery_shares or everybody
+    if shares != everybody or rules.min_recovery_shares is not None:
+        # A policy that asks for more than there are holders refuses the session: so few must not be able to open the model.
+        expected = f">= {least}" if rules.min_recovery_shares else f"all {everybody}"
+        yield RuleFinding("session.min_recovery_shares", shares >= least, expected, str(shares))
+
+
+def _required_parties(required: tuple[str, ...], manifest: Manifest) -> RuleFinding:
+    """A quorum below the roster names nobody, so that each of its holders can be missing."""
+    names = [entry.holder for entry in manifest.roster]
+    quorum = manifest.quorum or len(names)
+    got = f"[{', '.join(names)}]" + (f", any {quorum} of them enough" if quorum < len(names) else "")
+    ok = set(required) <= set(names) and quorum == len(names)
+    return RuleFinding("session.required_parties", ok, f"[{', '.join(required)}] never absent", got)
+
+
+def _evidence_rules(rules: EvidenceRules, manifest: Manifest) -> Iterator[RuleFinding]:
+    roots = sorted({*manifest.orchestrator_evidence.roots, *manifest.gpu_evidence.roots})
+    yield RuleFinding(
+        "evidence.allow_emulated", rules.allow_emulated or "EMULATED" not in roots,
+        expected="any roots" if rules.allow_emulated else "no EMULATED roots", got=", ".join(roots),
+    )  # fmt: skip
+    asked, listed = manifest.orchestrator_evidence, rules.orchestrator_measurements
+    # Also where the policy lists none: what a manifest names replaces the trust folder's reference values, and its owner wrote it.
+    finding = _subset("evidence.orchestrator_measurements", asked.measurements, listed)
+    expected = finding.expected if listed else "none: the trust folder's reference values decide"
+    yield RuleFinding(finding.rule, finding.ok and (bool(asked.measurements) or not listed), expected, finding.got)
+    # With AMD's root alone no TDX quote counts, and such a manifest cannot say anything of TDX.
+    if asked.tdx != rules.tdx and {"INTEL", "EMULATED"} & set(asked.roots):
+        yield from _tdx_rules(rules.tdx, asked.tdx)
+    if manifest.gpu_evidence.gpu is not None or rules.gpu != GpuRules():
+        yield from _gpu_rules(rules.gpu, manifest.gpu_evidence.gpu or GpuRules())
+
+
+def _gpu_rules(allowed: GpuRules, asked: GpuRules) -> Iterator[RuleFinding]:
+    """Nothing about the GPU may be laxer than this holder allows."""
+    yield _subset("evidence.gpu.modes", asked.modes, allowed.modes)
+    if allowed.devices:
+        finding = _subset("evidence.gpu.devices", asked.devices, allowed.devices)
+        yield RuleFinding(finding.rule, finding.ok and bool(asked.devices), finding.expected, finding.got)
+    for name in ("firmware_without_id", "expired_reference_values", "certificate_hold"):
+        yield _switch(f"evidence.gpu.{name}", getattr(asked, name), getattr(allowed, name))
+    enough = asked.revocation in (allowed.revocation, "required")
+    yield RuleFinding("evidence.gpu.revocation", enough, expected=allowed.revocation, got=asked.revocation)
+
+
+def _tdx_rules(allowed: TdxPolicy, asked: TdxPolicy) -> Iterator[RuleFinding]:
+    """Nothing about the orchestrator's TDX platform may be laxer than this holder allows."""
+    most, given = ({str(s): inf if d is None else d for s, d in p.tcb_statuses.items()} for p in (allowed, asked))
+    most["UpToDate"] = inf  # TOML has no null, and manifests that let the best status run out are refused at submission
+    yield RuleFinding(
+        "evidence.tdx.tcb_statuses", all(days <= most.get(status, -1) for status, days in given.items()),
+        expected=f"within [{_graces(most)}]", got=f"[{_graces(given)}]",
+    )  # fmt: skip
+    advisories = set(allowed.rejected_advisories) <= set(asked.rejected_advisories)
+    yield RuleFinding(
+        "evidence.tdx.rejected_advisories", advisories,
+        expected=f"at least [{', '.join(allowed.rejected_advisories)}]", got=f"[{', '.join(asked.rejected_advisories)}]",
+    )  # fmt: skip
+    for name in ("allow_smt", "allow_dynamic_platform", "allow_cached_keys"):
+        yield _switch(f"evidence.tdx.{name}", getattr(asked, name), getattr(allowed, name))
+    if allowed.machines:
+        finding = _subset("evidence.tdx.machines", asked.machines, allowed.machines)
+        yield RuleFinding(finding.rule, finding.ok and bool(asked.machines), finding.expected, finding.got)
+    yield _subset("evidence.tdx.service_tds", asked.service_tds, allowed.service_tds)
+    least, number = allowed.minimum_evaluation, asked.minimum_evaluation
+    yield RuleFinding("evidence.tdx.minimum_evaluation", number >= least, expected=f">= {least}", got=str(number))
+
+
+def _graces(statuses: dict[str, float]) -> str:
+    return ", ".join(s if days == inf else f"{s} for {days:g} days" for s, days in statuses.items())
+
+
+def _switch(rule: str, asked: bool, allowed: bool) -> RuleFinding:
+    return RuleFinding(rule, allowed or not asked, "either" if allowed else "no", "yes" if asked else "no")
+
+
+def _at_most(rule: str, value: int, limit: int | None, *, required: bool = False) -> RuleFinding:
+    ok = value <= limit if limit is not None else not required
+    return RuleFinding(rule, ok, expected="a limit in the policy" if limit is None else f"<= {limit}", got=str(value))
+
+
+def _subset(rule: str, inner: tuple[str, ...], outer: tuple[str, ...]) -> RuleFinding:
+    return RuleFinding(
+        rule, set(inner) <= set(outer), expected=f"within [{', '.join(outer)}]", got=f"[{', '.join(inner)}]"
+    )
