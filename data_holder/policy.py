@@ -59,7 +59,8 @@ class SessionRules(Claim):
     """With whom, and under which name. `continuation`: whether another session may go on with the model without this holder.
 
     `min_parties`, `required_parties`: how many, and who, must take part from the start to the end; a manifest whose quorum can do without
-    them does not hold them. `min_recovery_shares`: holders at least whose shares together give the session's key away; all unless said.
+    them does not hold them. `min_recovery_shares`: of holders at least, so that together they give the session's key away; all unless
+    said, or where there are fewer.
     """
 
     names: tuple[Glob, ...] = ()

@@ -110,7 +110,8 @@ ROWS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("one holder can, as allowed", with_rules("[session]\nmin_recovery_shares = 1"), {"recovery_shares": 1}, []),
     ("all holders together", GOOD, {"recovery_shares": 2}, []),
     ("fewer than asked for", with_rules("[session]\nmin_recovery_shares = 2"), {"recovery_shares": 1}, ["session.min_recovery_shares"]),
-    ("more than there are", with_rules("[session]\nmin_recovery_shares = 3"), {}, ["session.min_recovery_shares"]),
+    ("all, where there are fewer", with_rules("[session]\nmin_recovery_shares = 3"), {}, []),
+    ("fewer than there are", with_rules("[session]\nmin_recovery_shares = 3"), {"recovery_shares": 1}, ["session.min_recovery_shares"]),
     (
         "measurement agreed", GOOD + f'orchestrator_measurements = ["{MEASURED}"]',
         {"orchestrator_evidence": EvidencePolicy(roots=("EMULATED",), measurements=(MEASURED,))}, [],
