@@ -27,6 +27,7 @@ from shared.errors import VerificationFailed
 
 MAX_RESPONSES: Final = 32  # from one source; a verifier has two, its peer and its own folder
 MAX_RESPONSE_BYTES: Final = 16 * 1024
+MAX_RESPONDERS: Final = 4  # certificates of one response that may have signed it; each costs a signature to find out
 HOLD: Final = x509.ReasonFlags.certificate_hold
 _DIGESTS: Final = {"sha1": hashlib.sha1, "sha256": hashlib.sha256, "sha384": hashlib.sha384}
 
@@ -54,10 +55,11 @@ class NotStapled(Absent):
 
 @dataclass(frozen=True)
 class _Answer:
-    """One certificate's status and the response that carries it."""
+    """One certificate's status, the response that carries it, and who signed that."""
 
     response: ocsp.OCSPResponse
     single: ocsp.OCSPSingleResponse
+    signer: x509.Certificate
 
 
 def parse_responses(ders: Iterable[bytes]) -> tuple[ocsp.OCSPResponse, ...]:
@@ -116,10 +118,10 @@ def check_revocation(
     for certificate, issuer in pairwise(chain.certificates[first:]):
         try:
             answer = _answer(certificate, issuer, responses, chain, at)
-            _check_signed(answer.response, issuer, chain, at)
             _check_nonce(answer.response, nonce)
             if _on_hold(answer.single, certificate, allow_hold=allow_hold):
                 verdict = Revocation("revoked", HOLD.value)
+            _check_responder_time(answer.signer, at)
             _check_time(answer.single, certificate, at)
         except (NotStapled, Expired) as error:
             postponed = postponed or error  # a revocation, also an old one, weighs more
@@ -136,9 +138,14 @@ def _answer(
     at: float,
 ) -> _Answer:
     """The newest answer about this certificate that was out at `at` (CertID of RFC 6960 4.1.1: hashes of the issuer's name and key, and the
-    serial)."""
+    serial). Who signed it had to be in time when answering: a key that is good no more, perhaps in other hands by now, hides nothing."""
+
+    def rank(found: tuple[ocsp.OCSPResponse, ocsp.OCSPSingleResponse]) -> tuple[bool, datetime]:
+        issued = found[1].this_update_utc
+        return issued.timestamp() <= at, issued
+
     found = [
-        _Answer(response, single)
+        (response, single)
         for response in responses
         for single in response.responses
         if single.serial_number == certificate.serial_number and _is_issuer(single, issuer, chain)
@@ -148,12 +155,19 @@ def _answer(
             f"no OCSP response speaks of {_title(certificate)}", code="gpu-ocsp-absent",
             remedy="staple one, or put it into the trust folder's ocsp/",
         )  # fmt: skip
-
-    def rank(answer: _Answer) -> tuple[bool, datetime]:
-        issued = answer.single.this_update_utc
-        return issued.timestamp() <= at, issued
-
-    return max(found, key=rank)
+    signed: list[_Answer] = []
+    for response, single in sorted(found, key=rank, reverse=True):
+        signer = _signer(response, issuer, chain)
+        if signer is not None:
+            signed.append(_Answer(response, single, signer))
+            if signer.not_valid_before_utc <= single.this_update_utc <= signer.not_valid_after_utc:
+                return signed[-1]
+    if not signed:
+        raise VerificationFailed(
+            f"an OCSP response for {chain.name} is signed by nobody who may answer for the issuer",
+            code="gpu-ocsp-responder", expected=f"{_title(issuer)}, or a responder that it certified",
+        )  # fmt: skip
+    return signed[0]
 
 
 def _is_issuer(single: ocsp.OCSPSingleResponse, issuer: x509.Certificate, chain: Chain) -> bool:
@@ -164,24 +178,21 @@ def _is_issuer(single: ocsp.OCSPSingleResponse, issuer: x509.Certificate, chain:
     return (single.issuer_name_hash, single.issuer_key_hash) == tuple(made.digest() for made in hashes_of_issuer)
 
 
-def _check_signed(response: ocsp.OCSPResponse, issuer: x509.Certificate, chain: Chain, at: float) -> None:
-    """Signed by the issuer itself, or by a responder that the issuer certified for this (RFC 6960 4.2.2.2)."""
-    signers = [issuer, *(candidate for candidate in response.certificates if _may_answer(candidate, issuer))]
-    for signer in signers:
-        if not _is_responder(response, signer):
-            continue
+def _signer(response: ocsp.OCSPResponse, issuer: x509.Certificate, chain: Chain) -> x509.Certificate | None:
+    """Who signed it: the issuer itself, or a responder that the issuer certified for this (RFC 6960 4.2.2.2); None: nobody of these."""
+    if response.signature_algorithm_oid != SignatureAlgorithmOID.ECDSA_WITH_SHA384:
+        return None
+    carried = [known for known in response.certificates if _is_responder(response, known)][:MAX_RESPONDERS]
+    for signer in (issuer, *(candidate for candidate in carried if _may_answer(candidate, issuer))):
         try:
-            public_key(signer, chain).verify(response.signature, response.tbs_response_bytes, ec.ECDSA(hashes.SHA384()))
+            if _is_responder(response, signer):
+                public_key(signer, chain).verify(
+                    response.signature, response.tbs_response_bytes, ec.ECDSA(hashes.SHA384())
+                )
+                return signer
         except (InvalidSignature, VerificationFailed):
             continue
-        if response.signature_algorithm_oid == SignatureAlgorithmOID.ECDSA_WITH_SHA384:
-            _check_responder_time(signer, at)
-            return
-    raise VerificationFailed(
-        f"an OCSP response for {chain.name} is signed by nobody who may answer for the issuer",
-        code="gpu-ocsp-responder",
-        expected=f"{_title(issuer)}, or a responder that it certified",
-    )
+    return None
 
 
 def _may_answer(candidate: x509.Certificate, issuer: x509.Certificate) -> bool:

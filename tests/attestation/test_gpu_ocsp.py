@@ -198,6 +198,30 @@ def test_a_revocation_does_not_grow_old() -> None:
     assert FACTORY.refusal(stapled=renewed) == "accepted"
 
 
+def test_a_revocation_outlives_its_responders_certificate() -> None:
+    """Responders' certificates last for weeks, and what one of them revoked stays revoked."""
+    issuer, revoked = CHAINS["ocsp"][1], ocsp.OCSPCertStatus.REVOKED
+    ended = responder(issuer, until=NOW - timedelta(days=1))
+    old: dict[str, Any] = {"since": NOW - timedelta(days=9), "until": NOW - timedelta(days=8)}
+    assert FACTORY.refusal(stapled=answers("ocsp", signer=ended, status=revoked, **old)) == "gpu-ocsp-revoked"
+
+
+@pytest.mark.parametrize(
+    "hides", [{"signer": "ended"}, {"signer": "a stranger's"}, {"since": NOW + timedelta(hours=1)}], ids=str
+)
+def test_what_hides_no_revocation(hides: dict[str, Any]) -> None:
+    """Later answers by who had no say then: one whose certificate had ended, a stranger, and one that was not yet out."""
+    issuer = CHAINS["ocsp"][1]
+    keys = {
+        "ended": responder(issuer, until=NOW - timedelta(days=20)),
+        "a stranger's": responder(Factory().provisioner),
+    }
+    hides = {name: keys.get(value, value) for name, value in hides.items()}
+    revoked = answers("ocsp", status=ocsp.OCSPCertStatus.REVOKED, since=NOW - timedelta(hours=3))
+    later = answers("ocsp", **{"since": NOW - timedelta(hours=1), **hides})[:1]
+    assert FACTORY.refusal(stapled=[*later, *revoked]) == "gpu-ocsp-revoked"
+
+
 @attack("V08", any="stopped: revocation")
 @pytest.mark.parametrize("name", list(CHAINS))
 def test_revoked_unknown_and_hold(name: str) -> None:
