@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from functools import lru_cache
 
 from pydantic import ValidationError
@@ -50,10 +50,10 @@ class Approved:
     records: int
     record_bytes: int
     dataset_root: str
-    _mint: object = None
+    _mint: InitVar[object] = None  # kept nowhere, so that `replace` cannot carry it into a changed copy
 
-    def __post_init__(self) -> None:
-        if self._mint is not _MINT:
+    def __post_init__(self, _mint: object) -> None:
+        if _mint is not _MINT:
             raise TypeError("only verify_approved makes an Approved")
 
 

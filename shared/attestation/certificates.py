@@ -15,6 +15,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.x509.oid import ExtensionOID
 
 from shared.attestation.results import Expired
 from shared.attestation.x509_parts import BAD_CERTIFICATE, check_names, readable
@@ -23,6 +24,7 @@ from shared.errors import VerificationFailed
 
 MAX_CHAIN_BYTES = 16 * 1024
 MAX_CRL_BYTES = 1024 * 1024
+_CRITICAL_KNOWN: Final = {ExtensionOID.BASIC_CONSTRAINTS, ExtensionOID.KEY_USAGE}
 KNOWN: Final = 128
 """How many certificates are remembered as sound: the same authorities stand in a chain, in its collateral's and in the next quote's."""
 
@@ -79,13 +81,38 @@ def validity(name: str, certificate: x509.Certificate) -> Window:
 
 
 def check_issued(name: str, certificate: x509.Certificate, issuer: x509.Certificate, code: str) -> None:
-    """`issuer` is an authority and signed `certificate`, by name and by key. Raises: VerificationFailed `code`."""
+    """`issuer` is an authority and signed `certificate`, by name and by key; nothing that must be understood of it is not (RFC 5280 4.2).
+
+    Raises:
+        VerificationFailed: `code`.
+    """
     if not is_authority(issuer):
         raise VerificationFailed(f"the issuer of the {name} is not a certificate authority", code=code)
     try:
         _issued(certificate, issuer)
+        unknown = [known.oid for known in certificate.extensions if known.critical and known.oid not in _CRITICAL_KNOWN]
     except (InvalidSignature, *BAD_CERTIFICATE):
         raise VerificationFailed(f"the {name} was not issued by the next certificate", code=code) from None
+    if unknown:
+        what = f"the {name} has the unknown critical extension {unknown[0].dotted_string}"
+        raise VerificationFailed(what, code=code)
+
+
+def check_signs(name: str, certificate: x509.Certificate, code: str) -> None:
+    """It is for signatures over data: no authority, digitalSignature stated, for no other purpose (Intel's profiles name none).
+
+    Raises:
+        VerificationFailed: `code`.
+    """
+    if is_authority(certificate):
+        raise VerificationFailed(f"the {name} is a certificate authority", code=code)
+    try:
+        usages = [known.value for known in certificate.extensions if isinstance(known.value, x509.KeyUsage)]
+        purposes = [known for known in certificate.extensions if isinstance(known.value, x509.ExtendedKeyUsage)]
+    except BAD_CERTIFICATE:
+        raise VerificationFailed(f"the {name} cannot be read", code=code) from None
+    if purposes or not all(usage.digital_signature for usage in usages) or not usages:
+        raise VerificationFailed(f"the {name} is not for signing data", code=code)
 
 
 @lru_cache(KNOWN)

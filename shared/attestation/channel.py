@@ -7,7 +7,7 @@ bytes as sent; the runtime data names role, session, holder, manifest, both nonc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from functools import partial
 from typing import Generic, Literal, TypeVar
 
@@ -89,10 +89,10 @@ class VerifiedOrchestrator(Generic[G]):
     cvm: Cvm
     gpu: G
     signing_key: bytes
-    _mint: object = None
+    _mint: InitVar[object] = None  # kept nowhere, so that `replace` cannot carry it into a changed copy
 
-    def __post_init__(self) -> None:
-        if self._mint is not _MINT:
+    def __post_init__(self, _mint: object) -> None:
+        if _mint is not _MINT:
             raise TypeError("VerifiedOrchestrator is made by verify_orchestrator only")
 
 
@@ -107,10 +107,10 @@ class VerifiedHolder:
     signing_key: bytes
     one_time_key: VerifiedOneTimeKey
     share_key: VerifiedOneTimeKey | None = None
-    _mint: object = None
+    _mint: InitVar[object] = None  # kept nowhere, so that `replace` cannot carry it into a changed copy
 
-    def __post_init__(self) -> None:
-        if self._mint is not _MINT:
+    def __post_init__(self, _mint: object) -> None:
+        if _mint is not _MINT:
             raise TypeError("VerifiedHolder is made by verify_holder only")
 
 

@@ -22,6 +22,7 @@ from shared.attestation.certificates import (
     authority_name,
     check_issued,
     check_p256,
+    check_signs,
     is_authority,
     load_chain,
     p256_key,
@@ -225,9 +226,10 @@ def _under(root: x509.Certificate, pem: str, name: str, *, authority: bool) -> x
             got=certificate_fingerprint(offered),
         )
     check_issued(name, certificate, root, UNSIGNED)
-    if is_authority(certificate) is not authority:
-        kind = "no certificate authority" if authority else "a certificate authority"
-        raise VerificationFailed(f"the {name} is {kind}", code=UNSIGNED)
+    if not authority:
+        check_signs(name, certificate, UNSIGNED)
+    elif not is_authority(certificate):
+        raise VerificationFailed(f"the {name} is no certificate authority", code=UNSIGNED)
     return certificate
 
 

@@ -7,7 +7,7 @@ is examining and then insisting on every check, and only it makes a `VerifiedCvm
 from __future__ import annotations
 
 from base64 import b64decode
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 from shared.attestation.appraisal import Appraisal
 from shared.attestation.appraisals import appraise_tdx, tdx_tolerated
@@ -58,10 +58,10 @@ class VerifiedCvm:
     events: tuple[Event, ...]
     checks: tuple[str, ...]
     appraisal: Appraisal
-    _mint: object = None
+    _mint: InitVar[object] = None  # kept nowhere, so that `replace` cannot carry it into a changed copy
 
-    def __post_init__(self) -> None:
-        if self._mint is not _MINT:
+    def __post_init__(self, _mint: object) -> None:
+        if _mint is not _MINT:
             raise TypeError("VerifiedCvm is made by verify_cpu_evidence only")
 
 

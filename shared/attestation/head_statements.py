@@ -9,7 +9,7 @@ needs the GPU, and the GPU is not touched before the log is known to be whole.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 from pydantic import ValidationError
 
@@ -36,10 +36,10 @@ class VerifiedHeadStatement:
     root: bytes
     receipt: bytes | None
     signed: Signed
-    _mint: object = None
+    _mint: InitVar[object] = None  # kept nowhere, so that `replace` cannot carry it into a changed copy
 
-    def __post_init__(self) -> None:
-        if self._mint is not _MINT:
+    def __post_init__(self, _mint: object) -> None:
+        if _mint is not _MINT:
             raise TypeError("VerifiedHeadStatement is made by verify_head_statement only")
 
 

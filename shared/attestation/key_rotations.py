@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -34,10 +34,10 @@ class VerifiedRotation:
     old: bytes
     new: bytes
     signed: SignedRotation
-    _mint: object = None
+    _mint: InitVar[object] = None  # kept nowhere, so that `replace` cannot carry it into a changed copy
 
-    def __post_init__(self) -> None:
-        if self._mint is not _MINT:
+    def __post_init__(self, _mint: object) -> None:
+        if _mint is not _MINT:
             raise TypeError("VerifiedRotation is made by verify_rotation only")
 
 

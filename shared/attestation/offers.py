@@ -10,7 +10,7 @@ documents are JSON objects and end where their bracket closes, so their concaten
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 from pydantic import ValidationError
 
@@ -35,10 +35,10 @@ class VerifiedOffer:
     document: OfferDocument
     document_bytes: bytes
     sealed: bytes
-    _mint: object = None
+    _mint: InitVar[object] = None  # kept nowhere, so that `replace` cannot carry it into a changed copy
 
-    def __post_init__(self) -> None:
-        if self._mint is not _MINT:
+    def __post_init__(self, _mint: object) -> None:
+        if _mint is not _MINT:
             raise TypeError("VerifiedOffer is made by verify_offer only")
 
 

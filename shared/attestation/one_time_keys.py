@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 from pydantic import ValidationError
 
@@ -36,10 +36,10 @@ class VerifiedOneTimeKey:
     holder: str
     channel: str
     share: bytes | None
-    _mint: object = None
+    _mint: InitVar[object] = None  # kept nowhere, so that `replace` cannot carry it into a changed copy
 
-    def __post_init__(self) -> None:
-        if self._mint is not _MINT:
+    def __post_init__(self, _mint: object) -> None:
+        if _mint is not _MINT:
             raise TypeError("VerifiedOneTimeKey is made by verify_one_time_key only")
 
 

@@ -6,7 +6,7 @@ caller's fingerprint makes it an answer to nobody else. It says nothing of a ses
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 from pydantic import ValidationError
 
@@ -27,10 +27,10 @@ class AttestedOrchestrator:
 
     cvm: Cvm
     identity_key: bytes
-    _mint: object = None
+    _mint: InitVar[object] = None  # kept nowhere, so that `replace` cannot carry it into a changed copy
 
-    def __post_init__(self) -> None:
-        if self._mint is not _MINT:
+    def __post_init__(self, _mint: object) -> None:
+        if _mint is not _MINT:
             raise TypeError("AttestedOrchestrator is made by verify_orchestrator_proof only")
 
 

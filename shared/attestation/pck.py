@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from shared.attestation.certificates import (
     authority_name,
     check_issued,
-    is_authority,
+    check_signs,
     load_chain,
     p256_key,
     validity,
@@ -100,8 +100,7 @@ def read_pck_chain(pem: bytes, roots: Mapping[str, x509.Certificate]) -> PckIden
         )
     check_issued("platform CA", authority, root, BROKEN)
     check_issued("PCK leaf", leaf, authority, BROKEN)
-    if is_authority(leaf):
-        raise VerificationFailed("the PCK leaf is a certificate authority", code=BROKEN)
+    check_signs("PCK leaf", leaf, BROKEN)
     return _identity(leaf, authority, root, fingerprint)
 
 

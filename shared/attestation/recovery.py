@@ -10,7 +10,7 @@ offer for anything else, or an older one, opens nothing.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 from pydantic import ValidationError
 
@@ -51,10 +51,10 @@ class VerifiedRecovery:
     runtime_data: bytes
     measurement: str
     cvm: Cvm
-    _mint: object = None
+    _mint: InitVar[object] = None  # kept nowhere, so that `replace` cannot carry it into a changed copy
 
-    def __post_init__(self) -> None:
-        if self._mint is not _MINT:
+    def __post_init__(self, _mint: object) -> None:
+        if _mint is not _MINT:
             raise TypeError("VerifiedRecovery is made by verify_recovery only")
 
 

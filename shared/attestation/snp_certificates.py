@@ -120,13 +120,18 @@ def _one_algorithm(data: bytes, signed_length: int, serial_length: int) -> bool:
 
 
 def load_crl(data: bytes) -> x509.CertificateRevocationList:
-    """A revocation list from DER. Raises: VerificationFailed `snp-crl-malformed`."""
+    """A whole revocation list from DER: one with a critical extension may be partial (RFC 5280 5.2), and says of nobody that he is good.
+
+    Raises:
+        VerificationFailed: `snp-crl-malformed`.
+    """
     if len(data) <= MAX_CRL_BYTES:
         try:
             crl = x509.load_der_x509_crl(data)
             check_names(crl.tbs_certlist_bytes)
-            # Read now, so that a malformed name or time is found here.
-            if (crl.issuer, crl.last_update_utc) and crl.next_update_utc is not None:
+            # Read now, so that a malformed name, time or extension is found here.
+            whole = not any(extension.critical for extension in crl.extensions)
+            if whole and (crl.issuer, crl.last_update_utc) and crl.next_update_utc is not None:
                 return crl
         except BAD_CERTIFICATE:
             pass

@@ -27,11 +27,11 @@ def json_bytes(value: Any) -> bytes:
     """Canonical JSON of `value` (RFC 8785).
 
     Raises:
-        BadRequest: the value has no canonical form (NaN, integers beyond 2^53, non-string keys).
+        BadRequest: the value has no canonical form (NaN, integers beyond 2^53, non-string keys), or is nested too deep.
     """
     try:
         return plain_json(value).encode()
-    except (rfc8785.CanonicalizationError, ValueError) as error:
+    except (rfc8785.CanonicalizationError, ValueError, RecursionError) as error:
         raise BadRequest(f"value has no canonical JSON form: {error}") from error
 
 

@@ -5,7 +5,7 @@ Signature: Ed25519, label `gput/tree-head`, over deterministic CBOR ["gput/tree-
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 from shared.canonical import cbor_bytes
 from shared.crypto.signing import PartyKey, verify
@@ -42,10 +42,10 @@ class VerifiedTreeHead:
 
     head: TreeHead
     signer: bytes
-    _mint: object = None
+    _mint: InitVar[object] = None  # kept nowhere, so that `replace` cannot carry it into a changed copy
 
-    def __post_init__(self) -> None:
-        if self._mint is not _MINT:
+    def __post_init__(self, _mint: object) -> None:
+        if _mint is not _MINT:
             raise TypeError("VerifiedTreeHead is made by verify_tree_head only")
 
 

@@ -47,7 +47,7 @@ def test_a_good_holder_is_believed_with_its_first_key() -> None:
     assert holder.one_time_key.digest == sha256(key.public).hex()
     assert holder.cvm.role == "data_holder"
     with pytest.raises(TypeError):
-        replace(holder, _mint=None)
+        replace(holder)
 
 
 @attack("H18", any="stopped: the proof names holder, enrolled key and challenge")

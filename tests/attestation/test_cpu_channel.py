@@ -46,7 +46,7 @@ def test_a_good_orchestrator_is_believed_with_its_gpu() -> None:
     expected = gpu_nonce(b"\x11" * 32, b"\x22" * 48, 0, ORCHESTRATOR.public)
     assert nonces == [expected]
     with pytest.raises(TypeError):
-        replace(seen, _mint=None)
+        replace(seen)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_good_evidence_names_its_root_set_and_backend() -> None:
     assert (cvm.mr_td, cvm.report_data, cvm.checks) == (ORCHESTRATOR_CODE.hex(), DATA, CHECKS)
     assert len(cvm.platform_id) == 32
     with pytest.raises(TypeError):
-        replace(cvm, backend=Backend.HARDWARE, _mint=None)
+        replace(cvm, backend=Backend.HARDWARE)
 
 
 @pytest.mark.parametrize("version", [4, 5])

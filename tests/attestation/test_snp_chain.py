@@ -213,8 +213,9 @@ def test_too_many_delivered_certificates() -> None:
 
 
 def crl(
-    *revoked: int, issuer: Authority | None = None, key: Any = None, start: float = -5, end: float | None = 5
-) -> bytes:
+    *revoked: int, issuer: Authority | None = None, key: Any = None, start: float = -5, end: float | None = 5,
+    critical: x509.ExtensionType | None = None,
+) -> bytes:  # fmt: skip
     signer = issuer or platform().ark
     far: datetime = day(9999)
     builder = (
@@ -226,6 +227,8 @@ def crl(
     for serial in revoked:
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(day(-6)).build()
         builder = builder.add_revoked_certificate(entry)
+    if critical is not None:
+        builder = builder.add_extension(critical, critical=True)
     made = builder.sign(key or signer.key, hashes.SHA384(), rsa_padding=PSS)
     return made.public_bytes(serialization.Encoding.DER)
 
@@ -274,3 +277,21 @@ def test_what_is_no_list(raw: bytes) -> None:
     with pytest.raises(VerificationFailed) as caught:
         load_crl(raw)
     assert caught.value.code == "snp-crl-malformed"
+
+
+@pytest.mark.parametrize(
+    "critical",
+    [
+        x509.DeltaCRLIndicator(7),
+        x509.IssuingDistributionPoint(None, None, False, False, None, False, only_contains_attribute_certs=True),
+        x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\0"),
+    ],
+    ids=["changes only", "attribute certificates only", "unknown"],
+)
+def test_a_list_of_a_part_says_of_nobody_that_he_is_good(critical: x509.ExtensionType) -> None:
+    with pytest.raises(VerificationFailed) as caught:
+        load_crl(crl(critical=critical))
+    assert caught.value.code == "snp-crl-malformed"
+    assert (
+        examined(good_chip(), delivered=(crl(critical=critical),)).find("revocation").status is CheckStatus.NOT_CHECKED
+    )

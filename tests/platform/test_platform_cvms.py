@@ -74,7 +74,8 @@ async def test_a_launch_that_comes_twice_is_done_anew(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", ["[]", "{}", '{"launches": "1"}', '{"launches": 0, "launch": ""}', '{"launches": 0, "launch": 7}']
+    "answer",
+    ["[]", "{}", '{"launches": "1"}', '{"launches": 0, "launch": ""}', '{"launches": 0, "launch": 7}', "[" * 20_000],
 )
 async def test_a_launch_that_cannot_be_read_is_none(world: World, answer: str) -> None:
     def odd(_request: httpx2.Request) -> httpx2.Response:

@@ -12,7 +12,7 @@ import rfc8785
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.canonical import json_bytes
+from shared.canonical import json_bytes, json_value
 from shared.errors import BadRequest
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -60,3 +60,13 @@ def test_what_has_no_canonical_form_is_refused_wherever_it_stands(value: Any) ->
     for around in (value, [value], {"x": {"y": value}}):
         with pytest.raises(BadRequest):
             json_bytes(around)
+
+
+def test_what_is_nested_too_deep_is_refused_on_either_way() -> None:
+    deep: Any = 1
+    for _ in range(20_000):
+        deep = [deep]
+    with pytest.raises(BadRequest):
+        json_bytes(deep)
+    with pytest.raises(BadRequest):
+        json_value(b"[" * 20_000 + b"]" * 20_000)

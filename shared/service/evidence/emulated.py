@@ -150,7 +150,7 @@ class EmulatedProvider:
             raise _unusable(f"it answered {response.status_code} with {len(response.content)} bytes")
         try:
             return response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _unusable("its answer is not JSON") from None
 
 
@@ -165,7 +165,7 @@ def _problem_code(response: httpx2.Response) -> str:
     """The stable code in a problem document; nothing else of it is passed on."""
     try:
         code = response.json()["code"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
     return code if isinstance(code, str) and _CODE.fullmatch(code) else ""
 
