@@ -7,6 +7,8 @@ a peer that sends fresh parts with stale ones harms neither itself nor others, a
 Roll-back: parts carry counters and dates. What was verified here is remembered per root and FMSPC (or per issuer), and older parts are
 refused from the moment on that the newer ones were issued. The memory needs no protection of its own: nobody but the maker can sign a
 higher number. A verifier without collateral of its own learns of news as its peers bring it, at the latest when theirs expires.
+An evaluation number that a peer brought counts as long as its own part does: Intel publishes two at a time ("early" and "standard"), and
+whoever brings the higher one once would shut out all who have the other when it ends.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 from cryptography import x509
@@ -30,6 +33,15 @@ MAX_REMEMBERED = 256
 Counter = tuple[float, ...]
 
 
+@dataclass(frozen=True, order=True)
+class _Seen:
+    """A part's counter: when it was issued, and until when nothing lower counts; seconds since 1970."""
+
+    issued: float
+    counter: Counter
+    until: float
+
+
 class CollateralStore:
     """Verified bundles and chains of one verifier, and what it remembers. Threads may share one."""
 
@@ -37,7 +49,7 @@ class CollateralStore:
         self._roots, self._lock = roots, threading.RLock()
         self._verified: OrderedDict[tuple[str, str], VerifiedCollateral] = OrderedDict()
         self._pool: dict[tuple[str, str], VerifiedCollateral] = {}
-        self._newest: dict[tuple[str, str], list[tuple[float, Counter]]] = {}
+        self._newest: dict[tuple[str, str], list[_Seen]] = {}
         self._chains: OrderedDict[bytes, PckIdentity] = OrderedDict()
 
     @classmethod
@@ -70,6 +82,7 @@ class CollateralStore:
             else:
                 with self._lock:
                     self._pool[source.fingerprint, name] = verified
+                    self._remember(verified, own=True)
                 return verified
         raise failure or VerificationFailed("no CPU root is configured", code="collateral-root")
 
@@ -148,29 +161,30 @@ class CollateralStore:
         )
         return self._verify(source, pck.root, pck.root_fingerprint)
 
-    def _remember(self, collateral: VerifiedCollateral) -> bool:
+    def _remember(self, collateral: VerifiedCollateral, *, own: bool = False) -> bool:
         """Whether any of its parts is newer than all that was seen of its kind."""
         news = False
-        for key, issued, counter in _counters(collateral):
+        for key, part in _counters(collateral):
             known = self._newest.setdefault(key, [])
-            news = news or all((seen, when) < (counter, issued) for when, seen in known)
-            known[:] = [(when, seen) for when, seen in known if (seen, when) != (counter, issued)]
-            known.append((issued, counter))
-            known.sort()
+            news = news or all((seen.counter, seen.issued) < (part.counter, part.issued) for seen in known)
+            same = [seen for seen in known if (seen.issued, seen.counter) == (part.issued, part.counter)]
+            until = max([inf if own else part.until, *(seen.until for seen in same)])
+            known[:] = sorted([*(seen for seen in known if seen not in same), replace(part, until=until)])
             del known[:-MAX_REMEMBERED]
         return news
 
     def check_rollback(self, collateral: VerifiedCollateral, at: float) -> None:
         """Nothing newer was out at `at`, as far as this verifier has seen. Raises: VerificationFailed `collateral-rollback`."""
-        for (root, what), _, counter in _counters(collateral):
+        for (root, what), part in _counters(collateral):
             with self._lock:
-                seen = [seen for when, seen in self._newest.get((root, what), []) if when <= at]
-            if counter < max(seen, default=counter):
+                known = self._newest.get((root, what), [])
+                seen = [each.counter for each in known if each.issued <= at <= each.until]
+            if part.counter < max(seen, default=part.counter):
                 raise VerificationFailed(
                     f"the collateral's {what} is older than one seen before",
                     code="collateral-rollback",
                     expected=f"at least {_said(max(seen))}",
-                    got=_said(counter),
+                    got=_said(part.counter),
                     remedy=RENEW,
                 )
 
@@ -206,18 +220,18 @@ def _newest(bundles: Sequence[VerifiedCollateral], part: Part, at: float) -> Ver
     return max(bundles, key=rank)
 
 
-def _counters(collateral: VerifiedCollateral) -> Iterator[tuple[tuple[str, str], float, Counter]]:
-    """(root and part, when issued, counter). Lists count by number, then date: Intel's number never moves."""
+def _counters(collateral: VerifiedCollateral) -> Iterator[tuple[tuple[str, str], _Seen]]:
+    """(root and part, what is seen of it). Lists count by number, then date: Intel's number never moves."""
     root, info = collateral.root_fingerprint, collateral.tcb_info
     for name, part in (
         (f"TCB info of {info.fmspc.hex()}", _tcb_info),
         ("QE identity", _identity),
     ):
         window, (evaluation, _date) = part(collateral)
-        yield (root, name), window.start, (evaluation,)
+        yield (root, name), _Seen(window.start, (evaluation,), window.end)
     for crl, part in ((collateral.root_crl, _root_list), (collateral.pck_crl, _list)):
         window, counter = part(collateral)
-        yield (root, f"revocation list of {crl.issuer}"), window.start, counter
+        yield (root, f"revocation list of {crl.issuer}"), _Seen(window.start, counter, inf)
 
 
 def _said(counter: Counter) -> str:

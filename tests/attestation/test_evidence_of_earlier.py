@@ -49,6 +49,21 @@ def test_what_came_along_hides_no_news_that_was_out() -> None:
     assert store.choose(_pck(store), FIRST, AT + 2 * DAY).tcb_info.tcb_evaluation_data_number == 99
 
 
+def test_a_higher_evaluation_that_a_peer_brought_shuts_nobody_out_for_good() -> None:
+    """Intel's early number beside the standard one, which everybody else has; in one's own folder it counts for ever."""
+    early = make_collateral(MACHINE.maker, AT, valid_days=30, evaluation=2)
+    standard = [make_collateral(MACHINE.maker, AT + day * DAY, valid_days=30) for day in (1, 31)]
+    peers, own = CollateralStore(MACHINE.roots.certificates), MACHINE.holding(early)
+    for store in (peers, own):
+        judge(AT, sent=early, store=store)
+        judge(AT + DAY, sent=standard[0], store=store)
+        with pytest.raises(VerificationFailed, match="older than one seen before"):
+            store.check_rollback(MACHINE.holding(standard[0]).choose(_pck(store), None, AT + DAY), AT + DAY)
+    judge(AT + 31 * DAY, sent=standard[1], store=peers)
+    with pytest.raises(VerificationFailed, match="older than one seen before"):
+        judge(AT + 31 * DAY, sent=standard[1], store=own)
+
+
 def _pck(store: CollateralStore) -> Any:
     return store.identify(MACHINE.keys.chain, MACHINE.roots.certificates)
 
