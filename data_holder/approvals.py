@@ -269,6 +269,10 @@ class Approvals:
         row = await self._store.read(lambda connection: rows.request(connection, session))
         return None if row["waiting_for"] is None else str(row["waiting_for"])
 
+    async def received_at(self, session: str) -> float:
+        """When this holder first heard of the session, Unix seconds. Raises: NotFound."""
+        return float((await self._store.read(lambda connection: rows.request(connection, session)))["received_at"])
+
     async def waiting_for(self, session: str, whom: str) -> None:
         """Show for whom the session waits."""
         await self._update(session, {"waiting_for": whom})

@@ -64,7 +64,8 @@ class Introductions:
         state = self._ledger.state(session)
         request = verify_manifest(state.manifest, self._approvals.name, self._approvals.keys)
         expected = expected_introduction(session, request.digest, state.orchestrator_key(), state.known_gpu())
-        at = judged_at(offer, request.manifest.orchestrator_evidence.max_age_s, self._clock())
+        max_age_s, since = request.manifest.orchestrator_evidence.max_age_s, await self._approvals.received_at(session)
+        at = judged_at(offer, max_age_s, self._clock(), since=since)
         await self._verifier.prepare(offer, at=at)
         found = await asyncio.to_thread(self._verifier.verify_orchestrator, offer, expected, request.manifest, at=at)
         if kid not in (found.signing_key, sha256(found.signing_key)):

@@ -41,6 +41,7 @@ def _take(book: SignedFor, item: Mapping[str, Any]) -> None:
     found = Dataset(str(said.dataset_root), int(said.records or 0))
     before = book.approved.setdefault(said.holder, found)
     book.keys[said.holder] = key
+    book.approved_at.append(float(said.at))
     if before.root != found.root:
         raise VerificationFailed(
             f"{said.holder} approved two datasets", code="dataset-changed", expected=before.root, got=found.root

@@ -12,19 +12,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gput.receipt_folder import KEYS, SESSION, parse_line, read_lines
-from gput.receipt_known import Keyring, Signer
+from gput.receipt_folder import KEYS, parse_line, read_lines
+from gput.receipt_known import Keyring, SignedFor, Signer
 from shared.attestation.channel import gpu_evidence_digest, report_data
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots, CpuTrust
 from shared.attestation.cpu_verifier import VerifiedCvm
 from shared.attestation.cvm_verifier import verify_cvm_evidence
 from shared.attestation.gpu_verifier import GpuPolicy, GpuTrust, verify_gpu_evidence, verify_statement_key
+from shared.attestation.introductions import check_made
 from shared.attestation.nonces import gpu_nonce
 from shared.attestation.session_events import check_session_event
 from shared.attestation.snp_trust import SnpTrust
 from shared.canonical import json_value, sha256
-from shared.claims.manifest import parse_manifest
 from shared.errors import GputError, VerificationFailed
 from shared.wire.visit import Evidence, GpuEvidence, RuntimeData
 
@@ -50,7 +50,7 @@ class named:  # noqa: N801  # reads as a word at the call
 @dataclass(frozen=True)
 class _Rules:
     """What the keys are held to: trust from the folder, policies from the manifest. `max_age_s`: how long a quote counts.
-    `session`, `manifest`: whose they are, the latter by its digest (hex)."""
+    `session`, `manifest`: whose they are, the latter by its digest (hex). `since`: of its first approval, Unix seconds."""
 
     session: str
     manifest: str
@@ -58,11 +58,12 @@ class _Rules:
     gpu: GpuTrust
     gpu_policy: GpuPolicy
     max_age_s: int
+    since: float
 
 
-def believed_keys(folder: Path, session: dict[str, Any]) -> Keyring:
-    """The folder's keys. Raises: VerificationFailed: naming the key and the check."""
-    rules = _rules(folder, session)
+def believed_keys(folder: Path, book: SignedFor) -> Keyring:
+    """The folder's keys, each no older than the first approval in `book`. Raises: VerificationFailed: naming the key and the check."""
+    rules = _rules(folder, book)
     found = {}
     for number, line in enumerate(read_lines(folder, KEYS)):
         with named(f"{KEYS}: key {number}"):
@@ -72,17 +73,15 @@ def believed_keys(folder: Path, session: dict[str, Any]) -> Keyring:
     return Keyring(found)
 
 
-def _rules(folder: Path, session: dict[str, Any]) -> _Rules:
-    with named(f"{SESSION}: manifest"):
-        manifest = parse_manifest(b64decode(session["manifest"]["document"]))
-        orchestrator = manifest.orchestrator_evidence
+def _rules(folder: Path, book: SignedFor) -> _Rules:
+    orchestrator = book.manifest.orchestrator_evidence
     roots, reference = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
     collateral = CollateralStore.load(folder / "collateral", roots.certificates, archive=True)
     policy = CpuPolicy.of(orchestrator, allow_emulated=True)
     cpu = CpuTrust(roots, reference, policy, collateral, SnpTrust.load(folder))
-    gpu_policy = GpuPolicy.of(manifest.gpu_evidence, allow_emulated=True)
-    name, digest = session["session"], manifest.digest().hex()
-    return _Rules(name, digest, cpu, GpuTrust.load(folder), gpu_policy, orchestrator.max_age_s)
+    gpu_policy = GpuPolicy.of(book.manifest.gpu_evidence, allow_emulated=True)
+    since = min(book.approved_at, default=0.0)
+    return _Rules(book.session, book.digest, cpu, GpuTrust.load(folder), gpu_policy, orchestrator.max_age_s, since)
 
 
 def _signer(item: dict[str, Any], runtime_bytes: bytes, rules: _Rules) -> Signer:
@@ -91,6 +90,7 @@ def _signer(item: dict[str, Any], runtime_bytes: bytes, rules: _Rules) -> Signer
     evidence = GpuEvidence.model_validate(item["gpu_evidence"])
     # Certificates, collateral and lists are judged at the time the keys were made, not when somebody looks.
     at = float(runtime.not_after - rules.max_age_s)
+    check_made(at, rules.since)
     cvm = verify_cvm_evidence(
         Evidence.model_validate(item["evidence"]), report_data=report_data("orchestrator", runtime_bytes),
         role="orchestrator", trust=rules.cpu, at=at,

@@ -59,13 +59,15 @@ class Dataset:
 
 @dataclass(frozen=True)
 class SignedFor:
-    """`digest`: the manifest's, hex. `approved`: by holder; `keys`: the holder's raw public key, which the roster names."""
+    """`digest`: the manifest's, hex. `approved`: by holder; `keys`: the holder's raw public key, which the roster names. `approved_at`:
+    each approval's time, Unix seconds."""
 
     session: str
     manifest: Manifest
     digest: str
     approved: dict[str, Dataset] = field(default_factory=dict)
     keys: dict[str, bytes] = field(default_factory=dict)
+    approved_at: list[float] = field(default_factory=list)
 
     def dataset_of(self, holder: str) -> Dataset:
         """What the holder approved with. Raises: VerificationFailed `not-approved`: nothing, so no visit of it may be."""
@@ -93,6 +95,7 @@ class Known:
         return cbor_bytes({
             "head": [head.session, head.size, head.root, head.time], "signers": signers, "session": book.session,
             "manifest": book.manifest.canonical(), "approved": approved, "keys": book.keys,
+            "approved_at": book.approved_at,
         })  # fmt: skip
 
     @classmethod
@@ -104,5 +107,7 @@ class Known:
         }
         manifest = parse_manifest(value["manifest"])
         approved = {holder: Dataset(*said) for holder, said in value["approved"].items()}
-        book = SignedFor(value["session"], manifest, manifest.digest().hex(), approved, value["keys"])
+        book = SignedFor(
+            value["session"], manifest, manifest.digest().hex(), approved, value["keys"], value["approved_at"]
+        )
         return cls(TreeHead(*value["head"]), Keyring(signers), book)

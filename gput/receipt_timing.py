@@ -12,7 +12,8 @@ from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
-from gput.receipt_folder import LEAVES, parse_line, read_lines, read_session
+from gput.approvals import signed_for
+from gput.receipt_folder import APPROVALS, LEAVES, parse_line, read_lines, read_session
 from gput.receipt_keys import believed_keys
 from gput.receipt_leaves import is_receipt
 from gput.receipts import verify
@@ -51,7 +52,7 @@ def _processor_s() -> float:
 
 def _signed(folder: Path) -> list[tuple[Sign1, Verifier]]:
     """Every receipt's two messages, taken apart, with their keys."""
-    keys = believed_keys(folder, read_session(folder))
+    keys = believed_keys(folder, signed_for(read_session(folder), read_lines(folder, APPROVALS)))
     found: list[tuple[Sign1, Verifier]] = []
     for line in read_lines(folder, LEAVES):
         leaf = b64decode(parse_line(line)["leaf"])

@@ -129,7 +129,7 @@ def _verified(folder: Path, seen: Iterable[Seen], jobs: int, progress: Progress)
     session = read_session(folder)
     # Before the keys, of which each names the manifest: an altered one is told by whoever signed another.
     book = signed_for(session, read_lines(folder, APPROVALS))
-    keys = believed_keys(folder, session)
+    keys = believed_keys(folder, book)
     head = _check_head(session, keys)
     known = Known(head, keys, book)
     found = _check_leaves(folder, known, jobs, progress)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from shared.attestation.channel import OrchestratorExpectation
+from shared.attestation.certificates import moment
+from shared.attestation.channel import CLOCK_SLACK_S, OrchestratorExpectation
 from shared.attestation.one_time_keys import decoded
 from shared.canonical import json_value
 from shared.errors import BadRequest, VerificationFailed
@@ -28,15 +29,36 @@ def expected_introduction(
     return OrchestratorExpectation(session, ANYBODY, manifest, UNCHALLENGED, enrolled_key, None, gpu_device)
 
 
-def judged_at(offer: ChannelOffer, max_age_s: int, now: float) -> float:
+def judged_at(offer: ChannelOffer, max_age_s: int, now: float, *, since: float) -> float:
     """The time (Unix seconds) that certificates and collateral are judged by: now, or when it was made where it has expired since. What it
     vouches for was signed then, and a log is read for longer than a quote lasts.
 
+    Args:
+        since: when this verifier first heard of the session.
+
     Raises:
-        VerificationFailed: `introduction-malformed`.
+        VerificationFailed: `introduction-malformed`; `introduction-backdated`: as `check_made`.
     """
     try:
         not_after = int(json_value(decoded(offer.runtime_data))["not_after"])
-        return now if now < not_after else float(not_after - max_age_s)
+        made = float(not_after - max_age_s)
     except (BadRequest, KeyError, TypeError, ValueError, OverflowError):
         raise VerificationFailed("the introduction is malformed", code="introduction-malformed") from None
+    if now < not_after:
+        return now
+    check_made(made, since)
+    return made
+
+
+def check_made(made: float, since: float) -> None:
+    """What is judged by the time (Unix seconds) that it names itself is no older than its session: whoever has the key of a machine that
+    was revoked dates its quotes to before that.
+
+    Raises:
+        VerificationFailed: `introduction-backdated`.
+    """
+    if made < since - CLOCK_SLACK_S:
+        raise VerificationFailed(
+            "evidence names a time before its session", code="introduction-backdated", expected=f"{moment(since)} or later",
+            got=moment(made),
+        )  # fmt: skip

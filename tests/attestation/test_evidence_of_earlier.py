@@ -94,5 +94,5 @@ def test_of_earlier_bundles_so_many_are_kept(tmp_path: Path, monkeypatch: pytest
 def test_an_introduction_of_no_time_is_refused(stated: str) -> None:
     document = base64.b64encode(b'{"not_after":%s}' % stated.encode()).decode()
     with pytest.raises(VerificationFailed) as caught:
-        judged_at(cast(Any, SimpleNamespace(runtime_data=document)), 10, 1e9)
+        judged_at(cast(Any, SimpleNamespace(runtime_data=document)), 10, 1e9, since=0)
     assert caught.value.code == "introduction-malformed"

@@ -95,6 +95,19 @@ async def test_a_malformed_or_unquoted_introduction_makes_nobody_known(running: 
     assert recorded(running) == before
 
 
+@pytest.mark.parametrize(("earlier", "believed"), [(0, True), (86_400 + 120, False)])
+async def test_expired_evidence_names_no_time_before_its_session(
+    running: Running, earlier: int, believed: bool
+) -> None:
+    """Whoever has the key of a machine that was revoked meanwhile dates its quote to before that."""
+    await another_life(running)
+    now = int(running.clock())
+    running.orchestrator.introduce(not_after=now + 86_400 - earlier)
+    running.clock.now += 86_500
+    said = (await running.client.get(f"{PATH}/log")).json()
+    assert said.get("code") == (None if believed else "introduction-backdated")
+
+
 async def test_a_machine_with_other_code_introduces_nobody(running: Running) -> None:
     await another_life(running)
     running.orchestrator.cvm = "holder-south"

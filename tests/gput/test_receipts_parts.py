@@ -15,7 +15,20 @@ import pytest
 
 from gpu_agent.unit import GpuUnit
 from gput.__main__ import main
-from gput.receipt_folder import APPROVALS, KEYS, LEAVES, SESSION, SUMS, TRUST, check_as_saved, write
+from gput.approvals import signed_for
+from gput.receipt_folder import (
+    APPROVALS,
+    KEYS,
+    LEAVES,
+    SESSION,
+    SUMS,
+    TRUST,
+    check_as_saved,
+    read_lines,
+    read_session,
+    write,
+)
+from gput.receipt_keys import believed_keys
 from gput.receipts import save, verify
 from shared.canonical import cbor_bytes, cbor_value, json_bytes, sha256
 from shared.errors import BadRequest, GputError, VerificationFailed
@@ -257,3 +270,15 @@ def _say_too(folder: Path, line: str) -> None:
     lines = [*(folder / SUMS).read_text().splitlines()[:-1], line]
     body = "".join(f"{one}\n" for one in lines)
     (folder / SUMS).write_text(f"{body}# the lines above: {sha256(body.encode()).hex()}\n")
+
+
+def test_no_key_is_older_than_the_first_approval(bundle: Bundle) -> None:
+    """Its evidence is judged by the time that it names itself: a stolen machine's key names one before the machine was revoked."""
+    folder = bundle.write()
+    book = signed_for(read_session(folder), read_lines(folder, APPROVALS))
+    assert len(book.approved_at) == len(book.approved)
+    assert believed_keys(folder, book).signers
+    book.approved_at[:] = [at + 2 * 60 + 1 for at in book.approved_at]
+    with pytest.raises(VerificationFailed, match="key 0: evidence names a time before its session") as caught:
+        believed_keys(folder, book)
+    assert caught.value.code == "introduction-backdated"
