@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from data_holder.policy import EvidenceRules, Limits, Policy, Programs, SessionRules
-from shared.claims.manifest import GpuRules, Manifest
+from shared.claims.manifest import EvidencePolicy, GpuRules, Manifest
 from shared.claims.operators import ALLOWED
 from shared.claims.privacy import Privacy
 from shared.claims.program import ProgramManifest
@@ -135,6 +135,8 @@ def _evidence_rules(rules: EvidenceRules, manifest: Manifest) -> Iterator[RuleFi
     finding = _subset("evidence.orchestrator_measurements", asked.measurements, listed)
     expected = finding.expected if listed else "none: the trust folder's reference values decide"
     yield RuleFinding(finding.rule, finding.ok and (bool(asked.measurements) or not listed), expected, finding.got)
+    if rules.tdx.machines:
+        yield _machines(rules.tdx.machines, asked)
     # With AMD's root alone no TDX quote counts, and such a manifest cannot say anything of TDX.
     if asked.tdx != rules.tdx and {"INTEL", "EMULATED"} & set(asked.roots):
         yield from _tdx_rules(rules.tdx, asked.tdx)
@@ -169,12 +171,16 @@ def _tdx_rules(allowed: TdxPolicy, asked: TdxPolicy) -> Iterator[RuleFinding]:
     )  # fmt: skip
     for name in ("allow_smt", "allow_dynamic_platform", "allow_cached_keys"):
         yield _switch(f"evidence.tdx.{name}", getattr(asked, name), getattr(allowed, name))
-    if allowed.machines:
-        finding = _subset("evidence.tdx.machines", asked.machines, allowed.machines)
-        yield RuleFinding(finding.rule, finding.ok and bool(asked.machines), finding.expected, finding.got)
     yield _subset("evidence.tdx.service_tds", asked.service_tds, allowed.service_tds)
     least, number = allowed.minimum_evaluation, asked.minimum_evaluation
     yield RuleFinding("evidence.tdx.minimum_evaluation", number >= least, expected=f">= {least}", got=str(number))
+
+
+def _machines(allowed: tuple[str, ...], asked: EvidencePolicy) -> RuleFinding:
+    """A root of AMD's lets pass what no list of TDX machines names."""
+    found, amd = _subset("evidence.tdx.machines", asked.tdx.machines, allowed), "AMD" in asked.roots
+    named = found.ok and bool(asked.tdx.machines) and not amd
+    return RuleFinding(found.rule, named, found.expected, f"{found.got}, any SEV-SNP machine" if amd else found.got)
 
 
 def _graces(statuses: dict[str, float]) -> str:

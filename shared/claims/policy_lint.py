@@ -58,6 +58,9 @@ def policy_errors(field: str, policy: EvidencePolicy, side: Side) -> Iterator[Fi
         yield _without_effect(
             f"{field}.tdx", "no root that is named belongs to a TDX platform", "Remove tdx, or name INTEL in roots."
         )
+    if policy.tdx.machines and "AMD" in policy.roots:
+        yield Finding(f"{field}.tdx.machines", "beside the TDX machines that are named, AMD in roots lets any SEV-SNP machine pass",
+                      "Name INTEL alone in roots.", "policy-contradiction")  # fmt: skip
     yield from _statuses(f"{field}.tdx", policy.tdx)
 
 

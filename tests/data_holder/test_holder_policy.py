@@ -146,6 +146,10 @@ ROWS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("an advisory left out", GOOD + '[evidence.tdx]\nrejected_advisories = ["INTEL-SA-1"]', {}, ["evidence.tdx.rejected_advisories"]),
     ("old collateral", GOOD + "[evidence.tdx]\nminimum_evaluation = 17", tdx(minimum_evaluation=16), ["evidence.tdx.minimum_evaluation"]),
     ("any machine", GOOD + f'[evidence.tdx]\nmachines = ["{MACHINE}"]', {}, ["evidence.tdx.machines"]),
+    ("this machine, and any of AMD's", GOOD + f'[evidence.tdx]\nmachines = ["{MACHINE}"]',
+     {"orchestrator_evidence": EvidencePolicy(roots=("INTEL", "AMD"), tdx=TdxPolicy(machines=(MACHINE,)))}, ["evidence.tdx.machines"]),
+    ("this machine, and one of AMD's", GOOD + f'[evidence.tdx]\nmachines = ["{MACHINE}"]',
+     {"orchestrator_evidence": EvidencePolicy(roots=("AMD",))}, ["evidence.tdx.machines"]),
     ("this machine", GOOD + f'[evidence.tdx]\nmachines = ["{MACHINE}"]', tdx(machines=(MACHINE,)), []),
     ("a stricter platform", GOOD, tdx(allow_smt=False, machines=(MACHINE,), minimum_evaluation=17), []),
     (

@@ -40,6 +40,9 @@ ERRORS: dict[str, Place] = {
     "service TD of nothing": ("roster.0.evidence", tdx(service_tds=["0" * 96]), "tdx.service_tds", "policy-unsatisfiable"),
     "TDX rules for the GPU": ("gpu_evidence", {"roots": ["NVIDIA"], "tdx": {"allow_smt": False}}, "tdx", "policy-no-effect"),
     "TDX rules for AMD": ("roster.2.evidence", {"roots": ["AMD"], "tdx": {"allow_smt": False}}, "tdx", "policy-no-effect"),
+    "one machine, and any of AMD's": (
+        "roster.2.evidence", {"roots": ["INTEL", "AMD"], "tdx": {"machines": ["ab" * 16]}}, "tdx.machines", "policy-contradiction",
+    ),
     "worse but not best": (
         "orchestrator_evidence", tdx(tcb_statuses={"OutOfDate": 30}), "tdx.tcb_statuses", "policy-contradiction",
     ),
