@@ -37,6 +37,11 @@ COMPANIONS = (
 )  # fmt: skip
 """What belongs to evidence, and is none."""
 LEADING = (FileKind.DRIVER_RIM, FileKind.VBIOS_RIM, FileKind.COLLATERAL)
+ASKED_BY = {
+    FileKind.CRL: (FileKind.SNP_REPORT,),
+    FileKind.OCSP: (FileKind.GPU_REPORT, FileKind.DRIVER_RIM, FileKind.VBIOS_RIM),
+}
+"""Whose certificates a list is looked up for; a TDX machine's lists are part of its collateral."""
 
 
 def judge(pieces: Sequence[Piece], trust: Trust, wish: Wish) -> list[Judged]:
@@ -51,10 +56,19 @@ def judge(pieces: Sequence[Piece], trust: Trust, wish: Wish) -> list[Judged]:
     results = [verdicts[piece.kind](piece) for piece in pieces if piece.kind in verdicts]
     if evidence or results:
         _require_sound_companions(pieces)
-        return [*evidence, *results]
-    # Lists and single certificates are there for the manifests' and the collateral's sake, if there are any.
-    leading = [piece for piece in pieces if piece.kind in LEADING]
-    return [documents.document(piece) for piece in leading or pieces]
+        foreign = [piece for piece in of_kind(pieces, FileKind.COLLATERAL) if not subjects.believes(piece)]
+        found = [*evidence, *results, *map(documents.collateral, foreign)]
+    else:
+        # Lists and single certificates are there for the manifests' and the collateral's sake, if there are any.
+        leading = [piece for piece in pieces if piece.kind in LEADING]
+        found = [documents.document(piece) for piece in leading or pieces]
+    kinds = {one.kind for one in found}
+    return [*found, *(documents.unjudged(piece) for piece in pieces if _idle(piece, kinds))]
+
+
+def _idle(piece: Piece, kinds: set[str]) -> bool:
+    """Whether it is a list of withdrawn certificates, and nothing that was judged has any: whoever named it thinks it counts."""
+    return piece.kind in ASKED_BY and not {*ASKED_BY[piece.kind], piece.kind.value} & kinds
 
 
 def _require_sound_companions(pieces: Sequence[Piece]) -> None:

@@ -1,34 +1,45 @@
 """Judges what the files hold: which piece is evidence, what beside it belongs to it, and what each check says. Knows no output.
 
 A piece that comes in several candidate companies (two chains, two leaves) is judged in each, and the company in which most checks pass
-is shown: companions cannot make evidence genuine, they can only fail to show that it is.
+is shown: companions cannot make evidence genuine, they can only fail to show that it is. But what they take away counts, whatever stands
+beside it and in whatever order: lists and collateral of all files are known to every company before any is judged, and of those whose key
+signed the evidence one that says "withdrawn" is shown.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 from gput.attest.trust import Trust, Wish
 from shared.attestation.appraisal import Appraisal, check_list
 from shared.attestation.appraisals import appraise_gpu, appraise_snp, appraise_tdx
 from shared.attestation.ar4si import Tolerated
+from shared.attestation.collateral import Collateral
+from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_verifier import examine_cpu_evidence
-from shared.attestation.evidence_files import FileKind, GpuParts, Piece, decoded_base64
+from shared.attestation.evidence_files import FileKind, GpuParts, Piece, SignerParts, decoded_base64
 from shared.attestation.gpu_examination import examine_gpu_evidence
 from shared.attestation.offered import amd_intermediates, amd_leaves, chains, of_kind
 from shared.attestation.results import CheckStatus, Examination
 from shared.attestation.snp_appraisal import Expectation
 from shared.attestation.snp_examination import SnpEndorsements, examine_snp_evidence
-from shared.errors import VerificationFailed
+from shared.attestation.snp_trust import SnpTrust
+from shared.errors import BadRequest, VerificationFailed
 from shared.names import CvmRole
 from shared.wire.snp_certificates import parse_certificate_table
 from shared.wire.visit import Evidence
 
 T = TypeVar("T")
 COMPARE = "Say what to compare with (--report-data, --nonce, --role with --trust, --policy), or --genuine-only to leave that open."
+
+SIGNATURES = ("signature", "quote-signature")
+WITHDRAWN = ("snp-revoked", "collateral-revoked", "collateral-rollback", "tcb-revoked", "gpu-ocsp-revoked")
+"""Codes by which a maker's word against a machine, or news of it that would be rolled back, is told."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +100,19 @@ class Judge:
     """Judges evidence of machines, with everything that lies beside it."""
 
     def __init__(self, pieces: Sequence[Piece], trust: Trust, wish: Wish) -> None:
-        self._pieces, self._trust, self._wish = pieces, trust, wish
+        self._pieces, self._wish = pieces, wish
+        self._store = trust.cpu.collateral or CollateralStore(trust.cpu.roots.certificates)
+        self._trust = replace(trust, cpu=replace(trust.cpu, collateral=self._store))
+        # Of all the files, and first: a verdict must not hang on which of them was read before the news.
+        learn(self._pieces, self._store)
+
+    def believes(self, bundle: Piece) -> bool:
+        """Whether this collateral is genuine, so that it counts for every quote."""
+        try:
+            self._store.learn(Collateral.parse(bundle.data))
+        except VerificationFailed:
+            return False
+        return True
 
     def gpu(self, piece: Piece, parts: GpuParts | None = None, nonce: bytes | None = None) -> Judged:
         """A GPU's report: with its own chain, or with one of the files'."""
@@ -146,7 +169,7 @@ class Judge:
         role: CvmRole | None = None,
     ) -> Judged:
         """An SEV-SNP report: with its own certificate table, or with one of the files' leaves."""
-        wish, trust, policy = self._wish, self._trust.snp, self._wish.cpu
+        wish, trust, policy = self._wish, self._snp, self._wish.cpu
         counts = role or wish.role or ("orchestrator" if policy.measurements else None)
         profiles = trust.accepted(counts, policy.measurements) if counts else None
         expected = Expectation(data or wish.report_data, profiles, policy.platforms)
@@ -159,14 +182,18 @@ class Judge:
 
         return _judged(piece, FileKind.SNP_REPORT, _best([own] if own else self._endorsements(), examine))
 
+    @cached_property
+    def _snp(self) -> SnpTrust:
+        """With the lists of all files: they are the person's word, whichever certificates the report is judged with."""
+        return _knowing_lists(self._trust.snp, self._pieces)
+
     def _endorsements(self) -> list[SnpEndorsements]:
         tables = [
             SnpEndorsements.of(parse_certificate_table(p.data)) for p in of_kind(self._pieces, FileKind.SNP_TABLE)
         ]
         others = amd_intermediates(self._pieces)
-        crls = tuple(piece.data for piece in of_kind(self._pieces, FileKind.CRL))
-        leaves = [SnpEndorsements((leaf,), others, crls) for leaf in amd_leaves(self._pieces)]
-        return [*tables, *leaves] or [SnpEndorsements((), others, crls)]
+        leaves = [SnpEndorsements((leaf,), others) for leaf in amd_leaves(self._pieces)]
+        return [*tables, *leaves] or [SnpEndorsements((), others)]
 
     def cvm(self, piece: Piece, evidence: Evidence, data: bytes | None = None, role: CvmRole | None = None) -> Judged:
         """CVM evidence as it travels. Raises: BadRequest: its parts are not base64, or its table is malformed."""
@@ -182,8 +209,46 @@ def _judged(piece: Piece, kind: FileKind, appraisal: Appraisal) -> Judged:
 
 
 def _best(candidates: Iterable[T], examine: Callable[[T], Appraisal]) -> Appraisal:
-    found = [examine(candidate) for candidate in candidates]
-    return max(found, key=lambda one: sum(check.status is CheckStatus.PASS for check in one.examination))
+    return max((examine(candidate) for candidate in candidates), key=_weight)
+
+
+def _weight(one: Appraisal) -> tuple[bool, bool, int]:
+    """A company that did not sign the evidence says nothing against it, and of those that did a withdrawn one counts."""
+    passed = [check.name for check in one.examination if check.status is CheckStatus.PASS]
+    own = any(name in passed for name in SIGNATURES)
+    withdrawn = any(check.code in WITHDRAWN for check in one.examination)
+    return own, own and withdrawn, len(passed)
+
+
+def learn(pieces: Sequence[Piece], store: CollateralStore) -> None:
+    """Let the store know all genuine collateral of the files; the rest is refused where it is judged."""
+    for piece in pieces:
+        with contextlib.suppress(VerificationFailed, BadRequest):
+            if bundle := _collateral(piece):
+                store.learn(Collateral.parse(bundle))
+
+
+def _collateral(piece: Piece) -> bytes:
+    """What the piece is, or what came along in it. Raises: BadRequest."""
+    evidence = piece.parts.evidence if isinstance(piece.parts, SignerParts) else piece.parts
+    if isinstance(evidence, Evidence) and evidence.kind == "tdx-quote":
+        return decoded_base64(evidence.endorsements)
+    return piece.data if piece.kind is FileKind.COLLATERAL else b""
+
+
+def _knowing_lists(trust: SnpTrust, pieces: Sequence[Piece]) -> SnpTrust:
+    """Raises: BadRequest `malformed-evidence`: a file is a list that cannot be read; one within a table is left out."""
+    for piece in of_kind(pieces, FileKind.CRL):
+        try:
+            trust = trust.knowing(piece.data)
+        except VerificationFailed as error:
+            raise BadRequest(f"{piece.name}: {piece.kind.value}: {error.detail}", code="malformed-evidence",
+                             remedy="Leave the file out, or give a sound one.") from None  # fmt: skip
+    for piece in of_kind(pieces, FileKind.SNP_TABLE):
+        for data in SnpEndorsements.of(parse_certificate_table(piece.data)).crls:
+            with contextlib.suppress(VerificationFailed):
+                trust = trust.knowing(data)
+    return trust
 
 
 def _b64(data: bytes) -> str:

@@ -5,7 +5,6 @@ Knows the judges, no output. Times are wall-clock on one thread; files are read 
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import sys
 import time
@@ -14,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from gput.attest.documents import COMPANIONS, judge
+from gput.attest.judging import learn
 from gput.attest.trust import Trust, Wish, load_trust
-from shared.attestation.collateral import Collateral
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.evidence_files import FileKind, Piece
 from shared.attestation.offered import of_kind
 from shared.canonical import sha256
-from shared.errors import BadRequest, VerificationFailed
 
 
 def times(pieces: Sequence[Piece], folder: Path | None, wish: Wish, runs: int) -> list[dict[str, Any]]:
@@ -80,10 +78,7 @@ def _measured(act: Callable[[], object], runs: int) -> list[float]:
 
 def _learn(pieces: Sequence[Piece], trust: Trust, wish: Wish) -> None:
     """What a service does with its trust folder at its start; what is not genuine is not learned."""
-    store = trust.cpu.collateral or CollateralStore({})
-    for piece in of_kind(pieces, FileKind.COLLATERAL):
-        with contextlib.suppress(VerificationFailed, BadRequest):
-            store.learn(Collateral.parse(piece.data))
+    learn(pieces, trust.cpu.collateral or CollateralStore({}))
     if manifests := of_kind(pieces, FileKind.DRIVER_RIM, FileKind.VBIOS_RIM):
         judge(manifests, trust, wish)
 

@@ -8,7 +8,7 @@ trust folder: `snp-roots.pem` (roots, and the ASKs and ASVKs known beforehand), 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal
@@ -156,6 +156,10 @@ class SnpTrust:
         roots = SnpRoots.load(folder / ROOTS_FILE)
         profiles, policy = _load_reference(folder / REFERENCE_FILE)
         return cls(roots, profiles, policy, _load_crls(folder / CRL_FOLDER))
+
+    def knowing(self, crl: bytes) -> SnpTrust:
+        """The same with one more revocation list (DER). Raises: VerificationFailed `snp-crl-malformed`."""
+        return replace(self, crls=(*self.crls, load_crl(crl)))
 
     def accepted(self, role: CvmRole, agreed: tuple[str, ...]) -> tuple[SnpProfile, ...]:
         """Profiles that count for a role; agreed measurements replace the list, with what is known of each kept."""
