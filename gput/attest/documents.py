@@ -21,11 +21,14 @@ from shared.attestation.evidence_files import FileKind, Piece, SignerParts, gpu_
 from shared.attestation.gpu_chain import certified_firmware, identity_of, parse_chain
 from shared.attestation.gpu_ocsp import check_revocation, parse_responses
 from shared.attestation.gpu_rim import Rim, check_signature, parse_rim
+from shared.attestation.gpu_trust import GpuRoots
 from shared.attestation.nonces import gpu_nonce
 from shared.attestation.nvidia_eat import parse_eat
 from shared.attestation.offered import of_kind
 from shared.attestation.p384_chain import Chain, anchored, check_links, check_validity
+from shared.attestation.pck import certificate_fingerprint
 from shared.attestation.results import Absent, CheckStatus, Recipe
+from shared.attestation.root_sets import check_set
 from shared.errors import BadRequest, VerificationFailed
 from shared.wire.visit import Evidence
 
@@ -197,10 +200,25 @@ class _Documents:
             "rim", lambda: parse_rim(kind, piece.data), says=lambda read: f"{read.product} {read.version}"
         )
         chain = recipe.judge("rim-chain", self._rim_chain, rim)
+        root_set = self._root_set(recipe, chain, self.trust.gpu.rim_roots, "gpu-rim")
         recipe.judge("rim-signature", lambda read: check_signature(kind, read), rim)
         recipe.judge("rim-time", lambda read: check_validity(read, self.wish.at), chain)
         recipe.judge("ocsp", lambda read: self._ocsp(read, 0), chain)
-        return Judged(piece.name, piece.kind.value, recipe.done(), NO_OCSP)
+        return Judged(piece.name, piece.kind.value, recipe.done(), NO_OCSP, root_set=root_set)
+
+    def _root_set(self, recipe: Recipe, chain: Chain | None, roots: GpuRoots, code: str) -> str | None:
+        """Law L10 counts for what is no evidence as well: a document under an EMULATED root must not pass for a maker's."""
+        found = roots.sets[certificate_fingerprint(chain.certificates[-1])] if chain is not None else None
+        self._check_set(recipe, found, chain.name if chain is not None else "", code)
+        return found
+
+    def _check_set(self, recipe: Recipe, found: str | None, what: str, code: str) -> None:
+        wish = self.wish
+
+        def check(root_set: str) -> None:
+            check_set(root_set, wish.agreed.roots, allow_emulated=wish.allow_emulated, what=what, code=code)
+
+        recipe.judge("root-set", check, found)
 
     def _rim_chain(self, rim: Rim) -> Chain:
         chain, _ = anchored(rim.chain, self.trust.gpu.rim_roots.certificates, root_may_be_absent=True)
@@ -214,18 +232,23 @@ class _Documents:
         )
 
     def collateral(self, piece: Piece) -> Judged:
-        """A bundle: signed throughout up to a pinned root, and current."""
+        """A bundle: signed throughout up to a pinned root that counts, by nobody whom that root withdrew, and current."""
         recipe, store = Recipe(), CollateralStore(self.trust.cpu.roots.certificates)
         parsed = recipe.judge("layout", Collateral.parse, piece.data)
         bundle = recipe.judge("collateral", store.learn, parsed, says=lambda read: f"FMSPC {read.tcb_info.fmspc.hex()}")
+        root_set = self.trust.cpu.roots.sets[bundle.root_fingerprint] if bundle is not None else None
+        self._check_set(recipe, root_set, "the collateral", "collateral")
+        recipe.judge("revocation", lambda read: read.check_signers(), bundle)
         recipe.judge("collateral-time", lambda read: read.check_time(self.wish.at), bundle)
-        return Judged(piece.name, piece.kind.value, recipe.done())
+        return Judged(piece.name, piece.kind.value, recipe.done(), root_set=root_set)
 
     def chain(self, piece: Piece) -> Judged:
         """A GPU's chain; other certificates vouch for nothing by themselves."""
         recipe = Recipe()
         chain = recipe.judge("certificates", parse_chain, piece.data.decode("utf-8", "replace"))
-        recipe.judge("root", lambda read: anchored(read, self.trust.gpu.roots.certificates), chain)
+        roots = self.trust.gpu.roots
+        anchor = recipe.judge("root", lambda read: anchored(read, roots.certificates)[0], chain)
+        root_set = self._root_set(recipe, anchor, roots, "gpu")
         recipe.judge("links", check_links, chain)
         recipe.judge("device-id", certified_firmware, chain)
         recipe.judge("device-type", identity_of, chain, says=lambda read: f"{read.product} {read.pdi}")
@@ -235,7 +258,7 @@ class _Documents:
         if chain is None and not piece.fault:
             reason = "these are not a GPU's chain: what they vouch for is not among the files"
             found = replace(found, checks=(replace(found.checks[0], status=CheckStatus.NOT_CHECKED, reason=reason),))
-        return Judged(piece.name, piece.kind.value, found, NO_OCSP)
+        return Judged(piece.name, piece.kind.value, found, NO_OCSP, root_set=root_set)
 
     def unjudged(self, piece: Piece) -> Judged:
         """What says something only together with evidence."""

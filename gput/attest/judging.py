@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from gput.attest.trust import Trust, Wish
-from shared.attestation.appraisal import Appraisal, check_list
+from shared.attestation.appraisal import ROOT_SET, Appraisal, check_list
 from shared.attestation.appraisals import appraise_gpu, appraise_snp, appraise_tdx
 from shared.attestation.ar4si import Tolerated
 from shared.attestation.collateral import Collateral
@@ -44,13 +44,15 @@ WITHDRAWN = ("snp-revoked", "collateral-revoked", "collateral-rollback", "tcb-re
 
 @dataclass(frozen=True)
 class Judged:
-    """One piece and what is to be said of it. `appraisal`: where it is evidence of a machine, and not a document about one."""
+    """One piece and what is to be said of it. `appraisal`: where it is evidence of a machine, and not a document about one; `root_set`: of
+    a document, whose root it stands on."""
 
     name: str
     kind: str
     examination: Examination
     tolerated: Tolerated = ()
     appraisal: Appraisal | None = None
+    root_set: str | None = None
 
     @property
     def refusal(self) -> VerificationFailed | None:
@@ -76,8 +78,8 @@ class Judged:
     @property
     def title(self) -> str:
         """What it is, on whose root."""
-        root = f", root set {self.appraisal.root_set}" if self.appraisal and self.appraisal.root_set else ""
-        return f"{self.name}: {self.kind}{root}"
+        found = self.appraisal.root_set if self.appraisal else self.root_set
+        return f"{self.name}: {self.kind}" + (f", root set {found}" if found else "")
 
     @property
     def words(self) -> str:
@@ -93,7 +95,9 @@ class Judged:
         """Everything, for programs."""
         verdict = "refused" if self.refusal is not None else "accepted"
         record = {"name": self.name, "kind": self.kind, "verdict": verdict, "checks": check_list(self.examination)}
-        return record if self.appraisal is None else {**self.appraisal.submodule(), **record}
+        if self.appraisal is not None:
+            return {**self.appraisal.submodule(), **record}
+        return record if self.root_set is None else {**record, ROOT_SET: self.root_set}
 
 
 class Judge:

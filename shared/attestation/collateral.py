@@ -185,7 +185,12 @@ class VerifiedCollateral:
     def check_revocation(self, pck: PckIdentity) -> None:
         """Nothing in the machine's chain or behind the collateral was withdrawn. Raises: VerificationFailed `collateral-revoked`."""
         self.pck_crl.check("PCK leaf", pck.leaf, "collateral-revoked")
-        for name, certificate in (("platform CA", pck.authority), *self.signers):
+        self.root_crl.check("platform CA", pck.authority, "collateral-revoked")
+        self.check_signers()
+
+    def check_signers(self) -> None:
+        """Nobody behind the collateral was withdrawn by its own root's list. Raises: VerificationFailed `collateral-revoked`."""
+        for name, certificate in self.signers:
             self.root_crl.check(name, certificate, "collateral-revoked")
 
 
