@@ -10,19 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gput.attest.judging import Judge, Judged
+from gput.attest.signers import judge_signer
 from gput.attest.trust import Trust, Wish
 from shared.attestation.ar4si import Tolerated
 from shared.attestation.azure_hcl import parse_hcl
-from shared.attestation.channel import gpu_evidence_digest, report_data
 from shared.attestation.collateral import Collateral
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.ear import AttestationResult, read_result
-from shared.attestation.evidence_files import FileKind, Piece, SignerParts, gpu_parts
+from shared.attestation.evidence_files import FileKind, Piece, SignerParts
 from shared.attestation.gpu_chain import certified_firmware, identity_of, parse_chain
 from shared.attestation.gpu_ocsp import check_revocation, parse_responses
 from shared.attestation.gpu_rim import Rim, check_signature, parse_rim
 from shared.attestation.gpu_trust import GpuRoots
-from shared.attestation.nonces import gpu_nonce
 from shared.attestation.nvidia_eat import parse_eat
 from shared.attestation.offered import of_kind
 from shared.attestation.p384_chain import Chain, anchored, check_links, check_validity
@@ -98,7 +97,7 @@ def _subject(judge: Judge, documents: _Documents, piece: Piece) -> list[Judged]:
         case Evidence() as evidence:
             return [judge.cvm(piece, evidence)]
         case SignerParts() as signer:
-            return _signer(judge, documents, piece, signer)
+            return judge_signer(judge, documents.wish, piece, signer)
         case _:
             return []
 
@@ -106,26 +105,6 @@ def _subject(judge: Judge, documents: _Documents, piece: Piece) -> list[Judged]:
 def _snp_inside(piece: Piece) -> bytes | None:
     blob = None if piece.fault else parse_hcl(piece.data)
     return blob.report if blob is not None and blob.kind == "snp" else None
-
-
-def _signer(judge: Judge, documents: _Documents, piece: Piece, signer: SignerParts) -> list[Judged]:
-    """An orchestrator's attested key: what its quote and its GPU's nonce must cover follows from its runtime data."""
-    runtime, recipe = signer.runtime, Recipe()
-    recipe.judge("gpu-evidence", lambda: _same(str(runtime.gpu_evidence), gpu_evidence_digest(signer.gpu)))
-    challenge, th2 = bytes.fromhex(signer.gpu.challenge), bytes.fromhex(signer.gpu.th2)
-    nonce = gpu_nonce(challenge, th2, signer.gpu.epoch, bytes.fromhex(runtime.signing_key))
-    return [
-        Judged(piece.name, piece.kind.value, recipe.done()),
-        judge.cvm(piece, signer.evidence, report_data("orchestrator", signer.runtime_data), "orchestrator"),
-        judge.gpu(piece, gpu_parts(signer.gpu), nonce),
-    ]
-
-
-def _same(expected: str, got: str) -> None:
-    if expected != got:
-        raise VerificationFailed(
-            "the quote speaks for other GPU evidence", code="gpu-evidence-mismatch", expected=expected, got=got
-        )
 
 
 @dataclass(frozen=True)

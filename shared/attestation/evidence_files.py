@@ -79,12 +79,13 @@ class GpuParts:
 
 @dataclass(frozen=True)
 class SignerParts:
-    """An orchestrator's attested key, as receipts keep it: its runtime data, and the CPU's and the GPU's evidence for it."""
+    """An orchestrator's attested key as receipts keep it, and the evidence for it. `signing_key`: as written beside, by nobody signed."""
 
     runtime_data: bytes
     runtime: RuntimeData
     evidence: Evidence
     gpu: GpuEvidence
+    signing_key: str | None = None
 
 
 @dataclass(frozen=True)
@@ -276,13 +277,10 @@ def _nvidia(value: dict[str, Any]) -> GpuParts:
 
 
 def _signer(value: dict[str, Any]) -> SignerParts:
-    raw = decoded_base64(value["runtime_data"])
-    return SignerParts(
-        raw,
-        RuntimeData.model_validate(json_value(raw)),
-        Evidence.model_validate(value["evidence"]),
-        GpuEvidence.model_validate(value["gpu_evidence"]),
-    )
+    raw, named = decoded_base64(value["runtime_data"]), value.get("signing_key")
+    runtime = RuntimeData.model_validate(json_value(raw))
+    evidence, gpu = Evidence.model_validate(value["evidence"]), GpuEvidence.model_validate(value["gpu_evidence"])
+    return SignerParts(raw, runtime, evidence, gpu, None if named is None else str(named))
 
 
 def decoded_base64(text: Any) -> bytes:

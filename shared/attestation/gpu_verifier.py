@@ -29,6 +29,7 @@ __all__ = [
     "GpuRoots",
     "GpuTrust",
     "VerifiedGpu",
+    "certified_statement_key",
     "examine_gpu_evidence",
     "verify_gpu_evidence",
     "verify_statement_key",
@@ -116,7 +117,12 @@ def verify_statement_key(gpu: VerifiedGpu, statement_certificate: bytes) -> Veri
     Raises:
         BadRequest: malformed. VerificationFailed: not by this leaf, or not a statement key.
     """
-    payload = verify1(statement_certificate, gpu.leaf, kid=sha256(p384_point(gpu.leaf)))
+    return certified_statement_key(gpu.leaf, statement_certificate)
+
+
+def certified_statement_key(leaf: ec.EllipticCurvePublicKey, statement_certificate: bytes) -> Verifier:
+    """The same of a leaf (P-384) that is not believed yet; nor is the key then. Raises: as `verify_statement_key`."""
+    payload = verify1(statement_certificate, leaf, kid=sha256(p384_point(leaf)))
     value: Any = cbor_value(payload)
     if not isinstance(value, list) or len(value) != 3 or value[0] != STATEMENT_KEY_PROFILE:
         raise VerificationFailed("the leaf certified something else than a statement key", code="gpu-statement-key")

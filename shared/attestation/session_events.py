@@ -5,9 +5,11 @@ The runtime register keeps it until the next launch, so that evidence says what 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shared.attestation.cpu_verifier import VerifiedCvm
 from shared.canonical import json_bytes, sha256
-from shared.claims.event_log import RUNTIME, ZERO, Content
+from shared.claims.event_log import RUNTIME, ZERO, Content, Event
 from shared.errors import VerificationFailed
 from shared.wire.visit import RuntimeData
 
@@ -30,15 +32,31 @@ def check_session_event(cvm: VerifiedCvm, runtime: RuntimeData) -> None:
     check_event(cvm, SESSION_EVENT, session_event(runtime))
 
 
+def check_measured_session(register: bytes, events: Sequence[Event], runtime: RuntimeData) -> None:
+    """The same of what was read and is not believed yet.
+
+    Args:
+        register: the runtime register (48 bytes). events: of a log that gives it.
+
+    Raises:
+        VerificationFailed: `channel-event`.
+    """
+    _check(register, events, SESSION_EVENT, session_event(runtime))
+
+
 def check_event(cvm: VerifiedCvm, kind: str, expected: Content) -> None:
     """The VM measured exactly this. A machine whose runtime register nothing was measured into has none; there is nothing to ask then.
 
     Raises:
         VerificationFailed: `channel-event`.
     """
-    if bytes.fromhex(cvm.rtmrs[RUNTIME]) == ZERO:
+    _check(bytes.fromhex(cvm.rtmrs[RUNTIME]), cvm.events, kind, expected)
+
+
+def _check(register: bytes, events: Sequence[Event], kind: str, expected: Content) -> None:
+    if register == ZERO:
         return
-    found = [event.content for event in cvm.events if event.type == kind]
+    found = [event.content for event in events if event.type == kind]
     if expected not in found:
         raise VerificationFailed(
             "the VM's event log does not name this session",
