@@ -163,24 +163,17 @@ def session(
 
 
 def show_session(session: str, items: list[dict[str, Any]], fmt: Format) -> None:
-    """Print results as the API gives them, each after its signature held and it is about this session. Raises: VerificationFailed."""
+    """Print results, each after its signature held and it is about this session: only what is signed. Raises: VerificationFailed."""
+    from gput.attest.relied import borne_out
     from gput.attest.table import print_checks
-    from shared.attestation.ear import read_result
 
-    for item in items:
-        result = read_result(item["token"], bytes.fromhex(item["signing_key"]), at=time.time())
-        part = result.submodules.get(item["subject"])
-        if result.about.get("session") != session or part is None or part["gput.checks"] != item["checks"]:
-            raise VerificationFailed(
-                f"{session}: the orchestrator shows a result of {item['subject']} that its own signature does not bear out",
-                code="result-contradicts",
-            )
+    found = borne_out(session, items, at=time.time())
     if fmt is not Format.TABLE:
-        emit(items, (), fmt)
+        emit(found, (), fmt)
         return
-    for item in items:
-        title = f"{item['subject']}: {item['kind']}, root set {item['root_set']}, life {item['life']}"
-        print_checks(title, item["checks"], f"{item['verdict']}, trust {item['status']}")
+    for one in found:
+        title = f"{one['subject']}: {one['kind']}, root set {one['root_set']}, life {one['life']}"
+        print_checks(title, one["checks"], f"{one['verdict']}, trust {one['status']}")
 
 
 def _wish(

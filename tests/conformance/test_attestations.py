@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from gput.__main__ import main
 from gput.commands import attest
 from gput.output import Format
 from shared.attestation.ear import read_result
-from shared.errors import GputError
+from shared.errors import GputError, VerificationFailed
 from shared.service.clock import system_clock
 from tests.conformance.stage import HOLDER, Stage, signed
 
@@ -71,7 +72,9 @@ def test_the_command_line_shows_them(stage: Stage, capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out) == found
 
 
-def test_it_shows_nothing_that_the_signature_does_not_bear_out(stage: Stage) -> None:
+def test_it_shows_nothing_that_the_signature_does_not_bear_out(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
     session, found = stage.sessions["done"], items(stage)
 
     def changed(**values: Any) -> list[dict[str, Any]]:
@@ -79,11 +82,22 @@ def test_it_shows_nothing_that_the_signature_does_not_bear_out(stage: Stage) -> 
 
     wrong = [
         changed(checks=found[0]["checks"][1:]), changed(subject="cvm:other"), changed(signing_key="00" * 32),
-        changed(token=found[0]["token"][:-4] + "AAAA"),
+        changed(token=found[0]["token"][:-4] + "AAAA"), changed(signing_key="no key"), [{"subject": "gpu"}],
     ]  # fmt: skip
-    for lie in wrong:
+    # Each of these stands in the item for programs that read no token, and nobody signed it there.
+    unsigned = {"life": 2, "at": 1, "verdict": "refused", "status": "affirming", "root_set": "NVIDIA", "backend": "HARDWARE",
+                "kind": "tdx-quote"}  # fmt: skip
+    wrong += [changed(**{name: value}) for name, value in unsigned.items()]
+    for lie, form in product(wrong, (Format.TABLE, Format.JSON)):
         with pytest.raises(GputError):
-            attest.show_session(session, lie, Format.TABLE)
+            attest.show_session(session, lie, form)
+    for name in unsigned:
+        without = {key: value for key, value in found[0].items() if key != name}
+        with pytest.raises(VerificationFailed, match=rf"shows a {name} of .* does not bear out"):
+            attest.show_session(session, [without], Format.TABLE)
+    assert capsys.readouterr().out == ""
+    attest.show_session(session, changed(remark="what no token says"), Format.JSON)
+    assert json.loads(capsys.readouterr().out) == found
     with pytest.raises(GputError):
         attest.show_session(stage.sessions["waiting"], found, Format.TABLE)
 
