@@ -162,7 +162,10 @@ def _trace() -> None:
 
 def _unexpected(error: Exception) -> int:
     """A fault of ours, or of the machine, in one line."""
-    what = " ".join(f"{type(error).__name__}: {error}".split())
+    from shared.service.printable import printable
+
+    # What broke it may have come from others, and be quoted in its words.
+    what = printable(" ".join(f"{type(error).__name__}: {error}".split()))
     hint = "" if os.environ.get(TRACEBACK) else f" Set {TRACEBACK}=1 to see where."
     print(f"gput: internal error: {what}.{hint} [internal]", file=sys.stderr)
     return 5

@@ -29,15 +29,16 @@ def lines(event: Mapping[str, Any]) -> Iterator[str]:
     at = event.get("at")
     when = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] if at is not None else " " * 23
     what = f"{event.get('kind', '')} {event.get('fact') or ''}".strip()
-    where = " ".join(printable(str(event[name])) for name in ("holder", "visit") if event.get(name))
+    where = " ".join(str(event[name]) for name in ("holder", "visit") if event.get(name))
     rest = " ".join(f"{name}={_value(event[name])}" for name in SHOWN if event.get(name) is not None)
-    yield "  ".join(part for part in (when, what, where, rest) if part)
+    # What a holder or a peer says must not steer the terminal.
+    yield printable("  ".join(part for part in (when, what, where, rest) if part))
     for step, seconds in {**(event.get("durations") or {}), **(event.get("tour_durations") or {})}.items():
-        yield f"{' ' * 23}    {step} {seconds * 1000:.1f} ms"
+        yield printable(f"{' ' * 23}    {step} {seconds * 1000:.1f} ms")
 
 
 def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    text = printable(str(value))
+    text = str(value)
     return f'"{text}"' if " " in text else text

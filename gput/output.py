@@ -58,7 +58,7 @@ def show(record: Mapping[str, Any], fmt: Format) -> None:
         rows = [{"field": key, "value": value} for key, value in fields.items() if key not in lists]
         _table(rows, ("field", "value"))
         for key, value in lists.items():
-            print(f"\n{key}")
+            print(f"\n{printable(key)}")
             _table(value, tuple(dict.fromkeys(name for row in value for name in row)))
     else:
         print(json.dumps(record, indent=2 if fmt is Format.JSON else None, default=str))
@@ -124,7 +124,7 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    table = Table(*map(printable, columns), box=None, pad_edge=False, header_style="bold")
     for row in rows:
         # In a table of fields and values the value's name stands in the row.
         # And what a holder or a peer says must not steer the terminal.

@@ -22,8 +22,9 @@ MARKS = {"pass": "ok", "fail": "FAIL", "expired": "EXPIRED", "not-checked": "not
 def print_checks(title: str, checks: Sequence[Mapping[str, Any]], verdict: str) -> None:
     """Title, a line per check, and what follows from them."""
     width = shutil.get_terminal_size().columns if _terminal() else None
+    # What evidence says may hold anything, in a verdict as well as in a row; a table shows text only.
     for line in (title, *_rows(checks, width), *_folded(verdict, width, ""), ""):
-        print(line)
+        print(printable(line))
 
 
 def _terminal() -> bool:
@@ -47,8 +48,7 @@ def words(check: Mapping[str, Any]) -> str:
         parts += [f"{name} {check[name]}"] if check[name] else []
     if check["status"] != "pass" and check["remedy"]:
         parts.append(f"to do: {check['remedy']}")
-    # What evidence says may hold anything; a table shows text only.
-    return _LONG_HEX.sub(lambda found: f"{found[0][:12]}…{found[0][-8:]}", printable("; ".join(parts)))
+    return _LONG_HEX.sub(lambda found: f"{found[0][:12]}…{found[0][-8:]}", "; ".join(parts))
 
 
 def _folded(text: str, width: int | None, indent: str) -> list[str]:

@@ -135,6 +135,8 @@ def _draw(found: list[Span]) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from shared.service.printable import printable
+
     terminal = sys.stdout is not None and sys.stdout.isatty()
     console = Console(width=None if terminal else 100, highlight=False)
     if not found:
@@ -143,7 +145,7 @@ def _draw(found: list[Span]) -> None:
     name = max(len(span.holder) for span in found)
     name = max(name, len("orchestrator"))
     for party, row in lanes(found, max(NARROW, console.width - name - MARGIN)).items():
-        line = Text(f"{party:<{name}}  ")
+        line = Text(printable(f"{party:<{name}}  "))
         for kind in row:
             line.append(MARKS[kind] if kind else "░", style=COLOURS.get(kind, "dim"))
         console.print(line)

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from gpu_agent.platform.collateral_maker import make_collateral
 from gput.attest.documents import judge
 from gput.attest.judging import Judged
+from gput.attest.table import print_checks
 from gput.attest.trust import Trust, Wish
 from shared.attestation.collateral import Collateral
 from shared.attestation.evidence_files import pieces_of
@@ -148,3 +149,20 @@ def test_another_machines_withdrawn_chain_says_nothing_of_this_one() -> None:
     other = snp.authority("SEV-EMULATED", "ask-of-another", PLATFORM.ark, serial=4712)
     stranger = snp.table({VCEK: snp.chip(other).leaf, ASK: other.der})
     every_order((REPORT, TABLE, stranger, crl(4712)), [("SEV-SNP report", "")])
+
+
+# ------------------------------------------------------------------------------------ text
+
+
+def test_what_evidence_says_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A member that an event log must not have, whose name would rub the verdict out and write another."""
+    for name in ("\x1b[1A\x1b[2Kaccepted, trust affirming\x1b[8m", "\ud800", "a\nb"):
+        log = json.dumps({"profile": "gput/event-log/1", "entries": [], name: 1}).encode()
+        own = {"quote": QUOTE, "endorsements": OLD.document(), "event_log": log}
+        evidence = json.dumps({part: base64.b64encode(data).decode() for part, data in own.items()}).encode()
+        (found,) = judged(evidence)
+        print_checks(f"{name}: {found.title}", found.record["checks"], found.words)
+        told = capsys.readouterr().out
+        assert "\nrefused: event log" in told
+        assert all(letter.isprintable() or letter == "\n" for letter in told)
+        assert len(told.splitlines()) == 1 + len(found.record["checks"]) + 2

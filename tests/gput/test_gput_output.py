@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
+from gput.__main__ import _unexpected
+from gput.attest.table import print_checks
+from gput.commands.session_looks import _draw
 from gput.event_lines import lines
 from gput.output import Format, Ticker, emit, emit_tables, explain, say, show
+from gput.timeline import Span
 from shared.errors import BadRequest, Unavailable, VerificationFailed
 from shared.service.problem_reader import error_of
 
@@ -161,15 +165,25 @@ def test_errors_that_are_no_list_are_left_out() -> None:
 
 
 STEERING = "no\x1b]52;c;ZXZpbA==\x07 \x9b31m\u202etxet"
+CHECK = {"name": f"layout{STEERING}", "status": "fail", "code": "", "reason": STEERING, "expected": STEERING, "got": STEERING,
+         "remedy": STEERING, "indices": []}  # fmt: skip
 """Writes the clipboard, changes the colour, turns the order of letters round: a reason that a holder may give."""
 
 
 def test_what_others_say_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     emit([{"reason": STEERING, "who": [STEERING]}], ("reason", "who"), Format.TABLE)
-    show({"reason": STEERING}, Format.TABLE)
+    emit([{STEERING: 1}], (STEERING,), Format.TABLE)
+    show({"reason": STEERING, STEERING: [{STEERING: 1}]}, Format.TABLE)
     say(STEERING)
     print(explain(BadRequest(STEERING, remedy=f"one\ntwo {STEERING}")))
-    print("\n".join(lines({"kind": "visit", "holder": STEERING, "reason": STEERING})))
+    for event in (
+        {"kind": "visit", "holder": STEERING, "reason": STEERING},
+        {"kind": STEERING, "durations": {STEERING: 1.0}},
+    ):
+        print("\n".join(lines({**event, "fact": STEERING})))
+    _draw([Span(STEERING, "grant", "plan", "v_1", STEERING, 1.0, 1.0)])
+    print_checks(STEERING, [CHECK, {**CHECK, "status": STEERING}], STEERING)
+    _unexpected(ValueError(STEERING))
     told = capsys.readouterr()
     assert "no?]52;c;ZXZpbA==? ?31m?txet" in told.err
     assert all(letter.isprintable() or letter == "\n" for letter in told.out + told.err)
