@@ -242,12 +242,13 @@ def _token(judged: list[Judged], wish: Wish, key: Path | None) -> str:
 
 
 def moment(text: str) -> float:
-    """A time from its RFC 3339 text, seconds since 1970. Raises: BadRequest `bad-time`."""
+    """A time from its RFC 3339 text, seconds since 1970, within the years 1 to 9999 of UTC. Raises: BadRequest `bad-time`."""
     try:
         found = datetime.fromisoformat(text)
         if found.tzinfo is None:
             raise ValueError
-        return found.timestamp()
+        # Verifiers make a UTC date of it again, which a zone can carry over either end of the calendar.
+        return datetime.fromtimestamp(found.timestamp(), UTC).timestamp()
     except (ValueError, OverflowError):
         raise BadRequest(
             f"--at {text!r} is no time",

@@ -16,6 +16,7 @@ import pytest
 from gput.__main__ import main
 from gput.attest import table as table_of_checks
 from gput.bench.result import read
+from gput.commands.attest import moment
 from shared.attestation.ear import read_result
 from shared.crypto.signing import PartyKey
 from tests.attestation.cpu_world import AT
@@ -48,8 +49,6 @@ def gput(files: Files, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_time_is_the_worlds() -> None:
-    from gput.commands.attest import moment
-
     assert moment(TIME) == AT
 
 
@@ -259,6 +258,7 @@ def test_nothing_that_was_named_is_passed_over(gput: Any, files: Files, tmp_path
 @pytest.mark.parametrize("options", [
     ("--nonce", "xyz"), ("--nonce", "00"), ("--report-data", "00" * 63), ("--at", "yesterday"), ("--at", "2026-01-01"),
     ("--trust", "/absent"), ("--verifier-key", "/absent"), ("--role", "owner"),
+    ("--at", "0001-01-01T00:00:00+14:00"), ("--at", "9999-12-31T23:59:59-14:00"), ("--at", "9999-12-31T23:59:59.999999Z"),
 ])  # fmt: skip
 def test_wrong_options(files: Files, capsys: Capture, options: tuple[str, ...]) -> None:
     assert main(["attest", "verify", files.path("quote.bin"), *options]) == 2

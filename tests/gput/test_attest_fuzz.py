@@ -14,6 +14,7 @@ import pytest
 from gput.attest.documents import judge
 from gput.attest.inspecting import fields
 from gput.attest.trust import Wish, load_trust
+from gput.commands.attest import moment
 from shared.attestation.evidence_files import pieces_of
 from shared.errors import BadRequest, GputError, VerificationFailed
 from tests.attestation.cpu_world import AT
@@ -106,6 +107,14 @@ def test_no_bit_of_signed_evidence_is_free(files: Files, name: str) -> None:
         except ValueError:  # not told apart any more: then the chain beside it is what is judged
             continue
         assert found.refusal is not None or found.kind == "certificates", at
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])
+def test_any_time_of_the_calendar_can_be_judged_as_of(files: Files, at: str) -> None:
+    wish = Wish(at=moment(at), nonce=NONCE, report_data=DATA, role="orchestrator", allow_emulated=True)
+    for data in seeds(files.folder):
+        pieces = pieces_of(data, "x")
+        assert judge(pieces, load_trust(files.trust, pieces, wish), wish)
 
 
 @pytest.mark.timeout(60)  # a pattern that allowed for blanks in two places took days for this
