@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Sequence
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -15,6 +16,7 @@ from gpu_agent.platform.collateral_maker import make_collateral
 from gput.attest.documents import judge
 from gput.attest.judging import Judged
 from gput.attest.table import print_checks
+from gput.attest.timing import times
 from gput.attest.trust import Trust, Wish
 from shared.attestation.collateral import Collateral
 from shared.attestation.evidence_files import pieces_of
@@ -24,6 +26,7 @@ from shared.wire.snp_certificates import ASK, CRL, VCEK
 from tests.attestation import snp_world as snp
 from tests.attestation.cpu_world import AT, Machine
 from tests.attestation.gpu_evidence_world import Factory
+from tests.gput.attest_world import make
 
 MACHINE, GPU = Machine(), Factory()
 LEAF = x509.load_pem_x509_certificates(MACHINE.keys.chain)[0]
@@ -132,6 +135,14 @@ def test_a_list_that_nothing_is_looked_up_in_is_not_passed_over() -> None:
     for beside in ((QUOTE, OLD.document()), (OLD.document(),)):
         found = told(*beside, ASK_REVOKED)
         assert (found[0][1], found[1:]) == ("", [("revocation list", "no-evidence")])
+
+
+def test_a_bench_of_several_takes_a_list_for_the_one_that_it_belongs_to(tmp_path: Path) -> None:
+    files = make(tmp_path)
+    named = [piece for name in ("quote.bin", "snp.bin", "table.bin") for piece in pieces_of(
+        (files.folder / name).read_bytes(), name)]  # fmt: skip
+    rows = times([*named, *pieces_of(crl(1), "ark.crl")], files.trust, WISH, 1)
+    assert [(row["evidence"], row["verdict"]) for row in rows] == [("quote.bin", "accepted"), ("snp.bin", "accepted")]
 
 
 # --------------------------------------------------------------------------------- companies
