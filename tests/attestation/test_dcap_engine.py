@@ -11,10 +11,8 @@ from typing import Any
 import dcap_qvl
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
 
-from gpu_agent.platform.collateral_maker import make_collateral, sign_raw
+from gpu_agent.platform.collateral_maker import make_collateral
 from gpu_agent.platform.pki import certificate_pem
 from gpu_agent.platform.quote_packing import pack_quote
 from shared.attestation import dcap
@@ -24,6 +22,7 @@ from shared.claims.tdx_policy import TdxPolicy
 from shared.errors import VerificationFailed
 from tests.attestation.cpu_world import AT, Machine, evidence
 from tests.attestation.test_cpu_verifier import DATA, failed, refused
+from tests.attestation.test_pck_purposes import extension, issued_again
 from tests.attestation.test_tdx_policy import EVERY_STATUS
 
 MACHINES = {version: Machine(f"engine {version}", version) for version in (4, 5)}
@@ -103,23 +102,16 @@ def test_the_library_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_only_the_library_refuses_is_refused_in_its_words() -> None:
-    """A critical extension that nobody knows: our own steps do not look for it."""
-    machine, key = MACHINES[4], ec.generate_private_key(ec.SECP256R1())
-    leaf = x509.load_pem_x509_certificates(machine.keys.chain)[0]
-    builder = x509.CertificateBuilder(
-        leaf.issuer, leaf.subject, key.public_key(), 7, leaf.not_valid_before_utc, leaf.not_valid_after_utc,
-        list(leaf.extensions),
-    )  # fmt: skip
-    unknown = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00")
-    for critical in (False, True):
-        strange = builder.add_extension(unknown, critical=critical).sign(machine.maker.authority.key, hashes.SHA256())
-        chain = certificate_pem(strange) + b"".join(
-            certificate_pem(issuer.certificate) for issuer in (machine.maker.authority, machine.maker.root)
-        )
+    """Name constraints that are not critical: our own steps do not look for them."""
+    machine = MACHINES[4]
+    leaf, authority, root = x509.load_pem_x509_certificates(machine.keys.chain)[:3]
+    for name, excludes in ((x509.DNSName("somebody.example"), False), (x509.DirectoryName(leaf.subject), True)):
+        constraints = extension(x509.NameConstraints(None, [name]), critical=False)
+        strange = issued_again(authority, machine.maker.root, constraints)
+        chain = b"".join(certificate_pem(certificate) for certificate in (leaf, strange, root))
         quote = machine.quote(DATA)
-        signed = sign_raw(key, quote.signature.qe_report.raw)
-        raw = pack_quote(quote.signed, replace(quote.signature, certification=chain, qe_signature=signed))
-        assert failed(raw, trust=machine.trust()) == ({"engine": "engine-refused"} if critical else {})
+        raw = pack_quote(quote.signed, replace(quote.signature, certification=chain))
+        assert failed(raw, trust=machine.trust()) == ({"engine": "engine-refused"} if excludes else {})
 
 
 def test_the_library_is_never_asked_beyond_its_reach() -> None:

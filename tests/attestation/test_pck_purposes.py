@@ -21,8 +21,8 @@ LEAF, AUTHORITY, ROOT = x509.load_pem_x509_certificates(MACHINE.keys.chain)[:3]
 Change = Callable[[x509.Certificate], dict[x509.ObjectIdentifier, tuple[x509.ExtensionType, bool]]]
 
 
-def extension(value: x509.ExtensionType) -> Change:
-    return lambda _certificate: {value.oid: (value, True)}
+def extension(value: x509.ExtensionType, *, critical: bool = True) -> Change:
+    return lambda _certificate: {value.oid: (value, critical)}
 
 
 def usage(**only: bool) -> Change:
