@@ -33,7 +33,7 @@ from gpu_agent.views import GpuList, GpuView, not_available
 from shared.claims import Claim
 from shared.crypto.signing import fingerprint, load_public
 from shared.errors import BadRequest, ConfigurationError
-from shared.names import Role
+from shared.names import PORT_PATTERN, Role
 from shared.service.app import Lifespan, add_routes, create_service_app
 from shared.service.callers import caller_with
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
@@ -53,7 +53,7 @@ _log = get_logger("gpu")
 class MuxRequest(Claim):
     """Bind to `orchestrator`, `holder-X`, or null for nobody."""
 
-    port: Annotated[str, Field(pattern=r"^(orchestrator|holder-[a-z0-9][a-z0-9-]{0,62})$")] | None = Field(
+    port: Annotated[str, Field(pattern=PORT_PATTERN)] | None = Field(
         examples=["orchestrator", "holder-hospital-a", None]
     )
 

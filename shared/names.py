@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 CvmRole = Literal["orchestrator", "data_holder"]
 """Whose code a confidential VM runs."""
@@ -108,6 +108,8 @@ class Backend(StrEnum):
 
 
 ORCHESTRATOR_PORT = "orchestrator"
+PORT_PATTERN: Final = r"^(orchestrator|holder-[a-z0-9][a-z0-9-]{0,62})$"
+"""Of every port of a MUX."""
 
 
 def holder_port(holder: str) -> str:

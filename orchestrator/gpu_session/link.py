@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.in_clear import in_clear
 from shared.errors import BadRequest, GputError, Unavailable
-from shared.names import ORCHESTRATOR_PORT
+from shared.names import ORCHESTRATOR_PORT, PORT_PATTERN
 from shared.service.http import PeerClient
 from shared.wire.codec import decode, encode
 from shared.wire.gpu import CommandFrame
@@ -14,15 +16,30 @@ from shared.wire.gpu import CommandFrame
 SPDM_TIMEOUT_S = 20.0
 COMMAND_TIMEOUT_S = 60.0
 HINT_TIMEOUT_S = 2.0
+MAX_NUMBER: Final = 2**53 - 1
+"""The largest that has a canonical JSON form (RFC 7493 2.2)."""
+MAX_CERTIFICATE_DIGITS: Final = 8192
+"""Hex digits of a statement-key certificate; one has some 500."""
 
 
-@dataclass(frozen=True)
-class PublicFacts:
-    """What anybody may ask of a GPU: hints only, every one of them is proven elsewhere before it counts."""
+class PublicFacts(BaseModel):
+    """What anybody may ask of a GPU: hints only, every one of them is proven elsewhere before it counts. Whatever else may stand there,
+    nothing is kept that the journal could not write down.
 
-    port: str | None
-    boot_counter: int
-    statement_certificate: bytes
+    `boot_counter`: the next one is claimed, and has a form as well.
+    """
+
+    # Strict: a number is none where its text, or what a float stands for, can be taken for one.
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    port: Annotated[str, Field(pattern=PORT_PATTERN)] | None
+    boot_counter: Annotated[int, Field(ge=0, lt=MAX_NUMBER)]
+    statement_certificate: Annotated[str, Field(pattern=r"^([0-9a-f]{2})*$", max_length=MAX_CERTIFICATE_DIGITS)]
+
+    @property
+    def certificate(self) -> bytes:
+        """COSE_Sign1 by the device's leaf over its statement key, if that is what it is."""
+        return bytes.fromhex(self.statement_certificate)
 
 
 class AgentLink:
@@ -39,7 +56,7 @@ class AgentLink:
         """Selected port, boot counter and statement-key certificate.
 
         Raises:
-            Unavailable; code `not-available`: this GPU cannot travel. Conflict: as `in_clear`.
+            Unavailable; code `not-available`: this GPU cannot travel; `peer-malformed`: nobody's GPU says that. Conflict: as `in_clear`.
         """
         with in_clear("Who answers for the GPU agent refused"):
             body = await self._agent.get_json(self._base)
@@ -50,17 +67,18 @@ class AgentLink:
                 remedy="Name the agent of a GPU that can travel by the setting agent_url.",
             )
         try:
-            port = None if body["port"] is None else str(body["port"])
-            return PublicFacts(port, int(body["boot_counter"]), bytes.fromhex(body["statement_certificate"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise Unavailable("The GPU agent's answer makes no sense", code="peer-malformed") from error
+            return PublicFacts.model_validate(body)
+        except ValidationError:  # which repeats what was said
+            raise Unavailable("The GPU agent's answer makes no sense", code="peer-malformed") from None
 
     async def memory_bytes(self) -> int | None:
         """What the agent says a session may allocate on the GPU, where it answers at once: a hint for who submits; the GPU decides."""
         try:
-            return int((await self._agent.get_json(self._base, attempts=1, timeout_s=HINT_TIMEOUT_S))["memory_bytes"])
-        except (GputError, KeyError, TypeError, ValueError):
+            body: Any = await self._agent.get_json(self._base, attempts=1, timeout_s=HINT_TIMEOUT_S)
+        except GputError:
             return None
+        said = body.get("memory_bytes") if isinstance(body, dict) else None
+        return said if type(said) is int and 0 <= said <= MAX_NUMBER else None
 
     async def spdm(self, message: bytes) -> bytes:
         """One SPDM message and its answer. Never repeated: SPDM has state. Raises: Unavailable. BadRequest. Conflict: as `in_clear`."""

@@ -113,7 +113,7 @@ class Opener:
             raise
         return GpuLife(
             self._link, session, opening, self._room, self._book.state.manifest.gpu_evidence, self._clock, self._entropy,
-            facts.statement_certificate,
+            facts.certificate,
         )  # fmt: skip
 
     def _must_be_wiped(self, facts: PublicFacts) -> None:

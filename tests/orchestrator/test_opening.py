@@ -30,7 +30,7 @@ class Book:
 
 def opener(heard: list[str], *, leads: bool) -> Opener:
     async def facts() -> PublicFacts:
-        return PublicFacts("holder-north", 3, b"")
+        return PublicFacts(port="holder-north", boot_counter=3, statement_certificate="")
 
     async def home() -> None:
         heard.append("home")

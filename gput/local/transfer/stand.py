@@ -94,7 +94,7 @@ class Stand:
         spdm = await open_spdm(link, opening, key.public, system_entropy)
         room = GpuRoom(GpuTrust.load(self.installation.trust), True)
         life = GpuLife(
-            link, spdm, opening, room, EMULATED, system_clock, system_entropy, facts.statement_certificate
+            link, spdm, opening, room, EMULATED, system_clock, system_entropy, facts.certificate
         )  # fmt: skip
         await life.attest(key.public, 0, None)
         await life.open()

@@ -129,7 +129,7 @@ async def open_gpu(settings: RelaySettings, peers: Peers) -> Relay:
     spdm = await open_spdm(link, opening, key.public, system_entropy)
     room = GpuRoom(GpuTrust.load(settings.trust_dir), settings.allow_emulated)
     life = GpuLife(
-        link, spdm, opening, room, EMULATED, system_clock, system_entropy, facts.statement_certificate
+        link, spdm, opening, room, EMULATED, system_clock, system_entropy, facts.certificate
     )  # fmt: skip
     await life.attest(key.public, 0, None)
     await life.open()
