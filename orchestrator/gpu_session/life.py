@@ -220,7 +220,8 @@ class GpuLife:
             device: the GPU (PDI, hex) that this session began with; None in its first life.
 
         Raises:
-            VerificationFailed: evidence, policy or statement key; `gpu-device`: a genuine GPU, but another one.
+            VerificationFailed, BadRequest: evidence, policy or statement key; `gpu-device`: a genuine GPU, but another one.
+            Conflict: as `evidence`.
         """
         challenge = self._entropy(32)
         evidence = await self.evidence(challenge, signing_key, epoch)
@@ -230,8 +231,9 @@ class GpuLife:
             verify_gpu_evidence, b64decode(evidence.report), self._spdm.chain_pem, nonce=nonce, trust=self._room.trust, policy=policy,
             at=self._clock(),
         )  # fmt: skip
-        if self._certificate:
-            self.statement_key = verify_statement_key(verified, self._certificate)
+        if not self._certificate:  # a GPU that can travel has one
+            raise VerificationFailed("The GPU has no certified statement key", code="no-statement-key")
+        self.statement_key = verify_statement_key(verified, self._certificate)
         return verified, evidence
 
     async def open(self) -> LifeOpened:

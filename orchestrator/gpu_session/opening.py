@@ -16,6 +16,7 @@ from orchestrator.gpu_session.life import GpuLife, GpuRoom, Opening, open_spdm, 
 from orchestrator.gpu_session.link import AgentLink, PublicFacts
 from orchestrator.gpu_session.sealed import SealedSecrets, SessionSecrets
 from orchestrator.holders.proofs import Prover
+from orchestrator.in_clear import in_clear
 from orchestrator.sessions.attested import attestation_row
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import claim, new_fact
@@ -26,6 +27,7 @@ from shared.errors import GputError, VerificationFailed
 from shared.protocol.session import SessionFact
 from shared.service.clock import Clock, Entropy
 from shared.service.logging import get_logger
+from shared.service.metrics import Failures
 from shared.wire.gpu_answers import LifeOpened
 
 TRIES, PAUSE_S = 4, 0.2
@@ -48,14 +50,14 @@ def _as_leader(_connection: Connection) -> None:
 
 
 class Opener:
-    """Opens lives of one session on one GPU. `home` has the MUX lead to our port."""
+    """Opens lives of one session on one GPU. `home` has the MUX lead to our port; `distrust` counts what was not believed."""
 
     def __init__(
         self, book: Book, link: AgentLink, home: Callable[[], Awaitable[None]], sealed: SealedSecrets, room: GpuRoom, signing_key: PartyKey,
-        prover: Prover, clock: Clock, entropy: Entropy,
+        prover: Prover, distrust: Failures, clock: Clock, entropy: Entropy,
     ) -> None:  # fmt: skip
         self._book, self._link, self._sealed, self._room, self._prover = book, link, sealed, room, prover
-        self._home = home
+        self._home, self._distrust = home, distrust
         self._signing_key, self._clock, self._entropy = signing_key, clock, entropy
 
     async def open(self) -> OpenedLife:
@@ -65,18 +67,19 @@ class Opener:
         ends the session only if it cannot be explained again.
 
         Raises:
-            VerificationFailed: code `unexplained-life`, or evidence. Unavailable: agent or platform do not answer, or another orchestrator
-            leads. Refused: the platform does not switch for us.
+            VerificationFailed: code `unexplained-life`. Unavailable: agent or platform do not answer, or another orchestrator leads.
+            Refused: the platform does not switch for us. Conflict: as `in_clear`; whose evidence is not believed, with its code.
         """
-        for attempt in range(1, TRIES):
-            try:
-                return await self._open()
-            except VerificationFailed as error:
-                if error.code not in DISTURBED:
-                    raise
-                _log.warning("life not opened yet", session=self._book.state.id, attempt=attempt, code=error.code)
-                await asyncio.sleep(PAUSE_S * attempt)
-        return await self._open()
+        with self._distrust.counted():
+            for attempt in range(1, TRIES):
+                try:
+                    return await self._open()
+                except VerificationFailed as error:
+                    if error.code not in DISTURBED:
+                        raise
+                    _log.warning("life not opened yet", session=self._book.state.id, attempt=attempt, code=error.code)
+                    await asyncio.sleep(PAUSE_S * attempt)
+            return await self._open()
 
     async def _open(self) -> OpenedLife:
         secrets = await self._sealed.load()
@@ -138,7 +141,9 @@ class Opener:
 
     async def _settle(self, life: GpuLife, secrets: SessionSecrets, *, resumed: bool) -> OpenedLife:
         state = self._book.state
-        verified, evidence = await life.attest(self._signing_key.public, state.last_epoch, state.device)
+        # Until then anybody on the line may be the other end: with a chain of its own making, or with another certificate beside the GPU's.
+        with in_clear("Who answered as the GPU was not believed"), self._distrust.counted():
+            verified, evidence = await life.attest(self._signing_key.public, state.last_epoch, state.device)
         opened = await life.open()
         number, boot = life.number, life.boot_counter
         rows = [

@@ -163,10 +163,9 @@ class SessionRunner:
         signing_key = PartyKey.generate(house.entropy)
         link, home, sealed = house.link(book.state.gpu), house.mux(book.state.gpu).home, house.sealed(book.state.id)
         prover = house.prover(book, signing_key)
-        with house.distrust.counted():
-            opened = await Opener(
-                book, link, home, sealed, house.gpu, signing_key, prover, house.clock, house.entropy
-            ).open()
+        opened = await Opener(
+            book, link, home, sealed, house.gpu, signing_key, prover, house.distrust, house.clock, house.entropy
+        ).open()
         run = self.run = await self._make_run(opened, signing_key, prover)
         checkpoints = Checkpoints(house.folder(book.state.id) / "checkpoints", opened.secrets.checkpoint)
         await self._fill(run, opened, checkpoints)

@@ -11,13 +11,14 @@ from orchestrator.ledger.log import NewLeaf, receipt_leaf
 from orchestrator.sessions.remembered import ModelState
 from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.run import Run
+from orchestrator.visits.statements import stated
 from shared.canonical import cbor_value
 from shared.claims.accountant import spent
 from shared.claims.layout import require_named
 from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt, TourStatement
 from shared.claims.visit import VisitTimers
 from shared.claims.visit_end import expected_of_end
-from shared.crypto.cose import sign1, verify1
+from shared.crypto.cose import sign1
 from shared.crypto.signing import PartyKey
 from shared.errors import VerificationFailed
 from shared.wire.codec import encode
@@ -37,12 +38,11 @@ def check_statement(
     `visit`: which, if not the open one; `mixed`: the mixture that it was trained on in, if any.
 
     Raises:
-        VerificationFailed: the signature, or a field that is not this visit's (code `statement-mismatch`).
+        VerificationFailed: a field that is not this visit's (code `statement-mismatch`). Conflict: as `stated`.
     """
-    if run.life.statement_key is None:
-        raise VerificationFailed("The GPU has no certified statement key", code="no-statement-key")
+    payload = stated(run, statement)
     try:
-        claims = DeviceStatement.model_validate(cbor_value(verify1(statement, run.life.statement_key)))
+        claims = DeviceStatement.model_validate(cbor_value(payload))
     except ValidationError:
         raise VerificationFailed("The device statement is malformed", code="statement-malformed") from None
     visit, state = visit or run.visit, run.state
@@ -75,12 +75,13 @@ def check_tour_statement(run: Run, statement: bytes | None, claims: TourStatemen
     """The device's signature over exactly these claims of a tour's end, but for the life, which may be an earlier one's.
 
     Raises:
-        VerificationFailed: it has none, the signature, or a field that is not this tour's (code `statement-mismatch`).
+        VerificationFailed: it has none, or a field that is not this tour's (code `statement-mismatch`). Conflict: as `stated`.
     """
-    if run.life.statement_key is None or statement is None:
+    if statement is None:
         raise VerificationFailed("The GPU signed nothing of the tour's end", code="no-statement-key")
+    payload = stated(run, statement)
     try:
-        said = TourStatement.model_validate(cbor_value(verify1(statement, run.life.statement_key)))
+        said = TourStatement.model_validate(cbor_value(payload))
     except ValidationError:
         raise VerificationFailed("The device statement is malformed", code="statement-malformed") from None
     if said.model_copy(update={"life": claims.life}) != claims:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.run import Run
+from orchestrator.visits.statements import stated, statement_key
 from shared.attestation.one_time_keys import VerifiedOneTimeKey
 from shared.attestation.shares import verify_gpu_share
 from shared.claims.visit import Shares
@@ -30,14 +31,15 @@ def check_shares(run: Run, visit: VisitState, one_time_key: VerifiedOneTimeKey, 
     """What the GPU says it drew for this visit's epoch and holder.
 
     Raises:
-        VerificationFailed: the holder sent no share, the GPU has no statement key, or states something else.
+        VerificationFailed: the holder sent no share, or the GPU states something else. Conflict: as `stated`.
     """
     if one_time_key.share is None:
         raise VerificationFailed("The holder's one-time key came without a share", code="no-share")
-    if run.life.statement_key is None or run.state.device is None:
+    if run.state.device is None:
         raise VerificationFailed("The GPU has no certified statement key", code="no-statement-key")
+    stated(run, statement)
     said = verify_gpu_share(
-        statement, run.life.statement_key, device=run.state.device, session=run.state.id, life=run.life.number,
+        statement, statement_key(run), device=run.state.device, session=run.state.id, life=run.life.number,
         epoch=visit.epoch, holder=visit.holder,
     )  # fmt: skip
     return DrawnShares(Shares(holder=one_time_key.share.hex(), gpu=said.share), statement)

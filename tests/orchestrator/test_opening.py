@@ -11,6 +11,7 @@ from orchestrator.gpu_session.link import PublicFacts
 from orchestrator.gpu_session.opening import Opener
 from orchestrator.lease.fence import not_leader
 from shared.errors import Unavailable
+from shared.service.metrics import Failures
 
 
 class Book:
@@ -44,7 +45,7 @@ def opener(heard: list[str], *, leads: bool) -> Opener:
 
     parts: Any = (
         Book(heard, leads=leads), SimpleNamespace(facts=facts, spdm=spdm), home, SimpleNamespace(load=load), None,
-        SimpleNamespace(public=bytes(65)), None, lambda: 1000.0, lambda count: bytes(count),
+        SimpleNamespace(public=bytes(65)), None, Failures(), lambda: 1000.0, lambda count: bytes(count),
     )  # fmt: skip
     return Opener(*parts)
 

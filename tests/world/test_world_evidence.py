@@ -16,6 +16,7 @@ import shared
 from gpu_agent.platform.device_manufacture import manufacture_device
 from gput.local.installation import GPU
 from orchestrator.holders import channels
+from orchestrator.runner import session_runner
 from shared.errors import EmulationWarning
 from tests.adversary.rows import attack
 from tests.world.world import PATIENCE_S, NewWorld, Patience, World
@@ -87,8 +88,11 @@ async def test_a_holder_that_does_not_allow_emulation_gives_nothing(new_world: N
 
 
 @attack("V09", scoped="stopped: the session is bound to the device it began with")
-async def test_another_genuine_gpu_does_not_continue_a_session(new_world: NewWorld) -> None:
-    """A device of the same maker with good evidence, put into the first one's place: the session began with the first."""
+async def test_another_genuine_gpu_does_not_continue_a_session(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device of the same maker with good evidence, put into the first one's place for good: the session began with the first."""
+    monkeypatch.setattr(session_runner, "MAX_CONFLICTS", 2)
     async with new_world(own_gpu=True, holders=("city",)) as world:
 
         async def exchange() -> None:
