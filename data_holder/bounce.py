@@ -9,7 +9,8 @@ import asyncio
 import mmap
 import os
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,8 @@ from shared.service.unix_socket import connected
 from shared.wire.bounce import MAX_BUFFER_BYTES, NAME_BYTES, REQUEST
 
 PATIENCE_S: Final = 5.0
+ASK_AGAIN_S: Final = 60.0
+"""Who was not answered at all is not asked again so soon: each visit would wait as long in vain."""
 _log = get_logger("data_holder.bounce")
 
 
@@ -84,11 +87,12 @@ class BounceBuffer:
 class BounceLink:
     """One buffer at a time, kept from visit to visit: pages that were touched before are filled five times as fast.
 
-    `path`: the agent's Unix socket; None: records go over HTTP.
+    `path`: the agent's Unix socket; None: records go over HTTP. `timer`: seconds, of a clock that nobody sets.
     """
 
-    def __init__(self, path: Path | None, length: int) -> None:
-        self._path, self._length = path, min(length, MAX_BUFFER_BYTES)
+    def __init__(self, path: Path | None, length: int, timer: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._length, self._timer = path, min(length, MAX_BUFFER_BYTES), timer
+        self._not_before = timer()
         self._kept: BounceBuffer | None = None
         self._lent = self._said = False
 
@@ -97,12 +101,16 @@ class BounceLink:
         if self._path is None or self._lent or (self._kept is not None and self._kept.alive):
             return
         self.close()
+        if self._timer() < self._not_before:
+            return
         try:
             self._kept = await asyncio.to_thread(BounceBuffer.ask, self._path, self._length)
         except (OSError, EOFError, ValueError) as error:
             if not self._said:  # once: every visit would say the same
                 _log.warning("no bounce buffer: records go over HTTP", path=str(self._path), why=str(error))
             self._said = True
+            if isinstance(error, TimeoutError):
+                self._not_before = self._timer() + ASK_AGAIN_S
         else:
             self._said = False
 

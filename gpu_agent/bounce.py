@@ -93,14 +93,22 @@ class BounceBuffers:
                 f"no Unix socket can be made at {path}: {error.strerror}", code="bounce-socket",
                 remedy="Name a path in a folder of this service's own by the setting bounce_socket, or unset it.",
             ) from error  # fmt: skip
-        accepting = asyncio.create_task(self._accept(listener, copies), name="bounce")
+        accepting = asyncio.create_task(self._accepting(listener, copies), name="bounce")
         try:
             yield
         finally:
             accepting.cancel()
             await asyncio.wait([accepting])
-            listener.close()  # its path stays; the next start takes it over
             self._buffers.clear()
+
+    async def _accepting(self, listener: socket.socket, copies: Copies) -> None:
+        """Until the block ends. Should it end before, who connects is refused at once, and does not wait for who accepts nobody; the
+        listener's path stays, and the next start takes it over."""
+        with listener:
+            try:
+                await self._accept(listener, copies)
+            except Exception:  # a bug in here must not end the GPU: records go over HTTP
+                _log.exception("no more bounce buffers until this agent is started again")
 
     async def _accept(self, listener: socket.socket, copies: Copies) -> None:
         loop = asyncio.get_running_loop()
@@ -141,6 +149,8 @@ class BounceBuffers:
                 await Doorbell(connection, name, copies).serve()
             except (OSError, TimeoutError, EOFError, BadRequest) as error:
                 _log.info("no bounce buffer", why=type(error).__name__)
+            except Exception:  # no thread is left, or a bug: none of it is any other connection's
+                _log.exception("a bounce buffer ended")
             finally:
                 # A copy under way keeps the memory until it is through.
                 self._buffers.pop(name, None)

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import socket
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -160,3 +161,41 @@ async def test_a_socket_left_behind_makes_room_and_nothing_else_does(tmp_path: P
         async with buffers.served(path, Gpu()):
             pass
     assert path.read_text() == "somebody's file"
+
+
+async def test_a_connection_that_finds_no_thread_ends_no_other(
+    buffers: BounceBuffers, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended everybody's, and nobody got a buffer until the agent was started again."""
+    mine, start = await ask(path), threading.Thread.start
+
+    def none_left(thread: threading.Thread) -> None:
+        if thread.name.startswith("doorbell"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as fewer:
+        fewer.setattr(threading.Thread, "start", none_left)
+        other = await ask(path)
+        await gone(buffers, other.name)
+    assert mine.alive
+    assert len(buffers.record(mine.name, 0, 8)) == 8
+    again = await ask(path)
+    for held in (mine, other, again):
+        held.close()
+
+
+async def test_who_asks_an_agent_that_accepts_nobody_any_more_is_refused_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+
+    async def broken(_: socket.socket) -> Any:
+        raise RuntimeError("as a bug would")
+
+    monkeypatch.setattr(loop, "sock_accept", broken)
+    path.parent.mkdir()
+    async with BounceBuffers(3 * SIZE, os.urandom).served(path, Gpu()):
+        await asyncio.sleep(0)  # until it accepts
+        with pytest.raises(ConnectionRefusedError):
+            await ask(path)
