@@ -9,6 +9,8 @@ from pydantic import ConfigDict, Field
 from shared.claims import Claim
 
 Bytes32 = Annotated[bytes, Field(min_length=32, max_length=32)]
+Secret32 = Annotated[bytes, Field(min_length=32, max_length=32, repr=False)]
+"""As `Bytes32`, for what no log and no error may show."""
 WorkKey = Annotated[str, Field(pattern=r"^[a-z0-9_/.-]{1,120}$")]
 
 

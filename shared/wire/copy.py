@@ -23,7 +23,7 @@ from shared.canonical import cbor_bytes, sha256
 from shared.claims.program import HexSha256
 from shared.claims.visit import MAX_CHAINS, MAX_CHUNK_BYTES, Grant, VisitId
 from shared.errors import BadRequest
-from shared.wire.base import Bytes32, Wire
+from shared.wire.base import Secret32, Wire
 
 HEADER = struct.Struct("<4sBBHIIIII4x")  # magic, version, kind, more chains, epoch, region, index, total, length
 HEADER_BYTES = HEADER.size
@@ -125,9 +125,9 @@ class Closing(Wire):
     chunks: int = Field(ge=1)
     records: int = Field(ge=1)
     length: int = Field(ge=1)
-    salt: Bytes32
+    salt: Secret32
     commitment: HexSha256
-    dataset_salt: Bytes32
+    dataset_salt: Secret32
     proof: Annotated[bytes, Field(max_length=MAX_INLINE_PROOF)]
 
 

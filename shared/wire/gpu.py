@@ -17,7 +17,7 @@ from shared.claims.program import HexSha256
 from shared.claims.training import TrainingOptions
 from shared.claims.visit import Grant, SessionId, VisitId
 from shared.names import TravelMode
-from shared.wire.base import Bytes32, Wire, WorkKey
+from shared.wire.base import Bytes32, Secret32, Wire, WorkKey
 from shared.wire.gpu_tours import EndTour as EndTour  # commands like those below
 from shared.wire.gpu_tours import TourPart as TourPart
 from shared.wire.gpu_tours import TrainTour as TrainTour
@@ -115,7 +115,7 @@ class OpenEpoch(Wire):
 
     op: Literal["open_epoch"] = "open_epoch"
     epoch: int = Field(ge=1, lt=2**31)
-    entropy: Bytes32
+    entropy: Secret32
     kills: list[int] = Field(default_factory=list, max_length=1024)
 
 
@@ -230,7 +230,7 @@ class Checkpoint(Wire):
     """
 
     op: Literal["checkpoint"] = "checkpoint"
-    key: Bytes32
+    key: Secret32
     name: WorkKey
     offset: int = Field(default=0, ge=0)
     length: int = Field(ge=1, le=32 * 1024 * 1024)
@@ -243,7 +243,7 @@ class Restore(Wire):
     """
 
     op: Literal["restore"] = "restore"
-    key: Bytes32
+    key: Secret32
     name: WorkKey
     offset: int = Field(ge=0)
     length: int = Field(ge=1)

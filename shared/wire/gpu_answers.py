@@ -8,7 +8,7 @@ from pydantic import Field, TypeAdapter
 
 from shared.claims.program import HexSha256, HexSha384
 from shared.names import RegionKind, RegionPhase
-from shared.wire.base import Bytes32, Wire, WorkKey
+from shared.wire.base import Bytes32, Secret32, Wire, WorkKey
 
 COMPUTE_OUTAGES: Final = frozenset({"compute-killed", "compute-lost", "compute-stuck", "work-interrupted"})
 """Codes of a work or a command that a death among the GPU's compute processes ended, whatever records and program are."""
@@ -26,8 +26,8 @@ class LifeOpened(Wire):
     boot_counter: int
     device: str
     session: str | None
-    h2d_iv_mask: bytes
-    d2h_iv_mask: bytes
+    h2d_iv_mask: bytes = Field(repr=False)
+    d2h_iv_mask: bytes = Field(repr=False)
 
 
 class ProgramLoaded(Wire):
@@ -59,7 +59,7 @@ class EpochOpened(Wire):
     """
 
     is_: Literal["epoch_opened"] = Field(default="epoch_opened", alias="is")
-    entropy: Bytes32
+    entropy: Secret32
     engine: int = 0
     channel_counter: int = 0
     fenced: list[RegionContent] = Field(default_factory=list)
@@ -88,7 +88,7 @@ class GrantInstalled(Wire):
     is_: Literal["grant_installed"] = Field(default="grant_installed", alias="is")
     engine: int
     channel_counter: int
-    iv_mask: bytes
+    iv_mask: bytes = Field(repr=False)
 
 
 class Fetched(Wire):
