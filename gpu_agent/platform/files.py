@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from shared.crypto.private_file import sync_folder
 from shared.errors import ConfigurationError
 
 
@@ -92,11 +93,20 @@ class Installation:
 
 
 def write_public(path: Path, content: bytes) -> None:
-    """Replace a public file whole: readers see the old or the new one."""
+    """Replace a public file whole: readers see the old or the new one. Durable when this returns, for a CVM's registers are not to go
+    back: they are written when one starts, and by no visit.
+
+    Raises:
+        OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(content)
+    with draft.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(draft, path)
+    sync_folder(path.parent)
 
 
 def read_made(path: Path, what: str) -> bytes:

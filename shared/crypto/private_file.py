@@ -16,6 +16,7 @@ def write_private(path: Path, content: bytes) -> None:
     draft = _draft(path, content)
     try:
         os.link(draft, path)  # fails where the file exists
+        sync_folder(path.parent)
     finally:
         draft.unlink()
 
@@ -30,11 +31,16 @@ def replace_private(path: Path, content: bytes) -> None:
     except BaseException:
         draft.unlink()
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)  # what was replaced is not to come back after a power cut
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in it durable: a file's own fsync keeps what it holds, not that it is there. Raises: OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)  # what was replaced is not to come back after a power cut
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def keep_owner(draft: Path, path: Path) -> None:

@@ -1,13 +1,15 @@
-"""Files of secrets that are put in others' places: whole, and still their owner's."""
+"""Files of secrets, and those that are put in others' places: whole, durable, and still their owner's."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from shared.crypto.private_file import replace_private
+from gpu_agent.platform.files import write_public
+from shared.crypto.private_file import replace_private, write_private
 from shared.service.reader_tokens import Reader, read_readers, write_readers
 
 SERVICE = 10001
@@ -50,3 +52,30 @@ def test_a_new_one_has_no_owner_to_keep(tmp_path: Path) -> None:
     replace_private(tmp_path / "new", b"x")
     assert (tmp_path / "new").read_bytes() == b"x"
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("write", [write_private, replace_private, write_public])
+def test_content_is_durable_before_its_name_and_the_name_before_it_is_said(
+    write: Callable[[Path, bytes], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, link, replace = os.fsync, os.link, os.replace
+
+    def synced(descriptor: int) -> None:
+        is_folder = os.path.samestat(os.fstat(descriptor), tmp_path.stat())
+        done.append("folder" if is_folder else "content")
+        fsync(descriptor)
+
+    def named(by: Callable[..., None]) -> Callable[..., None]:
+        def name(*paths: Path) -> None:
+            done.append("name")
+            by(*paths)
+
+        return name
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "link", named(link))
+    monkeypatch.setattr(os, "replace", named(replace))
+    write(tmp_path / "new", b"x")
+    assert done == ["content", "name", "folder"]
+    assert (os.listdir(tmp_path), (tmp_path / "new").read_bytes()) == (["new"], b"x")
