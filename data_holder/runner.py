@@ -181,7 +181,7 @@ class Runner:
                 _log.error("inbox item failed", session=session, kind=kind, code=error.code, detail=error.detail)
             except Exception as error:
                 # A defect must not end what serves the session: nobody would ever hear of it again.
-                self._defect(session, f"{kind} not done yet", error)
+                self._trouble(session, f"{kind} not done yet").fault(error)
                 if kind != "offer":
                     self._again.append((session, item))
             if queue.empty() and not self._openings.goes_on(session):
@@ -235,8 +235,10 @@ class Runner:
         while not await self._stopping.wait(TEND_S):
             try:
                 await self._tend_once()
-            except Unavailable as error:
+            except GputError as error:
                 tending.met(error)
+            except Exception as error:  # it would end the listening as well: nobody would ever hear of a session again
+                tending.fault(error)
             else:
                 tending.over()
 
@@ -262,16 +264,9 @@ class Runner:
         except GputError as error:
             undone.met(error)
         except Exception as error:
-            self._defect(session, "not done yet", error)
+            undone.fault(error)
         else:
             undone.over()
-
-    def _defect(self, session: str, event: str, error: Exception) -> None:
-        """A fault of this program: its frames once for an outage, and it is tried again like everything that is not done yet."""
-        trouble = self._trouble(session, event)
-        if trouble.error is None:
-            _log.exception("a fault in this program", session=session)
-        trouble.met(Unavailable(f"a fault in this program ({type(error).__name__})", code="internal"))
 
     def _trouble(self, session: str, event: str) -> Trouble:
         return self._undone.setdefault((session, event), Trouble(_log, event, session=session))

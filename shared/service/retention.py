@@ -87,6 +87,8 @@ async def again_and_again(sweep: Callable[[], Awaitable[None]], every_s: float =
             await sweep()
         except GputError as error:
             trouble.met(error)
+        except Exception as error:  # nobody would hear that nothing is removed any more
+            trouble.fault(error)
         else:
             trouble.over()
         await asyncio.sleep(every_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.errors import GputError
+from shared.errors import GputError, Unavailable
 
 
 class Trouble:
@@ -20,6 +20,13 @@ class Trouble:
         if self.error is None or self.error.code != error.code:
             self._log.warning(self._event, code=error.code, detail=error.detail, remedy=error.remedy, **self._names)
         self.error = error
+
+    def fault(self, error: Exception) -> None:
+        """It failed by a fault of this program, and is tried again like anything else: the frames are said once for an outage. Called
+        where `error` is handled."""
+        if self.error is None:
+            self._log.exception("a fault in this program", **self._names)
+        self.met(Unavailable(f"a fault in this program ({type(error).__name__})", code="internal"))
 
     def over(self) -> None:
         """It worked."""
