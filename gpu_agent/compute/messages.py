@@ -22,8 +22,10 @@ def pack(message: dict[str, Any]) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, Any]:
-    """Inverse of `pack`; both ends are ours."""
-    message: dict[str, Any] = json.loads(data)
+    """Inverse of `pack`; both ends are ours. Raises: ValueError, RecursionError: it is no message."""
+    message: Any = json.loads(data)
+    if not isinstance(message, dict) or not isinstance(message.get("op"), str):
+        raise ValueError("a message says what it is")
     return message
 
 
@@ -75,5 +77,7 @@ def news_of(message: dict[str, Any]) -> News:
             return Finished(loss=loss, **rest)
         case "failed":
             return Failed(message["code"], message["detail"], message["part"])
-        case _:
+        case "destroyed":
             return Destroyed()
+        case _:
+            raise ValueError("no such news")

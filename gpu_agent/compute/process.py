@@ -18,11 +18,13 @@ from gpu_agent.compute.openmp import with_short_spins
 from gpu_agent.hardware.compute import Destroyed, Failed, Finished, Launch, Loaded, News
 from gpu_agent.hardware.hbm import Extent
 from shared.errors import GputError, InvalidProgram, Unavailable, VerificationFailed
+from shared.service.logging import get_logger
 
 START_DEADLINE_S: Final = 120.0
 LOAD_DEADLINE_S: Final = 120.0
 KILL_DEADLINE_S: Final = 30.0
 END_DEADLINE_S: Final = 10.0
+_log = get_logger("compute")
 _KINDS: Final[dict[str, type[GputError]]] = {"VerificationFailed": VerificationFailed}
 
 
@@ -196,6 +198,7 @@ class ComputeProcess:
                 self._changed.wait(left)
 
     def _read(self, link: socket.socket) -> None:
+        sense = True
         while True:
             try:
                 data = link.recv(messages.MAX_MESSAGE)
@@ -205,8 +208,21 @@ class ComputeProcess:
                 if not data:
                     self._lost()
                     return
-                self._take(messages.unpack(data))
+                if sense and not (sense := self._understood(data)) and self._process is not None:
+                    # What follows cannot be believed either. Lost it is at the link's end, when nothing of a record is left in any of them.
+                    self._process.kill()
                 self._changed.notify_all()
+
+    def _understood(self, data: bytes) -> bool:
+        """Take one message. False: it is none. Raised, that would end who reads, and nobody would hear of the next ones or of the end."""
+        try:
+            self._take(messages.unpack(data))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            _log.error(
+                "a message of the compute process makes no sense", why=type(error).__name__
+            )  # which may quote it
+            return False
+        return True
 
     def _take(self, message: dict[str, Any]) -> None:
         if "launch" not in message:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpu_agent.compute import process
+from gpu_agent.compute import messages, process
 from shared.wire import gpu, gpu_answers
 from tests.gpu.gpu_training import DATA, committed_visit, waiting_workers, workers
 from tests.gpu.gpu_world import Holder, World, records
@@ -81,6 +81,29 @@ def test_a_parent_that_stands_still_is_killed_and_its_late_word_counts_for_nothi
     for number in range(2):
         committed_visit(world, DATA, f"w{number + 2}", 4 * number)
     assert not world.compute._replies
+
+
+@pytest.mark.parametrize(
+    "said", [b"\xff", b"[]", b"{}", b"[" * 50_000, b'{"op":"quieter","launch":%d}', b'{"op":"step","launch":%d}'],
+    ids=["no text", "no message", "nothing", "too deep", "no news", "half of it"],
+)  # fmt: skip
+def test_a_parent_that_says_what_makes_no_sense_is_killed_and_its_launch_is_destroyed(
+    world: World, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    """It ended the thread that reads: nobody heard of the parent's end any more, and every later launch was refused."""
+    world.set_up()
+    before_it = world.measure()
+    holder, pids = _training(world)
+    parent, unpack = world.compute.pid, messages.unpack
+    said = said.replace(b"%d", b"%d" % world.compute._number)
+    monkeypatch.setattr(messages, "unpack", lambda _: unpack(said))
+    assert world.run(gpu.RollBack())[0].model == before_it.model
+    assert not any(map(_memory, pids)), "nothing of a record is left in a worker"
+    monkeypatch.undo()
+    assert world.run(gpu.Poll(work="w1"))[0].code == "compute-lost"
+    world.run(gpu.Scrub(region=holder.grant.region))
+    committed_visit(world, DATA, "w2", 0)
+    assert world.compute.pid != parent
 
 
 def test_a_launch_that_no_parent_heard_of_is_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
