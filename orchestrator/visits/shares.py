@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.run import Run
-from orchestrator.visits.statements import stated, statement_key
+from orchestrator.visits.statements import stated
 from shared.attestation.one_time_keys import VerifiedOneTimeKey
-from shared.attestation.shares import verify_gpu_share
+from shared.attestation.shares import share_of
 from shared.claims.visit import Shares
 from shared.errors import VerificationFailed
 
@@ -37,9 +37,8 @@ def check_shares(run: Run, visit: VisitState, one_time_key: VerifiedOneTimeKey, 
         raise VerificationFailed("The holder's one-time key came without a share", code="no-share")
     if run.state.device is None:
         raise VerificationFailed("The GPU has no certified statement key", code="no-statement-key")
-    stated(run, statement)
-    said = verify_gpu_share(
-        statement, statement_key(run), device=run.state.device, session=run.state.id, life=run.life.number,
-        epoch=visit.epoch, holder=visit.holder,
+    said = share_of(
+        stated(run, statement), device=run.state.device, session=run.state.id, life=run.life.number, epoch=visit.epoch,
+        holder=visit.holder,
     )  # fmt: skip
     return DrawnShares(Shares(holder=one_time_key.share.hex(), gpu=said.share), statement)

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from orchestrator.in_clear import in_clear
 from orchestrator.visits.run import Run
-from shared.crypto.cose import Verifier, verify1
+from shared.crypto.cose import verify1
 from shared.errors import VerificationFailed
-
-
-def statement_key(run: Run) -> Verifier:
-    """The one that the device certified, as far as this life knows. Raises: VerificationFailed."""
-    key: Verifier | None = run.life.statement_key
-    if key is None:
-        raise VerificationFailed("The GPU has no certified statement key", code="no-statement-key")
-    return key
 
 
 def stated(run: Run, statement: bytes) -> bytes:
@@ -23,6 +15,7 @@ def stated(run: Run, statement: bytes) -> bytes:
     Raises:
         VerificationFailed: this life knows no statement key. Conflict: it is not signed by that one.
     """
-    key = statement_key(run)
+    if run.life.statement_key is None:
+        raise VerificationFailed("The GPU has no certified statement key", code="no-statement-key")
     with in_clear("The GPU signs with another statement key than who answered for its agent said"):
-        return verify1(statement, key)
+        return verify1(statement, run.life.statement_key)

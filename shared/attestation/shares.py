@@ -19,7 +19,11 @@ def verify_gpu_share(
     Raises:
         BadRequest, VerificationFailed: the signature; `share-malformed`; `share-mismatch` naming the field.
     """
-    payload = verify1(statement, key)
+    return share_of(verify1(statement, key), device=device, session=session, life=life, epoch=epoch, holder=holder)
+
+
+def share_of(payload: bytes, *, device: str, session: str, life: int, epoch: int, holder: str) -> ShareStatement:
+    """As `verify_gpu_share`, of what was verified to be signed by the device's statement key. Raises: VerificationFailed."""
     try:
         claims = ShareStatement.model_validate(cbor_value(payload))
     except (ValidationError, BadRequest):
