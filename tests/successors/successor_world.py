@@ -31,7 +31,7 @@ VISIT_RECORDS = BATCH * STEPS
 OPTIONS = TrainingOptions(
     optimizer=AdamW(lr=1e-2), batch_size=BATCH, seed=7, schedule=Schedule(kind="cosine", warmup_steps=2)
 )
-POLICY = "\n[session]\ncontinuation = true\n"
+CONTINUATION = "continuation = true\n"
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class SuccessorWorld(World):
         super().__init__(folder, material, unit, **options)
         for name in self.holders:
             policy = self.folder / f"holder-{name}" / "policy.toml"
-            if POLICY not in policy.read_text():
-                policy.write_text(policy.read_text() + POLICY)
+            if CONTINUATION not in (text := policy.read_text()):
+                policy.write_text(text.replace("[session]\n", f"[session]\n{CONTINUATION}"))
 
     def first(self, **changes: Any) -> Manifest:
         """The predecessor's manifest: three holders, three rounds, a decaying rate, and it may go on without some of them."""
