@@ -189,8 +189,9 @@ class Api:
         Raises:
             Conflict: it has not ended. NotFound: it is gone already.
         """
-        answer = await (await self._to()).request("DELETE", f"/v1/sessions/{session}")
-        return answer.json() if answer.status_code == 202 else None
+        peer = await self._to()
+        answer = await peer.request("DELETE", f"/v1/sessions/{session}")
+        return peer.json_of(answer) if answer.status_code == 202 else None
 
     async def wait(self, session: str) -> Any:
         """The session once it has ended, or is paused; sits out a restart of the orchestrator."""
@@ -257,7 +258,7 @@ class Api:
 
     async def _put(self, path: str, content: bytes) -> Any:
         headers = {"content-type": "application/octet-stream"}
-        response = await (await self._to()).request(
-            "PUT", path, content=content, headers=headers, timeout_s=UPLOAD_TIMEOUT_S
+        peer = await self._to()
+        return peer.json_of(
+            await peer.request("PUT", path, content=content, headers=headers, timeout_s=UPLOAD_TIMEOUT_S)
         )
-        return response.json()

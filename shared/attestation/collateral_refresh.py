@@ -34,7 +34,7 @@ class CollateralKeeper:
         self, store: CollateralStore, roots: CpuRoots, source: CollateralSource | None, folder: Path | None = None
     ) -> None:
         self.store, self._roots, self._source, self._folder = store, roots, source, folder
-        self._asked: dict[str, float] = {}
+        self._asked: dict[tuple[str, Authority], float] = {}
 
     async def prepare(self, evidence: Evidence, at: float) -> str | None:
         """Have collateral for the machine behind this evidence, if it can be had; why not, for the log, or None.
@@ -83,10 +83,12 @@ class CollateralKeeper:
         return best.current(at) and best.current(at + AHEAD_S)
 
     def _may_ask(self, pck: PckIdentity, at: float) -> bool:
-        last = self._asked.get(pck.fmspc)
+        # Two machines of one FMSPC may have their certificates from either authority, and need a list each.
+        what = pck.fmspc, _authority(pck)
+        last = self._asked.get(what)
         if last is not None and 0 <= at - last < AGAIN_S:
             return False
-        self._asked[pck.fmspc] = at
+        self._asked[what] = at
         return True
 
 

@@ -154,15 +154,15 @@ class PeerClient:
 
     async def get_json(self, path: str, **options: Any) -> Any:
         """GET; the JSON value of the answer, None for an empty one. Raises: as `request`."""
-        return self._json(await self.request("GET", path, **options))
+        return self.json_of(await self.request("GET", path, **options))
 
     async def post_json(self, path: str, body: Any, **options: Any) -> Any:
         """POST of a JSON value; the JSON value of the answer. Raises: as `request`."""
-        return self._json(await self.request("POST", path, json=body, **options))
+        return self.json_of(await self.request("POST", path, json=body, **options))
 
     async def put_json(self, path: str, body: Any, **options: Any) -> Any:
         """PUT of a JSON value; the JSON value of the answer. Raises: as `request`."""
-        return self._json(await self.request("PUT", path, json=body, **options))
+        return self.json_of(await self.request("PUT", path, json=body, **options))
 
     async def post_bytes(self, path: str, content: bytes, content_type: str, **options: Any) -> bytes:
         """POST of bytes; the bytes of the answer. Raises: as `request`."""
@@ -209,7 +209,8 @@ class PeerClient:
             self._ways.failed(way)
         return error
 
-    def _json(self, response: Answer) -> Any:
+    def json_of(self, response: Answer) -> Any:
+        """The body as JSON; None where there is none. Raises: Unavailable `peer-unintelligible`."""
         if not response.content:
             return None
         try:

@@ -10,6 +10,7 @@ import pytest
 
 from gpu_agent.platform.collateral_maker import make_collateral
 from orchestrator.settings import OrchestratorSettings
+from shared.attestation import collateral_refresh
 from shared.attestation.collateral import Collateral
 from shared.attestation.collateral_refresh import CollateralKeeper
 from shared.attestation.collateral_store import CollateralStore
@@ -99,6 +100,16 @@ async def test_strangers_and_repeats_fetch_nothing() -> None:
     source.bundle = GOOD
     assert await fetching.prepare(evidence(RAW), AT + 61) is None
     verify(RAW, trust=MACHINE.trust(collateral=fetching.store))
+
+
+async def test_a_machine_of_either_authority_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one FMSPC there are machines with certificates of the platform CA's and of the processor CA's, and each needs its list."""
+    source = Source(Machine("stranger").collateral)  # is never of use
+    fetching, asked = keeper(source), list[Authority](["platform", "processor", "platform"])
+    monkeypatch.setattr(collateral_refresh, "_authority", lambda _pck: asked[len(source.asked)])
+    for _ in range(2):
+        await fetching.prepare(evidence(RAW), AT)
+    assert source.asked == [("ee6d75000000", "platform"), ("ee6d75000000", "processor")]
 
 
 # ------------------------------------------------------------------------------------------- HTTP

@@ -248,3 +248,11 @@ def test_a_key_that_is_none_ends_in_a_row(capsys: pytest.CaptureFixture[str], tm
         code, out, err = run(capsys, "doctor", "--url", url, "--key", str(tmp_path / "absent"), "--format", "json")
     assert (code, "failing: here: your key" in err) == (6, True)
     assert "[key-file]" in next(row["detail"] for row in json.loads(out) if row["hop"] == "here: your key")
+
+
+@pytest.mark.parametrize("date", [None, "tomorrow", "Mon, 99 Jan 99999 00:00:00 GMT"])
+async def test_a_program_that_says_no_time_breaks_no_examination(date: str | None) -> None:
+    headers = {} if date is None else {"date": date}
+    transport = httpx2.MockTransport(lambda _request: httpx2.Response(200, headers=headers))
+    async with httpx2.AsyncClient(transport=transport) as http:
+        assert await doctor._clock(http, "http://somebody.test") == "it does not say its time"

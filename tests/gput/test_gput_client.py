@@ -13,7 +13,7 @@ import pytest
 from gpu_agent.unit import GpuUnit
 from gput import UNATTESTED, AsyncClient, Client, Trust
 from shared.crypto.signing import PartyKey
-from shared.errors import BadRequest, ConfigurationError, Conflict, NotFound
+from shared.errors import BadRequest, ConfigurationError, Conflict, NotFound, Unavailable
 from shared.service.http import Peers
 from tests.world.world import World, url
 from tests.world.world_material import Material
@@ -106,3 +106,14 @@ def test_a_client_that_cannot_be_made_leaves_no_thread(tmp_path: Path) -> None:
     with pytest.raises(BadRequest):
         Client("nonsense", PartyKey.generate())
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[" * 20_000], ids=["no JSON", "nested too deep"])
+async def test_an_answer_to_a_file_that_cannot_be_read_is_named(body: bytes) -> None:
+    address = "http://orchestrator.test"
+    peers = Peers(transports={address: httpx2.MockTransport(lambda _request: httpx2.Response(202, content=body))})
+    async with AsyncClient(address, PartyKey.generate(), trust=UNATTESTED, peers=peers) as client:
+        for say in (client.upload_weights(b"w"), client.delete("s_aaaaaaaaaaaaaaaa")):
+            with pytest.raises(Unavailable) as caught:
+                await say
+            assert caught.value.code == "peer-unintelligible"
