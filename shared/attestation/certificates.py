@@ -164,7 +164,7 @@ class RevocationList:
     """A CRL that its issuer signed: its number, its time, and who is on it."""
 
     def __init__(self, name: str, der: bytes, issuer: x509.Certificate, code: str) -> None:
-        """Raises: VerificationFailed `code`: not a CRL, not by `issuer`, without number or next update, or of a partial kind."""
+        """Raises: VerificationFailed `code`: not a CRL, not by `issuer`, who may sign one, without number or next update, or partial."""
         if len(der) > MAX_CRL_BYTES:
             raise VerificationFailed(f"the {name} has {len(der)} bytes", code=code)
         try:
@@ -172,8 +172,11 @@ class RevocationList:
             check_names(self._list.tbs_certlist_bytes)
             extensions = self._list.extensions
             self.number = extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
-            signed = self._list.issuer == issuer.subject and self._list.is_signature_valid(
-                p256_key(f"issuer of the {name}", issuer, code)
+            may = issuer.extensions.get_extension_for_class(x509.KeyUsage).value.crl_sign
+            signed = (
+                may
+                and self._list.issuer == issuer.subject
+                and self._list.is_signature_valid(p256_key(f"issuer of the {name}", issuer, code))
             )
             # A delta or a list for part of the certificates would say nothing about the others.
             partial = any(extension.critical for extension in extensions)

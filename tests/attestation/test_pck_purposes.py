@@ -96,3 +96,15 @@ def test_a_signer_of_collateral_that_is_for_something_else(part: str, change: Ch
             with pytest.raises(VerificationFailed) as caught:
                 verify_collateral(bundle, MAKER.root.certificate)
             assert caught.value.code == "collateral-broken"
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_lists_are_signed_by_who_may_sign_lists(may: bool) -> None:
+    authority = issued_again(AUTHORITY, MAKER.root, usage(key_cert_sign=True, crl_sign=may))
+    bundle = replace(MACHINE.collateral, pck_crl_issuer_chain=pem(authority, ROOT).decode())
+    if may:
+        verify_collateral(bundle, MAKER.root.certificate)
+    else:
+        with pytest.raises(VerificationFailed) as caught:
+            verify_collateral(bundle, MAKER.root.certificate)
+        assert caught.value.code == "collateral-broken"
