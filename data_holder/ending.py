@@ -40,7 +40,10 @@ class Ending:
                 stands, and nobody is told that all is well.
         """
         if not self._ledger.knows(session):
-            await self._told(session)
+            # Of a name that means nothing here nothing is kept, also not that it is to be told again: any number can be made up, and an
+            # end that is true is said again at the orchestrator's next start.
+            with suppress(Unavailable):
+                await self._told(session)
             return
         if self._ledger.state(session).ended is not None and await self._approvals.awaited(session) != OWED:
             return

@@ -128,6 +128,26 @@ async def test_what_is_owed_after_a_failure(running: Running, monkeypatch: pytes
     assert await awaited(running) is None
 
 
+async def test_of_ends_of_sessions_that_were_never_heard_of_nothing_is_kept(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any number of them can be made up, each to be told again every second to who does not answer."""
+    engine: Any = running.holder.runner
+    asked, _ = wired(running, monkeypatch, held=False)
+    answer = running.orchestrator._answer
+
+    async def away(request: httpx2.Request, path: str, body: bytes) -> httpx2.Response:
+        said = await answer(request, path, body)
+        return problem(503, "Away", "away") if path.endswith("/end") else said
+
+    monkeypatch.setattr(running.orchestrator, "_answer", away)
+    name = "s_" + "f" * 16
+    running.orchestrator.post("ended", phase="COMPLETED", session=name)
+    await running.until(lambda: f"PUT /v1/sessions/{name}/end" in asked and name not in engine._workers)
+    assert not engine._again
+    assert not engine._undone
+
+
 @pytest.mark.parametrize("error", [Unavailable("away"), KeyError("items")])
 async def test_an_end_that_is_not_done_yet_is_told_once(
     running: Running, monkeypatch: pytest.MonkeyPatch, error: Exception
