@@ -26,6 +26,9 @@ def check_set(root_set: str, roots: Collection[str], *, allow_emulated: bool, wh
             code=f"{code}-root-set",
             expected=", ".join(roots),
             got=root_set,
+            remedy="name EMULATED in the policy (`gput attest`: --allow-emulated) only where nothing real is at stake"
+            if root_set == EMULATED_MARK
+            else "check that the evidence is of the maker that the policy names",
         )
     if root_set == EMULATED_MARK and not allow_emulated:
         raise VerificationFailed(

@@ -138,12 +138,17 @@ class _Collector:
     def __init__(self, root: Path) -> None:
         self.found = Found()
         self._modules: dict[str, Module] = {}
+        self._by_name: dict[str, list[tuple[Module, ast.Call, list[ast.AST]]]] = defaultdict(
+            list
+        )  # calls, by what is called
         for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
             module = Module(path.relative_to(root), ".".join(path.relative_to(root).with_suffix("").parts))
             tree = ast.parse(path.read_text())
             module.constants = {name.id: given for name, given in _assigned(tree)}
             _Reader(module).visit(tree)
             self._modules[module.name] = module
+            for call, inside in module.calls:
+                self._by_name[_last(call.func)].append((module, call, inside))
             for name, given in _assigned(tree):
                 if name.id == "default_code":  # each error class's own
                     self.found.codes[given].append(f"{module.path}:{name.lineno}")
@@ -167,16 +172,13 @@ class _Collector:
 
     def _callers(self, callee: Callee, parameter: str, before: str, after: str) -> list[Step]:
         found: list[Step] = []
-        for module in self._modules.values():
-            for call, inside in module.calls:
-                if self._calls(module, call, callee):
-                    for value in self._arguments(call, callee, parameter):
-                        found += self._read(module, inside, value, before, after)
+        for module, call, inside in self._by_name[callee.name]:
+            if self._calls(module, call, callee):
+                for value in self._arguments(call, callee, parameter):
+                    found += self._read(module, inside, value, before, after)
         return found
 
     def _calls(self, module: Module, call: ast.Call, callee: Callee) -> bool:
-        if _last(call.func) != callee.name:
-            return False
         if isinstance(call.func, ast.Name):
             return module.imported.get(callee.name, Callee(module.name, callee.name)) == callee
         return not callee.name.startswith("_") or module.name == callee.module

@@ -52,6 +52,14 @@ def test_what_it_measures_are_figures_of_the_bench() -> None:
         assert all(value > 0 for value in found.values())
 
 
+def test_visits_are_parted_by_whole_rounds() -> None:
+    told = [{"round": number // 3, "holder": number % 3} for number in range(9)]
+    assert [[one["holder"] for one in part] for part in cuda_visits._parts(told, 3)] == [[0, 1, 2]] * 3
+    assert sum(map(len, cuda_visits._parts(told, 2))) == 9
+
+
+@pytest.mark.slow
+@pytest.mark.processes
 def test_visits_of_sessions_are_figures_of_the_bench(tmp_path: Path) -> None:
     said: list[str] = []
     work = Work(10, 2, 8, short=2, long=2, steps_each=3)
@@ -62,9 +70,6 @@ def test_visits_of_sessions_are_figures_of_the_bench(tmp_path: Path) -> None:
         assert found["gpt2.tokens_per_s"] < 3 * 2 * 16 * 1000 / found["gpt2.train.median_ms"], "whole visits"
         assert 0 < found["visit.control.median_ms"] <= found["visit.overhead.median_ms"]
     assert said.count("3 rounds of 3 holders …") == 2
-    told = [{"round": number // 3, "holder": number % 3} for number in range(9)]
-    assert [[one["holder"] for one in part] for part in cuda_visits._parts(told, 3)] == [[0, 1, 2]] * 3
-    assert sum(map(len, cuda_visits._parts(told, 2))) == 9
     for run in runs:
         for kind in ("visit", "gpt2"):
             assert run[f"{kind}.mean_ms"] >= run[f"{kind}.train.median_ms"] / 2 > 0, "all of its steps, of two visits'"
