@@ -218,9 +218,8 @@ class ComputeProcess:
         try:
             self._take(messages.unpack(data))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            _log.error(
-                "a message of the compute process makes no sense", why=type(error).__name__
-            )  # which may quote it
+            # The kind only: the error's own words may quote the message.
+            _log.error("a message of the compute process makes no sense", why=type(error).__name__)
             return False
         return True
 

@@ -34,6 +34,19 @@ def _memory(pid: int) -> str:
         return ""
 
 
+def _rolled_back_to(model: Any, world: World, pids: set[int]) -> None:
+    """The launch counts for nothing, and nothing of it is left."""
+    assert world.run(gpu.RollBack())[0].model == model
+    assert not any(map(_memory, pids)), "nothing of a record is left in a worker"
+
+
+def _goes_on(world: World, holder: Holder) -> None:
+    """The lost visit is said to be lost, and the next one is trained."""
+    assert world.run(gpu.Poll(work="w1"))[0].code == "compute-lost"
+    world.run(gpu.Scrub(region=holder.grant.region))
+    committed_visit(world, DATA, "w2", 0)
+
+
 @pytest.mark.parametrize("before", [True, False], ids=["before it is told", "once it is told"])
 def test_a_parent_that_is_killed_destroys_its_launch(
     world: World, monkeypatch: pytest.MonkeyPatch, before: bool
@@ -53,12 +66,9 @@ def test_a_parent_that_is_killed_destroys_its_launch(
         os.kill(parent, signal.SIGKILL)
 
     monkeypatch.setattr(compute, "_send", sent)
-    assert world.run(gpu.RollBack())[0].model == before_it.model
-    assert not any(map(_memory, pids)), "nothing of a record is left in a worker"
+    _rolled_back_to(before_it.model, world, pids)
     monkeypatch.undo()
-    assert world.run(gpu.Poll(work="w1"))[0].code == "compute-lost"
-    world.run(gpu.Scrub(region=holder.grant.region))
-    committed_visit(world, DATA, "w2", 0)
+    _goes_on(world, holder)
     assert compute.pid != parent
 
 
@@ -97,12 +107,9 @@ def test_a_parent_that_says_what_makes_no_sense_is_killed_and_its_launch_is_dest
     parent, unpack = world.compute.pid, messages.unpack
     said = said.replace(b"%d", b"%d" % world.compute._number)
     monkeypatch.setattr(messages, "unpack", lambda _: unpack(said))
-    assert world.run(gpu.RollBack())[0].model == before_it.model
-    assert not any(map(_memory, pids)), "nothing of a record is left in a worker"
+    _rolled_back_to(before_it.model, world, pids)
     monkeypatch.undo()
-    assert world.run(gpu.Poll(work="w1"))[0].code == "compute-lost"
-    world.run(gpu.Scrub(region=holder.grant.region))
-    committed_visit(world, DATA, "w2", 0)
+    _goes_on(world, holder)
     assert world.compute.pid != parent
 
 

@@ -30,7 +30,7 @@ def judged(document: bytes, wish: Wish) -> Judged:
 
 
 def code(document: bytes, **wish: object) -> str:
-    refusal = judged(document, Wish(AT, **wish)).refusal  # type: ignore[arg-type]
+    refusal = judged(document, Wish(AT, **wish)).refusal  # type: ignore[arg-type]  # options of `Wish`
     return refusal.code if refusal is not None else ""
 
 
