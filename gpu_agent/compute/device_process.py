@@ -16,7 +16,8 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from gpu_agent.compute.fabric import DeviceFabric, device_environment
+from gpu_agent.compute.environment import device_environment
+from gpu_agent.compute.fabric import DeviceFabric
 from gpu_agent.compute.process import KILL_DEADLINE_S, LOAD_DEADLINE_S, ComputeProcess
 from gpu_agent.compute.waiting import Waiting
 from gpu_agent.hardware.compute import Finished, Launch, Loaded, News

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gpu_agent.compute import fabric_messages as messages
+from gpu_agent.compute.environment import device_environment
 from gpu_agent.hardware.address_space import pages
 from gpu_agent.hardware.hbm import Extent
 from shared.errors import ConfigurationError, Unavailable
@@ -247,20 +248,6 @@ class DeviceFabric:
             self._lost = True  # an answer that comes late would be taken for the next one's
             raise _lost()
         return messages.unpack(data)
-
-
-def device_environment() -> dict[str, str]:
-    """The environment of processes that use a CUDA device: without our settings, and with CUDA looked for in a way that survives a fork."""
-    kept = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith("GPUT_") and key not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-    }
-    # cuBLAS promises the same bytes for the same work only with workspaces of a fixed size (its "Results reproducibility").
-    # Each process works on one stream: queues for more of them take half of the time that a context's making and end take.
-    return kept | {
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "CUDA_DEVICE_MAX_CONNECTIONS": "1",
-    }  # fmt: skip
 
 
 def _lost() -> Unavailable:

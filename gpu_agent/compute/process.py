@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -13,8 +12,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from gpu_agent.compute import messages
-from gpu_agent.compute.huge_pages import with_huge_heap
-from gpu_agent.compute.openmp import with_short_spins
+from gpu_agent.compute.environment import host_environment
 from gpu_agent.hardware.compute import Destroyed, Failed, Finished, Launch, Loaded, News
 from gpu_agent.hardware.hbm import Extent
 from shared.errors import GputError, InvalidProgram, Unavailable, VerificationFailed
@@ -38,8 +36,7 @@ class ComputeProcess:
         self._hbm_fd, self._hbm_bytes = hbm_fd, hbm_bytes
         self._place = "host"
         self._fds: tuple[int, ...] = (hbm_fd,)
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("GPUT_")}
-        self._environment = with_short_spins(with_huge_heap(inherited))
+        self._environment = host_environment()
         self._changed = threading.Condition()
         self._news: deque[News] = deque()
         self._replies: deque[dict[str, Any]] = deque()

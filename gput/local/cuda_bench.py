@@ -204,7 +204,7 @@ def _opened(hbm: DeviceHBM, address: int, count: int) -> dict[str, float]:
 
 def main(device: str, steps: int = 0, batch: int = 0, mebibytes: int = 0, runs: int = 0) -> dict[str, Any]:
     """All figures of all runs; of none, the card's name; or why there can be none."""
-    from gpu_agent.compute.fabric import device_environment
+    from gpu_agent.compute.environment import device_environment
 
     os.environ.update(device_environment())  # before PyTorch looks for it: both sides train as a worker does
     from gpu_agent.compute.arena import require_device

@@ -15,7 +15,7 @@ from gpu_agent import engines
 from gpu_agent.api import build_gpu
 from gpu_agent.compute import arena
 from gpu_agent.compute.device_process import DeviceCompute
-from gpu_agent.compute.fabric import DeviceFabric, device_environment
+from gpu_agent.compute.fabric import DeviceFabric
 from gpu_agent.crew import Crew
 from gpu_agent.engines import on_device, open_engines
 from gpu_agent.hardware.device_hbm import DeviceHBM
@@ -101,16 +101,6 @@ def test_a_device_beyond_those_that_are_there_is_refused(monkeypatch: pytest.Mon
 def test_memory_that_cannot_be_made_ends_the_start() -> None:
     with pytest.raises(ConfigurationError):
         DeviceFabric("cpu", 0)  # a mapping of no bytes
-
-
-def test_the_environment_of_device_processes_has_no_setting_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUT_AGENT_SECRET", "x")
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync")  # keeps what a sweep has to find
-    found = device_environment()
-    assert not {"GPUT_AGENT_SECRET", "PYTORCH_CUDA_ALLOC_CONF"} & set(found)
-    assert found["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
-    assert found["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8", "the same bytes for the same work"
-    assert found["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
 
 
 def test_addresses_on_a_device_are_drawn_from_the_entropy() -> None:

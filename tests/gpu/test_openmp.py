@@ -1,16 +1,14 @@
-"""How PyTorch's threads wait for one another: the compute parent is told so, in words that its OpenMP knows."""
+"""How PyTorch's threads wait for one another: said in words that its OpenMP knows."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from gpu_agent.compute.openmp import SPINS, with_short_spins
-from gpu_agent.compute.process import ComputeProcess
 
 STATED = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
@@ -21,20 +19,6 @@ def test_threads_spin_for_a_short_time_unless_the_operator_says_otherwise(stated
     kept = dict(before)
     assert with_short_spins(before) == {"HOME": "/", **(stated or {"GOMP_SPINCOUNT": str(SPINS)})}
     assert before == kept
-
-
-def test_the_compute_parent_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in STATED:
-        monkeypatch.delenv(name, raising=False)
-    hbm = os.open(tmp_path / "hbm", os.O_RDWR | os.O_CREAT)
-    compute = ComputeProcess(hbm, 1 << 20)
-    try:
-        compute.spawn()
-        told = Path(f"/proc/{compute.pid}/environ").read_bytes().split(b"\0")
-    finally:
-        compute.close()
-        os.close(hbm)
-    assert f"GOMP_SPINCOUNT={SPINS}".encode() in told
 
 
 def test_pytorchs_openmp_knows_the_word() -> None:
