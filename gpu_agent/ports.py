@@ -60,8 +60,7 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
         unit = _unit(units, gpu, port)
         async with frames.whole(request, _frame_limit(unit, port)) as body:
             if port == ORCHESTRATOR_PORT:
-                answer = await unit.act("commands", port, lambda: unit.device.commands(body))
-                unit.look_ahead()
+                answer = await unit.act("commands", port, lambda: unit.obey(body))
             else:
                 answer = await unit.act("copy", port, lambda: unit.device.stock(port, body))
         request.scope[BELIEVED] = True

@@ -27,6 +27,8 @@ _log = get_logger("gpu")
 
 KINDS: Final = ("spdm", "commands", "copy", "staging")
 AHEAD_NICENESS: Final = 5
+"""More than the agent's own: where an operator gave that a lower priority already, nobody may raise it without CAP_SYS_NICE."""
+MOST_NICENESS: Final = 19
 T = TypeVar("T")
 
 
@@ -59,11 +61,15 @@ class GpuUnit:
         context = copy_context()  # what the thread logs belongs to the request
         return await asyncio.get_running_loop().run_in_executor(self._threads[kind], lambda: context.run(act))
 
-    def look_ahead(self) -> None:
-        """Have the device do what it may between two frames, on a thread of its own; nobody waits for it.
+    def obey(self, frame: bytes) -> bytes:
+        """A command frame's answer (`Device.commands`), with whatever the device may do before the next one begun: the frame that commits
+        waits for that, and would wait longer if it began once the answer is on its way (ADR 50)."""
+        answer = self.device.commands(frame)
+        self._look_ahead()
+        return answer
 
-        After most frames there is nothing, and waking a thread to find that out would hold up the answer.
-        """
+    def _look_ahead(self) -> None:
+        """On a thread of its own. After most frames there is nothing, and waking a thread to find that out would hold up the answer."""
         if not self.device.has_work_ahead:
             return
         with suppress(RuntimeError):  # the unit is being powered off
@@ -93,7 +99,8 @@ class GpuUnit:
 
 def _give_way() -> None:
     """Whoever is asked for something goes first on this machine's cores: what is done ahead would hold up the step that it is to save."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), AHEAD_NICENESS)
+    mine = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, mine, min(os.getpriority(os.PRIO_PROCESS, mine) + AHEAD_NICENESS, MOST_NICENESS))
 
 
 def _reported(done: Future[None]) -> None:

@@ -11,8 +11,8 @@ T = TypeVar("T")
 PIECE: Final = 4 << 20
 """Bytes that one call goes over: a processor's cache still has it when it is read back, and to come back from a call, for which a thread of
 the interpreter stands in a queue where all cores are busy, is nothing beside it."""
-LEAST: Final = 4
-"""Of PIECE bytes, that are worth another thread: where all cores are busy it stands in queues while it holds the interpreter."""
+LEAST: Final = 2
+"""Of PIECE bytes, that are worth another thread: of less the caller does all while the other one wakes and finds a core."""
 
 Piece = tuple[int, int, int]
 """Which extent, where in it, how many bytes."""

@@ -1,0 +1,85 @@
+"""What a GPU does between two frames is begun by who answered the first, before the answer goes anywhere: the next frame waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from gpu_agent.compute.process import ComputeProcess
+from gpu_agent.hardware.device import Device
+from gpu_agent.hardware.mux import Mux
+from gpu_agent.unit import AHEAD_NICENESS, MOST_NICENESS, GpuUnit
+from shared.errors import BadRequest
+from shared.names import ORCHESTRATOR_PORT
+
+PATIENCE_S = 20
+
+
+class Played:
+    """Stands for a device and its compute: after a frame there is work ahead, or none, and who does it is seen."""
+
+    def __init__(self) -> None:
+        self.has_work_ahead, self.refuses = True, False
+        self.looked = threading.Event()
+        self.by, self.niceness = "", 0
+
+    def commands(self, frame: bytes) -> bytes:
+        if self.refuses:
+            raise BadRequest("no frame")
+        return frame[::-1]
+
+    def look_ahead(self) -> None:
+        self.by, self.niceness = (
+            threading.current_thread().name,
+            os.getpriority(os.PRIO_PROCESS, threading.get_native_id()),
+        )
+        self.looked.set()
+
+    def wake(self) -> None:
+        """Nobody polls."""
+
+    def close(self) -> None:
+        """There is nothing to wipe."""
+
+
+@pytest.fixture
+def played() -> Played:
+    return Played()
+
+
+@pytest.fixture
+def unit(played: Played) -> Iterator[GpuUnit]:
+    made = GpuUnit(cast(Device, played), cast(ComputeProcess, played), Mux((ORCHESTRATOR_PORT,)))
+    yield made
+    made.power_off()
+
+
+def test_it_is_done_though_the_answer_has_gone_nowhere(unit: GpuUnit, played: Played) -> None:
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert unit.obey(b"frame") == b"emarf"
+    assert played.looked.wait(PATIENCE_S), "nobody waits for an event loop: there is none here"
+    assert played.by.startswith("gpu-ahead")
+    assert played.niceness == min(before + AHEAD_NICENESS, MOST_NICENESS)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_after_most_frames_no_thread_is_woken(unit: GpuUnit, played: Played, refused: bool) -> None:
+    played.has_work_ahead, played.refuses = refused, refused
+    if refused:
+        with pytest.raises(BadRequest):
+            unit.obey(b"frame")
+    else:
+        unit.obey(b"frame")
+    assert not unit._ahead._threads, "the pool makes its thread for the first who asks"
+
+
+async def test_a_unit_that_is_powered_off_meanwhile_answers_all_the_same(played: Played) -> None:
+    made = GpuUnit(cast(Device, played), cast(ComputeProcess, played), Mux((ORCHESTRATOR_PORT,)))
+    await asyncio.to_thread(made.power_off)
+    assert made.obey(b"frame") == b"emarf"
+    assert not played.looked.is_set()
