@@ -72,10 +72,12 @@ class SessionRules(Claim):
 
 class EvidenceRules(Claim):
     """What peers must prove beyond the manifest's own rule. `gpu`, `tdx`: the most that a manifest may accept of a GPU, and of the
-    orchestrator's TDX platform; strict unless said. No `orchestrator_measurements`: a manifest may name none."""
+    orchestrator's TDX platform; strict unless said. Of other holders' platforms it may accept as much, or what it does unless said.
+    No `orchestrator_measurements`, or `holder_measurements`: a manifest may name none of the orchestrator, or of another holder."""
 
     allow_emulated: bool = False
     orchestrator_measurements: tuple[HexSha384, ...] = ()
+    holder_measurements: tuple[HexSha384, ...] = ()
     gpu: GpuRules = GpuRules()
     tdx: TdxPolicy = TdxPolicy()
 

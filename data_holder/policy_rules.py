@@ -40,6 +40,7 @@ def evaluate(policy: Policy, manifest: Manifest, program: ProgramManifest, holde
         _subset("output.release_to", manifest.output.release_to, policy.output.release_to),
         *_session_rules(policy.session, manifest),
         *_evidence_rules(policy.evidence, manifest),
+        *_peer_rules(policy.evidence, {one.holder: one.evidence for one in manifest.roster if one.holder != holder}),
     ]
 
 
@@ -125,11 +126,7 @@ def _required_parties(required: tuple[str, ...], manifest: Manifest) -> RuleFind
 
 
 def _evidence_rules(rules: EvidenceRules, manifest: Manifest) -> Iterator[RuleFinding]:
-    roots = sorted({*manifest.orchestrator_evidence.roots, *manifest.gpu_evidence.roots})
-    yield RuleFinding(
-        "evidence.allow_emulated", rules.allow_emulated or "EMULATED" not in roots,
-        expected="any roots" if rules.allow_emulated else "no EMULATED roots", got=", ".join(roots),
-    )  # fmt: skip
+    yield _no_emulated(rules, {*manifest.orchestrator_evidence.roots, *manifest.gpu_evidence.roots})
     asked, listed = manifest.orchestrator_evidence, rules.orchestrator_measurements
     # Also where the policy lists none: what a manifest names replaces the trust folder's reference values, and its owner wrote it.
     finding = _subset("evidence.orchestrator_measurements", asked.measurements, listed)
@@ -142,6 +139,33 @@ def _evidence_rules(rules: EvidenceRules, manifest: Manifest) -> Iterator[RuleFi
         yield from _tdx_rules(rules.tdx, asked.tdx)
     if manifest.gpu_evidence.gpu is not None or rules.gpu != GpuRules():
         yield from _gpu_rules(rules.gpu, manifest.gpu_evidence.gpu or GpuRules())
+
+
+def _peer_rules(rules: EvidenceRules, peers: dict[str, EvidencePolicy]) -> Iterator[RuleFinding]:
+    """What the other holders need not prove: each gets a share of the session's key, and the model where it is released to holders. Only
+    faults are told, with whose they are; this holder's own entry says what others want of it."""
+    for name, asked in peers.items():
+        for finding in _peer(rules, asked):
+            if not finding.ok:
+                yield RuleFinding(
+                    finding.rule, ok=False, expected=finding.expected, got=f"{finding.got} of holder {name}"
+                )
+
+
+def _peer(rules: EvidenceRules, asked: EvidencePolicy) -> Iterator[RuleFinding]:
+    yield _no_emulated(rules, set(asked.roots))
+    yield _subset("evidence.holder_measurements", asked.measurements, rules.holder_measurements)
+    if {"INTEL", "EMULATED"} & set(asked.roots):
+        # What is stricter than the manifest's defaults is meant for the orchestrator; a roster's entry has no reason to be so.
+        for said, usual in zip(_tdx_rules(rules.tdx, asked.tdx), _tdx_rules(TdxPolicy(), asked.tdx), strict=True):
+            yield usual if usual.ok else said
+
+
+def _no_emulated(rules: EvidenceRules, roots: set[str]) -> RuleFinding:
+    return RuleFinding(
+        "evidence.allow_emulated", rules.allow_emulated or "EMULATED" not in roots,
+        expected="any roots" if rules.allow_emulated else "no EMULATED roots", got=", ".join(sorted(roots)),
+    )  # fmt: skip
 
 
 def _gpu_rules(allowed: GpuRules, asked: GpuRules) -> Iterator[RuleFinding]:
@@ -157,7 +181,7 @@ def _gpu_rules(allowed: GpuRules, asked: GpuRules) -> Iterator[RuleFinding]:
 
 
 def _tdx_rules(allowed: TdxPolicy, asked: TdxPolicy) -> Iterator[RuleFinding]:
-    """Nothing about the orchestrator's TDX platform may be laxer than this holder allows."""
+    """Nothing about a TDX platform may be laxer than this holder allows."""
     most, given = ({str(s): inf if d is None else d for s, d in p.tcb_statuses.items()} for p in (allowed, asked))
     most["UpToDate"] = inf  # TOML has no null, and manifests that let the best status run out are refused at submission
     yield RuleFinding(

@@ -55,6 +55,20 @@ def tdx(**rules: Any) -> dict[str, Any]:
     return {"orchestrator_evidence": EvidencePolicy(roots=("EMULATED",), tdx=TdxPolicy(**rules))}
 
 
+def asked_of(holder: str, *roots: str, **more: Any) -> dict[str, Any]:
+    """A manifest of genuine hardware, which asks something else of one of its holders: of `north`, whose policy it is, or of another."""
+    entries = make_manifest("ef" * 32).roster
+    changed = EvidencePolicy.model_validate({"roots": roots or ("INTEL",), **more})
+    genuine = EvidencePolicy(roots=("INTEL", "AMD"))
+    return {
+        "orchestrator_evidence": genuine, "gpu_evidence": EvidencePolicy(roots=("NVIDIA",)),
+        "roster": tuple(
+            entry.model_copy(update={"evidence": changed if entry.holder == holder else genuine}) for entry in entries
+        ),
+    }  # fmt: skip
+
+
+GENUINE = GOOD.replace("allow_emulated = true", "allow_emulated = false")
 WEAK = {"UpToDate": None, "OutOfDate": 30}
 MACHINE = "ef" * 16
 
@@ -156,6 +170,21 @@ ROWS: list[tuple[str, str, dict[str, Any], list[str]]] = [
         "no TDX platform at all", GOOD + "[evidence.tdx]\nminimum_evaluation = 17",
         {"orchestrator_evidence": EvidencePolicy(roots=("AMD",))}, [],
     ),
+    ("genuine hardware", GENUINE, asked_of("south"), []),
+    ("another holder's is emulated", GENUINE, asked_of("south", "INTEL", "EMULATED"), ["evidence.allow_emulated"]),
+    ("its own is emulated", GENUINE, asked_of("north", "EMULATED"), []),
+    ("another holder's is, and may be", GOOD, asked_of("south", "EMULATED"), []),
+    ("another holder's weak TCB", GENUINE, asked_of("south", tdx=TdxPolicy(tcb_statuses=WEAK)), ["evidence.tdx.tcb_statuses"]),
+    ("its own weak TCB", GENUINE, asked_of("north", tdx=TdxPolicy(tcb_statuses=WEAK)), []),
+    ("another holder's weak TCB, allowed", GENUINE + "[evidence.tdx.tcb_statuses]\nOutOfDate = 30",
+     asked_of("south", tdx=TdxPolicy(tcb_statuses=WEAK)), []),
+    ("an AMD machine's rules for TDX say nothing", GENUINE, asked_of("south", "AMD", tdx=TdxPolicy(tcb_statuses=WEAK)), []),
+    ("strict about the orchestrator", GENUINE + "[evidence.tdx]\nallow_smt = false",
+     asked_of("south") | {"orchestrator_evidence": EvidencePolicy(roots=("INTEL",), tdx=TdxPolicy(allow_smt=False))}, []),
+    ("another holder's named program", GENUINE, asked_of("south", measurements=(MEASURED,)), ["evidence.holder_measurements"]),
+    ("its named program, allowed", GENUINE + f'holder_measurements = ["{MEASURED}"]', asked_of("south", measurements=(MEASURED,)), []),
+    ("the orchestrator's machines are not a holder's", GENUINE + f'[evidence.tdx]\nmachines = ["{MACHINE}"]',
+     asked_of("south") | {"orchestrator_evidence": EvidencePolicy(roots=("INTEL",), tdx=TdxPolicy(machines=(MACHINE,)))}, []),
     ("a GPU as strict as can be", GOOD, {"gpu_evidence": gpu()}, []),
     ("a GPU passed through otherwise", GOOD, {"gpu_evidence": gpu(modes=("spt", "ppcie"))}, ["evidence.gpu.modes"]),
     ("allowed", GOOD + '[evidence.gpu]\nmodes = ["spt", "ppcie"]', {"gpu_evidence": gpu(modes=("ppcie",))}, []),
@@ -183,13 +212,20 @@ def test_each_rule(name: str, text: str, manifest: dict[str, Any], denies: list[
     assert verdict(text, **manifest) == denies
 
 
+def test_a_fault_of_another_holders_says_whose() -> None:
+    policy = Policy.model_validate(tomllib.loads(GENUINE))
+    asked = make_manifest("ef" * 32, **asked_of("south", "EMULATED"))
+    (fault,) = [finding for finding in evaluate(policy, asked, PROGRAM_MANIFEST, "north") if not finding.ok]
+    assert (fault.expected, fault.got) == ("no EMULATED roots", "EMULATED of holder south")
+
+
 def test_every_rule_has_a_row_that_it_denies() -> None:
     denied = {rule for *_, rules in ROWS for rule in rules}
     assert denied >= {
         "programs", "limits.max_rounds", "limits.min_privacy_floor", "limits.max_steps_per_visit", "output.release_to",
         "limits.max_records_per_visit", "limits.loss_decimals", "limits.max_epsilon", "session.names", "session.min_parties",
         "session.required_parties", "session.min_recovery_shares", "session.continuation",
-        "evidence.allow_emulated", "evidence.orchestrator_measurements", "evidence.gpu.modes",
+        "evidence.allow_emulated", "evidence.orchestrator_measurements", "evidence.holder_measurements", "evidence.gpu.modes",
         "evidence.gpu.devices", "evidence.gpu.firmware_without_id", "evidence.gpu.expired_reference_values",
         "evidence.gpu.certificate_hold", "evidence.gpu.revocation", "evidence.tdx.tcb_statuses",
         "evidence.tdx.rejected_advisories", "evidence.tdx.allow_smt", "evidence.tdx.allow_dynamic_platform",
