@@ -6,9 +6,9 @@ in no such life fails the session. No life is asked for but right after a commit
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -23,16 +23,14 @@ from orchestrator.sessions.facts import claim, new_fact
 from shared.crypto.schedule import resume_secret
 from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
-from shared.errors import GputError, VerificationFailed
+from shared.errors import Conflict, GputError, VerificationFailed
 from shared.protocol.session import SessionFact
 from shared.service.clock import Clock, Entropy
-from shared.service.logging import get_logger
 from shared.service.metrics import Failures
 from shared.wire.gpu_answers import LifeOpened
 
-TRIES, PAUSE_S = 4, 0.2
-DISTURBED = ("unexplained-life", "gpu-refused-session")
-_log = get_logger("orchestrator.opening")
+DISTURBED: Final = ("unexplained-life", "gpu-refused-session")
+"""What a stranger can bring about, who opens a session of its own at the GPU's port or says false things of its boots."""
 
 
 @dataclass(frozen=True)
@@ -63,23 +61,22 @@ class Opener:
     async def open(self) -> OpenedLife:
         """Resume if the GPU is where the journal says; begin afresh if it was wiped.
 
-        A stranger's handshake at the same port resets ours, and may wipe the GPU after we looked: a life that cannot be explained
-        ends the session only if it cannot be explained again.
+        A stranger's handshake at the same port resets ours, and may wipe the GPU after we looked; and how often it has booted is said in
+        clear. So a GPU in no life that the journal can explain ends a session only if it stays so over some lives.
 
         Raises:
-            VerificationFailed: code `unexplained-life`. Unavailable: agent or platform do not answer, or another orchestrator leads.
-            Refused: the platform does not switch for us. Conflict: as `in_clear`; whose evidence is not believed, with its code.
+            Unavailable: agent or platform do not answer, or another orchestrator leads. Refused: the platform does not switch for us.
+            Conflict: codes DISTURBED; and as `in_clear`, whose evidence is not believed, with its code.
         """
-        with self._distrust.counted():
-            for attempt in range(1, TRIES):
-                try:
-                    return await self._open()
-                except VerificationFailed as error:
-                    if error.code not in DISTURBED:
-                        raise
-                    _log.warning("life not opened yet", session=self._book.state.id, attempt=attempt, code=error.code)
-                    await asyncio.sleep(PAUSE_S * attempt)
-            return await self._open()
+        try:
+            with self._distrust.counted():
+                return await self._open()
+        except VerificationFailed as error:
+            if error.code not in DISTURBED:
+                raise
+            raise Conflict(
+                error.detail, code=error.code, remedy=error.remedy, expected=error.expected, got=error.got
+            ) from error
 
     async def _open(self) -> OpenedLife:
         secrets = await self._sealed.load()

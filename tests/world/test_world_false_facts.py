@@ -16,6 +16,7 @@ from gpu_agent.hardware.spdm import SpdmResponder
 from gput.local.installation import GPU
 from orchestrator.runner import session_runner
 from shared.errors import EmulationWarning
+from shared.wire.spdm import UNEXPECTED_REQUEST, error
 from tests.gpu.gpu_world import device_folder
 from tests.world.world import NewWorld, World
 from tests.world.world_wire import Call, Deliver
@@ -176,3 +177,52 @@ async def test_somebody_elses_gpu_that_stays_ends_it_with_the_reason(
         assert (view["phase"], view["failure"]["code"]) == ("FAILED", "gpu-root-unknown")
         assert other.stood == 3
         assert not view["visits_closed"]
+
+
+class Disturber:
+    """Answers the beginning of some handshakes with an SPDM ERROR, as the device does to who asks out of turn."""
+
+    def __init__(self, disturbs: Callable[[int], bool]) -> None:
+        self._disturbs, self.handshakes, self.disturbed = disturbs, 0, 0
+
+    async def __call__(self, call: Call, deliver: Deliver) -> httpx2.Response:
+        begins = call.link == ("orchestrator", "agent") and call.path.endswith(SPDM) and call.body[:2] == b"\x10\x84"
+        self.handshakes += begins
+        if not begins or not self._disturbs(self.handshakes):
+            return await deliver(call)
+        self.disturbed += 1
+        return httpx2.Response(200, content=error(UNEXPECTED_REQUEST))
+
+
+@pytest.mark.parametrize(("resumed", "broken"), [(False, 5), (True, 9)])
+async def test_a_stranger_who_breaks_some_handshakes_in_a_row_ends_no_session(
+    new_world: NewWorld, resumed: bool, broken: int
+) -> None:
+    """It is on the line for a second or two, and says what no journal explains. A life that is resumed is asked for under two numbers."""
+    async with new_world(holders=("city",)) as world:
+        await world.enrol()
+        stranger = Disturber(lambda handshake: 0 <= handshake - 1 - resumed < broken)
+        world.wire.hooks.append(stranger)
+        session = await world.submit(rounds=6)
+        if resumed:
+            await world.until(session, lambda view: view["visits_closed"] >= 1)
+            await world["orchestrator"].restart()
+        view = await world.completed(session)
+        assert stranger.disturbed == broken, view
+
+
+@pytest.mark.parametrize(("first", "code"), [(1, "gpu-refused-session"), (2, "unexplained-life")])
+async def test_a_gpu_that_opens_no_life_any_more_ends_it_with_the_reason(
+    new_world: NewWorld, first: int, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_runner, "MAX_CONFLICTS", 2)
+    async with new_world(holders=("city",)) as world:
+        await world.enrol()
+        stranger = Disturber(lambda handshake: handshake >= first)
+        world.wire.hooks.append(stranger)
+        session = await world.submit(rounds=6)
+        if first > 1:
+            await world.until(session, lambda view: view["visits_closed"] >= 1)
+            await world["orchestrator"].restart()
+        view = await world.finish(session)
+        assert (view["phase"], view["failure"]["code"]) == ("FAILED", code)
