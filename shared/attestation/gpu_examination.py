@@ -165,7 +165,11 @@ def _judge_rim(
     root_set: GpuRootSet | None,
 ) -> RimFindings:
     check = f"{kind}-rim"
-    rim = recipe.judge(check, partial(_find_rim, kind, trust), report, device, says=lambda found: found.version)
+    # A name out of a report that anybody may have written is no reason to ask anybody.
+    genuine = recipe.passed("root", "links", "signature")
+    rim = recipe.judge(
+        check, partial(_find_rim, kind, trust, genuine), report, device, says=lambda found: found.version
+    )
     recipe.judge(f"{check}-version", partial(_check_version, kind), rim, report, device)
     chain = recipe.judge(f"{check}-chain", partial(_rim_chain, trust), rim, root_set)
     recipe.judge(f"{check}-signature", partial(check_signature, kind), rim)
@@ -173,11 +177,15 @@ def _judge_rim(
     return RimFindings(rim, chain) if recipe.passed(*steps) else RimFindings(None, chain)
 
 
-def _find_rim(kind: RimKind, trust: GpuTrust, report: GpuReport, device: DeviceIdentity) -> Rim:
+def _find_rim(kind: RimKind, trust: GpuTrust, genuine: bool, report: GpuReport, device: DeviceIdentity) -> Rim:
     name = rim_name(kind, report, device.product)
-    why = "there is none"
+    why = (
+        "there is none"
+        if genuine
+        else "there is none, and nobody is asked on the word of a report that no known device signed"
+    )
     try:
-        data = trust.rims.find(kind, name)
+        data = trust.rims.find(kind, name, ask=genuine)
     except VerificationFailed:
         raise
     except GputError as error:  # a fetcher's: nothing was found, and people should read why

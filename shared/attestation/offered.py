@@ -83,7 +83,7 @@ class OfferedRims:
     pieces: tuple[Piece, ...]
     beside: RimSource | None = None
 
-    def find(self, kind: RimKind, name: str) -> bytes | None:
+    def find(self, kind: RimKind, name: str, *, ask: bool = True) -> bytes | None:
         """As `RimSource.find`."""
         wanted = FileKind.DRIVER_RIM if kind == "driver" else FileKind.VBIOS_RIM
         offered = of_kind(self.pieces, wanted)
@@ -91,5 +91,5 @@ class OfferedRims:
             version = parse_rim(kind, piece.data).version
             if name.endswith(f"_{version if kind == 'driver' else version.replace('.', '').upper()}"):
                 return piece.data
-        found = self.beside.find(kind, name) if self.beside is not None else None
+        found = self.beside.find(kind, name, ask=ask) if self.beside is not None else None
         return found if found is not None or not offered else offered[0].data

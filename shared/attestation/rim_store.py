@@ -34,8 +34,10 @@ class RimFetcher(Protocol):
 class RimSource(Protocol):
     """Finds manifests for the verifier."""
 
-    def find(self, kind: RimKind, name: str) -> bytes | None:
-        """The manifest of this name, or None. Raises: VerificationFailed; GputError of a fetcher."""
+    def find(self, kind: RimKind, name: str, *, ask: bool = True) -> bytes | None:
+        """The manifest of this name, or None. `ask`: whether somebody elsewhere may be asked for it.
+
+        Raises: VerificationFailed; GputError of a fetcher."""
         ...
 
 
@@ -46,7 +48,7 @@ class GivenRims:
     driver: bytes | None = None
     vbios: bytes | None = None
 
-    def find(self, kind: RimKind, name: str) -> bytes | None:
+    def find(self, kind: RimKind, name: str, *, ask: bool = True) -> bytes | None:
         """What was given for this kind."""
         return self.driver if kind == "driver" else self.vbios
 
@@ -59,8 +61,9 @@ class RimFolder:
     roots: GpuRoots
     fetcher: RimFetcher | None = None
 
-    def find(self, kind: RimKind, name: str) -> bytes | None:
-        """From the folder, read anew each time so that a renewed file counts at once; else from the fetcher, if there is one.
+    def find(self, kind: RimKind, name: str, *, ask: bool = True) -> bytes | None:
+        """From the folder, read anew each time so that a renewed file counts at once; else from the fetcher, if there is one and it may
+        be asked.
 
         Raises:
             VerificationFailed: `gpu-rim-name`, `gpu-rim-malformed`, `gpu-rim-…` of a fetched one that does not verify.
@@ -71,7 +74,7 @@ class RimFolder:
             data = _read(self.folder / f"{name}{ending}")
             if data is not None:
                 return data
-        return None if self.fetcher is None else self._fetched(self.fetcher, kind, name)
+        return self._fetched(self.fetcher, kind, name) if ask and self.fetcher is not None else None
 
     def _fetched(self, fetcher: RimFetcher, kind: RimKind, name: str) -> bytes:
         data = fetcher(name)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from shared.attestation.gpu_policy import GpuTrust
 from shared.errors import ConfigurationError, NotFound, Unavailable
@@ -90,3 +91,27 @@ def test_a_fetched_manifest_makes_a_verification_complete(tmp_path: Path) -> Non
     assert world.verify(trust=trust).device == world.rot.device
     assert {path.stem for path in (tmp_path / "trust" / "rim").iterdir()} == set(published)
     assert world.verify().device == world.rot.device
+
+
+def test_nobody_is_asked_on_the_word_of_a_report_that_no_known_device_signed(tmp_path: Path) -> None:
+    """Its versions are whatever its writer likes: each would be a question to the service, as often as anybody sends one."""
+    world, asked = GpuWorld.make(tmp_path), list[str]()
+    for path in world.rims.values():
+        path.unlink()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.path)
+        return httpx2.Response(404)
+
+    trust = GpuTrust.load(tmp_path / "trust", rim_fetcher(URL, transport=httpx2.MockTransport(answer)))
+    foreign, stranger = (
+        world.resigned(ec.generate_private_key(ec.SECP384R1())),
+        GpuWorld.make(tmp_path / "other", seed=2),
+    )
+    for report, chain in ((foreign, None), (stranger.report(), stranger.rot.chain_pem)):
+        found = world.examine(report, chain, trust=trust).examination.find("driver-rim")
+        assert found.code == "gpu-rim-missing"
+        assert "no known device signed" in found.reason
+    assert asked == []
+    assert world.examine(trust=trust).examination.find("driver-rim").code == "gpu-rim-missing"
+    assert len(asked) == 2
