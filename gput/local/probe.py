@@ -1,4 +1,4 @@
-"""Container health check: asks the service of this container whether it is ready. Usage: python -m gput.local.probe [URL]
+"""Container health check: asks the service of this container whether it is ready. Usage: python -m gput.local.probe [URL] [/livez]
 
 Standard library only, so that a probe costs little.
 """
@@ -10,18 +10,23 @@ import sys
 import urllib.error
 import urllib.request
 
+READY, ALIVE = "/readyz", "/livez"
 
-def main(url: str) -> int:
-    """0 when /readyz answers 200, else 1 with the reason on stderr."""
+# Docker gives every container the proxies of its client's settings, by the environment; none of them reaches the container itself.
+_open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+
+
+def main(url: str, path: str = READY) -> int:
+    """0 when `path` answers 200, else 1 with the reason on stderr."""
     try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=2) as answer:  # noqa: S310  # the URL is this container's own
+        with _open(f"{url}{path}", timeout=2) as answer:
             return 0 if answer.status == 200 else 1
     except (urllib.error.URLError, OSError) as error:
-        print(f"not ready: {error}", file=sys.stderr)
+        print(f"not {'alive' if path == ALIVE else 'ready'}: {error}", file=sys.stderr)
         return 1
 
 
 if __name__ == "__main__":
-    raise SystemExit(
-        main(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("GPUT_PROBE_URL", "http://127.0.0.1:8000"))
-    )
+    given = [argument for argument in sys.argv[1:] if argument != ALIVE]
+    place = given[0] if given else os.environ.get("GPUT_PROBE_URL", "http://127.0.0.1:8000")
+    raise SystemExit(main(place, ALIVE if ALIVE in sys.argv[1:] else READY))
