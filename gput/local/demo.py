@@ -101,7 +101,7 @@ class Demo:
     async def _links(self, holder: str) -> dict[str, Any]:
         service = self.installation.services[f"holder-{holder}"]
         token = self.installation.operator_token(holder).read_text().strip()
-        async with httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}) as http:
+        async with httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, trust_env=False) as http:
             answer = await http.get(f"{service.url}/v1/links")
         if answer.status_code != 200:
             raise GputError(f"holder {holder} did not answer for its links: {answer.status_code}", code="links")

@@ -7,10 +7,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
+
+from gput.local.demo import Demo
+from gput.local.demos.texts import Texts
+from gput.local.process import Service
 
 
 class Server:
@@ -58,3 +63,17 @@ def test_a_health_check_asks_the_service_itself(proxy: Server, words: tuple[str,
         service.close()
         assert (asked.returncode, service.heard) == (code, [(path, None)])
     assert proxy.heard == []
+
+
+async def test_a_demo_gives_an_operators_token_to_that_operators_service_alone(proxy: Server, tmp_path: Path) -> None:
+    demo, holder = Demo(tmp_path, Texts(), lambda _: None), Server()
+    name = next(iter(demo.plan.holders))
+    demo.installation.services[f"holder-{name}"] = service = Service(name, [], {}, tmp_path / "log")
+    service.ready = {"ready": holder.url}
+    token = demo.installation.operator_token(name)
+    token.parent.mkdir(parents=True)
+    token.write_text("word\n")
+    assert await demo._links(name) == {"holder": name}
+    assert holder.heard == [("/v1/links", "Bearer word")]
+    assert proxy.heard == []
+    holder.close()
