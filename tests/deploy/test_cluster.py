@@ -1,4 +1,4 @@
-"""What the Kubernetes manifests come to on a cluster: who answers to which address."""
+"""What the Kubernetes manifests come to on a cluster: who answers to which address, who counts as up."""
 
 from __future__ import annotations
 
@@ -44,3 +44,19 @@ def test_each_orchestrator_answers_to_the_address_that_holders_sign_for(path: Pa
         scope = {"type": "http", "method": "GET", "path": "/v1/inbox", "headers": [(b"host", host.encode())]}
         # Raises NotAuthenticated where the service does not answer to that name.
         assert request_parts(Request(scope), (answers_to,)).target_uri == f"{url}/v1/inbox"
+
+
+STANDBY_ANSWERS = {"/livez": 200, "/readyz": 503}
+"""As `tests/world/test_world_standby.py` has it of a real one."""
+
+
+def test_a_node_can_be_drained_of_the_leader_and_an_update_goes_on_past_the_standby() -> None:
+    pods, budget = _found("StatefulSet", "orchestrator"), _found("PodDisruptionBudget", "orchestrator")
+    ready = _container("orchestrator")["readinessProbe"]["httpGet"]["path"]
+    standbys = pods["replicas"] - 1
+    up = 1 + standbys * (STANDBY_ANSWERS[ready] == 200)
+    assert up - budget["minAvailable"] >= 1  # else the leader is never evicted
+    assert pods.get("updateStrategy", {}).get("type", "RollingUpdate") == "RollingUpdate"
+    assert up == pods["replicas"]  # a rolling update waits for each pod to be ready before it goes to the next
+    # Nobody is sent elsewhere by it: callers name each pod, and ask whichever of them leads.
+    assert _found("Service", "orchestrator")["publishNotReadyAddresses"] is True
