@@ -21,6 +21,9 @@ ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 RUN --mount=type=bind,from=wheels,target=/wheels --mount=type=cache,target=/root/.cache/pip \
     if ls /wheels/torch-*.whl >/dev/null 2>&1; then /opt/gput/bin/pip install --quiet --find-links /wheels torch==2.13.0; \
     else /opt/gput/bin/pip install --quiet --index-url "$TORCH_INDEX_URL" torch==2.13.0; fi
+# Beside a real GPU the agent asks NVIDIA's library for its evidence (`evidence = "nvml:…"`).
+RUN --mount=type=cache,target=/root/.cache/pip python docker/dependencies.py nvml > /tmp/requirements.txt \
+    && /opt/gput/bin/pip install --quiet -r /tmp/requirements.txt
 
 FROM python:3.11-slim-bookworm AS base
 # The folders are there so that a new volume mounted over one belongs to the service's user, not to root.

@@ -1,7 +1,10 @@
-"""What the Kubernetes manifests come to on a cluster: who answers to which address, who counts as up."""
+"""What the Kubernetes manifests come to on a cluster: who answers to which address, who counts as up, what the images bring."""
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import pytest
 import yaml
 from starlette.requests import Request
 
+from gpu_agent.evidence.nvml import MODULE
 from shared.service.callers import request_parts
 
 ROOT = Path(__file__).parents[2]
@@ -60,3 +64,30 @@ def test_a_node_can_be_drained_of_the_leader_and_an_update_goes_on_past_the_stan
     assert up == pods["replicas"]  # a rolling update waits for each pod to be ready before it goes to the next
     # Nobody is sent elsewhere by it: callers name each pod, and ask whichever of them leads.
     assert _found("Service", "orchestrator")["publishNotReadyAddresses"] is True
+
+
+def _installed(stage: str) -> str:
+    """The requirements that a stage of the Dockerfile installs by `docker/dependencies.py`, and those of the stages that it is made of."""
+    stages = re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
+    found = next(text for text in stages if re.search(rf"^\S+ AS {stage}$", text, re.MULTILINE))
+    below = re.match(r"\S+", found)
+    assert below is not None
+    lower = {below[0], *re.findall(r"^COPY --from=(\S+)", found, re.MULTILINE)}
+    own = [
+        subprocess.run([sys.executable, *words.split()], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for words in re.findall(r"python (docker/dependencies\.py.*?) >", found)
+    ]
+    known = {name for text in stages for name in re.findall(r"^\S+ AS (\S+)$", text, re.MULTILINE)}
+    return "\n".join([*own, *(_installed(name) for name in sorted(lower & known))])
+
+
+def test_the_agents_image_brings_what_its_settings_ask_for() -> None:
+    settings = tomllib.loads((KUBERNETES / "base" / "gpu-agent" / "gpu-agent.toml").read_text())
+    _, _, image = _container("gpu-agent")["image"].partition("/")
+    assert (settings["evidence"], image, MODULE) == ("nvml:0", "gpu", "pynvml")
+    lines = _installed(image).splitlines()
+    assert [
+        line for line in lines if line.startswith("nvidia-ml-py")
+    ]  # has that module; without it the agent refuses to start
+    assert [line for line in lines if line.startswith("fastapi")]
+    assert "nvidia" not in _installed("service")
