@@ -85,10 +85,14 @@ def _copy(source: Path, target: Path) -> None:
     if target.exists():  # what a service has already must stay: its identity is enrolled
         return
     target.parent.mkdir(parents=True, exist_ok=True)
+    # Under another name until it is whole: what is there stays, and half a folder, or half a key, would stay for good.
+    draft = target.with_name(f".{target.name}.partial")
     if source.is_dir():
-        shutil.copytree(source, target)
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.copytree(source, draft)
     else:
-        shutil.copy2(source, target)
+        shutil.copy2(source, draft)
+    draft.rename(target)
 
 
 def _own(folder: Path) -> None:
