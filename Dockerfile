@@ -1,4 +1,7 @@
 # One image for every service; the command chooses which. The GPU stage adds PyTorch, which only the agent and the client need.
+# Wheels of one's own, by a build context of this name; without one none. Else the registry would be asked for an image called so.
+FROM scratch AS wheels
+
 FROM python:3.11-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/gput
@@ -16,7 +19,7 @@ COPY gput gput
 RUN --mount=type=cache,target=/root/.cache/pip /opt/gput/bin/pip install --quiet --no-deps .
 
 FROM build AS build-gpu
-# A CPU build of PyTorch: from the named build context `wheels` if it holds one, else from TORCH_INDEX_URL.
+# A CPU build of PyTorch: from the build context `wheels` if it holds one, else from TORCH_INDEX_URL.
 ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 RUN --mount=type=bind,from=wheels,target=/wheels --mount=type=cache,target=/root/.cache/pip \
     if ls /wheels/torch-*.whl >/dev/null 2>&1; then /opt/gput/bin/pip install --quiet --find-links /wheels torch==2.13.0; \

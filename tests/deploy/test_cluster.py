@@ -91,3 +91,11 @@ def test_the_agents_image_brings_what_its_settings_ask_for() -> None:
     ]  # has that module; without it the agent refuses to start
     assert [line for line in lines if line.startswith("fastapi")]
     assert "nvidia" not in _installed("service")
+
+
+def test_no_build_asks_the_registry_for_an_image_by_a_contexts_name() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    stages = re.findall(r"^FROM \S+ AS (\S+)$", text, re.MULTILINE)
+    # What is neither a stage nor a context given by hand is fetched from the registry under that name, and its root's files are taken.
+    assert {name for name in re.findall(r"\bfrom=([\w.-]+)", text) if name not in stages} == set()
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) - set(stages) == {"scratch", "python:3.11-slim-bookworm"}
