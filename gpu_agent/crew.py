@@ -5,10 +5,11 @@ The caller is one of them: on a machine of one core nothing changes hands.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
+
+from shared.quota import usable_cores
 
 MOST_THREADS: Final = 16
 
@@ -17,7 +18,7 @@ class Crew:
     """`threads`: at most so many, the caller's with them; default: the cores that this process may use."""
 
     def __init__(self, threads: int | None = None) -> None:
-        self.threads = min(threads or len(os.sched_getaffinity(0)), MOST_THREADS)
+        self.threads = min(threads or usable_cores(), MOST_THREADS)
         self._pool = ThreadPoolExecutor(max(1, self.threads - 1), "crew")
 
     def __call__(self, work: Callable[[], None], others: int) -> None:

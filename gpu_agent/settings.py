@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.errors import ConfigurationError
+from shared.quota import free_memory
 from shared.service.settings import ServiceSettings
 
 DEFAULT_HBM_BYTES = 80 * 1024**3
@@ -48,7 +49,7 @@ class AgentSettings(ServiceSettings):
     backing_bytes: int | None = Field(
         None,
         ge=1024**2,
-        description="Host memory that GPU memory may use; default four fifths of what is free at start.",
+        description="Host memory that GPU memory may use; default four fifths of what is free at start, by the container's limit, too.",
     )
     bounce_socket: Path | None = Field(
         None,
@@ -114,5 +115,4 @@ class AgentSettings(ServiceSettings):
         """Bytes of host memory behind HBM: beyond them a session is refused instead of the machine running out."""
         if self.backing_bytes is not None:
             return self.backing_bytes
-        free = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
-        return int(int(free.split()[1]) * 1024 * _HEADROOM)
+        return int(free_memory() * _HEADROOM)

@@ -6,7 +6,6 @@ run the caller's own main module again in each of them and leave them behind whe
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Generator, Iterator, Sequence
@@ -21,6 +20,7 @@ from gput.receipt_leaves import HeldLeaf
 from gput.receipt_worker import answered, holding, read_frame, write_frame
 from shared.canonical import cbor_bytes
 from shared.errors import Unavailable
+from shared.quota import usable_cores
 
 CHUNK = 64
 """Leaves asked of a process at once: some 80 ms of work."""
@@ -30,7 +30,7 @@ FEW = 400
 
 def cores() -> int:
     """How many cores this process may use."""
-    return len(os.sched_getaffinity(0))
+    return usable_cores()
 
 
 def held(known: Known, lines: Sequence[bytes], jobs: int) -> Generator[list[HeldLeaf]]:

@@ -30,6 +30,7 @@ from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.loader import LoadedProgram, load_program
 from gpu_agent.workload.training import pin_determinism
 from shared.errors import GputError, VerificationFailed
+from shared.quota import usable_cores
 
 _CACHE_LIMIT = 8
 _WARM_DEADLINE_S = 20.0
@@ -64,6 +65,7 @@ class Parent:
         # On a device a waiting worker holds memory of it, which the agent sweeps after a launch: there it says when to fork the next.
         self._ahead = place == places.HOST
         self._link = link
+        self._cores = usable_cores()
         self._pid = os.getpid()
         self._programs: dict[str, LoadedProgram] = {}
         self._planned: dict[str, Planned] = {}  # by program, as its last launch had it
@@ -179,7 +181,7 @@ class Parent:
         threads = self._plan(digest, message["options"], message["accumulate"]).options.threads
         # While the launch runs, where it leaves a core for that: forking and warming up take as long as half a visit's control, and
         # would hold up the launch's destruction. Where it needs every core, they come when it is over.
-        if message["beside"] or (self._ahead and threads < len(os.sched_getaffinity(0))):
+        if message["beside"] or (self._ahead and threads < self._cores):
             self._prepare_spare(digest, number=message["beside"] or 1, room=message["room"])
 
     def _plan(self, digest: str, stated: dict[str, object], accumulate: bool) -> Planned:
