@@ -75,6 +75,15 @@ def test_a_compose_file_hangs_together(path: Path) -> None:
         assert {"orchestrator-a", "orchestrator-b"} <= told["services"].keys()
 
 
+def test_tls_starts_no_more_processes_than_its_container_may_have_on_a_machine_of_many_cores() -> None:
+    service = yaml.safe_load((DEPLOY / "compose" / "orchestrator.yml").read_text())["services"]["tls"]
+    workers = re.search(r"^worker_processes (\S+);", (DEPLOY / "compose" / "nginx.conf").read_text(), re.MULTILINE)
+    assert workers is not None
+    cores = 192  # `auto` is as many workers as the machine has cores
+    started = cores if workers[1] == "auto" else int(workers[1])
+    assert started + 2 < service["deploy"]["resources"]["limits"]["pids"]  # beside init and nginx itself
+
+
 @pytest.mark.skipif(shutil.which("docker") is None, reason="no docker here")
 @pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.stem)
 def test_docker_reads_a_compose_file(path: Path) -> None:
