@@ -29,18 +29,19 @@ def back_up(settings: ServiceSettings, target: Path) -> int:
     """Write a copy of the service's data_dir to the new folder `target` (mode 0700: it holds keys); how many files it has.
 
     Raises:
-        ConfigurationError: code `backup`: the folder exists, cannot be written, or there are symbolic links in data_dir, whose targets the
-            copy would lack. (Of a PostgreSQL database there is no copy in it: that has tools of its own.)
+        ConfigurationError: code `backup`: data_dir is none or cannot be read, the folder exists or cannot be written, or there are
+            symbolic links in data_dir, whose targets the copy would lack. (Of a PostgreSQL database there is no copy in it: that has
+            tools of its own.)
     """
     source = settings.data_dir.resolve()
+    if not source.is_dir():
+        raise _refused(
+            f"data_dir {source} is no folder", "Name the service's own by the setting data_dir, as it was started with."
+        )
     if target.resolve().is_relative_to(source):
         raise _refused(f"{target} lies inside of data_dir", "Name a folder elsewhere, on another disk.")
-    links = [str(path.relative_to(source)) for path in sorted(source.rglob("*")) if path.is_symlink()]
-    if links:
-        shown = ", ".join(links[:NAMED]) + (f" and {len(links) - NAMED} more" if len(links) > NAMED else "")
-        remedy = "Put what they lead to in their place, or copy data_dir by a tool of your own while the service does not run."
-        raise _refused(f"data_dir has symbolic links, and a copy would lack what they lead to: {shown}", remedy)
     try:
+        _refuse_links(source)
         target.mkdir(mode=0o700, parents=True)
         _copy_files(source, target)
         if settings.database_url is None:
@@ -54,10 +55,30 @@ def back_up(settings: ServiceSettings, target: Path) -> int:
     return sum(1 for _ in _files(target))
 
 
+def _refuse_links(source: Path) -> None:
+    links = [str(path.relative_to(source)) for path in sorted(_below(source)) if path.is_symlink()]
+    if links:
+        shown = ", ".join(links[:NAMED]) + (f" and {len(links) - NAMED} more" if len(links) > NAMED else "")
+        remedy = "Put what they lead to in their place, or copy data_dir by a tool of your own while the service does not run."
+        raise _refused(f"data_dir has symbolic links, and a copy would lack what they lead to: {shown}", remedy)
+
+
 def _files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(_below(folder)):
         if path.is_file() and not path.is_symlink() and path.relative_to(folder).parts[0] not in MADE_AGAIN:
             yield path
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Everything in it. Raises: ConfigurationError: a folder cannot be read: `rglob` would pass it over, and the copy would lack it."""
+
+    def unread(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # removed since it was listed
+            remedy = "Copy as the service's own user, or as root."
+            raise _refused(f"{error.filename} cannot be read: {error.strerror}", remedy) from None
+
+    for place, folders, files in os.walk(folder, onerror=unread):
+        yield from (Path(place, name) for name in (*folders, *files))
 
 
 def _copy_files(source: Path, target: Path) -> None:

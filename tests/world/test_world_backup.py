@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,3 +101,24 @@ def test_a_copy_replaces_none_and_lies_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "data" / "state.db").write_bytes(b"no database" * 1000)
     with pytest.raises(ConfigurationError, match="cannot be written"):
         back_up(settings, tmp_path / "other")
+
+
+def test_no_copy_is_made_of_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database elsewhere has a copy of its own, so the files are all that is missed, and nobody would miss them before they restore."""
+    elsewhere = {"database_url": "postgresql://gput@database/gput"}
+    with pytest.raises(ConfigurationError, match="mistyped is no folder") as mistyped:
+        back_up(ServiceSettings(data_dir=tmp_path / "mistyped", **elsewhere), tmp_path / "copy")
+    settings = _service(tmp_path / "data").model_copy(update=elsewhere)
+    listed = os.scandir
+
+    def of_somebody_else(place: Any = ".") -> Any:
+        if Path(place).name == "sub":
+            raise PermissionError(13, "Permission denied", str(place))
+        return listed(place)
+
+    monkeypatch.setattr(os, "scandir", of_somebody_else)
+    with pytest.raises(ConfigurationError, match="data/sub cannot be read: Permission denied") as closed:
+        back_up(settings, tmp_path / "copy")
+    assert (mistyped.value.code, closed.value.code, (tmp_path / "copy").exists()) == ("backup", "backup", False)
+    monkeypatch.undo()
+    assert back_up(settings, tmp_path / "copy") == 1
