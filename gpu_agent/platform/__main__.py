@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from shared.errors import GputError
+from shared.errors import ConfigurationError, GputError
 from shared.turns import go_first
 
 
@@ -41,6 +41,15 @@ def _manufacture(arguments: Sequence[str]) -> int:
         remedy = f"\n{error.remedy}" if error.remedy else ""
         print(f"{error.title}: {error.detail}{remedy}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(
+            "remedy: Name a folder that this user may write by --dir, and check the space on its volume.",
+            file=sys.stderr,
+        )
+        return ConfigurationError.exit_code
     print(
         json.dumps(
             {

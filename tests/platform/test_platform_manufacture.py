@@ -220,3 +220,15 @@ def test_the_command_makes_a_whole_installation_and_says_what(
     with pytest.warns(EmulationWarning):
         assert main([*arguments[:-1], "stranger"]) == 2
     assert "orchestrator-X" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "made"
+    with pytest.warns(EmulationWarning):
+        assert main(["manufacture", "--dir", str(folder), "--cvms", "orchestrator"]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.splitlines()[0]) == ("", f"error: {folder}: Not a directory")
+    assert said.err.splitlines()[1].startswith("remedy: ")
