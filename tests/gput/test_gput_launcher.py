@@ -62,7 +62,9 @@ def test_an_interrupted_split_is_made_anew(tmp_path: Path) -> None:
 
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)
-VALUES = st.one_of(st.booleans(), st.integers(-(2**53), 2**53), TEXT, st.lists(TEXT, max_size=3))
+VALUES = st.one_of(
+    st.booleans(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False), TEXT, st.lists(TEXT, max_size=3)
+)
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), VALUES | st.dictionaries(TEXT, TEXT, max_size=3)))
