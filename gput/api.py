@@ -11,7 +11,6 @@ import secrets
 import time
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,6 +32,32 @@ ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 # How long a watcher sits out an orchestrator that is away; longer than any restart, shorter than a person's patience.
 PATIENCE_S = 120.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+
+
+class _Lull:
+    """Between two askings that may bring nothing: longer and longer pauses, and an end to patience with what does not answer at all."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._pause = FIRST_PAUSE_S
+
+    def answered(self) -> None:
+        """It is there: patience begins anew with what breaks next."""
+        self._since = None
+
+    def news(self) -> None:
+        """And it had something to say: the next pause is short."""
+        self._since, self._pause = None, FIRST_PAUSE_S
+
+    async def after(self, broke: Unavailable | None) -> None:
+        """Pause. Raises: `broke`, once nothing answered for `PATIENCE_S`."""
+        now = time.monotonic()
+        if broke is not None:
+            self._since = now if self._since is None else self._since
+            if now - self._since > PATIENCE_S:
+                raise broke
+        await asyncio.sleep(self._pause)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
 
 
 class Api:
@@ -204,32 +229,37 @@ class Api:
         """The session's events until its final one; resumed where they broke off, also over a restart of the orchestrator.
 
         Raises:
-            Unavailable: the orchestrator stayed away for `PATIENCE_S`.
+            Unavailable: the orchestrator, or its stream, stayed away for `PATIENCE_S`.
         """
-        last = after
+        last, lull = after, _Lull()
         while True:
-            headers = {"Last-Event-ID": str(last)}
-            with suppress(Unavailable):
+            had, broke = last, None
+            try:
                 async with (await self._to()).stream(
-                    "GET", f"/v1/sessions/{session}/events", headers=headers
+                    "GET", f"/v1/sessions/{session}/events", headers={"Last-Event-ID": str(last)}
                 ) as response:
+                    lull.answered()
                     async for event in iter_sse(response):
                         last = event.id or last
+                        lull.news()
                         yield event
-            if (await self._patiently(session))["phase"] in ENDED:
-                return
+                        if event.event == "session" and str(event.data.get("fact")).upper() in ENDED:
+                            return
+            except Unavailable as error:
+                broke = error
+            # That the session has ended says nothing of a stream that broke off before it told so.
+            ended = (await self._patiently(session))["phase"] in ENDED
+            if ended and broke is None and last == had:
+                return  # whoever asked knows the final one already
+            await lull.after(broke)
 
     async def _patiently(self, session: str, **query: Any) -> Any:
-        deadline = time.monotonic() + PATIENCE_S
-        pause = FIRST_PAUSE_S
+        lull = _Lull()
         while True:
             try:
                 return await self.session(session, **query)
-            except Unavailable:
-                if time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+            except Unavailable as error:
+                await lull.after(error)
 
     async def model(self, session: str, target: Path, check: Callable[[Path], object] | None = None) -> Path:
         """Fetch the finished model into `target`: written whole or not at all. A stream that broke off is taken up where it did.
