@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Self
@@ -56,7 +57,7 @@ def show(record: Mapping[str, Any], fmt: Format) -> None:
             fields |= {f"{key}.{name}": inner for name, inner in inside.items()} or {key: value}
         lists = {key: value for key, value in fields.items() if _is_list_of_records(value)}
         rows = [{"field": key, "value": value} for key, value in fields.items() if key not in lists]
-        _table(rows, ("field", "value"))
+        _table(rows, ("field", "value"), name="field")
         for key, value in lists.items():
             print(f"\n{printable(key)}")
             _table(value, tuple(dict.fromkeys(name for row in value for name in row)))
@@ -120,15 +121,15 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?", "\n")) else text + "."
 
 
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], name: str | None = None) -> None:
+    """`name`: the column in which a row says what its value is called; elsewhere the column itself does."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(*map(printable, columns), box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        # In a table of fields and values the value's name stands in the row.
-        # And what a holder or a peer says must not steer the terminal.
-        cells = (cell(row.get(column), str(row.get("field", column))) for column in columns)
+        # What a holder or a peer says must not steer the terminal.
+        cells = (cell(row.get(column), column if name is None else str(row[name])) for column in columns)
         table.add_row(*(printable(cell, but="\n\t") for cell in cells))
     terminal = sys.stdout is not None and sys.stdout.isatty()
     Console(width=None if terminal else 200, highlight=False, markup=False).print(table)
@@ -141,7 +142,8 @@ def cell(value: Any, name: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, float)) and (name.endswith(("_at", "_until", "_from")) or name in TIMES):
-        return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        with suppress(ValueError, OverflowError, OSError):  # what no calendar has stays a number
+            return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M:%S} UTC"
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, (list, tuple)) and all(isinstance(entry, str) for entry in value):

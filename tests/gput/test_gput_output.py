@@ -56,6 +56,20 @@ def test_several_tables_are_one_document_for_a_program(capsys: pytest.CaptureFix
     ]  # fmt: skip
 
 
+def test_a_column_named_field_makes_no_time_of_a_count(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `gput data inspect` prints a dataset's fields, whose names are a program author's."""
+    emit([{"field": "admitted_at", "row": 12, "max": 10**12}], ("field", "row", "max"), Format.TABLE)
+    assert capsys.readouterr().out.splitlines()[1].split() == ["admitted_at", "12", "1000000000000"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, -1e12])
+def test_a_time_that_no_calendar_has_is_shown_as_the_number_it_is(
+    value: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show({"last_seen": value}, Format.TABLE)
+    assert capsys.readouterr().out.splitlines()[1].split() == ["last_seen", f"{value:.4g}"]
+
+
 def test_no_rows_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
     emit([], ("id",), Format.JSON)
     assert json.loads(capsys.readouterr().out) == []
