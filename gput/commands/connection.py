@@ -60,7 +60,7 @@ def confirm(question: str, yes: bool, no_input: bool = False) -> None:
     """
     if yes:
         return
-    if no_input or not sys.stdin.isatty():
+    if no_input or sys.stdin is None or not sys.stdin.isatty():  # None where the shell closed it (`<&-`)
         raise BadRequest("this cannot be taken back", code="needs-confirmation", remedy="Say --yes if you mean it.")
     say(f"{question} [y/N] ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

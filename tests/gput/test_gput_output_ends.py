@@ -106,3 +106,10 @@ def test_without_a_stdout_the_command_still_ends_well() -> None:
 def test_the_exit_code_is_documented() -> None:
     done = subprocess.run([sys.executable, "-m", "gput", "--help"], capture_output=True, text=True, check=True)
     assert "141 whoever read the output went away" in done.stdout
+
+
+def test_a_question_with_no_stdin_at_all_is_not_confirmed() -> None:
+    words = "session cancel s_x --url http://127.0.0.1:9 --key KEY"
+    script = f"{sys.executable} -m gput {words} <&-"
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60)
+    assert (said.returncode, "[needs-confirmation]" in said.stderr) == (2, True)
