@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -20,17 +20,26 @@ class Work:
         self._thread.start()
 
     def done(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of one call."""
+        """The result of one call. Whoever is interrupted meanwhile (Ctrl-C) ends the call, too."""
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result()
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # of a call that failed by itself, nothing is left to end
+            raise
 
     def each(self, stream: AsyncIterator[T]) -> Iterator[T]:
-        """What comes, one after another."""
-        while True:
-            try:
-                yield self.done(_next(stream))
-            except StopAsyncIteration:
-                return
+        """What comes, one after another. Whoever reads on no more lets go of the stream."""
+        try:
+            while True:
+                try:
+                    yield self.done(_next(stream))
+                except StopAsyncIteration:
+                    return
+        finally:
+            # Not waited for: the garbage collector may end this anywhere, also in that thread. A closed loop's client closed it.
+            if isinstance(stream, AsyncGenerator) and not self._loop.is_closed():
+                asyncio.run_coroutine_threadsafe(_let_go(stream), self._loop)
 
     def end(self, last: Coroutine[Any, Any, None] | None = None) -> None:
         """End the thread, after one last call; again is no error."""
@@ -47,6 +56,10 @@ class Work:
 
 async def _next(stream: AsyncIterator[T]) -> T:
     return await anext(stream)
+
+
+async def _let_go(stream: AsyncGenerator[Any]) -> None:
+    await stream.aclose()
 
 
 def words_of(twin: type) -> Callable[[type[T]], type[T]]:

@@ -1,0 +1,60 @@
+"""The synchronous client's thread: what nobody waits for any more ends there, too."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from gput.loop import Work
+
+PATIENCE_S = 10
+
+
+@pytest.fixture
+def work() -> Iterator[Work]:
+    work = Work()
+    yield work
+    work.end()
+
+
+def test_an_interrupted_call_does_not_go_on_behind_ones_back(work: Work) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    async def download() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            ended.set()
+            raise
+
+    def interrupt() -> None:
+        begun.wait(PATIENCE_S)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        work.done(download())
+    assert ended.wait(PATIENCE_S)
+
+
+def test_a_stream_that_is_read_no_further_is_let_go(work: Work) -> None:
+    ended = threading.Event()
+
+    async def events() -> AsyncIterator[int]:
+        try:
+            for number in range(10):
+                yield number
+        finally:
+            ended.set()
+
+    source = events()  # held: nothing of it goes by itself
+    for number in work.each(source):
+        assert number == 0
+        break
+    assert ended.wait(PATIENCE_S)
