@@ -80,13 +80,17 @@ export function sessionsPage(told) {
 
 async function refresh({ queue, list, gpus, parties }, told) {
   if (list.body.contains(document.activeElement) || queue.body.contains(document.activeElement)) return; // not under a reader's hands
-  let sessions = [];
+  let sessions = null;
   await filled(list.body, async () => {
     sessions = await all("/v1/sessions", { signal: told.signal });
     return sessionsTable(sessions);
   });
-  show(queue.body, queueTable(sessions));
+  if (sessions === null) {
+    show(queue.body, h("p", { class: "quiet" }, "Not known now: the sessions could not be read.")); // and the band stays as it was
+  } else {
+    show(queue.body, queueTable(sessions));
+    told.emulated(sessions.some((one) => one.backend === "EMULATED"));
+  }
   await filled(gpus.body, async () => gpuTable((await get("/v1/gpus", { signal: told.signal })).items));
   await filled(parties.body, async () => partyTable(await all("/v1/parties", { signal: told.signal })));
-  told.emulated(sessions.some((one) => one.backend === "EMULATED"));
 }
