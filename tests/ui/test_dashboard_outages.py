@@ -50,3 +50,20 @@ def test_a_list_that_cannot_be_read_is_not_an_empty_queue_and_emulated_stays_sai
     assert page.locator(".emulated").count() == 1
     page.unroute(lists)
     queue.get_by_text("absent (approval)").wait_for()
+
+
+def test_a_page_that_is_loaded_while_the_service_is_away_keeps_its_token_and_asks_again(troubled: Tab) -> None:
+    who = re.compile("/v1/whoami")
+    refuse(troubled, who)
+    page = troubled.open()
+    page.get_by_text(AWAY["detail"]).wait_for()
+    assert page.get_by_label("Bearer token").count() == 0
+    page.unroute(who)
+    page.get_by_text("reading as owner").wait_for(timeout=20_000)
+    assert page.evaluate("sessionStorage.getItem('gput-token')") == OWNER_READER
+
+
+def test_an_address_that_is_no_encoding_is_no_reason_to_ask_for_the_token(tab: NewTab) -> None:
+    page = tab().open("#/nowhere/%")
+    page.get_by_role("heading", name="Queue").wait_for()
+    assert page.get_by_label("Bearer token").count() == 0

@@ -23,6 +23,11 @@ export class Problem extends Error {
   }
 }
 
+/** Whether the same may be answered later: the service is away, or has too much to do. */
+export function passing(problem) {
+  return problem instanceof Problem && (problem.status === 0 || problem.status >= 500 || problem.status === 429);
+}
+
 /** The token, in this tab's session storage only: it is gone with the tab, and never in an address. */
 export const token = {
   get: () => sessionStorage.getItem(KEY),
@@ -47,7 +52,7 @@ async function ask(path, options = {}) {
     answer = await fetch(path, { ...options, headers, cache: "no-store", credentials: "omit", redirect: "error" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, { detail: "The service does not answer.", remedy: "It may be starting; this page asks again." });
+    throw new Problem(0, { detail: "The service does not answer.", remedy: "It may be starting: try again in a moment." });
   }
   if (answer.ok) return answer;
   throw new Problem(answer.status, await answer.json().catch(() => ({})));
@@ -115,7 +120,7 @@ export async function stream(path, { after = "0", signal, take, over = () => fal
       await readStream(path, state, signal, (event) => { take(event); ended ||= over(event); });
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof Problem && error.status >= 400 && error.status < 500 && error.status !== 429) throw error;
+      if (error instanceof Problem && !passing(error)) throw error;
     }
     if (!ended) {
       said("waiting");

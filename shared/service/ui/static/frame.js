@@ -1,15 +1,26 @@
 /* The front door of a page: who reads, which place of it, the frame around that. Knows places by their hash only, and no data. */
 
-import { get, token } from "./api.js";
+import { get, passing, token } from "./api.js";
 import { h, show } from "./dom.js";
 import { askForToken } from "./entry.js";
-import { emulatedBand } from "./panel.js";
+import { emulatedBand, problemBox } from "./panel.js";
 import { applyTheme, themeSwitch } from "./theme.js";
 
 const place = (id) => document.getElementById(id);
 
+const AGAIN_MS = 2000;
+
+/** A part of an address; what is no encoding stands for itself. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** The parts of the address after `#/`. */
-const route = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+const route = () => location.hash.replace(/^#\/?/, "").split("/").map(decoded);
 
 /**
  * One page, from its token on.
@@ -47,11 +58,23 @@ class Frame {
       this.#ask(null);
       return;
     }
+    await this.#enter(true);
+  }
+
+  async #enter(first) {
+    let who;
     try {
-      this.#entered(await get(this.#of.path));
+      who = await get(this.#of.path);
     } catch (problem) {
-      this.#ask(problem);
+      // A service that is away says nothing of the token: no reason to ask for another.
+      if (!passing(problem)) this.#ask(problem);
+      else {
+        if (first) show(place("content"), problemBox(problem), h("p", { class: "quiet" }, "This page asks again until it answers."));
+        setTimeout(() => this.#enter(false), AGAIN_MS);
+      }
+      return;
     }
+    this.#entered(who);
   }
 
   #ask(problem) {
