@@ -52,6 +52,21 @@ def test_a_list_that_cannot_be_read_is_not_an_empty_queue_and_emulated_stays_sai
     queue.get_by_text("absent (approval)").wait_for()
 
 
+def test_what_could_not_be_read_when_a_session_ended_is_read_again(troubled: Tab, stage: UiStage) -> None:
+    session = stage.submit(name="ended in an outage")
+    page = troubled.open(f"#/sessions/{session}/tour")
+    page.locator(".heading .badge", has_text="AWAITING_APPROVAL").wait_for()
+    views = re.compile(rf"/v1/(visits/\w+|sessions/{session}(/visits.*)?)$")
+    refuse(troubled, views)
+    stage.approve(session)
+    stage.completed(session)
+    page.locator('.live[data-state="ended"]').wait_for()
+    page.wait_for_timeout(1000)  # the last event's own try has failed
+    page.unroute(views)
+    page.locator(".heading .badge", has_text="COMPLETED").wait_for(timeout=20_000)
+    page.locator(".chart .span.train").first.wait_for(timeout=20_000)  # known by durations of visits read whole
+
+
 def test_a_page_that_is_loaded_while_the_service_is_away_keeps_its_token_and_asks_again(troubled: Tab) -> None:
     who = re.compile("/v1/whoami")
     refuse(troubled, who)

@@ -1,8 +1,9 @@
 /* What is known of one session: read once, then kept up by its stream of events. Knows the API's views, and no element. */
 
-import { all, get, stream } from "./common/api.js";
+import { all, get, passing, stream } from "./common/api.js";
 
 const TICK_MS = 250;
+const AGAIN_MS = 2000;
 const AT_ONCE = 12; // visits read anew one by one; with more, the list is read again
 const FINAL = new Set(["completed", "failed", "cancelled"]);
 
@@ -77,18 +78,28 @@ export class Live {
       await this.#readAnew();
       this.#changed();
     } catch (problem) {
-      if (!this.#signal.aborted) this.#stale = true; // the next event brings another try
+      // What could not be read is read again: after the last event there is no other that would bring it.
+      if (passing(problem)) this.#timer ??= setTimeout(() => this.#tick(), AGAIN_MS);
     }
   }
 
   async #readAnew() {
-    const options = { signal: this.#signal };
     const wanted = [...this.#dirty].filter((id) => this.visits.get(id)?.last_fact !== "planned");
+    const stale = this.#stale;
     this.#dirty.clear();
-    if (this.#stale) {
-      this.#stale = false;
-      this.view = await get(this.path, options);
+    this.#stale = false;
+    try {
+      await this.#read(wanted, stale);
+    } catch (problem) {
+      this.#stale ||= stale;
+      for (const id of wanted) this.#dirty.add(id);
+      throw problem;
     }
+  }
+
+  async #read(wanted, stale) {
+    const options = { signal: this.#signal };
+    if (stale) this.view = await get(this.path, options);
     const found = wanted.length > AT_ONCE ? await all(`${this.path}/visits`, options)
       : await Promise.all(wanted.map((id) => get(`/v1/visits/${id}`, options)));
     for (const visit of found) this.visits.set(visit.id, visit);
