@@ -82,3 +82,18 @@ def test_an_address_that_is_no_encoding_is_no_reason_to_ask_for_the_token(tab: N
     page = tab().open("#/nowhere/%")
     page.get_by_role("heading", name="Queue").wait_for()
     assert page.get_by_label("Bearer token").count() == 0
+
+
+LONG = """async () => {
+  const { Training } = await import("/ui/training.js");
+  const losses = Array.from({ length: 300000 }, (_, step) => [step, { visit: "v", holder: "city", step, loss: 2 + Math.sin(step) }]);
+  const chart = new Training(new AbortController().signal);
+  chart.update({ view: { visits_closed: 1, holders: [] }, visits: new Map(), losses: new Map(losses) });
+  return chart.element.querySelector("table tbody").textContent;
+}"""
+
+
+def test_three_hundred_thousand_losses_are_drawn_and_summed_up(tab: NewTab) -> None:
+    page = tab().open()
+    page.get_by_role("heading", name="Queue").wait_for()
+    assert page.evaluate(LONG).endswith("1299999")  # the lowest, and the last step

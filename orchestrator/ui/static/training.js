@@ -67,7 +67,7 @@ export class Training {
   }
 
   #tables(bias) {
-    const last = [...this.found].map(([name, points]) => ({ name, first: points[0], last: points.at(-1), least: Math.min(...points.map((one) => one[1])) }));
+    const last = [...this.found].map(([name, points]) => ({ name, first: points[0], last: points.at(-1), least: points.reduce((least, one) => Math.min(least, one[1]), Infinity) }));
     const { holders } = this.live.view;
     return [
       table("Losses by holder", [
