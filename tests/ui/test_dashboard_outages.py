@@ -97,3 +97,15 @@ def test_three_hundred_thousand_losses_are_drawn_and_summed_up(tab: NewTab) -> N
     page = tab().open()
     page.get_by_role("heading", name="Queue").wait_for()
     assert page.evaluate(LONG).endswith("1299999")  # the lowest, and the last step
+
+
+def test_artifacts_and_approvals_follow_the_session(tab: NewTab, stage: UiStage) -> None:
+    session = stage.submit(name="watched from its beginning")
+    artifacts, contract = (tab().open(f"#/sessions/{session}/{name}") for name in ("artifacts", "contract"))
+    artifacts.get_by_text("not finished").wait_for()
+    row = contract.get_by_role("table", name=re.compile("What each holder said")).get_by_role("row", name="city")
+    row.get_by_text("nothing yet").wait_for()
+    stage.approve(session)
+    row.get_by_text("approve").wait_for(timeout=30_000)
+    stage.completed(session)
+    artifacts.get_by_text("ready", exact=True).wait_for(timeout=30_000)

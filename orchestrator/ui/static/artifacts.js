@@ -1,7 +1,7 @@
 /* The artifacts' tab: what a session leaves behind, how big, whose, and the command that fetches it. Fetches nothing itself. */
 
 import { all, curl } from "./common/api.js";
-import { badge, command, digest, facts, h, table } from "./common/dom.js";
+import { badge, command, digest, facts, h, show, table } from "./common/dom.js";
 import { bytes } from "./common/format.js";
 import { filled, panel } from "./common/panel.js";
 import { manifestOf } from "./manifest.js";
@@ -33,11 +33,22 @@ export function artifactsTab({ path, live, signal }) {
   const rest = panel("Receipts, program, events");
   const traffic = panel("Bytes moved", { paths: [path], note: "Dataset bytes between holder and orchestrator: none, by construction. Model bytes between machines: none but the finished model, where the output policy releases it." });
   const files = panel("Programs in the library", { paths: ["/v1/programs"] });
-  filled(finished.body, async () => model(live.view, (await manifestOf(path, signal)).says.output.release_to));
+  let release = null; // once read, it stays: a session has one manifest
+  filled(finished.body, async () => {
+    release = (await manifestOf(path, signal)).says.output.release_to;
+    return model(live.view, release);
+  });
   rest.body.append(others(live.view));
-  traffic.body.append(table("Bytes of bodies", [["Link", ([name]) => TRAFFIC[name] ?? name], ["Bytes", ([, count]) => bytes(count), "number"]], Object.entries(live.view.bytes)));
   filled(files.body, async () => table("Programs", [
     ["Program", (one) => [one.name, one.digest === live.view.program ? [" ", badge("this session's", "info")] : ""]], ["Digest", (one) => digest(one.digest)], ["Model", (one) => bytes(one.model_bytes), "number"], ["Operators", (one) => one.operators.length, "number"],
   ], await all("/v1/programs", { signal })));
-  return { element: h("div", null, finished.element, rest.element, traffic.element, files.element) };
+  let shown = "";
+  const update = () => {
+    const now = JSON.stringify([release, live.view.model, live.view.bytes]);
+    if (now === shown) return; // not under a reader's hands
+    shown = now;
+    if (release !== null) show(finished.body, model(live.view, release));
+    show(traffic.body, table("Bytes of bodies", [["Link", ([name]) => TRAFFIC[name] ?? name], ["Bytes", ([, count]) => bytes(count), "number"]], Object.entries(live.view.bytes)));
+  };
+  return { element: h("div", null, finished.element, rest.element, traffic.element, files.element), update };
 }

@@ -15,6 +15,7 @@ function origin(said) {
   return h("span", null, link, ` at step ${said.step}, with records of ${said.contributors.map((one) => one.holder).join(", ")}`);
 }
 
+const DECIDED = new Set(["approved", "refused", "vetoed"]);
 const DECISIONS = { approve: "good", refuse: "bad", veto: "bad" };
 
 function summary({ says, digest: own }, live) {
@@ -91,13 +92,23 @@ export function contractTab({ path, live, signal, emulated }) {
   const veto = panel("Approve, refuse, veto");
   veto.body.append(vetoing(live));
   filled(expected.body, async () => estimateView(await get(`${path}/estimate`, { signal })));
+  let [roster, heard] = [null, 0];
+  const decisions = () => live.facts.filter((fact) => fact.kind === "session" && DECIDED.has(fact.fact)).length;
+  const hear = () => {
+    heard = decisions();
+    return filled(said.body, async () => approvals(await all(`${path}/approvals`, { signal }), roster));
+  };
   filled(contract.body, async () => {
     const manifest = await manifestOf(path, signal);
     if (manifest.says.gpu_evidence.roots.includes("EMULATED")) emulated(true);
-    await filled(said.body, async () => approvals(await all(`${path}/approvals`, { signal }), manifest.says.roster));
+    roster = manifest.says.roster;
+    await hear();
     show(differs.body, comparison(manifest, live, signal));
     return summary(manifest, live);
   });
-  const update = () => show(datasets.body, agreementView(live.view.agreement));
+  const update = () => {
+    show(datasets.body, agreementView(live.view.agreement));
+    if (roster !== null && decisions() !== heard) hear();
+  };
   return { element: h("div", null, contract.element, expected.element, said.element, datasets.element, veto.element, differs.element), update };
 }
