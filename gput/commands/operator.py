@@ -17,6 +17,7 @@ from shared.service.http import Peers
 HolderUrl = Annotated[str, typer.Option("--holder-url", envvar="GPUT_HOLDER_URL", help="your own holder service")]
 Token = Annotated[Path, typer.Option("--token", envvar="GPUT_HOLDER_TOKEN", help="its operator.token file")]
 HOLDER_TIMEOUT_S = 30.0
+PAGE = 200
 REMEDY = "It is the file operator.token in the holder's data folder."
 
 
@@ -57,3 +58,14 @@ def ask(method: str, path: str, url: str, token: Path, body: Any = None) -> Any:
             return await peer.post_json(f"/v1/{path}", body, idempotency_key=f"decide-{secrets.token_hex(16)}")
 
     return asyncio.run(call())
+
+
+def every(path: str, url: str, token: Path) -> list[Any]:
+    """All items of a list of the operator's API, page by page. Raises: as `ask`."""
+    rows, cursor = [], None
+    while True:
+        page = ask("GET", f"{path}?limit={PAGE}" + (f"&after={cursor}" if cursor else ""), url, token)
+        rows += page["items"]
+        cursor = page["next"]
+        if cursor is None:
+            return rows

@@ -11,7 +11,7 @@ import typer
 from gput.commands import party_keys
 from gput.commands.connection import KeyOption, NoInputOption, Session, UrlOption, YesOption, confirm, connect
 from gput.commands.manners import Commands, DryRunOption, FormatOption
-from gput.commands.operator import HolderUrl, Token, ask
+from gput.commands.operator import HolderUrl, Token, ask, every
 from gput.commands.party_data import datasets, declare
 from gput.files import place_for, written
 from gput.ids import pick, whole
@@ -124,23 +124,13 @@ def requests(holder_url: HolderUrl, token: Token, fmt: FormatOption = Format.TAB
 
     Example:  gput party requests
     """
-    emit(_requests(holder_url, token), ("session", "state", "phase", "dataset", "waiting_for", "manifest"), fmt)
-
-
-def _requests(holder_url: str, token: Path) -> list[Any]:
-    rows, cursor = [], None
-    while True:
-        page = ask("GET", f"requests?after={cursor}" if cursor else "requests", holder_url, token)
-        rows += page["items"]
-        cursor = page["next"]
-        if cursor is None:
-            return rows
+    emit(every("requests", holder_url, token), ("session", "state", "phase", "dataset", "waiting_for", "manifest"), fmt)
 
 
 def _path(session: str, holder_url: str, token: Path) -> str:
     """The request's path, from a beginning of its session's id that is no other's."""
     if not whole(session):
-        found = (item["session"] for item in _requests(holder_url, token))
+        found = (item["session"] for item in every("requests", holder_url, token))
         session = pick(session, found, "s_", "session", "`gput party requests` shows them.")
         return f"requests/{session}"
     _heard(session, holder_url, token)

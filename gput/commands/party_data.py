@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gput.commands.manners import FormatOption
-from gput.commands.operator import HolderUrl, Token, ask
+from gput.commands.operator import HolderUrl, Token, ask, every
 from gput.output import Format, emit, show
 from gput.words import field_lists
 
@@ -25,7 +25,7 @@ def datasets(holder_url: HolderUrl, token: Token, fmt: FormatOption = Format.TAB
 
     Example:  gput party datasets
     """
-    emit(_each(ask("GET", "datasets?limit=500", holder_url, token)["items"]), ("name", "path", "units", "classes"), fmt)
+    emit(_each(every("datasets", holder_url, token)), ("name", "path", "units", "classes"), fmt)
 
 
 def declare(

@@ -1,14 +1,15 @@
-"""`gput party request` for a session that was submitted a moment ago: the holder's service is given time to hear of it."""
+"""`gput party` and its holder's service: a session that was submitted a moment ago is waited for, a long list told to its end."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from gput.commands import party
+from gput.commands import operator, party
 from shared.errors import NotFound
 
 SESSION = "s_aaaaaaaaaaaaaaaa"
@@ -48,3 +49,18 @@ def test_what_is_known_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
     paths = asked(monkeypatch, unknown=0)
     result = CliRunner().invoke(party.app, ARGUMENTS, catch_exceptions=False)
     assert (result.exit_code, len(paths), result.stderr) == (0, 2, "")
+
+
+@pytest.mark.parametrize("noun", ["requests", "datasets"])
+def test_a_list_of_the_holders_is_told_to_its_last_page(noun: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {"": ("one", "c1"), "c1": ("two", "c2"), "c2": ("three", None)}
+
+    def holder(method: str, path: str, url: str, token: Path, body: Any = None) -> Any:
+        at = path.partition("after=")[2]
+        name, following = pages[at]
+        return {"items": [{"session": name, "name": name, "options": {}}], "next": following}
+
+    monkeypatch.setattr(operator, "ask", holder)
+    words = [noun, "--holder-url", "http://127.0.0.1:1", "--token", "operator.token", "--format", "jsonl"]
+    result = CliRunner().invoke(party.app, words, catch_exceptions=False)
+    assert [json.loads(line)["session"] for line in result.stdout.splitlines()] == ["one", "two", "three"]
