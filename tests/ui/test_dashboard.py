@@ -178,6 +178,11 @@ def test_the_timeline_by_keyboard(tab: NewTab, stage: UiStage) -> None:
     page.get_by_role("button", name="Zoom in").focus()
     page.keyboard.press("Enter")
     assert page.locator("g.visit .frame").first.get_attribute("width") != before
+    page.get_by_role("button", name="Later").focus()
+    for _ in range(3):
+        page.keyboard.press("Enter")
+        assert page.locator("g.visit").count() > 0
+        assert page.locator('g.visit[tabindex="0"]').count() == 1, "wherever the window is, Tab comes to a visit"
 
 
 def test_replay_shows_the_tour_up_to_its_position(tab: NewTab, stage: UiStage) -> None:

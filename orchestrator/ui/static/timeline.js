@@ -144,10 +144,16 @@ export class Timeline {
       if (!groups.has(id)) groups.set(id, []);
       groups.get(id).push(drawn);
     }
-    return [...groups].map(([id, drawn]) => this.#group(id, drawn, left));
+    const reached = this.#reached([...groups.keys()]);
+    return [...groups].map(([id, drawn]) => this.#group(id, drawn, left, id === reached));
   }
 
-  #group(id, drawn, left) {
+  /** The one visit of those drawn that Tab stops at: the chosen one, else the first, wherever the window is. */
+  #reached(drawn) {
+    return drawn.includes(this.#chosen) ? this.#chosen : drawn.find((id) => this.#live.visits.has(id));
+  }
+
+  #group(id, drawn, left, here) {
     const y = (lane) => this.#tour.lanes.indexOf(lane) * LANE + 7;
     const visit = this.#live.visits.get(id);
     const title = (one) => (visit ? null : s("title", null, one.spans[0].parts.map(([name, seconds]) => `${name} ${duration(seconds)}`).join(" · ")));
@@ -158,7 +164,6 @@ export class Timeline {
     const high = Math.min(...drawn.map((one) => y(one.lane)));
     const low = Math.max(...drawn.map((one) => y(one.lane)));
     const frame = s("rect", { class: "frame", x: left + first - 1, y: high - 2, width: last - first + 2, height: low - high + LANE - 10, rx: 3 });
-    const here = this.#chosen ? this.#chosen === id : visit.index === 1;
     return s("g", {
       class: "visit", tabindex: here ? 0 : -1, role: "button", dataset: { visit: id }, "aria-current": this.#chosen === id ? "true" : null,
       "aria-label": `Visit ${visit.index} at ${visit.holder}, attempt ${visit.attempt}, ${String(visit.phase).toLowerCase()}`,
