@@ -67,6 +67,14 @@ def test_what_could_not_be_read_when_a_session_ended_is_read_again(troubled: Tab
     page.locator(".chart .span.train").first.wait_for(timeout=20_000)  # known by durations of visits read whole
 
 
+def test_a_stream_that_nobody_answers_is_not_called_live(tab: NewTab, stage: UiStage) -> None:
+    one = tab()
+    one.page.route("**/events*", lambda route: None)
+    page = one.open(f"#/sessions/{stage.sessions['done']}/tour")
+    page.locator("g.visit").first.wait_for()
+    assert page.locator(".live").inner_text() == "connecting"
+
+
 def test_a_page_that_is_loaded_while_the_service_is_away_keeps_its_token_and_asks_again(troubled: Tab) -> None:
     who = re.compile("/v1/whoami")
     refuse(troubled, who)

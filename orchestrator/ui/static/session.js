@@ -13,7 +13,7 @@ import { trustTab } from "./trust.js";
 import { PHASES, backendBadge } from "./words.js";
 
 const TABS = { tour: "Tour", training: "Training", trust: "Trust", contract: "Contract", receipts: "Receipts", artifacts: "Artifacts" };
-const STREAM = { live: "live", waiting: "connection lost: asking again", ended: "ended: nothing more will come" };
+const STREAM = { opening: "connecting", live: "live", waiting: "connection lost: asking again", ended: "ended: nothing more will come" };
 
 function tabs({ id, tab }) {
   return h("nav", { class: "tabs", "aria-label": "Parts of the session" }, Object.entries(TABS).map(([name, words]) => h("a", {
@@ -68,7 +68,7 @@ export function sessionPage(wanted, told) {
   const sum = panel("At a glance", { paths: [path] });
   const place = h("div");
   const page = h("div", null, head, tabs(wanted), sum.element, place);
-  let state = "waiting";
+  let state = "opening";
   let part = null;
   const failed = (problem) => { if (!told.signal.aborted) show(place, problemBox(problem)); };
   const live = new Live(wanted.id, told.signal, {

@@ -89,11 +89,12 @@ export async function all(path, options = {}) {
   return found;
 }
 
-async function readStream(path, state, signal, take) {
+async function readStream(path, state, signal, take, said) {
   const headers = { accept: "text/event-stream" };
   if (state.last !== null) headers["last-event-id"] = state.last;
   const answer = await ask(path, { headers, signal });
   state.failures = 0;
+  said("live"); // not before: whoever asks may wait for long
   const parser = new EventParser();
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
@@ -116,8 +117,7 @@ export async function stream(path, { after = "0", signal, take, over = () => fal
   let ended = false;
   while (!ended && !signal.aborted) {
     try {
-      said("live");
-      await readStream(path, state, signal, (event) => { take(event); ended ||= over(event); });
+      await readStream(path, state, signal, (event) => { take(event); ended ||= over(event); }, said);
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof Problem && !passing(error)) throw error;
