@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from gput.bench.result import Machine, Program
+from shared.quota import usable_cores
 
 UNKNOWN = "unknown"
 PACKAGE = Path(__file__).parents[1]
@@ -30,7 +31,7 @@ def machine(pytorch: bool, proc: Path = Path("/proc")) -> Machine:
     """This machine, now. `pytorch`: state the version that is installed, too."""
     return Machine(
         cpu=_cpu(_text(proc / "cpuinfo")),
-        cores=len(os.sched_getaffinity(0)),
+        cores=usable_cores(),
         memory_bytes=_memory(_text(proc / "meminfo")),
         kernel=_kernel(os.uname().release),
         python=platform.python_version(),

@@ -7,7 +7,6 @@ A process of its own, because it needs PyTorch. Usage: python -m gput.local.trai
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import time
@@ -151,10 +150,11 @@ def _trainer(steps: int, batch: int, sizes: Mapping[str, int]) -> tuple[Trainer,
     from gpu_agent.workload.training import Trainer
     from shared.claims.layout import plan_memory
     from shared.claims.training import AdamW, TrainingOptions
+    from shared.quota import usable_cores
 
     archive, weights = build(builtin("gpt2", **sizes))
     program = load_program(archive)
-    threads = len(os.sched_getaffinity(0))  # as many as plain PyTorch takes
+    threads = usable_cores()  # of both sides: the trainer sets it for the process
     options = TrainingOptions(optimizer=AdamW(lr=LEARNING_RATE), batch_size=batch, grad_clip_norm=CLIP, threads=threads)
     plan, initial = plan_memory(program.manifest, options), initial_tensors(program.manifest, weights)
     model = tensors_over(bytearray(plan.model.length), plan.model)

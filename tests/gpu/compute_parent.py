@@ -20,6 +20,7 @@ from gpu_agent.compute.__main__ import Parent
 from gpu_agent.compute.planned import by_default
 from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.loader import LoadedProgram
+from shared.quota import usable_cores
 from tests.gpu.gpu_world import OPTIONS, manifest
 
 DIGEST = "ab" * 32
@@ -91,7 +92,7 @@ class Agent:
         assert self.parent._obey()
 
     def launch(self, *, beside: int = 0) -> None:
-        every_core = OPTIONS.model_copy(update={"threads": len(os.sched_getaffinity(0))}).model_dump(mode="json")
+        every_core = OPTIONS.model_copy(update={"threads": usable_cores()}).model_dump(mode="json")
         self.say(
             op="run", launch=1, code={"address": 0, "length": 1}, code_digest=DIGEST, options=every_core, accumulate=False,
             beside=beside,

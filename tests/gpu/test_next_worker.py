@@ -12,6 +12,7 @@ import pytest
 
 from gpu_agent.compute import __main__ as parents
 from gpu_agent.compute import messages, places
+from shared.quota import usable_cores
 from shared.wire import gpu
 from tests.gpu.compute_parent import DEVICE, DIGEST, Agent
 from tests.gpu.gpu_training import DATA, waiting_workers
@@ -90,7 +91,7 @@ def test_a_launch_that_finds_no_worker_makes_one(forks: list[int]) -> None:
 
 
 def trained(world: World) -> gpu.Scrub:
-    options = OPTIONS.model_copy(update={"threads": len(os.sched_getaffinity(0))})
+    options = OPTIONS.model_copy(update={"threads": usable_cores()})
     world.set_up(options=options)
     holder = world.visit(DATA)
     assert world.train(holder, "w1", 4, 0).state == "done"
