@@ -1,6 +1,6 @@
-"""The compose file's own steps: prepare the volumes once, start the orchestrator with its secret, submit the demo session.
+"""The compose file's own steps: prepare the volumes once, submit the demo session.
 
-Knows services by their settings and public API. Usage: python -m gput.local.compose prepare|orchestrator|demo
+Knows services by their settings and public API. Usage: python -m gput.local.compose prepare|demo
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from urllib.parse import quote
 
 from gput.client import UNATTESTED, AsyncClient
 from gput.local import corpus
@@ -126,6 +125,9 @@ def _orchestrator() -> dict[str, object]:
     return {
         **LISTEN,
         "data_dir": HOME / "state",
+        # In the file, so that every command of this service that an operator runs by it finds the database that the service has.
+        "database_url": "postgresql+psycopg://gput@database:5432/gput",
+        "database_password_file": SECRET,
         "trust_dir": HOME / "trust",
         "allow_emulated": True,
         "owner_keys": HOME / "owners",
@@ -156,19 +158,10 @@ def _holder(name: str) -> dict[str, object]:
     }
 
 
-def orchestrator() -> None:
-    """Become the orchestrator, with the database URL made from the mounted secret (never in the file or the image)."""
-    password = quote(SECRET.read_text().strip(), safe="")
-    os.environ["GPUT_ORCHESTRATOR_DATABASE_URL"] = f"postgresql+psycopg://gput:{password}@database:5432/gput"
-    os.execv(sys.executable, [sys.executable, "-m", "orchestrator", "--config", str(HOME / "config.toml")])  # noqa: S606
-
-
 def main(step: str) -> int:
     """Run one step; exit code."""
     if step == "prepare":
         prepare()
-    elif step == "orchestrator":
-        orchestrator()
     elif step == "demo":
         return asyncio.run(client())
     else:

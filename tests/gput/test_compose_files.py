@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
-from gput.local.compose import _copy
+from gput.local.compose import SECRET, _copy, _orchestrator
+from gput.local.installation import to_toml
+from orchestrator.settings import OrchestratorSettings
 
 
 def test_a_volume_keeps_its_identity_and_gets_the_new_trust_folder(tmp_path: Path) -> None:
@@ -57,3 +61,25 @@ def test_what_an_interrupted_prepare_left_is_copied_anew(
         name.relative_to(source).as_posix(): name.read_text()
         for name in source.rglob("*") if name.is_file() and name.relative_to(source).parts[0] == part
     }  # fmt: skip
+
+
+def test_an_operators_command_finds_the_database_that_the_orchestrator_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python -m orchestrator --config …` in its container, with --backup, --schema or --rotate-identity, which ask it who leads."""
+    for name in [name for name in os.environ if name.startswith("GPUT_ORCHESTRATOR_")]:
+        monkeypatch.delenv(name)
+    password = tmp_path / "password"
+    password.write_text("p/w\n")
+    (tmp_path / "config.toml").write_text(to_toml({**_orchestrator(), "database_password_file": password}))
+    assert (
+        OrchestratorSettings.load(tmp_path / "config.toml").store_url
+        == "postgresql+psycopg://gput:p%2Fw@database:5432/gput"
+    )
+    assert "p/w" not in (tmp_path / "config.toml").read_text()
+    services = yaml.safe_load((Path(__file__).parents[2] / "docker-compose.yml").read_text())["services"]
+    for name in ("orchestrator", "standby"):
+        assert services[name]["command"] == ["python", "-m", "orchestrator", "--config", "/var/lib/gput/config.toml"]
+        assert services[name]["secrets"] == [SECRET.name]
+        assert not [variable for variable in services[name].get("environment", ()) if "DATABASE" in variable]
+    assert _orchestrator()["database_password_file"] == SECRET
