@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from gput.client import UNATTESTED, AsyncClient
@@ -95,8 +96,10 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _own(folder: Path) -> None:
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, SERVICE_UID, SERVICE_UID, follow_symlinks=False)
+    for place, folders, files in os.walk(folder):
+        for name in ("", *folders, *files):
+            with suppress(FileNotFoundError):  # services run on through a second `up`, and their passing files pass
+                os.chown(os.path.join(place, name), SERVICE_UID, SERVICE_UID, follow_symlinks=False)
 
 
 def _agent() -> dict[str, object]:

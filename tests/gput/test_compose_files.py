@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gput.local.compose import SECRET, _copy, _orchestrator
+from gput.local import compose
+from gput.local.compose import SECRET, _copy, _orchestrator, _own
 from gput.local.installation import to_toml
 from orchestrator.settings import OrchestratorSettings
 
@@ -83,3 +84,30 @@ def test_an_operators_command_finds_the_database_that_the_orchestrator_has(
         assert services[name]["secrets"] == [SECRET.name]
         assert not [variable for variable in services[name].get("environment", ()) if "DATABASE" in variable]
     assert _orchestrator()["database_password_file"] == SECRET
+
+
+def test_a_volume_is_handed_over_while_its_service_makes_and_removes_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (
+        "state/identity.pem",
+        "state/sessions/s_1/.model.partial",
+        "state/state.db-wal",
+        "trust/reference.json",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "state" / "link").symlink_to("/absent")
+    given = set[str]()
+
+    def chown(path: Path | str, user: int, group: int, *, follow_symlinks: bool) -> None:
+        if not given:  # the service goes on meanwhile
+            shutil.rmtree(tmp_path / "state" / "sessions")
+            (tmp_path / "state" / "state.db-wal").unlink()
+        os.lstat(path)  # raises what the call would raise
+        assert (user, group, follow_symlinks) == (10001, 10001, False)
+        given.add(Path(path).relative_to(tmp_path).as_posix())
+
+    monkeypatch.setattr(compose.os, "chown", chown)
+    _own(tmp_path)
+    assert given == {".", "state", "state/identity.pem", "state/link", "trust", "trust/reference.json"}
