@@ -21,6 +21,8 @@ LEFT_OUT = ("state.db", "state.db-wal", "state.db-shm", LOCK)
 """The database, which is copied in its own way, and what belongs to the running process."""
 MADE_AGAIN = ("converted",)
 """Folders of what is made again where it is missing; a holder's of converted datasets holds records."""
+FILE_SYSTEMS_OWN = "lost+found"
+"""Root's alone, where data_dir is a volume's own root; no service has anything in it."""
 PAGES = 256
 NAMED = 5
 
@@ -78,6 +80,8 @@ def _below(folder: Path) -> Iterator[Path]:
             raise _refused(f"{error.filename} cannot be read: {error.strerror}", remedy) from None
 
     for place, folders, files in os.walk(folder, onerror=unread):
+        if Path(place) == folder and FILE_SYSTEMS_OWN in folders:
+            folders.remove(FILE_SYSTEMS_OWN)
         yield from (Path(place, name) for name in (*folders, *files))
 
 
