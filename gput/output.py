@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,10 +32,10 @@ def emit(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], fmt: Format)
     """Print `rows`: `columns` choose and order what a table shows; json and jsonl carry every field."""
     found = list(rows)
     if fmt is Format.JSON:
-        print(json.dumps(found, indent=2, default=str))
+        print(_document(found, indent=2))
     elif fmt is Format.JSONL:
         for row in found:
-            print(json.dumps(row, default=str))
+            print(_document(row))
     else:
         _table(found, columns)
 
@@ -62,7 +63,23 @@ def show(record: Mapping[str, Any], fmt: Format) -> None:
             print(f"\n{printable(key)}")
             _table(value, tuple(dict.fromkeys(name for row in value for name in row)))
     else:
-        print(json.dumps(record, indent=2 if fmt is Format.JSON else None, default=str))
+        print(_document(record, indent=2 if fmt is Format.JSON else None))
+
+
+def _document(value: Any, indent: int | None = None) -> str:
+    """As JSON, which has no NaN and no infinity (RFC 8259): they are null."""
+    try:
+        return json.dumps(value, indent=indent, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), indent=indent, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def _is_list_of_records(value: Any) -> bool:

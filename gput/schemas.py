@@ -127,9 +127,9 @@ class Smoked(View):
 
 
 class Evaluated(View):
-    """A model's mean loss over records; `perplexity`: e to it, None where that is beyond a float."""
+    """A model's mean loss over records, None where it is no number any more; `perplexity`: e to it, None where that is beyond a float."""
 
-    loss: float
+    loss: float | None
     perplexity: float | None
     records: int
 

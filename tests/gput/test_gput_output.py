@@ -56,6 +56,22 @@ def test_several_tables_are_one_document_for_a_program(capsys: pytest.CaptureFix
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("fmt", [Format.JSON, Format.JSONL])
+def test_a_number_that_json_does_not_have_is_null(fmt: Format, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the loss of a model that has diverged, by `gput data evaluate`."""
+
+    def refused(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    told = {"loss": float("nan"), "by": [{"most": float("inf"), "least": 1.5}]}
+    show(told, fmt)
+    emit([told], ("loss",), Format.JSONL)
+    found = capsys.readouterr().out.rpartition('{"loss"')
+    for text in (found[0], found[1] + found[2]):
+        said = json.loads(text, parse_constant=refused)
+        assert said == {"loss": None, "by": [{"most": None, "least": 1.5}]}
+
+
 def test_a_column_named_field_makes_no_time_of_a_count(capsys: pytest.CaptureFixture[str]) -> None:
     """As `gput data inspect` prints a dataset's fields, whose names are a program author's."""
     emit([{"field": "admitted_at", "row": 12, "max": 10**12}], ("field", "row", "max"), Format.TABLE)
