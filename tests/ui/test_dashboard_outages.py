@@ -117,3 +117,15 @@ def test_artifacts_and_approvals_follow_the_session(tab: NewTab, stage: UiStage)
     row.get_by_text("approve").wait_for(timeout=30_000)
     stage.completed(session)
     artifacts.get_by_text("ready", exact=True).wait_for(timeout=30_000)
+
+
+def test_the_list_goes_on_under_a_readers_hands_and_they_stay_where_they_are(tab: NewTab, stage: UiStage) -> None:
+    page = tab().open()
+    link = page.locator(f'section:has(h2:text-is("Sessions")) a[href*="{stage.sessions["done"]}"]')
+    link.focus()
+    page.get_by_role("table", name=re.compile("Every session")).evaluate("one => one.dataset.kept = 'yes'")
+    page.wait_for_timeout(4000)
+    assert page.locator("table[data-kept]").count() == 1, "nothing changed, and nothing is drawn anew"
+    stage.submit_waiting("came while somebody read")
+    page.get_by_role("link", name="came while somebody read").first.wait_for(timeout=20_000)
+    assert link.evaluate("one => one === document.activeElement")

@@ -3,7 +3,7 @@
 import { all, get } from "./common/api.js";
 import { badge, digest, h, show, table } from "./common/dom.js";
 import { age, count, moment, number } from "./common/format.js";
-import { filled, panel, problemCode } from "./common/panel.js";
+import { UNCHANGED, filled, panel, problemCode, redrawn } from "./common/panel.js";
 import { ENDED, PHASES, backendBadge } from "./words.js";
 
 const EVERY_MS = 3000;
@@ -72,23 +72,33 @@ export function sessionsPage(told) {
   const parties = panel("Parties", { paths: ["/v1/parties"] });
   const places = h("div", null, h("h1", null, "Sessions"), queue.element, list.element,
     h("div", { class: "split" }, gpus.element, parties.element));
-  refresh({ queue, list, gpus, parties }, told);
-  const timer = setInterval(() => { if (!document.hidden) refresh({ queue, list, gpus, parties }, told); }, EVERY_MS);
+  const panels = { queue, list, gpus, parties };
+  const state = { shown: null, busy: false };
+  const again = async () => {
+    if (state.busy) return; // a long list takes longer than the pause between two readings
+    state.busy = true;
+    await refresh(panels, told, state).finally(() => { state.busy = false; });
+  };
+  again();
+  const timer = setInterval(() => { if (!document.hidden) again(); }, EVERY_MS);
   told.signal.addEventListener("abort", () => clearInterval(timer));
   return places;
 }
 
-async function refresh({ queue, list, gpus, parties }, told) {
-  if (list.body.contains(document.activeElement) || queue.body.contains(document.activeElement)) return; // not under a reader's hands
+/** `state.shown`: the sessions that are drawn; they are drawn anew only where they differ, for a reader may be among them. */
+async function refresh({ queue, list, gpus, parties }, told, state) {
   let sessions = null;
+  const before = state.shown;
   await filled(list.body, async () => {
     sessions = await all("/v1/sessions", { signal: told.signal });
-    return sessionsTable(sessions);
+    state.shown = JSON.stringify(sessions);
+    return state.shown === before ? UNCHANGED : sessionsTable(sessions);
   });
   if (sessions === null) {
+    state.shown = null;
     show(queue.body, h("p", { class: "quiet" }, "Not known now: the sessions could not be read.")); // and the band stays as it was
-  } else {
-    show(queue.body, queueTable(sessions));
+  } else if (state.shown !== before) {
+    redrawn(queue.body, () => show(queue.body, queueTable(sessions)));
     told.emulated(sessions.some((one) => one.backend === "EMULATED"));
   }
   await filled(gpus.body, async () => gpuTable((await get("/v1/gpus", { signal: told.signal })).items));

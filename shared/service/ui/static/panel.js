@@ -34,12 +34,27 @@ export function problemBox(problem) {
   return h("div", { class: "problem", role: "alert" }, lines);
 }
 
+/** What `make` gives where all is as it was: nothing is drawn anew. */
+export const UNCHANGED = Symbol("unchanged");
+
+/** Draw a place anew by `draw`; who is at a link or another control in it stays at the same one. */
+export function redrawn(place, draw) {
+  const controls = () => [...place.querySelectorAll("a, button, select, input, summary, [tabindex]")];
+  const [before, one] = [controls(), document.activeElement];
+  draw();
+  if (!before.includes(one)) return;
+  const href = one.getAttribute("href");
+  const after = controls();
+  (href ? after.find((other) => other.getAttribute("href") === href) : after[before.indexOf(one)])?.focus({ preventScroll: true });
+}
+
 /** Fill a panel's body by `make`, and show a problem in its place where it fails. */
 export async function filled(body, make) {
   body.setAttribute("aria-busy", "true");
   if (!body.hasChildNodes()) show(body, h("p", { class: "quiet" }, "Reading …"));
   try {
-    show(body, await make());
+    const made = await make();
+    if (made !== UNCHANGED) redrawn(body, () => show(body, made));
   } catch (problem) {
     if (problem.name === "AbortError") return;
     show(body, problemBox(problem));
