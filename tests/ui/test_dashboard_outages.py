@@ -129,3 +129,14 @@ def test_the_list_goes_on_under_a_readers_hands_and_they_stay_where_they_are(tab
     stage.submit_waiting("came while somebody read")
     page.get_by_role("link", name="came while somebody read").first.wait_for(timeout=20_000)
     assert link.evaluate("one => one === document.activeElement")
+
+
+def test_evidence_grows_older_on_a_page_that_stays_open(tab: NewTab, stage: UiStage) -> None:
+    one = tab()
+    one.page.clock.install()
+    page = one.open(f"#/sessions/{stage.sessions['done']}/trust")
+    machine = page.locator("section.result", has=page.get_by_role("heading", name="The machine of city"))
+    machine.get_by_text(re.compile(r" ago$")).wait_for()
+    assert not machine.get_by_text(re.compile("^5 h ")).count()
+    page.clock.fast_forward("05:00:00")
+    machine.get_by_text(re.compile("^5 h .* ago$")).wait_for(timeout=20_000)

@@ -8,6 +8,7 @@ import { manifestOf } from "./manifest.js";
 import { backendBadge } from "./words.js";
 
 const KINDS = { pass: "good", affirming: "good", accepted: "good", warning: "warn", warn: "warn", skip: "quiet", "not-available": "quiet", none: "quiet", fail: "bad", contraindicated: "bad", rejected: "bad" };
+const AGES_MS = 5000;
 const NOTE = "Evidence that the orchestrator verified and relied on: the GPU's in each of its lives, and each holder's machine, with every channel. "
   + "A result counts by its signed token; gput attest session checks that, this table only reads it.";
 
@@ -22,9 +23,22 @@ function checks(one) {
   ], rows));
 }
 
-function ageOf(one, limit, now) {
-  const old = limit !== null && now - one.at > limit;
-  return [badge(age(one.at, now), old ? "warn" : "quiet", moment(one.at)), limit !== null ? h("span", { class: "quiet" }, `may be ${duration(limit)} old when it is used`) : ""];
+/** A badge that goes on to say how old a result is, until it is taken off the page; too old is loud. */
+function aging(one, limit, signal) {
+  const told = badge("", "quiet", moment(one.at));
+  const say = () => {
+    const now = Date.now() / 1000;
+    told.className = `badge ${limit !== null && now - one.at > limit ? "warn" : "quiet"}`;
+    told.textContent = age(one.at, now);
+  };
+  say();
+  const timer = setInterval(say, AGES_MS);
+  signal.addEventListener("abort", () => clearInterval(timer));
+  return told;
+}
+
+function ageOf(one, limit, signal) {
+  return [aging(one, limit, signal), limit !== null ? h("span", { class: "quiet" }, `may be ${duration(limit)} old when it is used`) : ""];
 }
 
 function policy(subject, manifest) {
@@ -33,11 +47,10 @@ function policy(subject, manifest) {
   return manifest.roster.find((one) => `cvm:${one.holder}` === subject)?.evidence ?? null;
 }
 
-function results(items, manifest) {
-  const now = Date.now() / 1000;
+function results(items, manifest, signal) {
   return h("div", null, items.map((one) => h("section", { class: "result" },
     h("h3", null, one.subject === "gpu" ? "The GPU" : one.subject.replace("cvm:", "The machine of "), " ", badge(...backendBadge(one.backend === "HARDWARE" ? one.root_set : one.backend))),
-    h("p", { class: "row" }, status(one.verdict), status(one.status), ageOf(one, policy(one.subject, manifest)?.max_age_s ?? null, now)),
+    h("p", { class: "row" }, status(one.verdict), status(one.status), ageOf(one, policy(one.subject, manifest)?.max_age_s ?? null, signal)),
     facts([["Roots expected", policy(one.subject, manifest)?.roots.join(" or ") ?? "as the manifest says"], ["Roots got", one.root_set], ["Evidence", one.kind], ["Life", one.life], ["Signed by", digest(one.signing_key)]]),
     checks(one))));
 }
@@ -49,7 +62,7 @@ function newest(items) {
 }
 
 /** The tab. */
-export function trustTab({ path, live, signal, emulated }) {
+export function trustTab({ path, signal, emulated }) {
   const trust = panel("Trust", { paths: [`${path}/attestations`], note: NOTE });
   const keys = panel("Signing keys", { paths: [`${path}/keys`], note: "Keys of each channel and life, and whose evidence speaks for them. Receipts are verified against these." });
   filled(trust.body, async () => {
@@ -59,10 +72,10 @@ export function trustTab({ path, live, signal, emulated }) {
     const now = newest(items);
     const older = items.filter((one) => !now.includes(one));
     if (items.length === 0) return h("p", { class: "quiet" }, "Nothing was attested yet: that happens when the session starts.");
-    return h("div", null, results(now, manifest.says), older.length > 0 ? fold(`${count(older.length, "earlier result")}`, results(older, manifest.says)) : null);
+    return h("div", null, results(now, manifest.says, signal), older.length > 0 ? fold(`${count(older.length, "earlier result")}`, results(older, manifest.says, signal)) : null);
   });
   filled(keys.body, async () => table("Keys", [
     ["Life", (one) => one.life, "tight"], ["Boot counter", (one) => one.boot_counter, "number"], ["Channel with", (one) => (one.holder === "*" ? "none: the life's own introduction" : one.holder)], ["Signing key", (one) => digest(one.signing_key)], ["Evidence", (one) => one.evidence.kind],
   ], await all(`${path}/keys`, { signal })));
-  return { element: h("div", null, trust.element, keys.element), update: () => live };
+  return { element: h("div", null, trust.element, keys.element) };
 }
