@@ -84,3 +84,10 @@ def test_no_page_shows_a_record(tab: NewTab, stage: UiStage) -> None:
         for text in (*bodies, shown)
         if canary in text or canary.hex().encode() in text
     ]
+
+
+def test_what_asks_later_comes_to_a_page_that_stays_open(tab: NewTab, stage: UiStage) -> None:
+    page = opened(tab, stage).page
+    page.get_by_role("link", name=stage.sessions["done"]).first.wait_for()
+    later = stage.submit_waiting("asked later")
+    page.get_by_role("link", name=later).wait_for(timeout=20_000)

@@ -3,10 +3,11 @@
 import { all, get } from "./common/api.js";
 import { badge, digest, facts, fold, h, table } from "./common/dom.js";
 import { bytes, count, moment } from "./common/format.js";
-import { filled, panel, problemCode } from "./common/panel.js";
+import { UNCHANGED, filled, panel, problemCode } from "./common/panel.js";
 
 export const STATES = { waiting: "warn", approved: "good", refused: "bad", vetoed: "bad", ended: "quiet" };
 const SHOWN = 100;
+const EVERY_MS = 5000;
 
 const link = (session) => h("a", { href: `#/requests/${encodeURIComponent(session)}` }, session);
 
@@ -60,6 +61,21 @@ function policyView(policy) {
     policy.problems.map((text) => h("p", { class: "quiet" }, text)), policy.policy ? fold("The policy as loaded", h("pre", { class: "scroller", tabindex: 0 }, JSON.stringify(policy.policy, null, 2))) : null);
 }
 
+/** What asks, read again every few seconds until `signal`: whoever waits for a request leaves this page open. */
+function asks(body, signal) {
+  let shown = null;
+  const read = () => filled(body, async () => {
+    const before = shown;
+    shown = null; // until it is known: what could not be read is drawn anew
+    const found = await all("/v1/requests", { signal });
+    shown = JSON.stringify(found);
+    return shown === before ? UNCHANGED : requestsTable(found);
+  });
+  read();
+  const timer = setInterval(() => { if (!document.hidden) read(); }, EVERY_MS);
+  signal.addEventListener("abort", () => clearInterval(timer));
+}
+
 /** The page. */
 export function homePage(identity, signal) {
   const asked = panel("What asks", { paths: ["/v1/requests"], note: "Open one to read what would run, and to decide." });
@@ -69,7 +85,7 @@ export function homePage(identity, signal) {
   const visits = panel("Visits", { paths: ["/v1/visits"] });
   const receipts = panel("Receipts", { paths: ["/v1/receipts"] });
   const options = { signal };
-  filled(asked.body, async () => requestsTable(await all("/v1/requests", options)));
+  asks(asked.body, signal);
   filled(data.body, async () => table("Datasets", [["Name", (one) => one.name], ["Place", (one) => h("code", null, one.path)], ["Set by", (one) => one.source], ["Since", (one) => moment(one.added_at), "tight"]], await all("/v1/datasets", options)));
   filled(policy.body, async () => policyView(await get("/v1/policy", options)));
   filled(links.body, async () => linksFacts(await get("/v1/links", options)));
