@@ -126,7 +126,8 @@ def explain(error: GputError) -> str:
     lines = [" ".join([*parts, f"[{error.code}]"])]
     for entry in fields if len(fields) > 1 else ():
         lines.append("  " + " ".join(_sentence(text) for text in (_what(entry), entry.get("remedy")) if text))
-    return printable("\n".join(lines), but="\n\t")
+    # What goes on is indented, also within what a peer said: a line of its own making would pass for one of ours.
+    return printable("\n".join(line.replace("\n", "\n  ") for line in lines), but="\n\t")
 
 
 def _what(entry: Mapping[str, str]) -> str:

@@ -188,6 +188,21 @@ def test_one_wrong_field_is_said_once() -> None:
     assert explain(error) == "invalid manifest: orchestrator: wrong: body.name. body.name: too long. Write 1. [c]"
 
 
+def test_a_line_that_a_peer_begins_is_none_of_ours() -> None:
+    forged = "gone\n\rgput: all is well\u2028gput: go on"
+    body = {
+        "title": "T",
+        "code": "c",
+        "detail": forged,
+        "remedy": forged,
+        "errors": [{"field": "a", "reason": forged}, {"field": "b"}],
+    }
+    first, *others = explain(error_of(400, json.dumps(body).encode(), "peer")).splitlines()
+    assert first == "bad request: peer: gone"
+    assert len(others) > 2
+    assert all(line.startswith("  ") for line in others)
+
+
 def test_errors_that_are_no_list_are_left_out() -> None:
     error = error_of(503, b'{"errors": {"a": 1}, "detail": "gone"}', "peer")
     assert isinstance(error, Unavailable)
@@ -217,4 +232,4 @@ def test_what_others_say_does_not_steer_the_terminal(capsys: pytest.CaptureFixtu
     told = capsys.readouterr()
     assert "no?]52;c;ZXZpbA==? ?31m?txet" in told.err
     assert all(letter.isprintable() or letter == "\n" for letter in told.out + told.err)
-    assert "one\ntwo" in told.out
+    assert "one\n  two" in told.out
