@@ -5,10 +5,30 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+
+class _Call(Generic[T]):
+    """A call that can be ended at any moment, also before it has begun."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work, self._over = work, False
+        self._task: asyncio.Task[Any] | None = None
+
+    async def run(self) -> T:
+        if self._over:
+            self._work.close()
+            raise asyncio.CancelledError
+        self._task = asyncio.current_task()
+        return await self._work
+
+    def end(self) -> None:
+        """On the loop's thread. Of one that is through nothing is left to end."""
+        self._over = True
+        if self._task is not None:
+            self._task.cancel()
 
 
 class Work:
@@ -21,11 +41,11 @@ class Work:
 
     def done(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of one call. Whoever is interrupted meanwhile (Ctrl-C) ends the call, too."""
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        call = _Call(work)
         try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # of a call that failed by itself, nothing is left to end
+            return asyncio.run_coroutine_threadsafe(call.run(), self._loop).result()
+        except BaseException:  # also in the moment before there is anything to wait for
+            self._loop.call_soon_threadsafe(call.end)
             raise
 
     def each(self, stream: AsyncIterator[T]) -> Iterator[T]:

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,33 @@ def test_an_interrupted_call_does_not_go_on_behind_ones_back(work: Work) -> None
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         work.done(download())
+    assert ended.wait(PATIENCE_S)
+
+
+def test_who_is_interrupted_before_the_call_is_under_way_ends_it_too(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between handing it over and waiting for it, where a signal may come as well."""
+    begun, ended = threading.Event(), threading.Event()
+    submit = asyncio.run_coroutine_threadsafe
+
+    async def download() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            ended.set()
+            raise
+
+    def interrupted(coroutine: Any, loop: asyncio.AbstractEventLoop) -> Any:
+        submit(coroutine, loop)
+        assert begun.wait(PATIENCE_S)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        work.done(download())
+    monkeypatch.undo()
     assert ended.wait(PATIENCE_S)
 
 

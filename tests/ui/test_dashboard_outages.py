@@ -37,6 +37,7 @@ def refuse(one: Tab, pattern: Any) -> None:
     )
 
 
+@pytest.mark.slow  # it waits for the page's own pauses
 def test_a_list_that_cannot_be_read_is_not_an_empty_queue_and_emulated_stays_said(troubled: Tab) -> None:
     page = troubled.open()
     page.get_by_role("table", name=re.compile("Every session")).get_by_text("visits").first.wait_for()
@@ -52,6 +53,7 @@ def test_a_list_that_cannot_be_read_is_not_an_empty_queue_and_emulated_stays_sai
     queue.get_by_text("absent (approval)").wait_for()
 
 
+@pytest.mark.slow  # it waits for the page's own pauses
 def test_what_could_not_be_read_when_a_session_ended_is_read_again(troubled: Tab, stage: UiStage) -> None:
     session = stage.submit(name="ended in an outage")
     page = troubled.open(f"#/sessions/{session}/tour")
@@ -119,6 +121,7 @@ def test_artifacts_and_approvals_follow_the_session(tab: NewTab, stage: UiStage)
     artifacts.get_by_text("ready", exact=True).wait_for(timeout=30_000)
 
 
+@pytest.mark.slow  # it waits for the page's own pauses
 def test_the_list_goes_on_under_a_readers_hands_and_they_stay_where_they_are(tab: NewTab, stage: UiStage) -> None:
     page = tab().open()
     link = page.locator(f'section:has(h2:text-is("Sessions")) a[href*="{stage.sessions["done"]}"]')

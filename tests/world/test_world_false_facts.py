@@ -196,9 +196,10 @@ class Disturber:
 
 @pytest.mark.parametrize(("resumed", "broken"), [(False, 5), (True, 9)])
 async def test_a_stranger_who_breaks_some_handshakes_in_a_row_ends_no_session(
-    new_world: NewWorld, resumed: bool, broken: int
+    new_world: NewWorld, resumed: bool, broken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is on the line for a second or two, and says what no journal explains. A life that is resumed is asked for under two numbers."""
+    monkeypatch.setattr(session_runner, "PATIENCE_S", (0.05,))
     async with new_world(holders=("city",)) as world:
         await world.enrol()
         stranger = Disturber(lambda handshake: 0 <= handshake - 1 - resumed < broken)

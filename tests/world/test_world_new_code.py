@@ -47,6 +47,14 @@ def roster(world: World, code: Code) -> tuple[RosterEntry, ...]:
     return tuple(RosterEntry(holder=name, key=world.key(name).fingerprint, evidence=both) for name in HOLDERS)
 
 
+async def agree(world: World, name: str, code: Code) -> None:
+    """What an operator does who has read that roster: the other holders' next release counts, too."""
+    await world[f"holder-{name}"].kill()
+    with (world.folder / f"holder-{name}" / "policy.toml").open("a") as policy:
+        policy.write(f"\nholder_measurements = {json.dumps(code.measured)}\n")
+    await world[f"holder-{name}"].start()
+
+
 async def refuses(world: World, holder: str, code: str) -> None:
     async with httpx2.AsyncClient(transport=Link(world.wire, "somebody", holder), base_url=url(holder)) as http:
         while "stopped serving" not in (answer := await http.get("/readyz")).text:
@@ -70,6 +78,8 @@ async def test_a_session_outlives_its_holders_code(new_world: NewWorld, recorded
         "platform": {"cvms": {CITY: code.trees, NORTH: code.trees}}, CITY: {"recovery_key_file": key},
     }  # fmt: skip
     async with new_world(settings=settings) as world:
+        for name in HOLDERS:
+            await agree(world, name, code)
         session = await world.submit(roster=roster(world, code))
         await closed(world, session, 1)
         for holder in (CITY, NORTH):
