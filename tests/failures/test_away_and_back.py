@@ -154,7 +154,7 @@ async def test_one_clock_jumps_and_is_set_right(party: str, new_world: NewWorld,
         await _same_end(world, session, recorded)
 
 
-@pytest.mark.parametrize("restarted", [True, False])
+@pytest.mark.parametrize("restarted", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_a_gpu_that_is_lost_at_a_holder_is_missed_before_the_lease_ends(
     restarted: bool, new_world: NewWorld, recorded: Recording
 ) -> None:

@@ -12,6 +12,8 @@ from tests.ui.browser import Tab
 from tests.ui.conftest import NewTab
 from tests.ui.stage import OWNER_READER, UiStage
 
+pytestmark = pytest.mark.slow  # a stage of its own, and the pages' own pauses are waited for
+
 AWAY = {
     "type": "about:blank",
     "title": "Away",
@@ -37,7 +39,6 @@ def refuse(one: Tab, pattern: Any) -> None:
     )
 
 
-@pytest.mark.slow  # it waits for the page's own pauses
 def test_a_list_that_cannot_be_read_is_not_an_empty_queue_and_emulated_stays_said(troubled: Tab) -> None:
     page = troubled.open()
     page.get_by_role("table", name=re.compile("Every session")).get_by_text("visits").first.wait_for()
@@ -53,7 +54,6 @@ def test_a_list_that_cannot_be_read_is_not_an_empty_queue_and_emulated_stays_sai
     queue.get_by_text("absent (approval)").wait_for()
 
 
-@pytest.mark.slow  # it waits for the page's own pauses
 def test_what_could_not_be_read_when_a_session_ended_is_read_again(troubled: Tab, stage: UiStage) -> None:
     session = stage.submit(name="ended in an outage")
     page = troubled.open(f"#/sessions/{session}/tour")
@@ -121,7 +121,6 @@ def test_artifacts_and_approvals_follow_the_session(tab: NewTab, stage: UiStage)
     artifacts.get_by_text("ready", exact=True).wait_for(timeout=30_000)
 
 
-@pytest.mark.slow  # it waits for the page's own pauses
 def test_the_list_goes_on_under_a_readers_hands_and_they_stay_where_they_are(tab: NewTab, stage: UiStage) -> None:
     page = tab().open()
     link = page.locator(f'section:has(h2:text-is("Sessions")) a[href*="{stage.sessions["done"]}"]')
