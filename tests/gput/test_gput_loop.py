@@ -23,52 +23,50 @@ def work() -> Iterator[Work]:
     work.end()
 
 
-def test_an_interrupted_call_does_not_go_on_behind_ones_back(work: Work) -> None:
-    begun, ended = threading.Event(), threading.Event()
+class Call:
+    """A call that goes on until it is ended."""
 
-    async def download() -> None:
-        begun.set()
+    def __init__(self) -> None:
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    async def download(self) -> None:
+        self.begun.set()
         try:
             await asyncio.sleep(600)
         except asyncio.CancelledError:
-            ended.set()
+            self.ended.set()
             raise
 
+
+def test_an_interrupted_call_does_not_go_on_behind_ones_back(work: Work) -> None:
+    call = Call()
+
     def interrupt() -> None:
-        begun.wait(PATIENCE_S)
+        call.begun.wait(PATIENCE_S)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        work.done(download())
-    assert ended.wait(PATIENCE_S)
+        work.done(call.download())
+    assert call.ended.wait(PATIENCE_S)
 
 
 def test_who_is_interrupted_before_the_call_is_under_way_ends_it_too(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between handing it over and waiting for it, where a signal may come as well."""
-    begun, ended = threading.Event(), threading.Event()
-    submit = asyncio.run_coroutine_threadsafe
-
-    async def download() -> None:
-        begun.set()
-        try:
-            await asyncio.sleep(600)
-        except asyncio.CancelledError:
-            ended.set()
-            raise
+    call, submit = Call(), asyncio.run_coroutine_threadsafe
 
     def interrupted(coroutine: Any, loop: asyncio.AbstractEventLoop) -> Any:
         submit(coroutine, loop)
-        assert begun.wait(PATIENCE_S)
+        assert call.begun.wait(PATIENCE_S)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        work.done(download())
+        work.done(call.download())
     monkeypatch.undo()
-    assert ended.wait(PATIENCE_S)
+    assert call.ended.wait(PATIENCE_S)
 
 
 def test_a_stream_that_is_read_no_further_is_let_go(work: Work) -> None:
