@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -28,7 +27,6 @@ _log = get_logger("gpu")
 KINDS: Final = ("spdm", "commands", "copy", "staging")
 AHEAD_NICENESS: Final = 5
 """More than the agent's own: where an operator gave that a lower priority already, nobody may raise it without CAP_SYS_NICE."""
-MOST_NICENESS: Final = 19
 T = TypeVar("T")
 
 
@@ -99,8 +97,7 @@ class GpuUnit:
 
 def _give_way() -> None:
     """Whoever is asked for something goes first on this machine's cores: what is done ahead would hold up the step that it is to save."""
-    mine = threading.get_native_id()
-    os.setpriority(os.PRIO_PROCESS, mine, min(os.getpriority(os.PRIO_PROCESS, mine) + AHEAD_NICENESS, MOST_NICENESS))
+    os.nice(AHEAD_NICENESS)  # of this thread alone, as Linux has it (nice(2))
 
 
 def _reported(done: Future[None]) -> None:

@@ -20,17 +20,11 @@ from gput.receipt_leaves import HeldLeaf
 from gput.receipt_worker import answered, holding, read_frame, write_frame
 from shared.canonical import cbor_bytes
 from shared.errors import Unavailable
-from shared.quota import usable_cores
 
 CHUNK = 64
 """Leaves asked of a process at once: some 80 ms of work."""
 FEW = 400
 """Below so many leaves (0.5 s) further processes cost more than they save."""
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return usable_cores()
 
 
 def held(known: Known, lines: Sequence[bytes], jobs: int) -> Generator[list[HeldLeaf]]:

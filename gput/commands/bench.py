@@ -204,10 +204,10 @@ def receipts(
     Example:  gput bench receipts --count 10000
     """
     from gput.local.job import run_module
-    from gput.receipt_crew import cores
     from gput.receipt_timing import times
+    from shared.quota import usable_cores
 
-    work = {"receipts": count, "jobs": jobs or cores()}
+    work = {"receipts": count, "jobs": jobs or usable_cores()}
     keeping = Keeping("receipts", work, save)
 
     def once() -> tuple[list[Table], dict[str, float]]:

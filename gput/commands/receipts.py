@@ -39,12 +39,12 @@ def verify(
     Example:  gput receipts verify runs/latest/receipts --model model.safetensors
     """
     from gput.model_file import check_model
-    from gput.receipt_crew import cores
     from gput.receipt_heads import Seen
     from gput.receipts import verify as check
+    from shared.quota import usable_cores
 
     with Ticker("leaves hold") as ticker:
-        found = check(folder, [Seen.parse(text) for text in head or ()], jobs or cores(), ticker.at, predecessor)
+        found = check(folder, [Seen.parse(text) for text in head or ()], jobs or usable_cores(), ticker.at, predecessor)
     if model is not None:
         check_model(model, found.models)
     show({"result": "all hold", **found.__dict__}, fmt)

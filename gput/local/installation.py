@@ -246,9 +246,7 @@ def _toml(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, float) and not math.isfinite(
-        value
-    ):  # "no limit" of several settings, which JSON has no word for
-        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # "no limit" of several settings, which JSON has no word for
     # TOML has no surrogate pairs, so characters stand as they are; of those only DEL is one that TOML wants escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -10,7 +10,6 @@ import pytest
 
 from gpu_agent.crew import Crew
 from gpu_agent.settings import AgentSettings
-from gput.receipt_crew import cores
 from shared import quota
 from shared.quota import free_memory, usable_cores
 
@@ -75,6 +74,6 @@ def test_who_spreads_work_or_fills_memory_keeps_to_the_containers_share(
     monkeypatch.setattr(quota, "ROOT", laid_out(tmp_path, V1))
     crew = Crew()
     crew.close()
-    assert (crew.threads, cores()) == (2, 2)
+    assert (crew.threads, usable_cores()) == (2, 2)
     backing = AgentSettings(data_dir=tmp_path).backing()
     assert 3 * GIB * 0.79 < backing < 3 * GIB * 0.81

@@ -149,6 +149,15 @@ class AnotherGpu:
         self.stood += 1
 
 
+async def _under_way(world: World, *, restarted: bool) -> str:
+    """A session; `restarted`: after a visit of which its orchestrator is another process, which resumes a life."""
+    session = await world.submit(rounds=6)
+    if restarted:
+        await world.until(session, lambda view: view["visits_closed"] >= 1)
+        await world["orchestrator"].restart()
+    return session
+
+
 @pytest.mark.parametrize("nth", [1, 2])
 async def test_one_handshake_with_somebody_elses_gpu_ends_no_session(new_world: NewWorld, nth: int) -> None:
     """Only evidence tells whose GPU answers, and that comes when the session stands."""
@@ -156,11 +165,7 @@ async def test_one_handshake_with_somebody_elses_gpu_ends_no_session(new_world: 
         await world.enrol()
         other = AnotherGpu(lambda handshake: handshake == nth)
         world.wire.hooks.append(other)
-        session = await world.submit(rounds=6)
-        if nth > 1:  # a life that is resumed
-            await world.until(session, lambda view: view["visits_closed"] >= 1)
-            await world["orchestrator"].restart()
-        view = await world.completed(session)
+        view = await world.completed(await _under_way(world, restarted=nth > 1))
         assert other.stood == 1, view
 
 
@@ -204,11 +209,7 @@ async def test_a_stranger_who_breaks_some_handshakes_in_a_row_ends_no_session(
         await world.enrol()
         stranger = Disturber(lambda handshake: 0 <= handshake - 1 - resumed < broken)
         world.wire.hooks.append(stranger)
-        session = await world.submit(rounds=6)
-        if resumed:
-            await world.until(session, lambda view: view["visits_closed"] >= 1)
-            await world["orchestrator"].restart()
-        view = await world.completed(session)
+        view = await world.completed(await _under_way(world, restarted=resumed))
         assert stranger.disturbed == broken, view
 
 
@@ -221,9 +222,5 @@ async def test_a_gpu_that_opens_no_life_any_more_ends_it_with_the_reason(
         await world.enrol()
         stranger = Disturber(lambda handshake: handshake >= first)
         world.wire.hooks.append(stranger)
-        session = await world.submit(rounds=6)
-        if first > 1:
-            await world.until(session, lambda view: view["visits_closed"] >= 1)
-            await world["orchestrator"].restart()
-        view = await world.finish(session)
+        view = await world.finish(await _under_way(world, restarted=first > 1))
         assert (view["phase"], view["failure"]["code"]) == ("FAILED", code)
