@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -16,6 +17,7 @@ from gpu_agent.hardware.mux import Mux
 from gpu_agent.unit import AHEAD_NICENESS, GpuUnit, _give_way
 from shared.errors import BadRequest
 from shared.names import ORCHESTRATOR_PORT
+from tests.gpu.agent_world import opened
 
 PATIENCE_S = 20
 
@@ -65,6 +67,18 @@ def test_it_is_done_though_the_answer_has_gone_nowhere(unit: GpuUnit, played: Pl
     assert played.looked.wait(PATIENCE_S), "nobody waits for an event loop: there is none here"
     assert played.by.startswith("gpu-ahead")
     assert played.niceness == before + AHEAD_NICENESS
+
+
+async def test_a_frame_at_the_orchestrators_port_begins_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path) as agent:
+        device, looked = agent.world.device, threading.Event()
+        monkeypatch.setattr(Device, "has_work_ahead", True)
+        monkeypatch.setattr(device, "commands", bytes)
+        monkeypatch.setattr(device, "look_ahead", looked.set)
+        assert (await agent.bind(ORCHESTRATOR_PORT)).is_success
+        answer = await agent.client.post(f"/v1/gpus/gpu-0/ports/{ORCHESTRATOR_PORT}/commands", content=b"frame")
+        assert answer.content == b"frame"
+        assert await asyncio.to_thread(looked.wait, PATIENCE_S)
 
 
 @pytest.mark.parametrize("refused", [False, True])
