@@ -3,11 +3,12 @@ retry."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+from data_holder.batches import Batch
 from data_holder.bounce import BounceBuffer
 from data_holder.doorbell import Doorbell
 from data_holder.links import GpuLink
@@ -28,7 +29,7 @@ LinkName = Literal["http", "bounce"]
 
 class Carrier(Protocol):
     """One way to the GPU's port for one visit. `limit`: records it takes at once; `light`: to ask again and again, until the GPU is there,
-    brings no bytes again."""
+    brings no bytes again, and records are sealed before they are brought."""
 
     name: LinkName
     limit: int
@@ -37,7 +38,7 @@ class Carrier(Protocol):
     def slots(self, count: int, length: int) -> list[Slot]:
         """Room for at most `count` records of at most `length` bytes each."""
 
-    async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> float:
+    async def carry(self, grant: Grant, gpu: str, batch: Batch, *, timeout_s: float) -> float:
         """Bring one to `limit` records there once, as soon as the GPU is at the port; returns when it has acknowledged them, for how many
         seconds it was not there.
 
@@ -50,24 +51,24 @@ class Carrier(Protocol):
 
 
 def _rung(ack: BellAck, last: Lying) -> None:
-    _taken(ack, last.record)
+    _taken(ack, last.record, repeats=False)
 
 
-def _copied(answer: bytes, record: SealedRecord) -> None:
-    _taken(decode(CopyAck, answer), record)
+def _copied(answer: bytes, batch: Batch) -> None:
+    _taken(decode(CopyAck, answer), batch.whole[-1].record, repeats=batch.repeats)
 
 
-def _taken(ack: CopyAck | BellAck, record: SealedRecord) -> None:
-    """The copy engine has taken the record, and published all of them with the closing one."""
-    if (ack.index, ack.published) != (record.index, record.closing):
+def _taken(ack: CopyAck | BellAck, record: SealedRecord, *, repeats: bool) -> None:
+    """The copy engine has taken the record, and published all of them with the closing one, which it may have had before a repeat."""
+    if ack.index != record.index or (ack.published != record.closing and not (repeats and ack.published)):
         raise _other(
             f"index {record.index}, published {record.closing}", f"index {ack.index}, published {ack.published}"
         )
 
 
-def _staged(answer: bytes, record: SealedRecord) -> None:
-    """The record lies in staging; whether it opens the GPU finds out when it fetches it."""
-    ack = decode(StagedAck, answer)
+def _staged(answer: bytes, batch: Batch) -> None:
+    """The last record lies in staging; whether it opens the GPU finds out when it fetches it."""
+    ack, record = decode(StagedAck, answer), batch.whole[-1].record
     if ack.index != record.index:
         raise _other(f"index {record.index}", f"index {ack.index}")
 
@@ -81,10 +82,10 @@ def _other(expected: str, got: str) -> ProtocolViolation:
 
 @dataclass(frozen=True)
 class Door:
-    """Where a travel mode's records go on the holder's port; `check` holds the acknowledgement to the record."""
+    """Where a travel mode's records go on the holder's port; `check` holds the acknowledgement to the records."""
 
     name: str
-    check: Callable[[bytes, SealedRecord], None]
+    check: Callable[[bytes, Batch], None]
 
 
 _COPY, _STAGING = Door("copy", _copied), Door("staging", _staged)
@@ -105,13 +106,14 @@ class HttpCarrier:
         """Memory of this process."""
         return [Slot(bytearray(length)) for _ in range(count)]
 
-    async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> float:
-        """As `Carrier`."""
+    async def carry(self, grant: Grant, gpu: str, batch: Batch, *, timeout_s: float) -> float:
+        """As `Carrier`. Raises: what sealing raised, too."""
         door = DOORS[grant.mode]
-        records = (lying.record.data for lying in batch)
         wait_s = timeout_s / 2 if door is _COPY else 0.0
-        answer = await self._link.leave(door.name, gpu, grant.port, *records, timeout_s=timeout_s, wait_s=wait_s)
-        door.check(answer, batch[-1].record)
+        answer = await self._link.stream(
+            door.name, gpu, grant.port, batch.records(), batch.length, timeout_s=timeout_s, wait_s=wait_s
+        )
+        door.check(answer, batch)
         return answer.waited_s
 
     def ringing(self, grant: Grant, gpu: str, clock: Clock, timeout_s: float) -> Ringing | None:
@@ -138,11 +140,11 @@ class BounceCarrier:
         whole = memoryview(self._buffer.memory)
         return [Slot(whole[at : at + length], at) for at in range(0, count * step, step)]
 
-    async def carry(self, grant: Grant, gpu: str, batch: Sequence[Lying], *, timeout_s: float) -> float:
+    async def carry(self, grant: Grant, gpu: str, batch: Batch, *, timeout_s: float) -> float:
         """As `Carrier`. Raises: NotFound `unknown-bounce-buffer`, as well: the agent began anew."""
-        named = Bounced(buffer=self._buffer.name, number=self._buffer.number(), places=places(batch))
+        named = Bounced(buffer=self._buffer.name, number=self._buffer.number(), places=places(batch.whole))
         answer = await self._link.bounced(gpu, grant.port, named, timeout_s=timeout_s, wait_s=timeout_s / 2)
-        _copied(answer, batch[-1].record)
+        _copied(answer, batch)
         return answer.waited_s
 
     def ringing(self, grant: Grant, gpu: str, clock: Clock, timeout_s: float) -> Ringing | None:

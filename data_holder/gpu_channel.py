@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from data_holder.batches import Batch
 from data_holder.bounce import BounceLink
 from data_holder.carriers import Carrier, HttpCarrier, LinkName, carrier_for
 from data_holder.links import GpuLink
@@ -85,8 +86,9 @@ class Provisioner:
             slots = carrier.slots(count, sealer.buffer_bytes)
         self._grant, self._gpu, self._carrier = grant, gpu, carrier
         self._ahead = SealedAhead(sealer, slots)
-        # Half of the slots at once, so that the others fill meanwhile.
-        self._most = min(carrier.limit, len(slots) if self._ahead.inline else max(1, len(slots) // 2))
+        # Where a request takes what lies sealed: half of the slots at once, so that the others fill meanwhile.
+        half = carrier.light and not self._ahead.inline
+        self._most = min(carrier.limit, max(1, len(slots) // 2) if half else len(slots))
         async with self._ahead.sealing():
             await self._all()
         return self._carrier.name
@@ -102,12 +104,15 @@ class Provisioner:
                 if ringing.broken:
                     # Its places stay as they are for rings that are looked at late, so none can be named for other records.
                     self._go_over_http()
-            little = self._ahead.inline and self._carrier.light
-            batch = await self._ahead.batch(self._most if self._first_ack is not None or little else 1)
-            if not batch:
+            batch = await self._ahead.batch(self._at_once(), ready=self._carrier.light)
+            if batch is None:
                 return
             await self._carried(batch)
-            self._ahead.give_back(batch)
+            self._ahead.give_back(batch.whole)
+
+    def _at_once(self) -> int:
+        """Records of the next request, at most."""
+        return self._most
 
     def _rung(self, acknowledged: Sequence[Rung]) -> None:
         for one in acknowledged:
@@ -117,22 +122,25 @@ class Provisioner:
             self._absent(one.waited_s)
             self._acknowledged(one.batch, one.started + one.waited_s, one.ended)
 
-    async def _carried(self, batch: Sequence[Lying]) -> None:
+    async def _carried(self, batch: Batch) -> None:
         try:
             await self._deliver(batch)
         except NotFound as error:
             if error.code != "unknown-bounce-buffer":
                 raise
             self._go_over_http()
-            for lying in batch:  # one at a time: a batch may have more than a request
-                await self._deliver([lying])
+            await self._singly(batch)  # it may have more than a request
 
     def _go_over_http(self) -> None:
         """With all that is left, as bodies."""
         self._carrier = HttpCarrier(self._link)
         self._most = min(self._most, self._carrier.limit)
 
-    async def _deliver(self, batch: Sequence[Lying]) -> None:
+    async def _singly(self, batch: Batch) -> None:
+        for one in batch.singly():
+            await self._deliver(one)
+
+    async def _deliver(self, batch: Batch) -> None:
         """The same bytes until the GPU acknowledges them or the lease ends."""
         grant, pause = self._grant, FIRST_RETRY_S
         while True:
@@ -143,10 +151,14 @@ class Provisioner:
                 )
             started = time.perf_counter()
             try:
-                self._sent += bytes_of(batch)
+                self._sent += batch.length
                 waited_s = await self._carrier.carry(grant, self._gpu, batch, timeout_s=min(left, CALL_TIMEOUT_S))
-            except Unavailable:
-                pass  # nobody knows whether they arrived: the same bytes again
+            except Unavailable:  # nobody knows whether they arrived: the same bytes again
+                if batch.count > 1:
+                    # A link that breaks again brings none of many, and of single ones at least the first.
+                    await self._sleep(min(pause, left))
+                    await self._singly(batch)
+                    return
             except Conflict as error:
                 if error.code != "port-not-bound":
                     raise
@@ -155,7 +167,7 @@ class Provisioner:
                 # Until the GPU was there nothing was written; how long that was only the agent knows.
                 waited_s = min(waited_s, time.perf_counter() - started)
                 self._absent(waited_s)
-                self._acknowledged(batch, started + waited_s, time.perf_counter())
+                self._acknowledged(batch.whole, started + waited_s, time.perf_counter())
                 return
             await self._sleep(min(pause, left))
             pause = min(pause * 2, LAST_RETRY_S)

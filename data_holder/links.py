@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from shared.canonical import json_bytes, json_value
 from shared.service.http import PeerClient
@@ -85,17 +85,27 @@ class GpuLink:
     async def leave(
         self, door: str, gpu: str, port: str, *records: memoryview, timeout_s: float, wait_s: float = 0
     ) -> Answered:
+        """As `stream`, of records that are at hand."""
+        length = sum(len(record) for record in records)
+        return await self.stream(door, gpu, port, _pieces(records), length, timeout_s=timeout_s, wait_s=wait_s)
+
+    async def stream(
+        self, door: str, gpu: str, port: str, records: AsyncIterator[memoryview], length: int, *, timeout_s: float,
+        wait_s: float = 0,
+    ) -> Answered:  # fmt: skip
         """POST copy records once, end to end, to a port's `copy` or `staging`; the last one's acknowledgement, CBOR. No retry: the caller
-        owns the bytes. `wait_s`: how long the GPU may take to appear at the port before that is refused.
+        owns the bytes. `length`: of all of them. `wait_s`: how long the GPU may take to appear at the port before that is refused.
 
         Raises:
-            ProtocolViolation/Conflict: as the GPU answered (`port-not-bound`, `copy-refused`…). Unavailable: no answer.
+            ProtocolViolation/Conflict: as the GPU answered (`port-not-bound`, `copy-refused`…). Unavailable: no answer. What `records`
+                raises: the connection ends, and the GPU has some of them.
         """
-        length = sum(len(record) for record in records)
         self.counters.requests += 1
         self.counters.sent += length
+        # As they lie, so that the transport writes straight from the sealed buffers; httpx types a stream as bytes, ours takes any buffer.
+        body = cast(AsyncIterator[bytes], records)
         response = await self._peer.request(
-            "POST", f"/v1/gpus/{gpu}/ports/{port}/{door}{_waiting(wait_s)}", content=_pieces(records), attempts=1, timeout_s=timeout_s,
+            "POST", f"/v1/gpus/{gpu}/ports/{port}/{door}{_waiting(wait_s)}", content=body, attempts=1, timeout_s=timeout_s,
             headers={"content-type": "application/octet-stream", "content-length": str(length)},
         )  # fmt: skip
         self.counters.received += len(response.content)
@@ -134,10 +144,9 @@ def _waiting(wait_s: float) -> str:
     return f"?wait_ms={min(int(wait_s * 1000), MAX_PORT_WAIT_MS)}" if wait_s > 0 else ""
 
 
-async def _pieces(views: Sequence[memoryview]) -> AsyncIterator[bytes]:
-    # As they lie, so that the transport writes straight from the sealed buffers; it takes any bytes-like object.
+async def _pieces(views: Sequence[memoryview]) -> AsyncIterator[memoryview]:
     for view in views:
-        yield view  # type: ignore[misc]  # httpx types the stream as bytes; our transport writes any buffer
+        yield view
 
 
 def document(model: Any) -> bytes:

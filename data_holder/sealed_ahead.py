@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from data_holder.batches import Batch
 from data_holder.ringing import Ringing, Rung
 from data_holder.sealing import RecordSealer
 from data_holder.slots import Lying, Slot
@@ -69,22 +70,45 @@ class SealedAhead:
                 # The thread may still be sealing: the key must not be erased under it.
                 await ended(work)
 
-    async def batch(self, most: int) -> Sequence[Lying]:
-        """The next records in order, the closing one last: one to `most`, as many as lie ready; none after the closing one.
+    @property
+    def left(self) -> int:
+        """Records that are not acknowledged, the closing one among them."""
+        return self._left
+
+    async def batch(self, most: int, *, ready: bool) -> Batch | None:
+        """The next records in order, the closing one last: one to `most`; None after the closing one.
+
+        Args:
+            most: as many as there are slots, at most. ready: only such as are sealed; else those too that will be while others are
+                brought.
 
         Raises:
             UnfitData and whatever else sealing raised.
         """
-        while self._left:
+        if not self._left:
+            return None
+        lying = [await self._next()] if ready else []
+        with self._lock:
+            # Nothing is under way: what is not acknowledged lies here or has yet to be sealed.
+            count = min(most, self._left)
+            if ready or self._failed is not None:
+                count = min(count, len(lying) + len(self._ready))
+            lying += [self._ready.popleft() for _ in range(min(count - len(lying), len(self._ready)))]
+            if not count and self._failed is not None:
+                raise self._failed
+        index = self._sealer.total + 1 - self._left
+        return Batch([self._sealer.record_bytes(at) for at in range(index, index + count)], lying, self._next)
+
+    async def _next(self) -> Lying:
+        """The next record, once it is sealed. Raises: what sealing raised."""
+        while True:
             self._news.clear()
             with self._lock:
-                found = [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
-                if not found and self._failed is not None:
+                if self._ready:
+                    return self._ready.popleft()
+                if self._failed is not None:
                     raise self._failed
-            if found:
-                return found
             await self._news.wait()
-        return ()
 
     def give_back(self, batch: Sequence[Lying]) -> None:
         """These were acknowledged: their slots may be written to."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from data_holder.datasets import Dataset
 from shared.claims.visit import Grant
@@ -33,6 +34,9 @@ from shared.wire.copy import (
     pack_header,
     tags_bytes,
 )
+
+_UNKNOWN: Final = bytes(HASH_BYTES).hex()
+"""As long as any commitment."""
 
 
 @dataclass(slots=True)
@@ -119,6 +123,17 @@ class RecordSealer:
             + self._tags
         )
 
+    def record_bytes(self, index: int) -> int:
+        """Of copy record `index`, header and tags included, which may yet be sealed; `total` is the closing one's."""
+        size = self._grant.chunk_bytes
+        if index < self._chunks:
+            plain = min(size, self._length - index * size)
+        elif index < self.total:
+            plain = min(size, len(self._membership.proof) - (index - self._chunks) * size)
+        else:
+            plain = len(self._closing(_UNKNOWN))
+        return HEADER_BYTES + plain + self._tags
+
     @property
     def commitment(self) -> str:
         """What is stated of all records (`shared.protocol.membership`), hex; only after the last chunk."""
@@ -144,7 +159,7 @@ class RecordSealer:
             plaintext, kind = memoryview(self._membership.proof)[start : start + self._grant.chunk_bytes], PROOF
             proof = len(plaintext)
         else:
-            plaintext, kind = memoryview(self._closing()), CLOSING
+            plaintext, kind = memoryview(self._closing(self.commitment)), CLOSING
             proof = 0 if self._pieces else len(self._membership.proof)
         record = self._seal(self._channel, kind, plaintext, buffer)
         if as_it_lies:
@@ -192,11 +207,11 @@ class RecordSealer:
         self.seal_s += time.perf_counter() - started
         return view[:end]
 
-    def _closing(self) -> bytes:
+    def _closing(self, stated: str) -> bytes:
         grant, membership = self._grant, self._membership
         closing = Closing(
             visit=grant.visit, chunks=self._chunks, records=grant.records, length=self._length, salt=self._salt,
-            commitment=self.commitment, dataset_salt=membership.salt.reveal(),
+            commitment=stated, dataset_salt=membership.salt.reveal(),
             proof=b"" if self._pieces else membership.proof,
         )  # fmt: skip
         return encode(closing)

@@ -71,7 +71,7 @@ def ports(units: Mapping[str, GpuUnit], buffers: BounceBuffers) -> APIRouter:
         """Copy records end to end; the last one's acknowledgement. `wait_ms` (0 to 10000): how long the GPU may take to appear there."""
         unit = _holders(units, gpu, port)
         waited_s = await _arrived(unit, port, request)
-        ack = await taken(request, lambda record: unit.act("copy", port, lambda: unit.device.copy(port, record)))
+        ack = await taken(request, lambda record: unit.copied(port, record))
         request.scope[BELIEVED] = True
         return _acknowledged(ack, waited_s)
 

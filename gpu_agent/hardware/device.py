@@ -113,6 +113,15 @@ class Device:
         with self._lock:
             return self._state.copies.copy(port, record, self._clock())
 
+    def copy_at_once(self, port: str, record: bytes | memoryview) -> Copied | None:
+        """As `copy`, by who must not wait; None: the device is busy with something else, or its memory may make one wait."""
+        if not self._hbm.at_once or not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self._state.copies.copy(port, record, self._clock())
+        finally:
+            self._lock.release()
+
     def stage(self, port: str, record: bytes | memoryview) -> StagedAck:
         """One copy record for staging, from the holder of `port` or whoever says so; no MUX has to be switched for it.
 

@@ -118,6 +118,11 @@ class DeviceHBM(HBM):
             self._fabric.landing(len(part))[:] = part
             self._fabric.land(address + at, len(part))
 
+    @property
+    def at_once(self) -> bool:
+        """The device's own process may be waited for."""
+        return False
+
     def landing(self, address: int, length: int) -> memoryview:
         """A staging slot: what does not authenticate never gets into the device's memory.
 

@@ -73,6 +73,11 @@ class HBM(AddressSpace):
         """Put bytes inside one allocation. Raises: OutOfMemory, as `view`."""
         self.view(address, len(data))[:] = data
 
+    @property
+    def at_once(self) -> bool:
+        """Whether a record lands without waiting for anything but the processor."""
+        return True
+
     def landing(self, address: int, length: int) -> memoryview:
         """Where to open a record of `length` bytes (one bulk record at most) that is for `address`; it is there once `land` was called.
 

@@ -240,10 +240,11 @@ async def test_a_bell_is_not_waited_for_when_the_thread_that_would_ring_it_has_f
             await ahead._news.wait()
             ahead._news.clear()
         await ahead.rung(cast("Ringing", _Ringing()), lambda rungs: None)
-        [lying] = await ahead.batch(2)
-        assert lying.record.index == 0, "what was sealed before is brought all the same"
+        batch = await ahead.batch(2, ready=False)
+        assert batch is not None
+        assert [lying.record.index for lying in batch.whole] == [0], "what was sealed before is brought all the same"
         with pytest.raises(UnfitData, match="was changed"):
-            await ahead.batch(2)
+            await ahead.batch(2, ready=False)
 
 
 def _told(at_s: list[float]) -> tuple[sealed_ahead._AtTheBell, list[int]]:

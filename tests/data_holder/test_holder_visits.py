@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from data_holder.carriers import HttpCarrier
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION, visit_key
 
@@ -65,7 +66,7 @@ async def test_a_long_proof_travels_in_records_of_its_own(
     from data_holder import sealing
 
     monkeypatch.setattr(sealing, "MAX_INLINE_PROOF", 32)
-    monkeypatch.setattr(running.holder.visits, "_prepare_bytes", 1)  # one record a request
+    monkeypatch.setattr(HttpCarrier, "limit", 1)
     await running.approved_with_channel()
     if fault:
         running.gpu.cut_after = {20, 21}
@@ -76,45 +77,6 @@ async def test_a_long_proof_travels_in_records_of_its_own(
     assert len(running.gpu.transcript) == 20 + pieces + 1 + (2 if fault else 0)
     running.gpu.one_ciphertext_per_counter()
     assert (await running.get("/v1/links"))["proof_bytes_to_gpu"] == len(running.gpu.proof)
-
-
-@pytest.mark.parametrize("fault", ["before", "after", "both"])
-@pytest.mark.parametrize("at_once", [False, True])
-async def test_a_cut_connection_repeats_the_same_bytes(
-    running: Running, fault: str, at_once: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not at_once:
-        monkeypatch.setattr(running.holder.visits, "_prepare_bytes", 1)
-    await running.approved_with_channel()
-    if fault != "after":
-        running.gpu.cut_before = {0, 3, 5}
-    if fault != "before":
-        running.gpu.cut_after = {1, 3, 5}  # 5 is the closing record
-    await visit(running)
-    await running.until(lambda: running.orchestrator.reports)
-    assert running.gpu.published
-    repeats = len(running.gpu.transcript) - 6
-    assert repeats > 0 if at_once else repeats == (0 if fault == "before" else 3)
-    assert not running.gpu.cut_before | running.gpu.cut_after
-    running.gpu.one_ciphertext_per_counter()
-    links = await running.get("/v1/links")
-    assert links["dataset_bytes_to_gpu"] == 20 * 64  # repeats are not counted twice
-
-
-@pytest.mark.parametrize(("inline", "calls"), [(0, 4 + 2), (1 << 20, 4 + 1)])
-async def test_several_records_share_a_request_once_the_gpu_is_there(
-    running: Running, monkeypatch: pytest.MonkeyPatch, inline: int, calls: int
-) -> None:
-    monkeypatch.setattr("data_holder.sealed_ahead.INLINE_BYTES", inline)
-    await running.approved_with_channel()
-    running.gpu.unbound = 3
-    await visit(running, chunk_bytes=96)
-    await running.until(lambda: running.orchestrator.reports)
-    assert running.gpu.plain == np.load(running.holder.foundation.settings.datasets["ehr"])["x"][:20].tobytes()
-    assert len(running.gpu.transcript) == 15
-    # Three in vain and the first are one record each; the other fourteen go by halves of the slots, or all at once where all are sealed.
-    assert running.gpu.calls == calls
-    assert running.orchestrator.reports[0].bytes_sent > sum(map(len, running.gpu.transcript))
 
 
 async def test_it_waits_for_the_port_until_the_lease_ends(running: Running) -> None:

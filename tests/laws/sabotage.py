@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -180,17 +180,23 @@ def roll_backs_do_nothing(patch: pytest.MonkeyPatch, _: Theatre) -> None:
 
 def sealed_records_go_to_the_orchestrator_too(patch: pytest.MonkeyPatch, _: Theatre) -> None:
     copied, call = [bytes(64)], OrchestratorLink._call
-    leave = GpuLink.leave
+    stream = GpuLink.stream
 
-    async def leaving(self: GpuLink, door: str, gpu_id: str, port: str, *records: memoryview, **options: Any) -> bytes:
-        copied.append(bytes(records[0][32:96]))
-        return await leave(self, door, gpu_id, port, *records, **options)
+    async def streaming(
+        self: GpuLink, door: str, gpu_id: str, port: str, records: Any, *rest: Any, **options: Any
+    ) -> bytes:
+        async def watched() -> AsyncIterator[memoryview]:
+            async for record in records:
+                copied.append(bytes(record[32:96]))
+                yield record
+
+        return await stream(self, door, gpu_id, port, watched(), *rest, **options)
 
     async def calling(self: OrchestratorLink, method: str, path: str, **options: Any) -> Any:
         options["headers"] = {**(options.get("headers") or {}), "x-trace": base64.b64encode(copied[-1]).decode()}
         return await call(self, method, path, **options)
 
-    patch.setattr(GpuLink, "leave", leaving)
+    patch.setattr(GpuLink, "stream", streaming)
     patch.setattr(OrchestratorLink, "_call", calling)
 
 

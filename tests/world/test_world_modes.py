@@ -8,7 +8,7 @@ import pytest
 
 from gput.receipts import save, verify
 from shared.names import TravelMode
-from shared.wire.copy import parse_record
+from shared.wire.copy import MAX_RECORDS_AT_ONCE, parse_record
 from tests.adversary.rows import attack
 from tests.world.test_world_crashes import CITY, COMMANDS, ORCH, A
 from tests.world.world import NewWorld
@@ -58,6 +58,21 @@ async def test_records_of_several_chains_give_the_same_model(
             doors = ("/staging",) if mode is TravelMode.DIRECT else ("/copy",)
             sent = [e.call.body for h in HOLDERS for door in doors for e in world.wire.calls(f"holder-{h}", A, door)]
             assert {parse_record(body)[0].more_chains for body in sent} == {3}
+    assert recorder.reused == []
+
+
+@pytest.mark.parametrize("mode", TravelMode)
+async def test_records_that_share_a_request_give_the_same_model(
+    mode: TravelMode, new_world: NewWorld, recorded: Recording
+) -> None:
+    """As many at once as holders bring by default: a whole visit."""
+    with recording() as recorder:
+        async with new_world(at_once=MAX_RECORDS_AT_ONCE) as world:
+            session = await world.submit(travel_mode=mode)
+            view = await world.completed(session)
+            assert view["model"]["digest"] == recorded.view["model"]["digest"]
+            door = "/staging" if mode is TravelMode.DIRECT else "/copy"
+            assert [len(world.wire.calls(f"holder-{h}", A, door)) for h in HOLDERS] == [ROUNDS] * len(HOLDERS)
     assert recorder.reused == []
 
 

@@ -14,11 +14,13 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from unittest.mock import patch
 
 import httpx2
 from fastapi import FastAPI
 
 from data_holder.api import create_app as holder_app
+from data_holder.carriers import HttpCarrier
 from data_holder.settings import HolderSettings
 from gpu_agent.api import GpuUnit, build_gpu
 from gpu_agent.api import create_app as agent_app
@@ -83,15 +85,17 @@ class _Lent:
 
 
 class World:
-    """`async with World(...) as world`. `settings` holds changes by service name; `unit` lends a GPU, None powers one of its own."""
+    """`async with World(...) as world`. `settings` holds changes by service name; `unit` lends a GPU, None powers one of its own.
+    `at_once`: records that holders bring by one request over HTTP; all of a visit's would leave nothing between two of them for a test to
+    cut, to kill or to hold back."""
 
     def __init__(
         self, folder: Path, material: Material, unit: GpuUnit | None = None, *, holders: Sequence[str] = HOLDERS,
-        approve: str = "policy", settings: Mapping[str, Mapping[str, Any]] | None = None,
+        approve: str = "policy", settings: Mapping[str, Mapping[str, Any]] | None = None, at_once: int = 1,
     ) -> None:  # fmt: skip
         self.folder, self.material, self.holders = material.copy(folder), material, tuple(holders)
         self.unit, self._approve, self._settings = unit, approve, dict(settings or {})
-        self.offset = 0.0
+        self.offset, self._requests = 0.0, patch.object(HttpCarrier, "limit", at_once)
         self.skew: dict[str, float] = {}
         self.wire = Wire()
         builders: dict[str, Callable[[Incarnation], FastAPI]] = {
@@ -171,6 +175,7 @@ class World:
     # ------------------------------------------------------------------- life
 
     async def __aenter__(self) -> Self:
+        self._requests.start()
         for name in ("agent", "platform", "orchestrator"):
             await self[name].start()
         await asyncio.gather(*(self[f"holder-{name}"].start() for name in self.holders))
@@ -179,6 +184,7 @@ class World:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
+        self._requests.stop()
         self.wire.hooks.clear()
         await self.owner.close()
         for name in ("orchestrator", *(f"holder-{n}" for n in self.holders), "platform", "agent"):

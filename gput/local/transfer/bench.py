@@ -20,6 +20,7 @@ from data_holder.bounce import BounceLink
 from data_holder.carriers import PAGE, LinkName
 from data_holder.commitments import Committed
 from data_holder.datasets import RecordTree, open_dataset
+from data_holder.links import GpuLink, LinkCounters
 from data_holder.sealing import RecordSealer
 from gput.bench.transfer_tables import Found, Transfer
 from gput.local.job import Say, run_module
@@ -28,7 +29,7 @@ from gput.local.transfer.limits import PREPARE_BYTES, TIMEOUT_S, Bare, Limits, b
 from gput.local.transfer.memory_limit import ThroughMemory
 from gput.local.transfer.one_core import Stages, cipher
 from gput.local.transfer.stand import GPU, SESSION, Approved, Stand
-from gput.local.transfer.watched import WatchedLink, WatchedProvisioner
+from gput.local.transfer.watched import WatchedProvisioner
 from shared.claims.archive import open_archive
 from shared.claims.visit import MAX_CHUNK_BYTES, CursorRange
 from shared.crypto.secret import Secret
@@ -109,7 +110,7 @@ class Mover:
 
     def __init__(self, stand: Stand, peers: Peers, data: Data) -> None:
         self._stand, self._data, self._position, self._ahead = stand, data, 0, ReadAhead(PREPARE_BYTES)
-        self._link = WatchedLink(peers.peer(stand.agent_url, "GPU agent"))
+        self._link = GpuLink(peers.peer(stand.agent_url, "GPU agent"), LinkCounters())
 
     async def moved(self, way: Way, times: int, limits: Limits) -> list[Transfer]:
         """So many transfers, after one that only warms up.
@@ -145,10 +146,8 @@ class Mover:
         spent, began = self._processor_s(), time.perf_counter()
         ready = await self._ahead.take(SESSION, committed, grant)
         sealer = RecordSealer(grant, key, committed.dataset, ready.membership, os.urandom(32), ready.chunks)
-        self._link.expect(sealer.total)
-        sending = asyncio.create_task(
-            WatchedProvisioner(self._link, bounce, PREPARE_BYTES).provision(grant, GPU, sealer)
-        )
+        provisioner = WatchedProvisioner(self._link, bounce, PREPARE_BYTES, sealer.total)
+        sending = asyncio.create_task(provisioner.provision(grant, GPU, sealer))
         if way.sealed_ahead:
             async with asyncio.timeout(TIMEOUT_S):
                 while not sending.done() and sealer.sealed <= sealer.total:  # noqa: ASYNC110  # its thread tells nobody
@@ -162,7 +161,7 @@ class Mover:
             self._ahead.begin(SESSION, committed, grant)
         if (done.link, done.commitment) != (way.link, await self._stand.returned(grant)):
             raise JobFailed("the records went another way, or the GPU published others", code="records-differ")
-        return ended - began, self._link.moved_at - began, spent
+        return ended - began, provisioner.moved_at - began, spent
 
     def _processor_s(self) -> float:
         return time.process_time() + self._stand.processor_s()

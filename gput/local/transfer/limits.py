@@ -54,7 +54,7 @@ async def bare(folder: Path, peers: Peers, file: Path) -> AsyncIterator[Bare]:
         size = min(MAX_CHUNK_BYTES, len(lying))
         head, tag = memoryview(pack_header(CopyHeader(DATA, 1, 1, 0, 1, size))), memoryview(bytes(TAG_BYTES))
         chunks = [lying[at : at + size] for at in range(0, len(lying) - size + 1, size)]
-        most = min(HttpCarrier.limit, PREPARE_BYTES // size // 2)  # as many at once as a holder has
+        most = min(HttpCarrier.limit, PREPARE_BYTES // (len(head) + size + len(tag)))  # as many at once as a holder has
 
         async def once(length: int) -> float:
             began, count = time.perf_counter(), max(1, length // size)
