@@ -5,7 +5,8 @@ To send again is to begin with the first: what was sealed stays here, byte for b
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from data_holder.slots import Lying
 from shared.errors import ProtocolViolation
@@ -14,12 +15,19 @@ More = Callable[[], Awaitable[Lying]]
 
 
 class Batch:
-    """Records in order, for one reader at a time. `lengths`: bytes of each, headers and tags included; `lying`: those that are sealed by
-    now, as many at most; `more`: gives the next one as soon as it is; `repeats`: they may have been brought before, and what comes behind
-    them, too."""
+    """Records in order, for one reader at a time.
+
+    Args:
+        lengths: bytes of each, headers and tags included. lying: those that are sealed by now, as many at most.
+        more: gives the next one as soon as it is sealed.
+        repeats: they may have been brought before, and what comes behind them, too.
+
+    `sent`: bytes handed out so far, repeats included. `waited_s`: how long that waited for records to be sealed.
+    """
 
     def __init__(self, lengths: Sequence[int], lying: Sequence[Lying], more: More, *, repeats: bool = False) -> None:
         self._lengths, self._lying, self._more, self.repeats = lengths, list(lying), more, repeats
+        self.sent, self.waited_s = 0, 0.0
 
     @property
     def count(self) -> int:
@@ -42,15 +50,28 @@ class Batch:
         return self._lying
 
     async def records(self) -> AsyncIterator[memoryview]:
-        """Each one's bytes, where they lie. Raises: what sealing raised."""
-        for number in range(self.count):
-            if number == len(self._lying):
-                self._lying.append(await self._more())
-            yield self._lying[number].record.data
-
-    def singly(self) -> Iterator[Batch]:
-        """Each by itself, to be brought in this order, once nobody knows what became of all together."""
+        """Each one's bytes, where they lie. Raises: what sealing raised. ProtocolViolation: a record is longer or shorter than was said."""
         for number, length in enumerate(self._lengths):
-            one = Batch([length], self._lying[number : number + 1], self._more, repeats=True)
-            yield one
-            self._lying[number:] = [*one.whole, *self._lying[number + 1 :]]
+            data = (await self._at(number)).record.data
+            if len(data) != length:  # it would be read into the next one, or the other way round
+                raise ProtocolViolation("a record has another length than its request says", code="record-length")
+            self.sent += length
+            yield data
+
+    async def singly(self) -> AsyncIterator[Batch]:
+        """Each by itself, sealed, to be brought in this order, once nobody knows what became of all together."""
+        for number, length in enumerate(self._lengths):
+            yield Batch([length], [await self._at(number)], self._more, repeats=True)
+
+    def named(self) -> Sequence[Lying]:
+        """All of them, by who hands out places and no bytes. Raises: as `whole`."""
+        lying = self.whole
+        self.sent += self.length
+        return lying
+
+    async def _at(self, number: int) -> Lying:
+        if number == len(self._lying):
+            began = time.perf_counter()
+            self._lying.append(await self._more())
+            self.waited_s += time.perf_counter() - began
+        return self._lying[number]

@@ -142,7 +142,7 @@ class BounceCarrier:
 
     async def carry(self, grant: Grant, gpu: str, batch: Batch, *, timeout_s: float) -> float:
         """As `Carrier`. Raises: NotFound `unknown-bounce-buffer`, as well: the agent began anew."""
-        named = Bounced(buffer=self._buffer.name, number=self._buffer.number(), places=places(batch.whole))
+        named = Bounced(buffer=self._buffer.name, number=self._buffer.number(), places=places(batch.named()))
         answer = await self._link.bounced(gpu, grant.port, named, timeout_s=timeout_s, wait_s=timeout_s / 2)
         _copied(answer, batch)
         return answer.waited_s

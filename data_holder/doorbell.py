@@ -26,7 +26,7 @@ from shared.wire.bounce import (
 )
 
 _log = get_logger("data_holder.bounce")
-_READ_BYTES = 64 * 1024
+_READ_BYTES = 4096
 
 
 class Doorbell:

@@ -20,7 +20,7 @@ from data_holder.links import GpuLink
 from data_holder.ringing import Rung
 from data_holder.sealed_ahead import SealedAhead
 from data_holder.sealing import RecordSealer
-from data_holder.slots import Lying, bytes_of
+from data_holder.slots import Brought, brought
 from shared.claims.visit import Grant
 from shared.errors import Conflict, NotFound, Refused, Unavailable
 from shared.service.clock import Clock
@@ -44,7 +44,7 @@ class Provisioned:
 
 
 class Provisioner:
-    """Sends one visit. `attached()` is called once, at the GPU's first acknowledgement."""
+    """Sends one visit. `attached()` is called once, at the GPU's first acknowledgement: of a request's records, or of a ring's."""
 
     def __init__(
         self, link: GpuLink, clock: Clock, *, prepare_bytes: int, bounce: BounceLink, sleep: Sleep = asyncio.sleep,
@@ -52,7 +52,7 @@ class Provisioner:
     ) -> None:  # fmt: skip
         self._link, self._clock, self._sleep, self._attached, self._bounce = link, clock, sleep, attached, bounce
         self._prepare_bytes = prepare_bytes
-        self._sent = 0
+        self._sent, self._repeats = 0, False
         self._write_s = self._heard = self._awaited_s = 0.0
         self._first_ack: float | None = None
 
@@ -104,10 +104,12 @@ class Provisioner:
                 if ringing.broken:
                     # Its places stay as they are for rings that are looked at late, so none can be named for other records.
                     self._go_over_http()
-            batch = await self._ahead.batch(self._at_once(), ready=self._carrier.light)
+            batch = await self._ahead.batch(
+                self._at_once(), ready=self._carrier.light, repeats=self._repeats, heard=self._require_lease
+            )
             if batch is None:
                 return
-            await self._carried(batch)
+            await self._deliver(batch)
             self._ahead.give_back(batch.whole)
 
     def _at_once(self) -> int:
@@ -116,73 +118,78 @@ class Provisioner:
 
     def _rung(self, acknowledged: Sequence[Rung]) -> None:
         for one in acknowledged:
-            length = bytes_of(one.batch)
-            self._sent += length
-            self._link.rung(length)
+            self._sent += one.brought.length
+            self._link.rung(one.brought.length)
             self._absent(one.waited_s)
-            self._acknowledged(one.batch, one.started + one.waited_s, one.ended)
+            self._acknowledged(one.brought, one.started + one.waited_s, one.ended)
 
-    async def _carried(self, batch: Batch) -> None:
+    def _go_over_http(self) -> None:
+        """With all that is left, as bodies. What went by the buffer may have arrived, with the closing record."""
+        self._carrier, self._repeats = HttpCarrier(self._link), True
+        self._most = min(self._most, self._carrier.limit)
+
+    def _require_lease(self) -> float:
+        """Seconds that are left of it. Raises: Refused `lease-expired`."""
+        left = self._grant.expires_at - self._clock()
+        if left <= 0:
+            why = f"the lease of visit {self._grant.visit} ended before its data was written"
+            raise Refused(why, code="lease-expired")
+        return left
+
+    async def _deliver(self, batch: Batch) -> None:
+        """The same bytes until the GPU acknowledges them or the lease ends."""
+        pause = FIRST_RETRY_S
+        while not await self._carried(batch):
+            left = self._require_lease()
+            await self._sleep(min(pause, left))
+            pause = min(pause * 2, LAST_RETRY_S)
+
+    async def _carried(self, batch: Batch) -> bool:
+        """Whether the GPU acknowledged them; else they are brought again. Raises: Refused `lease-expired`; the GPU's refusal."""
+        left, before, waits = self._require_lease(), batch.sent, batch.waited_s
+        started = time.perf_counter()
         try:
-            await self._deliver(batch)
+            waited_s = await self._carrier.carry(self._grant, self._gpu, batch, timeout_s=min(left, CALL_TIMEOUT_S))
+        except Unavailable:  # nobody knows whether they arrived: the same bytes again
+            return batch.count > 1 and await self._singly(batch)
+        except Conflict as error:
+            if error.code != "port-not-bound":
+                raise
+            self._absent(time.perf_counter() - started)
+            return False
         except NotFound as error:
             if error.code != "unknown-bounce-buffer":
                 raise
             self._go_over_http()
-            await self._singly(batch)  # it may have more than a request
+            return await self._singly(batch)  # it may have more than a request
+        finally:
+            self._sent += batch.sent - before
+        ended = time.perf_counter()
+        # Until the GPU was there nothing was written; how long that was only the agent knows.
+        waited_s = min(waited_s, ended - started)
+        self._absent(waited_s)
+        self._acknowledged(brought(batch.whole), started + waited_s, ended)
+        # Nor was it while a record was read and sealed, which is counted by itself.
+        self._write_s -= min(batch.waited_s - waits, ended - started - waited_s)
+        return True
 
-    def _go_over_http(self) -> None:
-        """With all that is left, as bodies."""
-        self._carrier = HttpCarrier(self._link)
-        self._most = min(self._most, self._carrier.limit)
-
-    async def _singly(self, batch: Batch) -> None:
-        for one in batch.singly():
+    async def _singly(self, batch: Batch) -> bool:
+        """A link that breaks again brings none of many, and of single ones at least the first."""
+        await self._sleep(FIRST_RETRY_S)
+        async for one in batch.singly():
             await self._deliver(one)
-
-    async def _deliver(self, batch: Batch) -> None:
-        """The same bytes until the GPU acknowledges them or the lease ends."""
-        grant, pause = self._grant, FIRST_RETRY_S
-        while True:
-            left = grant.expires_at - self._clock()
-            if left <= 0:
-                raise Refused(
-                    f"the lease of visit {grant.visit} ended before its data was written", code="lease-expired"
-                )
-            started = time.perf_counter()
-            try:
-                self._sent += batch.length
-                waited_s = await self._carrier.carry(grant, self._gpu, batch, timeout_s=min(left, CALL_TIMEOUT_S))
-            except Unavailable:  # nobody knows whether they arrived: the same bytes again
-                if batch.count > 1:
-                    # A link that breaks again brings none of many, and of single ones at least the first.
-                    await self._sleep(min(pause, left))
-                    await self._singly(batch)
-                    return
-            except Conflict as error:
-                if error.code != "port-not-bound":
-                    raise
-                self._absent(time.perf_counter() - started)
-            else:
-                # Until the GPU was there nothing was written; how long that was only the agent knows.
-                waited_s = min(waited_s, time.perf_counter() - started)
-                self._absent(waited_s)
-                self._acknowledged(batch.whole, started + waited_s, time.perf_counter())
-                return
-            await self._sleep(min(pause, left))
-            pause = min(pause * 2, LAST_RETRY_S)
+        return True
 
     def _absent(self, seconds: float) -> None:
         """So long the GPU was not at the port, before its first acknowledgement: a GPU that is called back later is no matter here."""
         if self._first_ack is None:
             self._awaited_s += seconds
 
-    def _acknowledged(self, batch: Sequence[Lying], started: float, ended: float) -> None:
+    def _acknowledged(self, these: Brought, started: float, ended: float) -> None:
         # Batches that were under way together took their time together.
         self._write_s += ended - max(started, self._heard)
         self._heard = ended
-        for lying in batch:
-            self._link.delivered(lying.record.plaintext_bytes, lying.record.proof_bytes)
+        self._link.delivered(these.plain, these.proof)
         if self._first_ack is None:
             self._first_ack = started
             self._attached()

@@ -101,15 +101,20 @@ class GpuLink:
                 raises: the connection ends, and the GPU has some of them.
         """
         self.counters.requests += 1
-        self.counters.sent += length
         # As they lie, so that the transport writes straight from the sealed buffers; httpx types a stream as bytes, ours takes any buffer.
-        body = cast(AsyncIterator[bytes], records)
+        body = cast(AsyncIterator[bytes], self._counted(records))
         response = await self._peer.request(
             "POST", f"/v1/gpus/{gpu}/ports/{port}/{door}{_waiting(wait_s)}", content=body, attempts=1, timeout_s=timeout_s,
             headers={"content-type": "application/octet-stream", "content-length": str(length)},
         )  # fmt: skip
         self.counters.received += len(response.content)
         return _answered(response.content, response.headers)
+
+    async def _counted(self, records: AsyncIterator[memoryview]) -> AsyncIterator[memoryview]:
+        """Who is refused, or not heard, did not send the rest."""
+        async for record in records:
+            self.counters.sent += len(record)
+            yield record
 
     async def bounced(self, gpu: str, port: str, places: Bounced, *, timeout_s: float, wait_s: float = 0) -> Answered:
         """POST the places of copy records in a bounce buffer; the last one's acknowledgement. Raises: as `leave`; NotFound

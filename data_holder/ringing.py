@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from data_holder.doorbell import Doorbell
-from data_holder.slots import Lying, places
+from data_holder.slots import NOTHING, Brought, Lying, brought, places
 from shared.claims.visit import Grant
 from shared.service.clock import Clock
 from shared.wire.bounce import BellAck, pack_names
@@ -31,13 +31,19 @@ Check = Callable[[BellAck, Lying], None]
 @dataclass(slots=True)
 class Rung:
     """Records of one ring, when it was rung and answered (`time.perf_counter`), and how long of that the GPU was not at the port;
-    `patience_s`: how long it may have waited for it."""
+    `patience_s`: how long it may have waited for it. `brought`: what they came to, once they are let go."""
 
     batch: Sequence[Lying]
     started: float
     ended: float = 0.0
     waited_s: float = 0.0
     patience_s: float = 0.0
+    brought: Brought = NOTHING
+
+    def let_go(self) -> None:
+        """Keep of the records only what they came to: objects by the hundred would have Python look for cycles in the middle of a visit,
+        which takes as long as two records' cipher."""
+        self.brought, self.batch = brought(self.batch), ()
 
 
 class Ringing:

@@ -32,6 +32,7 @@ TELL_S: Final = 0.1
 """How often it is told what was acknowledged, for whoever watches a long visit: to wake the event loop for it takes as long as half a
 record's cipher."""
 Told = Callable[[Sequence[Rung]], None]
+Heard = Callable[[], object]
 
 
 class SealedAhead:
@@ -75,12 +76,15 @@ class SealedAhead:
         """Records that are not acknowledged, the closing one among them."""
         return self._left
 
-    async def batch(self, most: int, *, ready: bool) -> Batch | None:
+    async def batch(
+        self, most: int, *, ready: bool, repeats: bool = False, heard: Heard = lambda: None
+    ) -> Batch | None:
         """The next records in order, the closing one last: one to `most`; None after the closing one.
 
         Args:
             most: as many as there are slots, at most. ready: only such as are sealed; else those too that will be while others are
                 brought.
+            repeats: it may have been brought before. heard: called before each of those is handed out; raises what ends them.
 
         Raises:
             UnfitData and whatever else sealing raised.
@@ -97,7 +101,14 @@ class SealedAhead:
             if not count and self._failed is not None:
                 raise self._failed
         index = self._sealer.total + 1 - self._left
-        return Batch([self._sealer.record_bytes(at) for at in range(index, index + count)], lying, self._next)
+        lengths = [self._sealer.record_bytes(at) for at in range(index, index + count)]
+
+        async def more() -> Lying:
+            lying = await self._next()
+            heard()
+            return lying
+
+        return Batch(lengths, lying, more, repeats=repeats)
 
     async def _next(self) -> Lying:
         """The next record, once it is sealed. Raises: what sealing raised."""
@@ -144,6 +155,8 @@ class SealedAhead:
             ringing.ring(self._ready, more=False, closing_apart=False)
             if found := ringing.acknowledged(0.0):
                 self._left -= sum(len(rung.batch) for rung in found)
+                for rung in found:
+                    rung.let_go()
                 told(found)
             if not self._left or ringing.over:
                 self._ready.extendleft(reversed(ringing.handed_back()))
@@ -210,6 +223,7 @@ class _AtTheBell:
 
     def tell(self, rung: Rung) -> None:
         """It was acknowledged."""
+        rung.let_go()
         self._untold.append(rung)
         if rung.ended >= self._due:
             self._flush()

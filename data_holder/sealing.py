@@ -179,12 +179,12 @@ class RecordSealer:
         """The chunk that is due, and whether it lies in the dataset's file: sealed from there it is copied nowhere."""
         if self._next < len(self._ahead):
             return memoryview(self._ahead[self._next]), False
-        started = time.perf_counter()
         offset = self._next * self._grant.chunk_bytes
         length = min(self._grant.chunk_bytes, self._length - offset)
         lying = self._dataset.lying(self._grant.cursor, offset, length)
         if lying is not None:
             return lying, True
+        started = time.perf_counter()
         if len(self._scratch) < length:
             self._scratch = bytearray(length)
         chunk = memoryview(self._scratch)[:length]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from data_holder.sealing import SealedRecord
 
@@ -33,6 +34,24 @@ def places(batch: Sequence[Lying]) -> list[tuple[int, int]]:
     return [(lying.slot.offset, len(lying.record.data)) for lying in batch]
 
 
-def bytes_of(batch: Sequence[Lying]) -> int:
-    """Of the sealed records, headers and tags included."""
-    return sum(len(lying.record.data) for lying in batch)
+class Brought(NamedTuple):
+    """What records came to. `length`: bytes, headers and tags included; `plain`, `proof`: of record data and of membership proof."""
+
+    records: int
+    length: int
+    plain: int
+    proof: int
+
+
+NOTHING: Final = Brought(0, 0, 0, 0)
+
+
+def brought(batch: Sequence[Lying]) -> Brought:
+    """What these come to."""
+    records = [lying.record for lying in batch]
+    return Brought(
+        len(records),
+        sum(len(record.data) for record in records),
+        sum(record.plaintext_bytes for record in records),
+        sum(record.proof_bytes for record in records),
+    )

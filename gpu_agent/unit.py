@@ -20,6 +20,7 @@ from gpu_agent.hardware.mux import Mux
 from gpu_agent.presence import Presence
 from gpu_agent.views import GpuView
 from shared.errors import NotFound
+from shared.quota import usable_cores
 from shared.service.logging import get_logger
 from shared.wire.copy import HEADER_BYTES, MAX_CLOSING_BYTES, MAX_TAGS_BYTES, Copied
 
@@ -30,6 +31,8 @@ AHEAD_NICENESS: Final = 5
 """More than the agent's own: where an operator gave that a lower priority already, nobody may raise it without CAP_SYS_NICE."""
 SHORT_BYTES: Final = HEADER_BYTES + MAX_CLOSING_BYTES + MAX_TAGS_BYTES
 """Of a copy record that may be the closing one, over which the GPU hashes all that came before."""
+FEW_CORES: Final = 2
+"""With more of them a thread that is woken for a record finds one, and opens it while the loop receives the next."""
 T = TypeVar("T")
 
 
@@ -41,6 +44,7 @@ class GpuUnit:
     ) -> None:
         self.device, self.compute, self.mux, self._closed = device, compute, mux, closed
         self.presence = Presence(mux)
+        self._few_cores = usable_cores() <= FEW_CORES
         self._threads = {kind: ThreadPoolExecutor(1, f"gpu-{kind}") for kind in KINDS}
         self._ahead = ThreadPoolExecutor(1, "gpu-ahead", initializer=_give_way)
 
@@ -58,13 +62,13 @@ class GpuUnit:
         return await self.stage(bound, kind)
 
     async def copied(self, port: str, record: bytes | memoryview) -> Copied:
-        """One copy record that came over HTTP. A long one is opened by the event loop itself: a thread that is woken for it waits for a
-        core while the loop receives the next one and its sender seals, on two cores a millisecond, ten times what opening takes (ADR 51).
+        """One copy record that came over HTTP. On few cores a long one is opened by the event loop itself: a thread that is woken for it
+        waits for a core while the loop receives the next one and its sender seals, a millisecond, ten times what opening takes (ADR 51).
 
         Raises:
             Conflict: `port-not-bound`; and what `Device.copy` raises.
         """
-        if len(record) > SHORT_BYTES:
+        if self._few_cores and len(record) > SHORT_BYTES:
             self.mux.require(port)
             if (ack := self.device.copy_at_once(port, record)) is not None:
                 return ack

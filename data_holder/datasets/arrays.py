@@ -50,14 +50,15 @@ class ArrayDataset(Dataset):
         super().__init__(kind, schema, counts.pop(), held)
         self._maps = maps
         self._flat = _end_to_end(self._columns)
+        self._lying = None if self._flat is None else self._flat.data
 
     def _release(self) -> None:
         self._columns.clear()
-        self._flat = None
+        self._flat = self._lying = None
         self._maps.close()
 
-    def _rows(self) -> NDArray[np.uint8] | None:
-        return self._flat
+    def _rows(self) -> memoryview | None:
+        return self._lying
 
     def _gather(self, indexes: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
         chosen, at = as_slice(indexes), 0

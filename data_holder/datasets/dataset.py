@@ -192,10 +192,10 @@ class Dataset(ABC):
         if rows is None or cursor.order != "sequential":
             return None
         start = (cursor.start * self.record_bytes + offset) % len(rows)
-        return rows[start : start + length].data if start + length <= len(rows) else None  # else it wraps
+        return rows[start : start + length] if start + length <= len(rows) else None  # else it wraps
 
-    def _rows(self) -> NDArray[np.uint8] | None:
-        """All records end to end, read-only (n · record_bytes,), where some file holds them so."""
+    def _rows(self) -> memoryview | None:
+        """All records end to end, read-only, n · record_bytes, where some file holds them so."""
         return None
 
     def believe(self) -> None:

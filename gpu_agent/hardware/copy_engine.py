@@ -6,6 +6,8 @@ acknowledged without effect, or the grant dies and what it wrote is erased.
 
 from __future__ import annotations
 
+from typing import Final
+
 from gpu_agent.hardware.epochs import Epochs
 from gpu_agent.hardware.grants import GrantTable, LiveGrant
 from gpu_agent.hardware.hbm import HBM
@@ -33,6 +35,9 @@ from shared.wire.copy import (
     parse_record,
 )
 from shared.wire.gpu_answers import Fetched, GrantInstalled, RegionContent
+
+LITTLE_BYTES: Final = 512 * 1024 * 1024
+"""What is erased within a tenth of a second."""
 
 
 class CopyEngine:
@@ -84,6 +89,16 @@ class CopyEngine:
         if not self._take(live, header, raw, sealed, now):
             raise _refusal(live, live.dead or "")
         return _ack(live, header)
+
+    def soon(self, record: bytes | memoryview) -> bool:
+        """Whether `copy` takes a cipher's time: no other chain's thread is waited for, and if the record ends the grant, little is erased.
+
+        Raises:
+            BadRequest: no copy record at all.
+        """
+        header, _, _ = parse_record(record)
+        live = self.grants.of_epoch(header.epoch)
+        return live is not None and not live.grant.more_chains and live.received <= LITTLE_BYTES
 
     def stage(self, port: str, record: bytes | memoryview, now: float) -> StagedAck:
         """Leave a copy record for a later fetch. Nobody is asked for a key here, and nothing is believed.

@@ -114,11 +114,12 @@ class Device:
             return self._state.copies.copy(port, record, self._clock())
 
     def copy_at_once(self, port: str, record: bytes | memoryview) -> Copied | None:
-        """As `copy`, by who must not wait; None: the device is busy with something else, or its memory may make one wait."""
+        """As `copy`, by who must not wait; None: the device is busy with something else, or it may take longer than one record's cipher."""
         if not self._hbm.at_once or not self._lock.acquire(blocking=False):
             return None
         try:
-            return self._state.copies.copy(port, record, self._clock())
+            copies = self._state.copies
+            return copies.copy(port, record, self._clock()) if copies.soon(record) else None
         finally:
             self._lock.release()
 

@@ -55,7 +55,7 @@ def _family(kind: type[GputError]) -> Iterator[type[GputError]]:
 
 
 def _by_status(status: int) -> type[GputError]:
-    if status in (429, 502, 503, 504):  # a proxy's 429, too, is about now and not about the request
+    if status in (408, 429, 502, 503, 504):  # of a proxy, too; they are about now and not about the request
         return Unavailable
     if status in (404, 410):
         return NotFound

@@ -19,7 +19,7 @@ from data_holder.datasets.arrays import ArrayDataset
 from data_holder.datasets.findings import UnfitData, refusal
 from data_holder.ringing import Ringing, Rung
 from data_holder.sealing import RecordSealer, SealedRecord
-from data_holder.slots import Lying, Slot
+from data_holder.slots import Brought, Lying, Slot
 from shared.claims.visit import CursorRange
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION
@@ -269,3 +269,13 @@ def test_what_was_acknowledged_is_told_before_a_failure() -> None:
     bell, told = _told([5.0, 5.01])
     bell.failed(RuntimeError())
     assert told == [1, 1]
+
+
+def test_what_was_acknowledged_keeps_no_records_until_it_is_told() -> None:
+    """A visit of gigabytes would gather objects by the thousand, and Python would look through them for cycles meanwhile."""
+    bell, _ = _told([])
+    lying = [Lying(SealedRecord(n, 3, memoryview(bytes(50)), 30, n), Slot(bytearray(1))) for n in range(2)]
+    rung = Rung(lying, 5.0, 5.1)
+    bell.tell(rung)
+    assert rung.batch == ()
+    assert rung.brought == Brought(records=2, length=100, plain=60, proof=1)

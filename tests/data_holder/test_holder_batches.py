@@ -105,7 +105,8 @@ async def test_nobody_can_acknowledge_what_was_not_sent() -> None:
     assert caught.value.code == "wrong-acknowledgement"
 
 
-async def test_each_by_itself_is_sealed_when_its_turn_comes() -> None:
+async def test_each_by_itself_is_brought_when_it_is_sealed() -> None:
+    """A record that takes long to read would have its request ended by the agent, again and again: a body has a least rate."""
     sealed = [Lying(_sealed(index), Slot(bytearray(4))) for index in range(3)]
     coming = iter(sealed[1:])
 
@@ -113,10 +114,26 @@ async def test_each_by_itself_is_sealed_when_its_turn_comes() -> None:
         return next(coming)
 
     batch = Batch([4, 4, 4], sealed[:1], more)
-    for one, lying in zip(batch.singly(), sealed, strict=True):
-        assert (one.count, one.repeats) == (1, True)
-        assert [bytes(record) async for record in one.records()] == [bytes(lying.record.data)]
+    singles = [one async for one in batch.singly()]
+    assert [(one.count, one.repeats, list(one.whole)) for one in singles] == [(1, True, [lying]) for lying in sealed]
     assert list(batch.whole) == sealed
+
+
+async def test_what_is_counted_as_sent_was() -> None:
+    """A request that is refused while the GPU is away was not heard to its end; its length says nothing of the link."""
+    batch = Batch([4, 4, 4], [Lying(_sealed(index), Slot(bytearray(4))) for index in range(3)], Mock())
+    reading = batch.records()
+    await anext(reading)
+    assert batch.sent == 4
+    await reading.aclose()
+    assert [len(record) async for record in batch.records()] == [4, 4, 4]
+    assert batch.sent == 16
+
+
+async def test_a_record_of_another_length_than_was_said_is_not_sent() -> None:
+    batch = Batch([5], [Lying(_sealed(0), Slot(bytearray(4)))], Mock())
+    with pytest.raises(ProtocolViolation, match="another length"):
+        await anext(batch.records())
 
 
 @pytest.mark.parametrize("inline", [True, False])

@@ -50,6 +50,7 @@ def played() -> Played:
 @pytest.fixture
 def unit(played: Played) -> Iterator[GpuUnit]:
     made = GpuUnit(cast(Device, played), cast(ComputeProcess, played), Mux((PORT,)))
+    made._few_cores = True
     made.mux.bind(PORT)
     yield made
     made.power_off()
@@ -67,6 +68,12 @@ async def test_what_may_take_long_is_a_threads(unit: GpuUnit, played: Played, re
     assert (await unit.copied(PORT, record)).received == len(record)
     [by] = played.by
     assert by.startswith("gpu-copy")
+
+
+async def test_with_more_cores_a_thread_finds_one(unit: GpuUnit, played: Played) -> None:
+    unit._few_cores = False
+    await unit.copied(PORT, LONG)
+    assert played.by[0].startswith("gpu-copy")
 
 
 @pytest.mark.parametrize("record", [LONG, b""])
@@ -92,6 +99,24 @@ def test_a_device_that_is_busy_takes_nothing_at_once_and_loses_nothing(world: Wo
     assert found is not None
     assert found.published
     assert world.phase(holder.grant.region) == "PUBLISHED"
+
+
+def test_what_may_take_longer_than_a_records_cipher_is_not_taken_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several chains' threads; and what a record that ends the grant would have to erase."""
+    world.set_up()
+    holder = world.install()
+    sealed, engine = holder.seal(records(32)), world.device._state.copies
+    assert world.device.copy_at_once(holder.grant.port, sealed[0]) is not None
+    monkeypatch.setattr("gpu_agent.hardware.copy_engine.LITTLE_BYTES", 0)
+    assert world.device.copy_at_once(holder.grant.port, sealed[1]) is None
+    monkeypatch.undo()
+    live = engine.grants.of_epoch(holder.grant.epoch)
+    assert live is not None
+    live.grant = live.grant.model_copy(update={"more_chains": 3})
+    assert not engine.soon(sealed[1])
+    assert not engine.soon(sealed[1][:12] + bytes([99]) + sealed[1][13:]), "of no epoch that lives"
 
 
 def test_memory_of_another_process_may_make_one_wait(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from unittest.mock import patch
 
 import httpx2
 from fastapi import FastAPI
@@ -36,6 +35,7 @@ from shared.crypto.signing import PartyKey
 from shared.service.clock import Clock, system_clock
 from shared.service.evidence import EmulatedProvider
 from shared.service.http import Peers
+from shared.wire.copy import MAX_RECORDS_AT_ONCE
 from tests.schemas import lay
 from tests.world.world_files import contents_below
 from tests.world.world_material import HOLDERS, Material
@@ -84,6 +84,10 @@ class _Lent:
         self._unit.compute.wake()
 
 
+_standing: list[World] = []
+"""Worlds that were entered and not left, in any order: how many records share a request is the process's."""
+
+
 class World:
     """`async with World(...) as world`. `settings` holds changes by service name; `unit` lends a GPU, None powers one of its own.
     `at_once`: records that holders bring by one request over HTTP; all of a visit's would leave nothing between two of them for a test to
@@ -95,7 +99,7 @@ class World:
     ) -> None:  # fmt: skip
         self.folder, self.material, self.holders = material.copy(folder), material, tuple(holders)
         self.unit, self._approve, self._settings = unit, approve, dict(settings or {})
-        self.offset, self._requests = 0.0, patch.object(HttpCarrier, "limit", at_once)
+        self.offset, self._at_once = 0.0, at_once
         self.skew: dict[str, float] = {}
         self.wire = Wire()
         builders: dict[str, Callable[[Incarnation], FastAPI]] = {
@@ -175,16 +179,18 @@ class World:
     # ------------------------------------------------------------------- life
 
     async def __aenter__(self) -> Self:
-        self._requests.start()
         for name in ("agent", "platform", "orchestrator"):
             await self[name].start()
         await asyncio.gather(*(self[f"holder-{name}"].start() for name in self.holders))
+        _standing.append(self)
+        HttpCarrier.limit = self._at_once
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        self._requests.stop()
+        _standing.remove(self)
+        HttpCarrier.limit = _standing[-1]._at_once if _standing else MAX_RECORDS_AT_ONCE
         self.wire.hooks.clear()
         await self.owner.close()
         for name in ("orchestrator", *(f"holder-{n}" for n in self.holders), "platform", "agent"):

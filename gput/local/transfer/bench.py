@@ -34,6 +34,7 @@ from shared.claims.archive import open_archive
 from shared.claims.visit import MAX_CHUNK_BYTES, CursorRange
 from shared.crypto.secret import Secret
 from shared.errors import JobFailed
+from shared.service.cycles import leave_out_what_is_there
 from shared.service.http import Peers
 
 SEED = 1
@@ -180,6 +181,7 @@ async def measure(folder: Path, mebibytes: int, times: int, say: Say) -> Found:
     with made_up(folder, program, mebibytes) as data:
         try:
             await stand.start(data.approved.records * data.approved.record_bytes)
+            leave_out_what_is_there()  # as the holder's service does
             async with Peers(timeout_s=TIMEOUT_S) as peers, bare(folder, peers, folder / RECORDS) as plain:
                 links = await _by_ways(Mover(stand, peers, data), plain, times, say)
         finally:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from data_holder.bounce import BounceLink
 from data_holder.gpu_channel import Provisioner
 from data_holder.links import GpuLink
-from data_holder.slots import Lying
+from data_holder.slots import Brought
 from shared.service.clock import system_clock
 
 
@@ -22,7 +20,7 @@ class WatchedProvisioner(Provisioner):
     def _at_once(self) -> int:
         return min(super()._at_once(), max(1, self._ahead.left - 1))
 
-    def _acknowledged(self, batch: Sequence[Lying], started: float, ended: float) -> None:
-        super()._acknowledged(batch, started, ended)
+    def _acknowledged(self, these: Brought, started: float, ended: float) -> None:
+        super()._acknowledged(these, started, ended)
         if self._before_closing > 0:
-            self._before_closing, self.moved_at = self._before_closing - len(batch), ended
+            self._before_closing, self.moved_at = self._before_closing - these.records, ended
