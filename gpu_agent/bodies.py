@@ -1,4 +1,4 @@
-"""Copy records out of a request's body, as they arrive: one is taken while the next is on the wire. Knows no port, and of a record its
+"""Copy records out of a request's body, as they arrive: one is taken while the next is on its way. Knows no port, and of a record its
 header's length.
 
 Several records in one body cost one round trip; a record is handed on once it is whole, in the order of the bytes. What was taken before
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 async def taken(request: Request, take: Callable[[bytes | memoryview], Awaitable[T]]) -> T:
-    """What `take` says of the last record; it takes one after another, each while the next arrives, and keeps nothing of their memory.
+    """What `take` says of the last record; it takes one after another, each while the next is on its way, and keeps none of their memory.
 
     Raises:
         BadRequest `malformed-copy-record`: no records. LimitExceeded: too long a body. And what `take` raises: nothing behind is taken.

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 from unittest.mock import Mock
 
+import httpx2
 import numpy as np
 import pytest
 
@@ -17,6 +18,7 @@ from data_holder.sealing import RecordSealer, SealedRecord
 from data_holder.slots import Lying, Slot
 from shared.errors import ProtocolViolation
 from tests.data_holder.conftest import Running
+from tests.data_holder.holder_gpu import problem, split
 from tests.data_holder.test_holder_visits import visit
 
 
@@ -178,3 +180,51 @@ async def test_a_file_that_changes_while_its_records_travel_ends_the_visit(
     await running.until(lambda: running.orchestrator.refusals)
     assert running.orchestrator.refusals[0]["code"] == "data-changed"
     assert not running.gpu.published
+
+
+async def test_a_record_that_takes_long_to_read_is_no_refusal(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A body has a least rate at the agent, and a slow disk has none: what is sealed by then goes by itself."""
+    gpu, answer, cut = running.gpu, running.gpu.handle_async_request, 0
+
+    async def impatient(request: httpx2.Request) -> httpx2.Response:
+        nonlocal cut
+        if len(split(await request.aread())) == 1:
+            return await answer(request)
+        cut += 1
+        return problem(408, "Request timeout", "request-too-slow")
+
+    monkeypatch.setattr(gpu, "handle_async_request", impatient)
+    await running.approved_with_channel()
+    await visit(running)
+    await running.until(lambda: running.orchestrator.reports)
+    assert (cut, gpu.published, len(gpu.transcript)) == (1, True, 6)
+
+
+async def test_what_had_to_be_waited_for_is_sent_within_the_lease_only(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind it a record would end the grant, for a reason that says nothing of a slow disk."""
+    monkeypatch.setattr("data_holder.sealed_ahead.INLINE_BYTES", 0)
+    seal, started = RecordSealer.seal_next, asyncio.get_running_loop()
+
+    def slow(sealer: RecordSealer, buffer: Any) -> SealedRecord:
+        if sealer.sealed == 2:
+            asyncio.run_coroutine_threadsafe(running.until(lambda: running.gpu.calls), started).result(20)
+            running.clock.now += 120
+        return seal(sealer, buffer)
+
+    monkeypatch.setattr(RecordSealer, "seal_next", slow)
+    gpu, answer = running.gpu, running.gpu.handle_async_request
+
+    async def counted(request: httpx2.Request) -> httpx2.Response:
+        gpu.calls += 1
+        return await answer(request)
+
+    monkeypatch.setattr(gpu, "handle_async_request", counted)
+    await running.approved_with_channel()
+    await visit(running)
+    await running.until(lambda: running.orchestrator.refusals)
+    assert running.orchestrator.refusals[0]["code"] == "lease-expired"
+    assert not gpu.published
