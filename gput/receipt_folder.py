@@ -22,6 +22,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+from gput.whole import replace_whole
 from shared.canonical import json_bytes, json_value, sha256
 from shared.errors import BadRequest, VerificationFailed
 
@@ -91,10 +92,10 @@ def _cached(folder: Path) -> Iterator[str]:
 def write_parts(folder: Path, bundle: Mapping[str, Any]) -> None:
     """As `write`, in a folder that has its trust files."""
     session = {name: bundle[name] for name in PARTS}
-    _replace(folder / SESSION, json.dumps(session, indent=1).encode() + b"\n")
+    replace_whole(folder / SESSION, json.dumps(session, indent=1).encode() + b"\n")
     for name, part in ((APPROVALS, "approvals"), (KEYS, "keys"), (LEAVES, "leaves")):
-        _replace(folder / name, _lines(bundle[part]))
-    _replace(folder / SUMS, _sums(folder).encode())
+        replace_whole(folder / name, _lines(bundle[part]))
+    replace_whole(folder / SUMS, _sums(folder).encode())
 
 
 def _sums(folder: Path) -> str:
@@ -113,12 +114,6 @@ def _lines(values: Iterable[Any]) -> bytes:
 
 def _own_line(sums: str) -> str:
     return f"{_OWN_SUM}{sha256(sums.encode()).hex()}\n"
-
-
-def _replace(path: Path, data: bytes) -> None:
-    partial = path.with_name(path.name + ".part")
-    partial.write_bytes(data)
-    partial.replace(path)
 
 
 def check_as_saved(folder: Path) -> bool:

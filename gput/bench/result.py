@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from gput.whole import replace_whole
 from shared.canonical import json_value
 from shared.claims import Claim
 from shared.errors import BadRequest
@@ -151,6 +152,4 @@ def read(path: Path) -> Result:
 
 def write(path: Path, result: Result) -> None:
     """Write a result: whole, or what was there stays. Raises: OSError."""
-    partial = path.with_name(path.name + ".part")
-    partial.write_bytes(encoded(result))
-    partial.replace(path)
+    replace_whole(path, encoded(result))

@@ -11,10 +11,11 @@ from gput.commands.data_mock import mock
 from gput.commands.extras import pytorch
 from gput.commands.manners import Commands, FormatOption
 from gput.commands.reading import USUAL, Reading, program_manifest, reads_data
-from gput.files import content, place_for
+from gput.files import content, place_for, written
 from gput.held_out import SEED
 from gput.held_out import pack as draw
 from gput.output import Format, emit, say, show
+from gput.whole import replace_whole
 from shared.canonical import sha256
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ def pack(
         raise typer.Exit(2)
     place_for(output)
     records, drawn = draw(path, manifest, count, seed=seed, options=reading.options)
-    output.write_bytes(records)
+    with written(output):
+        replace_whole(output, records)
     say(f"wrote {output}")
     show({"dataset": sha256(records).hex(), "records": drawn}, fmt)
 

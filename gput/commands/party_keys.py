@@ -12,6 +12,7 @@ import typer
 from gput.commands.connection import KeyOption, NoInputOption, UrlOption, YesOption, confirm, connect
 from gput.commands.manners import DryRunOption, FormatOption
 from gput.output import Format, emit, say, show
+from gput.whole import replace_whole
 from shared.crypto.former_keys import keep_former
 from shared.crypto.private_file import replace_private
 from shared.crypto.signing import PartyKey, fingerprint, load_public
@@ -101,7 +102,7 @@ def _known(url: str, draft: Path) -> Any:
 def _put_in_place(key: Path, draft: Path, old: PartyKey, new: PartyKey) -> None:
     keep_former(key, old.public)  # by it a holder's service knows what it signed before
     replace_private(key, draft.read_bytes())
-    key.with_suffix(".pub").write_bytes(new.public_pem)  # a holder's service writes its NAME.pub anew when it starts
+    replace_whole(key.with_suffix(".pub"), new.public_pem)  # a holder's service writes its NAME.pub anew when it starts
     draft.unlink()
     draft.with_suffix(".pub").unlink(missing_ok=True)
 

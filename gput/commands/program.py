@@ -12,7 +12,9 @@ import typer
 
 from gput.commands.extras import pytorch
 from gput.commands.manners import Commands, FormatOption
+from gput.files import written
 from gput.output import Format, emit, say, show
+from gput.whole import replace_whole
 from shared.canonical import sha256
 from shared.claims.archive import Archive, open_archive
 from shared.claims.layout import plan_memory
@@ -60,10 +62,8 @@ def build(
 
 
 def _write(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise BadRequest(f"Cannot write {path}: {error.strerror}", code="cannot-write") from error
+    with written(path):
+        replace_whole(path, data)
     say(f"wrote {path} ({len(data)} bytes)")
 
 

@@ -11,8 +11,9 @@ import typer
 
 from gput.commands.connection import KeyOption, Session, UrlOption, with_session
 from gput.commands.manners import FormatOption
-from gput.files import place_for
+from gput.files import place_for, written
 from gput.output import Format, emit, say, show
+from gput.whole import replace_whole
 from shared.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def succeed(
     async def run(client: AsyncClient, name: str) -> Any:
         old = await client.manifest(name)
         new = await client.successor(name, replace=swaps, add=add or (), remove=remove or (), rounds=rounds)
-        output.write_text(json.dumps(new.model_dump(mode="json"), indent=2) + "\n")
+        with written(output):
+            replace_whole(output, json.dumps(new.model_dump(mode="json"), indent=2).encode() + b"\n")
         _tell(old, new, output, await _moved(client, old, new))
         return old, new, (await client.submit(new)) if submit else None
 
