@@ -91,8 +91,9 @@ class Agent:
         self.link.send(messages.pack(message))
         assert self.parent._obey()
 
-    def launch(self, *, beside: int = 0) -> None:
-        every_core = OPTIONS.model_copy(update={"threads": usable_cores()}).model_dump(mode="json")
+    def launch(self, *, beside: int = 0, threads: int | None = None) -> None:
+        """`threads`: every core's unless said."""
+        every_core = OPTIONS.model_copy(update={"threads": threads or usable_cores()}).model_dump(mode="json")
         self.say(
             op="run", launch=1, code={"address": 0, "length": 1}, code_digest=DIGEST, options=every_core, accumulate=False,
             beside=beside,

@@ -81,6 +81,16 @@ def test_a_worker_killed_while_it_waited_fails_the_launch_and_not_the_parent(for
     assert len(forks) == 2, "the next launch has another"
 
 
+@pytest.mark.parametrize(("cores", "threads", "forked"), [(1, 1, 1), (2, 1, 2), (2, 2, 1), (8, 2, 2)])
+def test_the_next_one_is_forked_beside_a_launch_that_leaves_it_a_core_of_the_containers(
+    forks: list[int], monkeypatch: pytest.MonkeyPatch, cores: int, threads: int, forked: int
+) -> None:
+    """What the machine has beyond that is not ours: a worker would warm up on the launch's own core."""
+    monkeypatch.setattr("gpu_agent.compute.__main__.usable_cores", lambda: cores)
+    Agent().launch(threads=threads)
+    assert len(forks) == forked
+
+
 def test_a_launch_that_finds_no_worker_makes_one(forks: list[int]) -> None:
     agent = Agent()
     for number in (1, 2, 3):
