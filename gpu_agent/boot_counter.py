@@ -13,7 +13,7 @@ class BootCounter:
     back is caught all the same, for memory and session keys are gone after every boot.
 
     Raises:
-        ConfigurationError: the file holds no number.
+        ConfigurationError `boot-counter`: the file holds no number, or the folder is not ours.
     """
 
     def __init__(self, path: Path) -> None:
@@ -22,16 +22,28 @@ class BootCounter:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._value = int(path.read_text()) if path.exists() else 0
         except (OSError, ValueError) as error:
-            raise ConfigurationError(
-                f"the boot counter in {path.name} cannot be used: {error}", code="boot-counter"
-            ) from None
+            raise self._unusable(error) from None
 
     def advance(self) -> int:
-        """The next number; on disk before it is returned."""
+        """The next number; on disk before it is returned. Raises: ConfigurationError: it could not be put there; it is not counted."""
+        try:
+            self._keep(self._value + 1)
+        except OSError as error:
+            raise self._unusable(error) from error
         self._value += 1
+        return self._value
+
+    def _unusable(self, error: Exception) -> ConfigurationError:
+        return ConfigurationError(
+            f"the boot counter in {self._path} cannot be used: {error}", code="boot-counter",
+            remedy="Give this service's user room and rights in that folder. A file that holds no number is damaged: restore it, or "
+            "remove it, and the GPU counts its boots from 1 again: memory and session keys are gone with each boot anyway.",
+        )  # fmt: skip
+
+    def _keep(self, value: int) -> None:
         fresh = self._path.with_suffix(".new")
         with fresh.open("w") as file:
-            file.write(str(self._value))
+            file.write(str(value))
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)
@@ -40,4 +52,3 @@ class BootCounter:
             os.fsync(folder)
         finally:
             os.close(folder)
-        return self._value

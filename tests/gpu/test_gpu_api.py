@@ -270,5 +270,22 @@ def test_the_boot_counter_survives_and_says_when_it_cannot(tmp_path: Path) -> No
     path = tmp_path / "gpu-0.boot"
     assert [BootCounter(path).advance() for _ in range(3)] == [1, 2, 3]
     path.write_text("three")
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match=str(path)) as caught:
         BootCounter(path)
+    assert caught.value.remedy
+
+
+def test_a_boot_that_cannot_be_counted_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, for instance: the GPU does not start, and the next one that does has the number."""
+    path = tmp_path / "gpu-0.boot"
+    counter = BootCounter(path)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full)
+        with pytest.raises(ConfigurationError, match="No space left") as caught:
+            counter.advance()
+    assert caught.value.remedy
+    assert counter.advance() == BootCounter(path)._value == 1
