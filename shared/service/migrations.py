@@ -197,7 +197,7 @@ def _connection(url: str) -> Iterator[Connection]:
     except CommandError as error:
         raise ConfigurationError(
             f"the schema of {place(parsed)} cannot be changed: {error}", code="schema-unchangeable",
-            remedy="This release's own revisions are damaged, or what the database says of its schema: install the release anew, or restore a "
+            remedy="This release's own revisions are damaged, or what the database says of its schema: install it anew, or restore a "
             "backup of the database.",
         ) from error  # fmt: skip
     finally:
