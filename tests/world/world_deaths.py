@@ -41,11 +41,15 @@ class Deaths:
 
     def _die(self, compute: ComputeProcess, launch: Any) -> None:
         """The worker that waits is stopped before it has the launch, or it could be done with it before it is killed."""
-        _signal(_waiting(compute), signal.SIGSTOP)
+        stopped, parent = _waiting(compute), compute.pid or 0
+        _signal(stopped, signal.SIGSTOP)
         launch()
         while compute._active:
-            victims = _workers(compute) if self._victim == "worker" else [compute.pid or 0]
+            victims = _workers(compute) if self._victim == "worker" else [parent]
             _signal([pid for pid in victims if pid], signal.SIGKILL)
+            if self._victim == "parent" and _dead(parent):
+                # Stopped before it could ask to die with its parent it would stand there for ever, and hold the link open.
+                _signal(stopped, signal.SIGCONT)
             time.sleep(0.001)
         self.failed += any(isinstance(news, Failed) for news in compute._news)
 
@@ -63,6 +67,13 @@ def _waiting(compute: ComputeProcess) -> list[int]:
             return found
         time.sleep(0.01)
     return []
+
+
+def _dead(pid: int) -> bool:
+    """Whether it runs no more; until its own parent hears of it, it is listed yet."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True
 
 
 def _signal(pids: list[int], number: int) -> None:
