@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from gpu_agent.compute import messages, process
+from gpu_agent.compute.forked import _OOM_SCORE
 from shared.wire import gpu, gpu_answers
 from tests.gpu.gpu_training import DATA, committed_visit, waiting_workers, workers
 from tests.gpu.gpu_world import Holder, World, records
@@ -22,9 +24,23 @@ def _training(world: World) -> tuple[Holder, set[int]]:
     waiting = waiting_workers(world)
     for pid in waiting:
         with suppress(ProcessLookupError):  # one may be gone since it was listed
+            _wait_until_it_would_die(pid)
             os.kill(pid, signal.SIGSTOP)
     world.run(world.train_command(holder, steps=100))
     return holder, waiting | workers(world)
+
+
+def _wait_until_it_would_die(pid: int) -> None:
+    """With its parent: stopped before it could ask for that, a worker would outlive it, as none does that runs. It says so last of all."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/oom_score_adj").read_bytes().strip() == _OOM_SCORE:
+                return
+        except OSError:  # it is gone
+            return
+        time.sleep(0.001)
+    raise AssertionError(f"worker {pid} never asked to die with its parent")
 
 
 def _memory(pid: int) -> str:

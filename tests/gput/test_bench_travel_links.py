@@ -127,7 +127,7 @@ def test_both_ways_run_and_only_the_conventional_one_sends_records_between_machi
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = tmp_path / "travel.json"
-    words = ["--rates", "100", "--steps", "1,4", "--visits", "1", "--format", "jsonl", "--save", str(saved)]
+    words = ["--rates", "100", "--steps", "1,4", "--visits", "4", "--format", "jsonl", "--save", str(saved)]
     assert main(["bench", "travel", *words]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     counted = [row for row in rows if "between_vms" in row]
@@ -136,7 +136,8 @@ def test_both_ways_run_and_only_the_conventional_one_sends_records_between_machi
         conventional = row["way"] == "conventional"
         assert (row["between_vms"] > row["buffer"]) is conventional
         assert (row["orchestrator_gpu"] > row["buffer"]) is conventional
-        assert (row["holder_gpu"] > row["buffer"]) is not conventional
+        # From one visit's end to another's: what was sealed ahead may have crossed before the first; then three visits' are counted.
+        assert (row["holder_gpu"] > row["buffer"] / 2) is not conventional
         assert row["seal+open"] == (4 if conventional else row["seal+open"])
     few, many = (row["between_vms"] for row in counted if (row["way"], row["link"]) == ("travelling", "uncapped"))
     assert many < few + 200_000  # the longer visit carries 786 KB more
