@@ -7,23 +7,21 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from gpu_agent.compute.process import ComputeProcess
 from gpu_agent.hardware.device import Device
-from gpu_agent.hardware.mux import Mux
 from gpu_agent.unit import AHEAD_NICENESS, GpuUnit, _give_way
 from shared.errors import BadRequest
 from shared.names import ORCHESTRATOR_PORT
 from tests.gpu.agent_world import opened
+from tests.gpu.played_unit import PlayedDevice
 
 PATIENCE_S = 20
 
 
-class Played:
-    """Stands for a device and its compute: after a frame there is work ahead, or none, and who does it is seen."""
+class Played(PlayedDevice):
+    """After a frame there is work ahead, or none, and who does it is seen."""
 
     def __init__(self) -> None:
         self.has_work_ahead, self.refuses = True, False
@@ -42,12 +40,6 @@ class Played:
         )
         self.looked.set()
 
-    def wake(self) -> None:
-        """Nobody polls."""
-
-    def close(self) -> None:
-        """There is nothing to wipe."""
-
 
 @pytest.fixture
 def played() -> Played:
@@ -56,7 +48,7 @@ def played() -> Played:
 
 @pytest.fixture
 def unit(played: Played) -> Iterator[GpuUnit]:
-    made = GpuUnit(cast(Device, played), cast(ComputeProcess, played), Mux((ORCHESTRATOR_PORT,)))
+    made = played.unit(ORCHESTRATOR_PORT)
     yield made
     made.power_off()
 
@@ -93,7 +85,7 @@ def test_after_most_frames_no_thread_is_woken(unit: GpuUnit, played: Played, ref
 
 
 async def test_a_unit_that_is_powered_off_meanwhile_answers_all_the_same(played: Played) -> None:
-    made = GpuUnit(cast(Device, played), cast(ComputeProcess, played), Mux((ORCHESTRATOR_PORT,)))
+    made = played.unit(ORCHESTRATOR_PORT)
     await asyncio.to_thread(made.power_off)
     assert made.obey(b"frame") == b"emarf"
     assert not played.looked.is_set()

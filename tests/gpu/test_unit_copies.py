@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import cast
 
 import pytest
 
-from gpu_agent.compute.process import ComputeProcess
-from gpu_agent.hardware.device import Device
 from gpu_agent.hardware.device_hbm import DeviceHBM
 from gpu_agent.hardware.hbm import HBM
-from gpu_agent.hardware.mux import Mux
 from gpu_agent.unit import SHORT_BYTES, GpuUnit
 from shared.errors import Conflict
-from shared.wire.copy import Copied
+from shared.wire.copy import DATA, TAG_BYTES, Copied, CopyHeader, pack_header
+from tests.gpu.agent_world import opened
 from tests.gpu.gpu_world import World, records
+from tests.gpu.played_unit import PlayedDevice
 
 PORT = "holder-north"
 LONG = bytes(SHORT_BYTES + 1)
 
 
-class Played:
-    """Stands for a device and its compute; says on which thread a record was opened."""
+class Played(PlayedDevice):
+    """Says on which thread a record was opened."""
 
     def __init__(self) -> None:
         self.busy, self.by = False, list[str]()
@@ -35,12 +35,6 @@ class Played:
         self.by.append(threading.current_thread().name)
         return Copied(0, len(record), False)
 
-    def wake(self) -> None:
-        """Nobody polls."""
-
-    def close(self) -> None:
-        """There is nothing to wipe."""
-
 
 @pytest.fixture
 def played() -> Played:
@@ -48,9 +42,15 @@ def played() -> Played:
 
 
 @pytest.fixture
-def unit(played: Played) -> Iterator[GpuUnit]:
-    made = GpuUnit(cast(Device, played), cast(ComputeProcess, played), Mux((PORT,)))
-    made._few_cores = True
+def cores() -> int:
+    """Of the machine."""
+    return 2
+
+
+@pytest.fixture
+def unit(played: Played, cores: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuUnit]:
+    monkeypatch.setattr("gpu_agent.unit.usable_cores", lambda: cores)
+    made = played.unit(PORT)
     made.mux.bind(PORT)
     yield made
     made.power_off()
@@ -70,10 +70,26 @@ async def test_what_may_take_long_is_a_threads(unit: GpuUnit, played: Played, re
     assert by.startswith("gpu-copy")
 
 
+@pytest.mark.parametrize("cores", [3, 16])
 async def test_with_more_cores_a_thread_finds_one(unit: GpuUnit, played: Played) -> None:
-    unit._few_cores = False
     await unit.copied(PORT, LONG)
     assert played.by[0].startswith("gpu-copy")
+
+
+async def test_a_holders_port_brings_its_records_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    brought = []
+
+    async def copied(_: GpuUnit, port: str, record: memoryview) -> Copied:
+        brought.append((port, len(record)))
+        return Copied(0, 1, False)
+
+    monkeypatch.setattr(GpuUnit, "copied", copied)
+    async with opened(tmp_path) as agent:
+        assert (await agent.bind(PORT)).is_success
+        body = pack_header(CopyHeader(DATA, 1, 1, 0, 1, 1)) + bytes(1 + TAG_BYTES)
+        answer = await agent.client.post(f"/v1/gpus/gpu-0/ports/{PORT}/copy", content=body)
+        assert answer.is_success
+    assert brought == [(PORT, len(body))]
 
 
 @pytest.mark.parametrize("record", [LONG, b""])
