@@ -22,6 +22,7 @@ from shared.canonical import sha256
 from shared.crypto.signing import PartyKey
 from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth
+from shared.wire.copy import MAX_RECORDS_AT_ONCE
 from tests.world.world import World, url
 from tests.world.world_material import HOLDERS, Material
 
@@ -80,7 +81,9 @@ class Stage:
         return asyncio.run_coroutine_threadsafe(act, self._loop).result(240)
 
     async def _begin(self, folder: Path, material: Material, tokens: Path) -> World:
-        world = World(folder, material, settings={"orchestrator": {"reader_tokens": tokens}})
+        world = World(
+            folder, material, settings={"orchestrator": {"reader_tokens": tokens}}, at_once=MAX_RECORDS_AT_ONCE
+        )
         await world.__aenter__()
         await world.owner.enrol(ABSENT, self.keys[ABSENT].public)
         await world.owner.enrol(AUDITOR, self.keys[AUDITOR].public, "auditor")

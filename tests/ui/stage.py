@@ -17,6 +17,7 @@ import uvicorn
 
 from shared.canonical import sha256
 from shared.crypto.signing import PartyKey
+from shared.wire.copy import MAX_RECORDS_AT_ONCE
 from tests.world.world import World
 from tests.world.world_material import HOLDERS, Material
 
@@ -68,7 +69,7 @@ class UiStage:
         )
         self.material, self.sessions, self._absent = material, dict[str, str](), PartyKey.generate()
         settings = {"orchestrator": {"reader_tokens": tokens}, f"holder-{HOLDER}": {"approve": "manual"}}
-        self.world = World(folder / "world", material, settings=settings)
+        self.world = World(folder / "world", material, settings=settings, at_once=MAX_RECORDS_AT_ONCE)
         self.orchestrator = Server(lambda: self.world["orchestrator"].app)
         self.holder = Server(lambda: self.world[f"holder-{HOLDER}"].app)
         self.call(self._begin())

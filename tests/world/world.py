@@ -91,7 +91,7 @@ _standing: list[World] = []
 class World:
     """`async with World(...) as world`. `settings` holds changes by service name; `unit` lends a GPU, None powers one of its own.
     `at_once`: records that holders bring by one request over HTTP; all of a visit's would leave nothing between two of them for a test to
-    cut, to kill or to hold back."""
+    cut, to kill or to hold back. It is the process's while the world stands: one that other tests run beside takes the default's."""
 
     def __init__(
         self, folder: Path, material: Material, unit: GpuUnit | None = None, *, holders: Sequence[str] = HOLDERS,
