@@ -11,7 +11,7 @@ from data_holder.catalogue import Catalogue
 from data_holder.channel import Channels, Verifier
 from data_holder.commitments import Commitments
 from data_holder.heads import HeadStatements
-from data_holder.identity import OwnKeys, Tokens, load_identity, operator_keys
+from data_holder.identity import OwnKeys, Tokens, load_identity
 from data_holder.introductions import Introductions
 from data_holder.keyring import Keyring, RecoveryKey
 from data_holder.ledger import Ledger
@@ -30,6 +30,7 @@ from shared.canonical import sha256
 from shared.claims.event_log import RUNTIME, Event
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError
+from shared.names import Role
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy
 from shared.service.configuration import configuration
@@ -37,8 +38,9 @@ from shared.service.evidence import EvidenceProvider, open_provider
 from shared.service.guest import Guest
 from shared.service.http import Peers
 from shared.service.idempotency import Replies
+from shared.service.key_folder import KeyFolder
 from shared.service.rim_fetcher import rim_fetcher
-from shared.service.signatures import KnownKey, SignedAuth
+from shared.service.signatures import SignedAuth
 from shared.service.store import Store
 from shared.wire.visit import VisitReport
 
@@ -50,7 +52,7 @@ class Foundation:
     settings: HolderSettings
     keys: OwnKeys
     tokens: Tokens
-    operators: dict[str, KnownKey]
+    operators: KeyFolder | None
     policy: Policy | None
     verifier: Verifier
     guest: Guest
@@ -95,7 +97,7 @@ def lay_foundation(
         settings,
         load_identity(settings.data_dir, settings.name),
         Tokens(settings.data_dir, entropy),
-        operator_keys(settings.operator_keys),
+        KeyFolder(settings.operator_keys, "operator_keys", Role.HOLDER) if settings.operator_keys else None,
         policy,
         verifier
         or load_anchors(

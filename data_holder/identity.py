@@ -15,12 +15,11 @@ from pathlib import Path
 
 from shared.crypto.former_keys import former_keys
 from shared.crypto.private_file import replace_private, write_private
-from shared.crypto.signing import PartyKey, fingerprint, load_public
-from shared.errors import BadRequest, ConfigurationError, Conflict
+from shared.crypto.signing import PartyKey
+from shared.errors import ConfigurationError, Conflict
 from shared.names import Role
 from shared.service.clock import Entropy
 from shared.service.data_dir import unwritable
-from shared.service.signatures import KnownKey
 
 
 @dataclass(frozen=True)
@@ -91,21 +90,3 @@ def _token(path: Path, entropy: Entropy) -> bytes:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
-
-
-def operator_keys(folder: Path | None) -> dict[str, KnownKey]:
-    """Fingerprint -> operator, from a folder of `NAME.pub`. Raises: ConfigurationError."""
-    known: dict[str, KnownKey] = {}
-    if folder is None:
-        return known
-    if not folder.is_dir():
-        raise ConfigurationError(f"operator_keys: {folder} is no folder", remedy="Create it or unset operator_keys")
-    for path in sorted(folder.glob("*.pub")):
-        try:
-            public = load_public(path.read_bytes())
-        except (BadRequest, OSError) as error:
-            raise ConfigurationError(
-                f"the operator key {path} cannot be used: {error}", remedy="Put a PEM public key of Ed25519 there"
-            ) from None
-        known[fingerprint(public)] = KnownKey(public, path.stem, frozenset({Role.HOLDER}))
-    return known

@@ -70,7 +70,7 @@ class Introductions:
         found = await asyncio.to_thread(self._verifier.verify_orchestrator, offer, expected, request.manifest, at=at)
         if kid not in (found.signing_key, sha256(found.signing_key)):
             raise _malformed()
-        _log.info("orchestrator's life introduced", session=session, key=found.signing_key.hex()[:16])
+        _log.info("orchestrator's life introduced", session=session, signer=found.signing_key.hex()[:16])
         # Of a channel it has no part of this holder's, so that no receipt can name it as the one of its visit.
         facts = channel_facts(found, offer, None)
         return await self._ledger.record(session, [(CHANNEL, facts)], lambda connection: None)

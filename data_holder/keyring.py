@@ -112,12 +112,12 @@ class Keyring:
         for row in rows:
             path, key = row["path"], row["key"]
             if path not in kept:
-                by = {"key": key, "file": str(self._recovery.file)} if self._recovery and path == RECOVERY else {}
+                by = {"recovery": key, "file": str(self._recovery.file)} if self._recovery and path == RECOVERY else {}
                 _log.info("the holder's keys were sealed for the first time", path=path, **by)
             elif path == PLATFORM:
                 _log.warning("the holder's keys were sealed for other code than before; the recovery key opened them")
             else:
-                _log.warning("the holder's keys were sealed under another recovery key than before", key=key)
+                _log.warning("the holder's keys were sealed under another recovery key than before", recovery=key)
 
     def _sealed(self, path: str, key: Secret, keys: Keys) -> dict[str, str | bytes | None]:
         # A fresh salt each time: a recovery key may seal other keys one day, if its holder begins with an empty database.
@@ -152,7 +152,8 @@ class Keyring:
                 remedy=f"Nothing was changed: set it to the recovery key {row.key}, or run the release before.",
             )  # fmt: skip
         return ConfigurationError(
-            f"{why}, and recovery_key_file {mine.file} does not open them: it is another key, or the row was changed",
+            f"{why}, and recovery_key_file {mine.file} does not open them: its key is {key_id(mine.key)}, theirs is {row.key}, "
+            "or the row was changed",
             code="recovery-key", expected=row.key, got=key_id(mine.key),
             remedy="Nothing was changed: name the right recovery key, or run the release before.",
         )  # fmt: skip

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shared.errors import ConfigurationError
 from shared.names import Role
+from shared.service.key_folder import file_state
 from shared.service.logging import get_logger
 from shared.service.reader_tokens import Reader, read_readers, token_digest
 from shared.service.signatures import Caller
@@ -45,12 +46,3 @@ class _Readers:
                 _log.error("nobody reads by a token now", detail=error.detail, remedy=error.remedy)
             self._seen = seen
         return self._readers
-
-
-def file_state(path: Path) -> tuple[int, int, int] | None:
-    """What changes with every change of a file; None: it is not there."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size

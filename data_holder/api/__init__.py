@@ -52,7 +52,7 @@ def create_app(
     engine = _Engine()
 
     async def known(fingerprint: str) -> KnownKey | None:
-        return foundation.operators.get(fingerprint)
+        return foundation.operators.find(fingerprint) if foundation.operators is not None else None
 
     app = create_service_app(
         "gput data holder", version("gpu-travelling"), settings=settings, store=store, lifespan=engine.lifespan,

@@ -132,7 +132,7 @@ class SharedLease:
             return min(self._who.lease_s / RENEWALS, LONGEST_S, max(found.left_s or 0.0, SHORTEST_S))
         self._news.clear()
         self.fence.taken(found, began)
-        _log.info("took the lease", token=found)
+        _log.info("took the lease", term=found)
         return None
 
     async def sealed(self, seal: bytes) -> None:
@@ -150,7 +150,7 @@ class SharedLease:
                         break
         finally:
             renewing.cancel()
-        _log.error("lost the lease", token=self.fence.token, why=self.fence.why)
+        _log.error("lost the lease", term=self.fence.token, why=self.fence.why)
         return self.fence.why
 
     async def _renew(self) -> None:

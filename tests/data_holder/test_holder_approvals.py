@@ -234,6 +234,8 @@ async def test_who_may_do_what(start: Start, tmp_path: Path) -> None:
             signed = SignedAuth(operator, running.clock, lambda n: b"\x05" * n)
             done = await client.post(f"/v1/requests/{SESSION}/approve", json=body, auth=signed)
             assert done.json()["state"] == "approved"
+            (tmp_path / "operators" / "ada.pub").unlink()
+            assert (await client.get("/v1/identity", auth=signed)).status_code == 401
             stranger = SignedAuth(PartyKey.generate(), FakeClock(), lambda n: b"\x06" * n)
             assert (await client.get("/v1/identity", auth=stranger)).status_code == 401
 
