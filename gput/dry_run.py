@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gput.files import content as content_of
+from gput.uploads import with_weights
 from shared.canonical import sha256
 from shared.claims.archive import open_archive
 from shared.errors import InvalidProgram
@@ -21,7 +22,7 @@ async def would(client: AsyncClient, manifest: Manifest, paths: Sequence[Path]) 
     """`missing` has a sentence for each thing that the orchestrator would refuse it for: files, holders, your role.
 
     Args:
-        paths: files that would be uploaded first.
+        paths: files that would be uploaded first, and weights beside them (`with_weights`).
     Raises:
         BadRequest `no-file`: one of them cannot be read.
     """
@@ -36,7 +37,9 @@ async def would(client: AsyncClient, manifest: Manifest, paths: Sequence[Path]) 
 
 async def _files(client: AsyncClient, manifest: Manifest, paths: Sequence[Path]) -> list[str]:
     """Program, weights to start from and held-out records that are neither stored nor brought; and what is brought for nothing."""
-    brought = {path: await asyncio.to_thread(_digests, path) for path in paths}
+    brought = {
+        path: await asyncio.to_thread(_digests, path) for path in await asyncio.to_thread(with_weights, manifest, paths)
+    }
     digests = dict(brought.values())
     stored = {item["digest"]: item["initial_weights"].get("sha256") for item in await client.items("programs")}
     programs = stored | {digest: weights for digest, weights in digests.items() if weights is not None}

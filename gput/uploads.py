@@ -20,13 +20,13 @@ Say = Callable[[str], None]
 
 
 async def upload(client: Api, manifest: Manifest, paths: Sequence[Path], say: Say) -> None:
-    """Programs go first, then the rest in the order given.
+    """Programs go first, then the rest in the order given; weights that lie beside their program need not be named (`with_weights`).
 
     Raises:
         BadRequest: a file that the manifest does not name (code `not-named`); nothing was sent of it.
     """
     rest = []
-    for path in paths:
+    for path in await asyncio.to_thread(with_weights, manifest, paths):
         content = await asyncio.to_thread(content_of, path, "no-file")
         if program_in(content) == manifest.program:
             await client.upload_program(content)
@@ -36,6 +36,30 @@ async def upload(client: Api, manifest: Manifest, paths: Sequence[Path], say: Sa
     weights = {manifest.initial_weights, await _programs_weights(client, manifest.program)} if rest else set()
     for path, content in rest:
         say(f"uploaded {path}: {await _other(client, manifest, weights, path, content)}")
+
+
+def with_weights(manifest: Manifest, paths: Sequence[Path]) -> list[Path]:
+    """These files, and the weights that a program among them starts from, where they lie beside it as `gput program build` left them: an
+    archive holds only their digest. Raises: BadRequest `no-file`."""
+    found = list(paths)
+    for path in paths:
+        weights, beside = _starts_from(content_of(path, "no-file")), path.with_suffix(".safetensors")
+        if (
+            manifest.predecessor is None
+            and weights
+            and (manifest.initial_weights or weights) == weights
+            and beside not in found
+        ):
+            found += [beside] if beside.is_file() and sha256(content_of(beside, "no-file")).hex() == weights else []
+    return found
+
+
+def _starts_from(content: bytes) -> str | None:
+    """SHA-256 of the weights that these bytes, if they are a program's archive, name."""
+    try:
+        return getattr(open_archive(content).manifest.initial_weights, "sha256", None)
+    except InvalidProgram:
+        return None
 
 
 async def _other(client: Api, manifest: Manifest, weights: set[str | None], path: Path, content: bytes) -> str:

@@ -54,7 +54,7 @@ def submit(
     upload: Annotated[
         list[Path] | None,
         typer.Option(
-            help="a file that the manifest names: program, weights, held-out records; first of all (repeatable)"
+            help="a file that the manifest names, first of all: program (and the weights beside it), held-out records (repeatable)"
         ),
     ] = None,
     fmt: FormatOption = Format.TABLE,

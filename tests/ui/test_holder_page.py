@@ -61,6 +61,18 @@ def test_the_operator_approves_and_then_vetoes(tab: NewTab, stage: UiStage) -> N
     assert (said["state"], said["reason"], said["decided_by"]) == ("vetoed", HOSTILE, "operator")
 
 
+def test_the_operator_refuses_with_a_reason_and_that_stands(tab: NewTab, stage: UiStage) -> None:
+    session = stage.submit_waiting("refused")
+    page = opened(tab, stage, f"#/requests/{session}").page
+    page.get_by_role("checkbox", name="I decide on manifest").check()
+    page.get_by_label("Reason").fill("not with these terms")
+    page.get_by_role("button", name="Refuse").click()
+    page.get_by_text("A refusal stands").wait_for()
+    assert page.get_by_role("button", name="Approve").count() == 0
+    said = stage.call(stage.world.operator(HOLDER).get(f"requests/{session}"))
+    assert (said["state"], said["reason"]) == ("refused", "not with these terms")
+
+
 def test_an_auditor_may_only_read(tab: NewTab, stage: UiStage) -> None:
     session = stage.submit_waiting("read only")
     one = opened(tab, stage, f"#/requests/{session}", role="auditor")

@@ -188,6 +188,11 @@ async def test_a_dry_run_names_each_file_and_key_that_a_submission_would_be_refu
     hand.write("m.json", manifest.canonical())
     its_own = [f"weights {sha256(world.material.weights).hex()}: say --upload FILE", other_key]
     assert await missing(program) == its_own
+    hand.write("p.safetensors", b"other weights")
+    assert await missing(program) == its_own
+    hand.write("p.safetensors", world.material.weights)
+    assert await missing(program) == [other_key]
+    hand.write("p.safetensors", b"other weights")
     await world.owner.upload_program(world.material.archive)
     assert await missing() == its_own
     assert await missing(weights) == [other_key]

@@ -7,7 +7,7 @@ import { filled, panel, problemBox } from "./common/panel.js";
 import { STATES, receiptsTable, verdict, visitsTable } from "./home.js";
 import { verification } from "./verify.js";
 
-const MAY = { waiting: ["approve", "refuse"], approved: ["veto"], refused: ["approve"], vetoed: [], ended: [] };
+const MAY = { waiting: ["approve", "refuse"], approved: ["veto"], refused: [], vetoed: [], ended: [] };
 const WORDS = {
   approve: "I have read what would run and agree to exactly this manifest.",
   refuse: "This holder takes no part in this session.",
@@ -43,7 +43,8 @@ function findings(request) {
 
 function decisionForm(request, datasets, redo) {
   const verbs = MAY[request.state] ?? [];
-  if (verbs.length === 0) return h("p", { class: "quiet" }, `Nothing is left to decide: ${request.state}.`);
+  const after = request.state === "refused" ? " A refusal stands; the owner can submit the session anew." : "";
+  if (verbs.length === 0) return h("p", { class: "quiet" }, `Nothing is left to decide: ${request.state}.${after}`);
   const dataset = h("select", { id: "dataset" }, datasets.map((one) => h("option", { value: one.name }, one.name)));
   if (request.dataset) dataset.value = request.dataset;
   const sizes = h("input", { id: "statistics", type: "checkbox", checked: true });
