@@ -24,9 +24,11 @@ from shared.attestation.snp_trust import SnpTrust
 from shared.canonical import sha256
 from shared.claims.manifest import RosterEntry
 from shared.crypto.secret import Secret
+from shared.crypto.shares import check_share
 from shared.crypto.signing import PartyKey
-from shared.errors import Conflict, NotPermitted
+from shared.errors import Conflict, NotPermitted, VerificationFailed
 from shared.names import Backend
+from shared.protocol.travel import TRAVEL
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
 from shared.wire.visit import (
@@ -143,7 +145,8 @@ class Channels:
         """Verify the holder's proof and open the channel; it replaces the holder's earlier one.
 
         Raises:
-            Conflict: no such offer, or expired (code `channel-expired`). VerificationFailed: the proof fails.
+            Conflict: no such offer, or expired (code `channel-expired`). VerificationFailed: the proof fails, or its one-time key has no
+                share that a traffic key could be agreed with where one is to be (`one-time-key-share`, `bad-share`).
         """
         entry, pending = self._entry(holder), self._pending.get(channel)
         if pending is None or pending.ours.holder != holder or pending.expires < self._clock():
@@ -159,6 +162,7 @@ class Channels:
             verify_holder, proof, channel=channel, orchestrator_runtime=ours.runtime_data, enrolled_key=enrolled_key,
             cpu=trust, max_lifetime_s=max_age, at=at,
         )  # fmt: skip
+        self._check_usable(verified.one_time_key)
         if self._pending.pop(channel, None) is not pending:  # the same proof came twice, and the other one was faster
             raise _expired(channel)
         not_after = min(ours.not_after, verified.runtime.not_after)
@@ -207,9 +211,20 @@ class Channels:
             holder=holder,
             channel=channel.id,
         )
+        self._check_usable(verified)
         # A repeat of the key just used would be useless: the holder opens with each key once.
         if verified.digest != channel.last_key:
             channel.key = verified
+
+    def _check_usable(self, key: VerifiedOneTimeKey) -> None:
+        """What is found out here costs its holder a channel; at the grant it would cost everybody the session."""
+        if not TRAVEL[self._book.state.manifest.travel_mode].agreed:
+            return
+        if key.share is None:
+            raise VerificationFailed(
+                "The holder's one-time key came without a share, by which this travel mode agrees keys", code="one-time-key-share"
+            )
+        check_share(key.share)
 
     def take_key(self, channel: Channel) -> VerifiedOneTimeKey:
         """The holder's one-time key, for one offer only. Raises: Conflict: none is left."""

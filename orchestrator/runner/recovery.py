@@ -14,7 +14,7 @@ from orchestrator.ledger.log import NewLeaf, event_leaf
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.remembered import Checkpoint, ModelState
 from orchestrator.sessions.visit_state import VisitState
-from orchestrator.visits.abandon import abandoned, empty_if_broken
+from orchestrator.visits.abandon import abandoned, empty_if_broken, way_out
 from orchestrator.visits.collected import settle_tour_restarted
 from orchestrator.visits.epilogue import settle_closed
 from orchestrator.visits.returning import check_measured
@@ -25,8 +25,6 @@ from orchestrator.visits.ways import way
 from shared.errors import VerificationFailed
 from shared.names import TrainingPhase
 from shared.protocol.session import SessionFact
-from shared.protocol.training import TrainingFact
-from shared.protocol.visit import VisitFact
 from shared.wire.gpu import CloseVisit
 from shared.wire.gpu_answers import Committed, Measured, Statement
 
@@ -34,17 +32,13 @@ from shared.wire.gpu_answers import Committed, Measured, Statement
 async def first_placement(run: Run, placer: Placer, inherit: Fill | None) -> None:
     """Fill the GPU for the first time; also when it was wiped before anything was trained. `inherit`: brings the predecessor's model in."""
     placed = await placer.place(inherit)
-    run.book.stage(new_fact(SessionFact.PLACED, placement=asdict(placed.placement), model=asdict(placed.model)))
-    if run.state.manifest.validation is not None:
-        await _first_validation(run, placed.model)
+    # One fact, with the loss: whoever commits anything meanwhile would make a placement durable that is never evaluated any more.
+    loss = await held_out_loss(
+        run, f"{run.state.id}/{run.life.boot_counter}/first-eval", placed.placement.validation_region
+    )
+    model = replace(placed.model, validation=loss)
+    run.book.stage(new_fact(SessionFact.PLACED, placement=asdict(placed.placement), model=asdict(model)))
     await run.commit()
-
-
-async def _first_validation(run: Run, model: ModelState) -> None:
-    loss = await held_out_loss(run, f"{run.state.id}/{run.life.boot_counter}/first-eval")
-    stated = replace(model, validation=loss)
-    placement = asdict(run.placement)
-    run.book.stage(new_fact(SessionFact.PLACED, placement=placement, model=asdict(stated)))
 
 
 async def restore(run: Run, placer: Placer, checkpoints: Checkpoints, inherit: Fill | None) -> None:
@@ -163,10 +157,6 @@ def _abandon_gathered(run: Run, *, lost: bool) -> None:
 
 
 def _abandon(run: Run, visit: VisitState | None, *, lost: bool) -> None:
-    if visit is None:
-        return
-    if visit.training is None:
-        fact: VisitFact | TrainingFact = VisitFact.LOST if lost else VisitFact.RECALLED
-    else:
-        fact = TrainingFact.LOST if lost else TrainingFact.RECALLED
-    abandoned(run, visit, fact, "the GPU was reset" if lost else "the orchestrator restarted", blame=False, again=True)
+    if visit is not None:
+        reason = "the GPU was reset" if lost else "the orchestrator restarted"
+        abandoned(run, visit, way_out(visit, lost=lost), reason, blame=False, again=True)

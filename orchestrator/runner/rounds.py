@@ -116,6 +116,12 @@ class Rounds:
 
     async def _await_channel(self, stop: PlannedVisit) -> Channel | None:
         """The stop's channel, once there is one; None when something else must be looked at first, or the stop was skipped."""
+        try:
+            return await self._channel(stop)
+        finally:
+            self._wishes.waiting_for = []
+
+    async def _channel(self, stop: PlannedVisit) -> Channel | None:
         run, state = self._run, self._run.state
         wait = RETRY_WAITS_S[min(state.blamed, len(RETRY_WAITS_S) - 1)]
         if wait:
@@ -126,7 +132,6 @@ class Rounds:
             run.life.require_whole()
             channel = run.channels.ready(stop.holder)
             if channel is not None:
-                self._wishes.waiting_for = []
                 return channel
             if run.channels.ask(stop.holder, state.manifest.lease_s):
                 run.inboxes.post(stop.holder, kind="channel_wanted", session=state.id)

@@ -14,50 +14,44 @@ from orchestrator.gpu_session.opening import OpenedLife, Opener
 from orchestrator.gpu_session.placement import Placer
 from orchestrator.holders.channels import Channels
 from orchestrator.holders.proofs import Prover
-from orchestrator.in_clear import NOT_OURS
 from orchestrator.runner.heads import Heads
 from orchestrator.runner.house import House
 from orchestrator.runner.pace import CheckpointPace, expected_cost
+from orchestrator.runner.patience import Patience
 from orchestrator.runner.recovery import first_placement, restore, resume
 from orchestrator.runner.rounds import Rounds
 from orchestrator.runner.wishes import Wishes
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.views import paused_until
+from orchestrator.visits.abandon import forsaken, way_out
 from orchestrator.visits.run import Run
 from shared.canonical.zeros import zeros_digest
 from shared.claims.layout import plan_memory
+from shared.claims.succession import may_have_successor
 from shared.crypto.signing import PartyKey
-from shared.errors import Conflict, GputError, Unavailable
+from shared.errors import Conflict, GputError
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
 from shared.service.journal import NewFact
 from shared.service.logging import get_logger
 from shared.wire.gpu import EndSession
-from shared.wire.gpu_answers import COMPUTE_OUTAGES
 from shared.wire.visit import GpuEvidence, Signed
 
 _log = get_logger("runner")
-PATIENCE_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 STOP_S = 8.0
 """For the visit that trains and for a checkpoint; what stops services allows ten seconds and more. Then the last checkpoint has to do."""
 LOOK_S = 3600.0
 """A paused session looks at the clock so often at least, however it was set meanwhile."""
-MAX_CONFLICTS = 10
-"""Lives in a row that may break on a refusal (no port yet, a GPU just reset or without compute) before that is the session's fault."""
 
 
-def _passes(error: GputError, failures: int) -> bool:
-    """Whether another life may do better than the one that broke on this, after so many that broke in a row."""
-    if isinstance(error, Conflict) or (error.code in COMPUTE_OUTAGES and not isinstance(error, Unavailable)):
-        return failures < MAX_CONFLICTS
-    return isinstance(error, Unavailable) or error.code in NOT_OURS
-
-
-def _pause_over(session: str, limit_s: float) -> Conflict:
+def _pause_over(state: SessionState, limit_s: float) -> Conflict:
+    goes_on = f"Go on from its sealed checkpoint in a session of its own: `gput session succeed {state.id}`."
+    none_does = "Submit a new session; none can go on with the model of this one, as its manifest says."
     return Conflict(
         f"It was not resumed within the {limit_s:g} s that a session may stay paused here (pause_limit_s)", code="pause-limit",
-        remedy=f"Go on from its sealed checkpoint in a session of its own: `gput session succeed {session}`.",
+        remedy=goes_on if may_have_successor(state.manifest) else none_does,
     )  # fmt: skip
 
 
@@ -80,19 +74,17 @@ class SessionRunner:
 
     async def drive(self) -> None:
         """Until the session ends or the process stops."""
-        failures, progress = 0, -1
+        patience = Patience()
         while not self.wishes.stop and not self.book.state.ended:
             try:
                 await self._step()
             except GputError as error:
-                if self.book.state.visits_closed > progress:
-                    failures, progress = 0, self.book.state.visits_closed
-                if not _passes(error, failures):
+                wait_s = patience.left(error, self.book.state.visits_closed)
+                if wait_s is None:
                     await self._fail(error)
                     return
                 _log.warning("life broke", session=self.book.state.id, code=error.code, detail=error.detail)
-                await self._patience(error, failures)
-                failures += 1
+                await self._wait(error, wait_s)
             except Exception as error:
                 _log.exception("a bug ended the session", session=self.book.state.id, exc_info=error)
                 await self._fail(GputError(f"internal fault ({type(error).__name__}); see the log"))
@@ -119,13 +111,15 @@ class SessionRunner:
             await book.record(new_fact(SessionFact.STARTED, gpu=book.state.gpu))
         return await self.heads.collect(book, self._house.inboxes, self.wishes)
 
-    async def _patience(self, error: GputError, failures: int) -> None:
+    async def _wait(self, error: GputError, seconds: float) -> None:
+        """Not shortened by what others say meanwhile: whoever repeats a word could use up the session's lives with it."""
         self.trouble = error
         self.wishes.waiting_for = [f"{error.code}: {error.advice}"]
         self.book.announce()
-        if not self.wishes.any:
-            changes = self.book.changes
-            await changes.wait(changes.version, PATIENCE_S[min(failures, len(PATIENCE_S) - 1)])
+        changes, timer = self.book.changes, self._house.timer
+        until = timer() + seconds
+        while not self.wishes.any and (left := until - timer()) > 0:
+            await changes.wait(changes.version, left)
         self.book = await self._house.catalogue.reopen(self.book.state.id)
         self.wishes.recall(self.book.state)
 
@@ -252,6 +246,9 @@ class SessionRunner:
         await book.commit()
 
     async def _cancel(self) -> None:
+        """What a life that is gone left open ends with the session, as a leaf of its log."""
+        for visit in self.book.state.open_visits:
+            forsaken(self.book, visit, way_out(visit), "its session was cancelled", blame=False, again=True)
         await self.book.record(new_fact(SessionFact.CANCELLED, Role.OWNER, party=self.wishes.by))
 
     async def _paused(self) -> None:
@@ -265,7 +262,7 @@ class SessionRunner:
             left = LOOK_S if until is None else until - self._house.clock()
             if left <= 0:
                 # Looked at and staged in one go: a resume comes before it, or is told that the session has ended.
-                over = _pause_over(book.state.id, limit_s)
+                over = _pause_over(book.state, limit_s)
                 await book.record(_failed(over))
                 _log.warning("session failed", session=book.state.id, code=over.code, detail=over.detail)
                 return
@@ -287,7 +284,7 @@ class SessionRunner:
         """Call back the visits that are away (of `holder`, or whosever they are)."""
         for visit in self.book.state.open_visits:
             if holder in (None, visit.holder):
-                self._house.arrivals.recall(visit.id, reason, blame=False)
+                self._house.arrivals.recall(visit.id, reason, blame=False, own=holder is not None)
 
     async def stop(self, task: asyncio.Task[None]) -> None:
         """The process stops: recall what is away, seal a checkpoint, and end within seconds whatever happens."""

@@ -39,7 +39,7 @@ class Wishes:
         return self.pause or self.cancel or self.stop
 
     def wish(self, name: str, by: str) -> None:
-        """Remember one of pause, cancel, stop."""
+        """Remember one of pause, cancel, stop. `by`: whose wish; empty for the process's own, which takes no owner's name away."""
         setattr(self, name, True)
-        self.by = by
+        self.by = by or self.by
         self.changed.notify()

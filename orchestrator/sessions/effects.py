@@ -127,6 +127,9 @@ def _waiting(state: SessionState, body: dict[str, Any]) -> VisitState | None:
 
 
 def _abandoned(state: SessionState, body: dict[str, Any]) -> None:
+    if body.get("broken"):
+        holder = state.open_visit(body["visit"]).holder
+        state.breaks[holder] = state.breaks.get(holder, 0) + 1
     if body.get("outage"):
         index = state.open_visit(body["visit"]).index
         state.outages[index] = state.outages.get(index, 0) + 1
@@ -155,6 +158,7 @@ def _closed(state: SessionState, body: dict[str, Any]) -> None:
     state.committed = ModelState(**body["model"])
     state.visits_closed += 1
     state.outages.pop(visit.index, None)
+    state.breaks.pop(visit.holder, None)
     state.records_done[visit.holder] = state.records_done.get(visit.holder, 0) + visit.records
     if visit in state.gathered and not state.let_go(visit):
         return  # the update is the whole tour's, and counts once; so does its check
@@ -235,6 +239,10 @@ def _exported(state: SessionState, body: dict[str, Any]) -> None:
 
 def _failed(state: SessionState, body: dict[str, Any]) -> None:
     state.failure = {name: body.get(name) for name in ("code", "detail", "remedy")}
+    _nothing_open(state, body)
+
+
+def _nothing_open(state: SessionState, _body: dict[str, Any]) -> None:
     state.current = state.ahead = None
     state.gathered = []
 
@@ -274,6 +282,7 @@ HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "session.paused": _pause_settled,
     "session.resumed": _pause_settled,
     "session.cancel_asked": _cancel_asked,
+    "session.cancelled": _nothing_open,
     "visit.offered": _offered,
     "visit.fenced": _fenced,
     "visit.verified": _verified,

@@ -61,6 +61,8 @@ class SessionState:
     )  # by round: failed ends of a tour that has not ended yet
     # By stop that does not lie behind us: works on its records under which the compute processes died.
     outages: dict[int, int] = field(default_factory=dict)
+    # By holder: visits in a row from which the GPU's memory came back as something else.
+    breaks: dict[str, int] = field(default_factory=dict)
     judged: JudgedTour | None = None  # a tour whose end the GPU was about to make the committed one
     position: int = 0  # stops of the itinerary that are behind us: closed, rejected or skipped
     attempts: int = 0  # attempts at the next stop

@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.gpu_session.life import CommandRefused
 from orchestrator.holders.arrivals import Recall
 from orchestrator.ledger.log import event_leaf
+from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import TableFact, new_fact
 from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.epilogue import check_rolled_back, check_scrub
@@ -31,23 +32,40 @@ _BEFORE_FENCE = (VisitPhase.GRANTED, VisitPhase.AWAY, VisitPhase.RETURNED)
 
 def abandoned(
     run: Run, visit: VisitState, fact: TableFact, reason: str, *, blame: bool, again: bool, quarantine: bool = False, outage: bool = False,
+    broken: bool = False,
 ) -> None:  # fmt: skip
-    """Stage the fact with its leaf. `quarantine`: the holder is visited no more. `outage`: the compute processes died under it.
+    """Stage the fact with its leaf. `quarantine`: the holder is visited no more. `outage`: the compute processes died under it. `broken`:
+    the GPU's memory was not what was put there.
 
     The watch's reading goes with the visit under way only: what was planned ahead, or waits in the GPU, spent none of that.
     """
-    state = run.state
+    taken: dict[str, Any] = {"durations": run.watch.reading()} if run.state.current is visit else {}
+    forsaken(
+        run.book, visit, fact, reason, blame=blame, again=again, quarantine=quarantine, outage=outage, broken=broken, **taken
+    )
+
+
+def forsaken(
+    book: Book, visit: VisitState, fact: TableFact, reason: str, *, blame: bool, again: bool, quarantine: bool = False, **more: Any,
+) -> None:  # fmt: skip
+    """As `abandoned`, also while no life stands. `more`: what else the fact says."""
+    state = book.state
     details = {"visit": visit.id, "index": visit.index, "attempt": visit.attempt, "reason": reason, "again": again,
                **({"quarantine": True} if quarantine else {})}  # fmt: skip
     leaf = event_leaf(state.tree, state.id, fact.value, details)
-    taken: dict[str, Any] = {"durations": run.watch.reading()} if state.current is visit else {}
-    run.book.stage(
+    book.stage(
         new_fact(
-            fact, visit=visit.id, reason=reason, blame=blame, again=again, quarantine=quarantine, leaf=leaf.fact,
-            **taken, outage=outage,
+            fact, visit=visit.id, reason=reason, blame=blame, again=again, quarantine=quarantine, leaf=leaf.fact, **more
         ),
         leaf.row,
-    )  # fmt: skip
+    )
+
+
+def way_out(visit: VisitState, *, lost: bool = False) -> TableFact:
+    """The fact that ends an open visit, in whichever phase; `lost`: the GPU was reset under it."""
+    if visit.training is None:
+        return VisitFact.LOST if lost else VisitFact.RECALLED
+    return TrainingFact.LOST if lost else TrainingFact.RECALLED
 
 
 async def recall(run: Run, why: Recall, visit: VisitState) -> None:
@@ -82,17 +100,19 @@ async def recall(run: Run, why: Recall, visit: VisitState) -> None:
     # Whatever the key was used for besides. And where others' records wait, their training may be next, without another fence (law L3).
     if visit.phase is not VisitPhase.PLANNED and (run.travel.whole_gpu or run.state.gathered):
         await _upload_again(run)
-        await go_back(run)
-    abandoned(run, visit, VisitFact.RECALLED, reason, blame=why.blame, again=_again(run, why, visit))
+        await _go_back_from(run, visit, VisitFact.RECALLED, reason)
+    # Who restarts at every offer, for whatever reason, would else have the session to itself.
+    blame = why.blame or (why.own and run.state.current is visit and run.state.attempts >= run.visit_attempts)
+    abandoned(run, visit, VisitFact.RECALLED, reason, blame=blame, again=_again(run, why, visit, blame))
     await run.commit()
 
 
-def _again(run: Run, why: Recall, visit: VisitState) -> bool:
+def _again(run: Run, why: Recall, visit: VisitState, blame: bool) -> bool:
     """Whether the stop is tried again: not when its holder has failed often enough and the others are a quorum."""
     state = run.state
     if why.skip or visit.holder not in state.active:
         return False
-    worn_out = why.blame and state.blamed + 1 >= run.visit_attempts
+    worn_out = blame and state.blamed + 1 >= run.visit_attempts
     return not (worn_out and state.may_skip(visit.holder))
 
 
@@ -102,19 +122,29 @@ async def quarantine(run: Run, error: GputError) -> None:
     Where the holder's key commanded the whole GPU, the holder is to blame: in the end it is visited no more, where the quorum allows.
 
     Raises:
-        VerificationFailed: it is not (the session fails). Conflict: as `go_back`.
+        VerificationFailed: it is not, or that happened too often (the session fails). Conflict: as `go_back`.
     """
-    visit, state = run.visit, run.state
-    await go_back(run)
-    blame, worn_out = run.travel.whole_gpu, state.attempts >= run.visit_attempts
+    visit = run.visit
+    fact = VisitFact.QUARANTINED if visit.training is None else TrainingFact.QUARANTINED
+    await _go_back_from(run, visit, fact, error.detail)
+    _broke(run, visit, fact, error.detail)
+    await run.commit()
+
+
+def _broke(run: Run, visit: VisitState, fact: TableFact, reason: str) -> None:
+    """Stage that the GPU's memory did not come back from this visit as it went. What counts are such ends in a row at one holder's visits:
+    other ends are no reason to distrust anybody, and neither is a checkpoint that had to be restored in between one to forget.
+
+    Raises:
+        VerificationFailed: it happened as often as a visit is tried, and nobody can be left out.
+    """
+    state, breaks = run.state, run.state.breaks.get(visit.holder, 0) + 1
+    blame, worn_out = run.travel.whole_gpu, breaks >= run.visit_attempts
     if worn_out and not (blame and state.may_skip(visit.holder)):
         raise VerificationFailed(
-            f"The GPU's integrity broke {state.attempts} times at the same visit: {error.detail}",
-            code="integrity-broken",
+            f"The GPU's integrity broke {breaks} times in a row at {visit.holder}'s visits: {reason}", code="integrity-broken"
         )
-    fact = VisitFact.QUARANTINED if visit.training is None else TrainingFact.QUARANTINED
-    abandoned(run, visit, fact, error.detail, blame=blame, again=not worn_out, quarantine=worn_out)
-    await run.commit()
+    abandoned(run, visit, fact, reason, blame=blame, again=not worn_out, quarantine=worn_out, broken=True)
 
 
 async def repeat(run: Run, error: GputError) -> None:
@@ -144,17 +174,37 @@ async def go_back(run: Run) -> None:
         VerificationFailed, CommandRefused: something is not what was committed even so.
         Conflict: code `gpu-emptied`: the same where a holder could have done it.
     """
-    nonce = run.entropy(32)
-    commands = [RollBack(), Scrub(region=run.visit.region), *way(run).after_fence, Measure(nonce=nonce)]
     try:
-        batch = await run.life.batch(commands)
-        check_rolled_back(run, batch)
-        check_scrub(run, batch.of(Scrubbed), run.visit.region)
-        check_measured(run, batch.of(Measured), nonce)
-        way(run).check(run, batch)
+        await _rolled_back(run)
     except (CommandRefused, VerificationFailed) as error:
         await empty_if_broken(run, error)
         raise
+
+
+async def _go_back_from(run: Run, visit: VisitState, fact: TableFact, reason: str) -> None:
+    """As `go_back`, from a visit whose holder has to answer for it: that is written down before the GPU is wiped, and so outlives the life.
+
+    Raises:
+        As `go_back`, and as `_broke`.
+    """
+    try:
+        await _rolled_back(run)
+    except (CommandRefused, VerificationFailed) as error:
+        if run.travel.whole_gpu and error.code in BROKEN:
+            _broke(run, visit, fact, "; ".join(dict.fromkeys((reason, error.detail))))
+            await run.commit()
+        await empty_if_broken(run, error)
+        raise
+
+
+async def _rolled_back(run: Run) -> None:
+    nonce = run.entropy(32)
+    commands = [RollBack(), Scrub(region=run.visit.region), *way(run).after_fence, Measure(nonce=nonce)]
+    batch = await run.life.batch(commands)
+    check_rolled_back(run, batch)
+    check_scrub(run, batch.of(Scrubbed), run.visit.region)
+    check_measured(run, batch.of(Measured), nonce)
+    way(run).check(run, batch)
 
 
 async def empty_if_broken(run: Run, error: GputError) -> None:

@@ -18,7 +18,7 @@ from orchestrator.visits.epilogue import close, reject
 from orchestrator.visits.following import plan_following
 from orchestrator.visits.granting import grant, offer
 from orchestrator.visits.planning import plan
-from orchestrator.visits.returning import Returned, check_content, fence, report, verify, word
+from orchestrator.visits.returning import Returned, check_content, fence, report, require_active, verify, word
 from orchestrator.visits.run import Run, Stopwatch
 from orchestrator.visits.sealing_ahead import install, offer_ahead, plan_ahead
 from orchestrator.visits.training import Verdict, WorkFailed, accept, train, validate
@@ -71,9 +71,8 @@ async def run_begun(run: Run) -> None:
 async def _set_out(run: Run) -> None:
     """What is still missing before its holder can write. Raises: Recall: it must not."""
     granted, visit, watch = run.granted, run.visit, run.watch
+    require_active(run)  # also where its records wait in staging, reported long before the veto
     if granted is not None:
-        if visit.holder not in run.state.active:
-            raise Recall("its holder takes no part any more", blame=False)
         run.granted = None
         with watch.step("offer"):
             await offer(run, granted)

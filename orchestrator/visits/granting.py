@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from orchestrator.gpu_session.life import Batch
+from orchestrator.holders.arrivals import Recall
 from orchestrator.holders.channels import Channel
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.visit_state import VisitState
@@ -22,7 +23,7 @@ from shared.attestation.one_time_keys import VerifiedOneTimeKey
 from shared.claims.visit import MAX_CHUNK_BYTES, CursorRange, Grant
 from shared.crypto.schedule import VisitContext, visit_iv_mask, visit_key
 from shared.crypto.visit_key import VisitKey
-from shared.errors import VerificationFailed
+from shared.errors import BadRequest, VerificationFailed
 from shared.names import holder_port
 from shared.protocol.membership import proof_limit
 from shared.protocol.visit import VisitFact
@@ -153,7 +154,7 @@ async def offer(run: Run, granted: Granted) -> None:
     no leader of the past comes as far as here. Nobody waits for it here: the holder needs longer to its first record.
 
     Raises:
-        Recall: it was called back since it was planned. Unavailable: the database refused.
+        Recall: it was called back since it was planned, or as `tell`. Unavailable: the database refused.
     """
     if (why := run.arrivals.called_back(granted.visit.id)) is not None:
         raise why
@@ -166,10 +167,16 @@ async def tell(run: Run, granted: Granted) -> None:
     """Seal the visit key to the holder, commit, and put the offer into its inbox: it hears of the visit once that is durable.
 
     Raises:
-        Unavailable: the database refused.
+        Recall: nothing can be sealed to the holder's one-time key. Unavailable: the database refused.
     """
     visit = granted.visit
-    sealed = _sealed(run, granted)
+    try:
+        sealed = _sealed(run, granted)
+    except BadRequest as error:
+        if error.code != "bad-hpke-key":
+            raise
+        run.channels.close(visit.holder)  # it has to come with another key
+        raise Recall(f"{visit.holder}'s one-time key: {error.detail}", blame=True) from error
     run.arrivals.expect(visit.id)
     offering = partial(run.inboxes.post, visit.holder, kind="offer", session=run.state.id, offer=sealed)
     await run.commit(Waiting(visit.holder, offering))

@@ -35,7 +35,8 @@ def plan(run: Run, stop: PlannedVisit, behind: VisitState | None = None) -> Visi
             )
         )  # fmt: skip
     planned = state.open_visit(visit)
-    run.arrivals.plan(visit, planned.holder, planned.epoch)
+    key = next(entry.key for entry in run.state.manifest.roster if entry.holder == planned.holder)
+    run.arrivals.plan(visit, planned.holder, planned.epoch, key)
     return planned
 
 

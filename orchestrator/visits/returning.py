@@ -137,12 +137,23 @@ async def fence(run: Run) -> Returned:
     return Returned(content, batch, nonce)
 
 
-def check_content(run: Run, returned: Returned) -> None:
-    """The buffer was published, whole, and is what the holder says it is.
+def require_active(run: Run) -> None:
+    """The visit's holder takes part still. A report does not outweigh a veto: what is not fenced yet is not trained on (design 4.1).
 
     Raises:
-        Recall: it is not; the holder is to blame, the model is untouched.
+        Recall: it does not.
     """
+    if run.visit.holder not in run.state.active:
+        raise Recall("its holder takes no part any more", blame=False)
+
+
+def check_content(run: Run, returned: Returned) -> None:
+    """The buffer was published, whole, and is what the holder says it is; and that takes part still.
+
+    Raises:
+        Recall: it is not, and the holder is to blame, the model is untouched; or as `require_active`.
+    """
+    require_active(run)
     visit, content = run.visit, returned.content
     length = visit.records * run.program.manifest.records.record_bytes
     if content is None or not content.published:

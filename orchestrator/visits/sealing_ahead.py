@@ -56,8 +56,12 @@ def to_open(run: Run) -> Wanted | None:
 
 async def offer_ahead(run: Run) -> None:
     """Give the next holder its key, if there is one and it was not called back. Raises: Unavailable: the database refused."""
-    if run.drawn is not None and run.arrivals.called_back(run.drawn.visit.id) is None:
+    if run.drawn is None or run.arrivals.called_back(run.drawn.visit.id) is not None:
+        return
+    try:
         await tell(run, run.drawn)
+    except Recall as why:  # it is dropped when it is due
+        run.arrivals.recall(run.drawn.visit.id, why.reason, blame=why.blame)
 
 
 def to_install(run: Run) -> Granted | None:
@@ -84,6 +88,8 @@ async def install(run: Run) -> None:
     granted = run.drawn
     if granted is None:
         raise Recall("its holder's channel was not ready when its key was due", blame=False)
+    if (why := run.arrivals.called_back(granted.visit.id)) is not None:
+        raise why
     if fault := _fault(run, granted):
         raise Recall(fault, blame=False)
     await run.commit()

@@ -34,7 +34,7 @@ def check_shares(run: Run, visit: VisitState, one_time_key: VerifiedOneTimeKey, 
         VerificationFailed: the holder sent no share, or the GPU states something else. Conflict: as `stated`.
     """
     if one_time_key.share is None:
-        raise VerificationFailed("The holder's one-time key came without a share", code="no-share")
+        raise VerificationFailed("The holder's one-time key came without a share", code="one-time-key-share")
     if run.state.device is None:
         raise VerificationFailed("The GPU has no certified statement key", code="no-statement-key")
     said = share_of(

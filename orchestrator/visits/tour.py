@@ -97,7 +97,7 @@ async def _judge(run: Run, ended: WorkState, key: str, round_number: int) -> Jud
         return JudgedTour(round_number, drop, False, "the tour's step is not finite", before, None)
     if rule is None or not check_due(run, round_number):
         return JudgedTour(round_number, keep, True, "", before, None)
-    after = await held_out_loss(run, f"{key}/eval")
+    after = await held_out_loss(run, f"{key}/eval", run.placement.validation_region)
     if after is None:
         return JudgedTour(round_number, drop, False, "the held-out loss is not finite", before, None)
     if rule.max_loss_increase is not None and before is not None and after - before > rule.max_loss_increase:

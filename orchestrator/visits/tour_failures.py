@@ -31,5 +31,5 @@ async def tour_failed(run: Run, round_number: int, error: WorkFailed) -> GputErr
         return Unavailable(f"the tour's end failed in the GPU: {error.detail}", code=error.code)
     return WorkFailed(
         f"The end of round {round_number}'s tour failed {attempt} times in the GPU: {error.detail}", code="tour-failed",
-        remedy="Look for the cause in the GPU agent's log; the last committed model is in the session's newest checkpoint.",
+        remedy="Look for the cause in the GPU agent's log, then submit a new session: with `accumulate` none can go on with this one.",
     )  # fmt: skip

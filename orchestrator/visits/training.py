@@ -164,7 +164,7 @@ async def check_held_out(run: Run, key: str) -> Verdict:
         WorkFailed: the validation records do not fit the program. Unavailable: the GPU is gone.
     """
     rule, before = run.state.manifest.validation, run.committed.validation
-    after = await held_out_loss(run, key)
+    after = await held_out_loss(run, key, run.placement.validation_region)
     if after is None:
         return Verdict(False, "the held-out loss is not finite", before, None)
     limit = rule.max_loss_increase if rule is not None else None
@@ -179,13 +179,13 @@ def _due(run: Run) -> bool:
     return run.state.check_due(run.visit.index)
 
 
-async def held_out_loss(run: Run, key: str) -> float | None:
+async def held_out_loss(run: Run, key: str, region: int | None) -> float | None:
     """Mean loss over the session's validation region; None if it is not finite or there is no such region.
 
     Raises:
         WorkFailed: the validation records do not fit the program.
     """
-    rule, region = run.state.manifest.validation, run.placement.validation_region
+    rule = run.state.manifest.validation
     if rule is None or region is None:
         return None
     state, _ = await work(run, Evaluate(work=key, region=region, records=rule.records), key, follow=False)

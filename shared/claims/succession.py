@@ -13,6 +13,8 @@ from shared.claims.layout import moment_slots
 from shared.claims.manifest import Contributor, Manifest
 
 DIFFERS, REFUSED, WIDER = "successor-differs", "continuation-refused", "successor-wider"
+_ALONE = ("privacy", "accumulate")
+"""What a manifest may ask for whose session nobody can go on with yet."""
 
 
 def gone(new: Manifest, moved: Collection[str] = ()) -> tuple[Contributor, ...]:
@@ -50,6 +52,11 @@ def newcomers(old: Manifest, new: Manifest, moved: Collection[str] = ()) -> tupl
     )
 
 
+def may_have_successor(manifest: Manifest) -> bool:
+    """Whether any session could go on with the model of one with this manifest."""
+    return manifest.continuation != "refused" and all(getattr(manifest, field) is None for field in _ALONE)
+
+
 def succession_findings(old: Manifest, new: Manifest, moved: Collection[str] = ()) -> list[Finding]:
     """Everything that keeps `new` from going on with the model of `old`, whose digest it names; empty where nothing does.
 
@@ -71,7 +78,7 @@ def _training(old: Manifest, new: Manifest) -> Iterator[Finding]:
             "training.optimizer", "the predecessor's optimiser keeps another state than this one",
             f"Use {before.kind} with the same moments; rates and decay may change.", DIFFERS,
         )  # fmt: skip
-    for field in ("privacy", "accumulate"):
+    for field in _ALONE:
         if getattr(old, field) is not None:
             yield Finding(
                 f"predecessor.{field}", f"the predecessor was a session with {field}, which none can go on with yet",

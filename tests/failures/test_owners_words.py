@@ -46,6 +46,8 @@ async def test_an_accepted_cancel_outlives_a_kill(new_world: Any) -> None:
         session = await _asked_then_killed(world, "cancel")
         ended = await world.finish(session)
         assert ended["phase"] == "CANCELLED"
+        assert ended["current_visit"] is None
+        assert {visit["outcome"] for visit in await world.visits(session)} <= {"closed", "recalled"}  # each has one
         following = await world.owner.submit(world.material.manifest(name="after"))
         assert (await world.completed(following["id"]))["phase"] == "COMPLETED"
 

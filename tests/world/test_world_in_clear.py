@@ -9,7 +9,7 @@ import pytest
 
 from gput.local.installation import GPU
 from orchestrator.in_clear import NOT_OURS, in_clear
-from orchestrator.runner import session_runner
+from orchestrator.runner import patience
 from shared.errors import BadRequest, Conflict, GputError, NotFound, Refused, Unavailable
 from tests.world.world import NewWorld
 from tests.world.world_wire import Call, Deliver
@@ -74,7 +74,7 @@ async def test_a_look_that_a_stranger_answers_is_one_that_was_not_answered(new_w
 async def test_who_goes_on_refusing_ends_it_with_what_it_said(
     new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_runner, "MAX_CONFLICTS", 2)
+    monkeypatch.setattr(patience, "MAX_CONFLICTS", 2)
     async with new_world() as world:
         await world.enrol()
         stranger = Stranger("agent", FACTS, 404, lambda _: True)

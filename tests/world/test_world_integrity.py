@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from orchestrator.visits import returning
 from shared.names import ORCHESTRATOR_PORT, RegionKind
 from tests.adversary.rows import attack
 from tests.world.world import NewWorld, World
+from tests.world.world_faults import crash
 from tests.world.world_material import HOLDERS, RECORDS, ROUNDS, rows
 from tests.world.world_recording import Recording
 from tests.world.world_wire import Call, Deliver
@@ -24,8 +26,13 @@ from tests.world.world_wire import Call, Deliver
 VISITS = len(HOLDERS) * ROUNDS
 
 
-def _tamper(world: World, unit: GpuUnit, kind: RegionKind) -> list[int]:
-    """Flip one bit of every region of a kind while the GPU is at a holder for the second time."""
+async def restarted(world: World) -> None:
+    """The orchestrator, over the same files."""
+    await crash(world, "orchestrator")()
+
+
+def _tamper(world: World, unit: GpuUnit, kind: RegionKind, at: int = 2) -> list[int]:
+    """Flip one bit of every region of a kind while the GPU is at a holder for the `at`-th time."""
     done: list[int] = []
     switches = 0
 
@@ -33,7 +40,7 @@ def _tamper(world: World, unit: GpuUnit, kind: RegionKind) -> list[int]:
         nonlocal switches
         if call.link == ("orchestrator", "platform") and b'"holder-' in call.body:
             switches += 1
-            if switches == 2:
+            if switches == at:
                 for region in unit.device._state.regions.all(kind):
                     unit.device._hbm.view(region.address, region.length)[region.length // 3] ^= 1
                     done.append(region.handle)
@@ -57,6 +64,32 @@ async def test_a_model_changed_while_away_is_rolled_back(
     assert [v["outcome"] for v in visits if v["index"] == 2] == ["quarantined", "closed"]
     assert view["model"]["digest"] == recorded.view["model"]["digest"]
     assert any("quarantined" in event for event in await world.events(session))
+
+
+async def test_tries_that_ended_otherwise_are_no_breaks_of_integrity(
+    world: World, unit: GpuUnit, recorded: Recording
+) -> None:
+    """The first stop is interrupted twice by the orchestrator's restart, and then the memory is changed: once, which is undone."""
+    outside = contextvars.copy_context()
+    restarts = list[asyncio.Task[None]]()
+
+    async def restart(call: Call, deliver: Deliver) -> httpx2.Response:
+        answer = await deliver(call)
+        if call.link == ("orchestrator", "platform") and b'"holder-' in call.body:
+            tried = sum(b'"holder-' in e.call.body for e in world.wire.calls("orchestrator", "platform"))
+            if tried in (1, 2):
+                restarts.append(asyncio.get_running_loop().create_task(restarted(world), context=outside.copy()))
+                await asyncio.sleep(0.05)
+        return answer
+
+    world.wire.hooks.append(restart)
+    done = _tamper(world, unit, RegionKind.MODEL, at=3)
+    session = await world.submit()
+    view = await world.completed(session)
+    assert (len(restarts), bool(done)) == (2, True)
+    outcomes = [v["outcome"] for v in await world.visits(session) if v["index"] == 1]
+    assert outcomes == ["recalled", "recalled", "quarantined", "closed"]
+    assert view["model"]["digest"] == recorded.view["model"]["digest"]
 
 
 async def test_a_broken_committed_copy_fails_the_session(world: World, unit: GpuUnit) -> None:
