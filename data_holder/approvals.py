@@ -22,7 +22,7 @@ from data_holder.identity import OwnKeys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.policy import Policy
-from data_holder.policy_rules import RuleFinding, allowed, evaluate
+from data_holder.policy_rules import allowed, evaluate
 from data_holder.protocol.state import DECISION, ENDED, REQUEST, SessionState
 from data_holder.requests import (
     Approved,
@@ -34,6 +34,7 @@ from data_holder.requests import (
     verify_manifest,
     verify_program,
 )
+from data_holder.rule_finding import RuleFinding
 from data_holder.succession import Predecessors
 from data_holder.tables import rows
 from data_holder.tables.schema import REQUESTS

@@ -12,6 +12,7 @@ from shared.claims import Claim
 from shared.claims.manifest import GpuRules, PartyName
 from shared.claims.operators import GROUPS
 from shared.claims.program import HexSha384
+from shared.claims.snp_rules import ANY_SNP, SnpRules
 from shared.claims.tdx_policy import TdxPolicy
 from shared.errors import ConfigurationError
 
@@ -71,8 +72,9 @@ class SessionRules(Claim):
 
 
 class EvidenceRules(Claim):
-    """What peers must prove beyond the manifest's own rule. `gpu`, `tdx`: the most that a manifest may accept of a GPU, and of the
-    orchestrator's TDX platform; strict unless said. Of other holders' platforms it may accept as much, or what it does unless said.
+    """What peers must prove beyond the manifest's own rule. `gpu`, `tdx`, `snp`: the most that a manifest may accept of a GPU, and of
+    the orchestrator's TDX platform or SEV-SNP guest; strict unless said. Of other holders' platforms it may accept as much, or what it
+    does unless said.
     No `orchestrator_measurements`, or `holder_measurements`: a manifest may name none of the orchestrator, or of another holder."""
 
     allow_emulated: bool = False
@@ -80,6 +82,7 @@ class EvidenceRules(Claim):
     holder_measurements: tuple[HexSha384, ...] = ()
     gpu: GpuRules = GpuRules()
     tdx: TdxPolicy = TdxPolicy()
+    snp: SnpRules = ANY_SNP
 
 
 class ProfileRules(Claim):

@@ -7,29 +7,17 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from math import inf
-from typing import Any
 
 from data_holder.policy import EvidenceRules, Limits, Policy, Programs, SessionRules
+from data_holder.rule_finding import RuleFinding
+from data_holder.snp_findings import snp_findings
 from shared.claims.manifest import EvidencePolicy, GpuRules, Manifest
 from shared.claims.operators import ALLOWED
 from shared.claims.privacy import Privacy
 from shared.claims.program import ProgramManifest
+from shared.claims.snp_rules import ANY_SNP
 from shared.claims.tdx_policy import TdxPolicy
-
-
-@dataclass(frozen=True)
-class RuleFinding:
-    """One rule's verdict; `expected` and `got` are public text."""
-
-    rule: str
-    ok: bool
-    expected: str
-    got: str
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def evaluate(policy: Policy, manifest: Manifest, program: ProgramManifest, holder: str) -> list[RuleFinding]:
@@ -133,10 +121,12 @@ def _evidence_rules(rules: EvidenceRules, manifest: Manifest) -> Iterator[RuleFi
     expected = finding.expected if listed else "none: the trust folder's reference values decide"
     yield RuleFinding(finding.rule, finding.ok and (bool(asked.measurements) or not listed), expected, finding.got)
     if rules.tdx.machines:
-        yield _machines(rules.tdx.machines, asked)
+        yield _machines(rules, asked)
     # With AMD's root alone no TDX quote counts, and such a manifest cannot say anything of TDX.
     if asked.tdx != rules.tdx and {"INTEL", "EMULATED"} & set(asked.roots):
         yield from _tdx_rules(rules.tdx, asked.tdx)
+    if (asked.snp or ANY_SNP) != rules.snp and {"AMD", "EMULATED"} & set(asked.roots):
+        yield from snp_findings(rules.snp, asked.snp or ANY_SNP)
     if manifest.gpu_evidence.gpu is not None or rules.gpu != GpuRules():
         yield from _gpu_rules(rules.gpu, manifest.gpu_evidence.gpu or GpuRules())
 
@@ -159,6 +149,10 @@ def _peer(rules: EvidenceRules, asked: EvidencePolicy) -> Iterator[RuleFinding]:
         # What is stricter than the manifest's defaults is meant for the orchestrator; a roster's entry has no reason to be so.
         for said, usual in zip(_tdx_rules(rules.tdx, asked.tdx), _tdx_rules(TdxPolicy(), asked.tdx), strict=True):
             yield usual if usual.ok else said
+    if {"AMD", "EMULATED"} & set(asked.roots):
+        snp = asked.snp or ANY_SNP
+        usually = {finding.rule: finding.ok for finding in snp_findings(ANY_SNP, snp)}
+        yield from (said for said in snp_findings(rules.snp, snp) if not usually.get(said.rule, True))
 
 
 def _no_emulated(rules: EvidenceRules, roots: set[str]) -> RuleFinding:
@@ -200,9 +194,10 @@ def _tdx_rules(allowed: TdxPolicy, asked: TdxPolicy) -> Iterator[RuleFinding]:
     yield RuleFinding("evidence.tdx.minimum_evaluation", number >= least, expected=f">= {least}", got=str(number))
 
 
-def _machines(allowed: tuple[str, ...], asked: EvidencePolicy) -> RuleFinding:
-    """A root of AMD's lets pass what no list of TDX machines names."""
-    found, amd = _subset("evidence.tdx.machines", asked.tdx.machines, allowed), "AMD" in asked.roots
+def _machines(rules: EvidenceRules, asked: EvidencePolicy) -> RuleFinding:
+    """A root of AMD's lets pass what no list of TDX machines names, unless there is one of AMD's machines, which has its own rule."""
+    found = _subset("evidence.tdx.machines", asked.tdx.machines, rules.tdx.machines)
+    amd = "AMD" in asked.roots and not rules.snp.machines
     named = found.ok and bool(asked.tdx.machines) and not amd
     return RuleFinding(found.rule, named, found.expected, f"{found.got}, any SEV-SNP machine" if amd else found.got)
 

@@ -82,5 +82,5 @@ def appraise_snp(
         evidence=sha256(report).hex(),
         nonce=found.report.report_data if found.report else None,
         claims=snp_claims(found),
-        known_instance=bool(policy.platforms or own.machines),
+        known_instance=bool(policy.platforms or policy.snp.machines or own.machines),
     )

@@ -10,9 +10,10 @@ from contextlib import suppress
 
 from shared.attestation.quote import TdxQuote
 from shared.attestation.snp_examination import ExaminedSnp
-from shared.attestation.snp_report import GuestPolicy, Product, SnpReport, parse_tcb
+from shared.attestation.snp_report import GuestPolicy, SnpReport, parse_tcb
 from shared.attestation.tdx_appraisal import TD_DEBUG, TD_MIGRATABLE, TD_SEPT_VE_DISABLE
 from shared.attestation.tdx_verifier import TdxExamination
+from shared.claims.snp_rules import Product
 from shared.errors import BadRequest
 
 _BODY = (

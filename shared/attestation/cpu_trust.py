@@ -22,6 +22,7 @@ from shared.canonical import json_value
 from shared.claims import Claim
 from shared.claims.manifest import EvidencePolicy
 from shared.claims.program import HexSha384
+from shared.claims.snp_rules import ANY_SNP, SnpRules
 from shared.claims.tdx_policy import TdxPolicy
 from shared.errors import ConfigurationError, GputError
 from shared.names import CvmRole
@@ -134,7 +135,7 @@ class CpuPolicy(Identified):
         allow_emulated: this verifier's own switch; "EMULATED" needs both (law L10).
         measurements: agreed MRTDs (hex); when given they replace the reference values' list, whose RTMRs still hold.
         platforms: this verifier's own allow-list of platform ids (hex); empty means any machine that `tdx` allows.
-        tdx: what the parties agreed on for TDX platforms.
+        tdx, snp: what the parties agreed on for TDX platforms, and for SEV-SNP guests.
     """
 
     roots: tuple[str, ...] = ("INTEL", "AMD")
@@ -142,11 +143,12 @@ class CpuPolicy(Identified):
     measurements: tuple[str, ...] = ()
     platforms: frozenset[str] = frozenset()
     tdx: TdxPolicy = _PRODUCTION_TDX
+    snp: SnpRules = ANY_SNP
 
     @classmethod
     def of(cls, agreed: EvidencePolicy, *, allow_emulated: bool, platforms: frozenset[str] = frozenset()) -> CpuPolicy:
         """The manifest's policy under this verifier's own configuration."""
-        return cls(agreed.roots, allow_emulated, agreed.measurements, platforms, agreed.tdx)
+        return cls(agreed.roots, allow_emulated, agreed.measurements, platforms, agreed.tdx, agreed.snp or ANY_SNP)
 
     def accepted(self, profiles: tuple[CvmProfile, ...]) -> tuple[CvmProfile, ...]:
         """Profiles that count: the reference values', or the agreed measurements with the RTMRs known for them."""

@@ -12,14 +12,15 @@ Steps of the verifier's recipe that need a policy or an expectation:
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from shared.attestation.results import Recipe
 from shared.attestation.snp_certificates import Leaf
-from shared.attestation.snp_report import GuestPolicy, SigningKey, SnpReport, parse_tcb
+from shared.attestation.snp_report import GuestPolicy, SigningKey, SnpReport, Tcb, parse_tcb
 from shared.attestation.snp_trust import SnpPolicy, SnpProfile
+from shared.claims.snp_rules import SnpRules, TcbMinimum
 from shared.errors import BadRequest, VerificationFailed
 
 REPORT_DATA_BYTES: Final = 64
@@ -29,7 +30,7 @@ REPORT_DATA_BYTES: Final = 64
 class Expectation:
     """What this very report must say. None: nothing is expected and the check stays open; no profile at all accepts nothing.
 
-    `machines`: the channel's own allow-list of chip ids, beside the policy's; empty means any.
+    `machines`: the channel's own allow-list of chip ids, beside the rules'; empty means any.
     """
 
     report_data: bytes | None = None
@@ -46,14 +47,19 @@ def machine_of(report: SnpReport, leaf: Leaf | None) -> str:
     return named.hex() if any(named) else ""
 
 
-def appraise(recipe: Recipe, report: SnpReport, leaf: Leaf | None, policy: SnpPolicy, expected: Expectation) -> None:
-    """Add the checks of steps 11 to 20. Without a leaf, what needs one is not checked."""
-    _appraise_leaf(recipe, report, leaf, policy)
+def appraise(
+    recipe: Recipe, report: SnpReport, leaf: Leaf | None, policy: SnpPolicy, agreed: SnpRules, expected: Expectation
+) -> None:
+    """Add the checks of steps 11 to 20, by the verifier's own policy and by what the parties agreed on. Without a leaf, what needs one is
+    not checked."""
+    both = (policy, agreed)
+    _appraise_leaf(recipe, report, leaf, both)
     with recipe.step("debug"):
         if report.policy & GuestPolicy.DEBUG:
             raise _refused("the guest is debuggable: its host can read and change it", "cvm-debug", "off", "on")
     with recipe.step("guest-policy"):
-        _check_guest_policy(report.policy, policy)
+        for rules in both:
+            _check_guest_policy(report.policy, rules)
     with recipe.step("vmpl"):
         if report.vmpl > policy.max_vmpl:
             got = str(report.vmpl)
@@ -63,7 +69,7 @@ def appraise(recipe: Recipe, report: SnpReport, leaf: Leaf | None, policy: SnpPo
         author = report.author_key_digest if report.author_key_enabled else bytes(48)
         _check_digest("author key", policy.author_key_digests, author)
     with recipe.step("machine"):
-        _check_machine(machine_of(report, leaf), (policy.machines, expected.machines))
+        _check_machine(machine_of(report, leaf), (policy.machines, agreed.machines, expected.machines))
     if expected.report_data is None:
         recipe.not_checked("report-data", "nothing-expected", "no report data was given to compare with")
     else:
@@ -76,34 +82,46 @@ def appraise(recipe: Recipe, report: SnpReport, leaf: Leaf | None, policy: SnpPo
             _check_profiles(report, expected.profiles)
 
 
-def _appraise_leaf(recipe: Recipe, report: SnpReport, leaf: Leaf | None, policy: SnpPolicy) -> None:
+def _appraise_leaf(recipe: Recipe, report: SnpReport, leaf: Leaf | None, both: tuple[SnpRules, ...]) -> None:
     if leaf is None:
         for name in ("product", "minimum-tcb", "endorser"):
             recipe.not_checked(name, "snp-leaf-missing", "there is no leaf to judge it by")
         return
     with recipe.step("product"):
-        if leaf.product not in policy.products:
-            raise _refused(
-                "the product is not accepted", "snp-product-policy", ", ".join(policy.products), leaf.product
-            )
+        for rules in both:
+            if leaf.product not in rules.products:
+                wanted = ", ".join(rules.products)
+                raise _refused("the product is not accepted", "snp-product-policy", wanted, leaf.product)
     with recipe.step("minimum-tcb"):
-        _check_minimum(report, leaf, policy)
+        for rules in both:
+            _check_minimum(report, leaf, rules)
     with recipe.step("endorser"):
-        if leaf.kind.name not in policy.signing_keys:
-            wanted = ", ".join(policy.signing_keys)
-            raise _refused("this kind of leaf is not accepted", "snp-endorser", wanted, leaf.kind.name)
-        if leaf.kind is SigningKey.VLEK and policy.csp_ids and leaf.csp_id not in policy.csp_ids:
-            raise _refused("the VLEK is another cloud's", "snp-csp", ", ".join(sorted(policy.csp_ids)), leaf.csp_id)
+        for rules in both:
+            _check_endorser(leaf, rules)
 
 
-def _check_minimum(report: SnpReport, leaf: Leaf, policy: SnpPolicy) -> None:
-    least = policy.minimum_tcb.get(leaf.product)
+def _check_endorser(leaf: Leaf, rules: SnpRules) -> None:
+    if leaf.kind.name not in rules.signing_keys:
+        wanted = ", ".join(rules.signing_keys)
+        raise _refused("this kind of leaf is not accepted", "snp-endorser", wanted, leaf.kind.name)
+    if leaf.kind is SigningKey.VLEK and rules.csp_ids and leaf.csp_id not in rules.csp_ids:
+        raise _refused("the VLEK is another cloud's", "snp-csp", ", ".join(sorted(rules.csp_ids)), leaf.csp_id)
+
+
+def _missed(least: TcbMinimum, tcb: Tcb) -> list[str]:
+    """Components below the minimum."""
+    levels = {name: getattr(tcb, name) for name in TcbMinimum.model_fields}
+    return [name for name, level in levels.items() if level is not None and level < getattr(least, name)]
+
+
+def _check_minimum(report: SnpReport, leaf: Leaf, rules: SnpRules) -> None:
+    least = rules.minimum_tcb.get(leaf.product)
     if least is None:
         return
     # The launch TCB too: a guest that older firmware launched may have been tampered with before the update.
     for name, raw in (("reported", report.reported_tcb), ("launch", report.launch_tcb)):
         tcb = parse_tcb(raw, leaf.product)
-        if missed := least.missed(tcb):
+        if missed := _missed(least, tcb):
             raise VerificationFailed(
                 f"the {name} TCB is below the minimum in {', '.join(missed)}",
                 code="snp-minimum-tcb",
@@ -113,25 +131,25 @@ def _check_minimum(report: SnpReport, leaf: Leaf, policy: SnpPolicy) -> None:
             )
 
 
-def _check_guest_policy(guest: GuestPolicy, policy: SnpPolicy) -> None:
-    rules = (
-        (GuestPolicy.SMT, policy.allow_smt, "SMT"),
-        (GuestPolicy.MIGRATE_MA, policy.allow_migration_agent, "a migration agent"),
-        (GuestPolicy.CXL_ALLOW, policy.allow_cxl, "CXL memory"),
+def _check_guest_policy(guest: GuestPolicy, rules: SnpRules) -> None:
+    bits = (
+        (GuestPolicy.SMT, rules.allow_smt, "SMT"),
+        (GuestPolicy.MIGRATE_MA, rules.allow_migration_agent, "a migration agent"),
+        (GuestPolicy.CXL_ALLOW, rules.allow_cxl, "CXL memory"),
     )
-    for bit, allowed, what in rules:
+    for bit, allowed, what in bits:
         if guest & bit and not allowed:
             raise _refused(f"the guest's policy allows {what}", "snp-guest-policy", f"no {what}", f"{int(guest):#x}")
 
 
-def _check_digest(what: str, accepted: frozenset[str], got: bytes) -> None:
+def _check_digest(what: str, accepted: tuple[str, ...], got: bytes) -> None:
     if accepted and got.hex() not in accepted:
         raise _refused(
             f"the guest's {what} is not accepted", "snp-identity-key", " | ".join(sorted(accepted)), got.hex()
         )
 
 
-def _check_machine(machine: str, lists: Iterable[frozenset[str]]) -> None:
+def _check_machine(machine: str, lists: Iterable[Collection[str]]) -> None:
     for allowed in lists:
         if allowed and machine not in allowed:
             got = machine or "hidden: the chip id is masked and a VLEK names none"

@@ -16,9 +16,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtensionOID, NameOID
 
-from shared.attestation.snp_report import PRODUCTS, Product, SigningKey, Tcb
+from shared.attestation.snp_report import SigningKey, Tcb
 from shared.attestation.x509_parts import BAD_CERTIFICATE, check_names, readable
 from shared.canonical import sha256
+from shared.claims.snp_rules import PRODUCTS, Product
 from shared.errors import VerificationFailed
 
 ARC: Final = "1.3.6.1.4.1.3704.1."

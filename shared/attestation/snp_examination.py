@@ -88,7 +88,7 @@ def examine_snp_evidence(
 
     Args:
         report: 1184 bytes.
-        agreed: root sets that count and the switch for EMULATED ones.
+        agreed: root sets that count, the switch for EMULATED ones, and the rules for SEV-SNP.
         expected: report data, profiles, machines; what is not expected stays "not-checked" (see `INSPECTION`).
         at: seconds since 1970.
     """
@@ -104,7 +104,7 @@ def examine_snp_evidence(
             recipe.not_checked(name, "snp-leaf-missing", "there is no leaf to check it with")
     else:
         _examine_binding(recipe, parsed, leaf)
-    appraise(recipe, parsed, leaf, trust.policy, expected)
+    appraise(recipe, parsed, leaf, trust.policy, agreed.snp, expected)
     return ExaminedSnp(recipe.done(), parsed, leaf, chain, root_set)
 
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import Final, Literal
+from typing import Final
 
+from shared.claims.snp_rules import Product
 from shared.errors import BadRequest
 
 REPORT_BYTES: Final = 0x4A0
@@ -24,8 +25,6 @@ VERSIONS: Final = range(2, 6)
 ECDSA_P384_SHA384: Final = 1
 COMPONENT_BYTES: Final = 72  # of R and of S
 MAX_VMPL: Final = 3
-Product = Literal["Milan", "Genoa", "Turin"]
-PRODUCTS: Final[tuple[Product, ...]] = ("Milan", "Genoa", "Turin")
 
 
 class SigningKey(IntEnum):

@@ -18,10 +18,11 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from shared.attestation.cpu_trust import EMULATED_MARK, RESTORE_TRUST, in_file, read_trust_file
 from shared.attestation.snp_certificates import AmdCertificate, load_certificate, load_crl, pem_certificates
-from shared.attestation.snp_report import PRODUCTS, Product, SnpReport, Tcb
+from shared.attestation.snp_report import SnpReport
 from shared.canonical import json_value
 from shared.claims import Claim
 from shared.claims.program import HexSha256, HexSha384
+from shared.claims.snp_rules import Product, SnpRules
 from shared.errors import BadRequest, ConfigurationError, VerificationFailed
 from shared.names import CvmRole
 
@@ -35,8 +36,6 @@ AMD_ROOTS: Mapping[str, Product] = MappingProxyType(
 )
 ROOTS_FILE, CRL_FOLDER, REFERENCE_FILE = "snp-roots.pem", "snp-crls", "reference.json"
 Hex16 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-ChipId = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
-PatchLevel = Annotated[int, Field(ge=0, le=255)]
 
 
 @dataclass(frozen=True)
@@ -94,38 +93,12 @@ class SnpProfile(Claim):
         return differ if report.guest_svn >= self.guest_svn else (*differ, "guest_svn")
 
 
-class TcbMinimum(Claim):
-    """Least patch levels of one product, each component by itself; `fmc` is compared on Turin only."""
+class SnpPolicy(SnpRules):
+    """What this verifier accepts of an SEV-SNP guest beyond genuineness, whatever parties agree on."""
 
-    bootloader: PatchLevel = 0
-    tee: PatchLevel = 0
-    snp: PatchLevel = 0
-    microcode: PatchLevel = 0
-    fmc: PatchLevel = 0
-
-    def missed(self, tcb: Tcb) -> tuple[str, ...]:
-        """Components below the minimum."""
-        return tuple(
-            name
-            for name, least in self.model_dump().items()
-            if (level := getattr(tcb, name)) is not None and level < least
-        )
-
-
-class SnpPolicy(Claim):
-    """What is accepted of an SEV-SNP guest beyond genuineness. Debuggable guests never are."""
-
-    products: tuple[Product, ...] = Field(default=PRODUCTS, min_length=1)
-    signing_keys: tuple[Literal["VCEK", "VLEK"], ...] = Field(default=("VCEK", "VLEK"), min_length=1)
-    csp_ids: frozenset[str] = Field(default=frozenset(), description="clouds whose VLEK counts; empty: any")
-    machines: frozenset[ChipId] = Field(default=frozenset(), description="chip ids that count; empty: any machine")
-    minimum_tcb: dict[Product, TcbMinimum] = Field(default_factory=dict)
     max_vmpl: int = Field(default=1, ge=0, le=3)
-    allow_smt: bool = True
-    allow_migration_agent: bool = Field(default=False, description="another guest may then move this one's memory")
-    allow_cxl: bool = Field(default=False, description="memory may then lie behind a CXL link")
-    id_key_digests: frozenset[HexSha384] = Field(default=frozenset(), description="empty: any, or none")
-    author_key_digests: frozenset[HexSha384] = Field(default=frozenset(), description="empty: any, or none")
+    id_key_digests: tuple[HexSha384, ...] = Field(default=(), description="empty: any, or none")
+    author_key_digests: tuple[HexSha384, ...] = Field(default=(), description="empty: any, or none")
     require_crl: bool = Field(default=False, description="refuse where no revocation list of the root is at hand")
 
 

@@ -22,8 +22,8 @@ from shared.attestation.snp_examination import (
     SnpEndorsements,
     examine_snp_evidence,
 )
-from shared.attestation.snp_report import Product
 from shared.attestation.snp_trust import SnpPolicy, SnpProfile, SnpRoots, SnpRootSet, SnpTrust
+from shared.claims.snp_rules import Product
 from shared.errors import BadRequest, VerificationFailed
 from shared.names import Backend, CvmRole
 from shared.wire.snp_certificates import parse_certificate_table

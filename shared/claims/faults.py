@@ -27,13 +27,14 @@ from shared.claims.manifest import (
     parse_manifest,
 )
 from shared.claims.privacy import Privacy
+from shared.claims.snp_rules import SnpRules, TcbMinimum
 from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
 from shared.errors import BadRequest, InvalidManifest
 
 MODELS: tuple[type[BaseModel], ...] = (
-    Manifest, RosterEntry, Predecessor, Contributor, EvidencePolicy, GpuRules, TdxPolicy, Validation, Acceptance, Privacy,
-    OutputPolicy, TrainingOptions, AdamW, SGD, Schedule,
+    Manifest, RosterEntry, Predecessor, Contributor, EvidencePolicy, GpuRules, TdxPolicy, SnpRules, TcbMinimum, Validation,
+    Acceptance, Privacy, OutputPolicy, TrainingOptions, AdamW, SGD, Schedule,
 )  # fmt: skip
 """Everything that a manifest is made of, in the order of docs/manifest.md."""
 _HEX = re.compile(r"\^\[0-9a-f\]\{(\d+)\}\$")

@@ -10,6 +10,7 @@ from shared.canonical import json_bytes, json_value, sha256
 from shared.claims import Claim, Grown
 from shared.claims.privacy import Privacy
 from shared.claims.program import HexSha256, HexSha384
+from shared.claims.snp_rules import SnpRules
 from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import TrainingOptions
 from shared.names import TravelMode
@@ -42,12 +43,13 @@ class EvidencePolicy(Grown):
     *and* allowed by the verifier's own configuration (law L10). Empty `measurements` means: those of the reference
     values that the verifier is configured with, never "any"."""
 
-    later = ("gpu",)
+    later = ("gpu", "snp")
     roots: tuple[Literal["EMULATED", "NVIDIA", "INTEL", "AMD"], ...] = Field(min_length=1)
     measurements: tuple[HexSha384, ...] = ()
     max_age_s: int = Field(default=86_400, ge=60, le=30 * 86_400)
     gpu: GpuRules | None = Field(default=None, description="more about a GPU; strict rules if absent")
     tdx: TdxPolicy = Field(default=TdxPolicy(), description="what counts as a sound TDX platform")
+    snp: SnpRules | None = Field(default=None, description="what counts as a sound SEV-SNP guest; defaults if absent")
 
 
 class RosterEntry(Claim):

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from shared.claims.faults import Finding
 from shared.claims.manifest import EvidencePolicy, Manifest
+from shared.claims.snp_rules import ANY_SNP, SnpRules
 from shared.claims.tdx_policy import TdxPolicy
 
 Side = Literal["gpu", "cpu"]
@@ -49,7 +50,11 @@ def policy_errors(field: str, policy: EvidencePolicy, side: Side) -> Iterator[Fi
     yield from _roots(field, policy, side)
     yield from _repeated(field, policy)
     yield from _placeholders(field, policy)
+    snp = policy.snp or ANY_SNP
     if side == "gpu":
+        if policy.snp is not None:
+            yield _without_effect(f"{field}.snp", "rules for an SEV-SNP guest stand in the policy of the GPU",
+                                  "Move them to orchestrator_evidence or to the holder's evidence.")  # fmt: skip
         if policy.tdx != TdxPolicy():
             yield _without_effect(f"{field}.tdx", "rules for a TDX platform stand in the policy of the GPU",
                                   "Move them to orchestrator_evidence or to the holder's evidence.")  # fmt: skip
@@ -58,9 +63,10 @@ def policy_errors(field: str, policy: EvidencePolicy, side: Side) -> Iterator[Fi
         yield _without_effect(
             f"{field}.tdx", "no root that is named belongs to a TDX platform", "Remove tdx, or name INTEL in roots."
         )
-    if policy.tdx.machines and "AMD" in policy.roots:
+    if policy.tdx.machines and "AMD" in policy.roots and not snp.machines:
         yield Finding(f"{field}.tdx.machines", "beside the TDX machines that are named, AMD in roots lets any SEV-SNP machine pass",
-                      "Name INTEL alone in roots.", "policy-contradiction")  # fmt: skip
+                      "Name INTEL alone in roots, or snp.machines too.", "policy-contradiction")  # fmt: skip
+    yield from _snp(field, policy, snp)
     yield from _statuses(f"{field}.tdx", policy.tdx)
 
 
@@ -80,6 +86,10 @@ def _repeated(field: str, policy: EvidencePolicy) -> Iterator[Finding]:
         "roots": policy.roots, "measurements": policy.measurements, "tdx.machines": policy.tdx.machines,
         "tdx.service_tds": policy.tdx.service_tds, "tdx.rejected_advisories": policy.tdx.rejected_advisories,
     }  # fmt: skip
+    if policy.snp is not None:
+        lists |= {
+            f"snp.{name}": getattr(policy.snp, name) for name in ("products", "signing_keys", "csp_ids", "machines")
+        }
     if policy.gpu is not None:
         lists |= {"gpu.modes": policy.gpu.modes, "gpu.devices": policy.gpu.devices}
     for name, values in lists.items():
@@ -94,6 +104,8 @@ def _placeholders(field: str, policy: EvidencePolicy) -> Iterator[Finding]:
     lists: dict[str, tuple[str, ...]] = {
         "measurements": policy.measurements, "tdx.machines": policy.tdx.machines, "tdx.service_tds": policy.tdx.service_tds,
     }  # fmt: skip
+    if policy.snp is not None:
+        lists["snp.machines"] = policy.snp.machines
     if policy.gpu is not None:
         lists["gpu.devices"] = policy.gpu.devices
     for name, values in lists.items():
@@ -101,6 +113,22 @@ def _placeholders(field: str, policy: EvidencePolicy) -> Iterator[Finding]:
             yield Finding(f"{field}.{name}", f"{_short(next(v for v in values if len(set(v)) == 1))} is what stands where nothing was "
                           "measured or named; no evidence that counts has it",
                           "Put the value that `gput attest inspect` shows, or leave the list out.", "policy-unsatisfiable")  # fmt: skip
+
+
+def _snp(field: str, policy: EvidencePolicy, snp: SnpRules) -> Iterator[Finding]:
+    if policy.snp is not None and not {"AMD", EMULATED} & set(policy.roots):
+        yield _without_effect(
+            f"{field}.snp", "no root that is named belongs to an SEV-SNP guest", "Remove snp, or name AMD in roots."
+        )
+    if snp.machines and "INTEL" in policy.roots and not policy.tdx.machines:
+        yield Finding(f"{field}.snp.machines", "beside the SEV-SNP machines that are named, INTEL in roots lets any TDX machine pass",
+                      "Name AMD alone in roots, or tdx.machines too.", "policy-contradiction")  # fmt: skip
+    if snp.csp_ids and "VLEK" not in snp.signing_keys:
+        yield _without_effect(f"{field}.snp.csp_ids", "no VLEK counts", "Remove it, or name VLEK in signing_keys.")
+    if idle := sorted(set(snp.minimum_tcb) - set(snp.products)):
+        yield _without_effect(
+            f"{field}.snp.minimum_tcb", f"{', '.join(idle)} does not count", "Remove it, or name it in products."
+        )
 
 
 def _statuses(field: str, policy: TdxPolicy) -> Iterator[Finding]:

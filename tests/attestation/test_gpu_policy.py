@@ -104,4 +104,4 @@ def test_rules_for_a_gpu_belong_to_a_gpu(role: str) -> None:
 def test_the_schema_still_names_every_field() -> None:
     for mode in ("validation", "serialization"):
         schema = EvidencePolicy.model_json_schema(mode=mode)  # type: ignore[arg-type]
-        assert set(schema["properties"]) == {"roots", "measurements", "max_age_s", "gpu", "tdx"}
+        assert set(schema["properties"]) == {"roots", "measurements", "max_age_s", "gpu", "tdx", "snp"}

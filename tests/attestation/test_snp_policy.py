@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 from pydantic import ValidationError
 
+from shared.attestation.cpu_trust import CpuPolicy
 from shared.attestation.results import CheckStatus
 from shared.attestation.snp_verifier import (
     Expectation,
@@ -22,6 +24,8 @@ from shared.attestation.snp_verifier import (
     SnpTrust,
     examine_snp_evidence,
 )
+from shared.claims.manifest import EvidencePolicy
+from shared.claims.snp_rules import ANY_SNP, SnpRules
 from shared.errors import ConfigurationError
 from tests.adversary.rows import attack
 from tests.attestation.snp_world import AGREED, AT, CHIP, MEASUREMENT, authority, body, good_chip, platform, signed
@@ -31,15 +35,15 @@ MASK = 2
 VLEK_BITS = 1 << 2
 
 
-def failures(rules: SnpPolicy, kind: str = "VCEK", **changes: Any) -> set[str]:
-    """Codes of what stands against a report of the good chip under this policy."""
+def failures(rules: SnpPolicy, kind: str = "VCEK", agreed: SnpRules = ANY_SNP, **changes: Any) -> set[str]:
+    """Codes of what stands against a report of the good chip under this policy of the verifier's, and what the parties agreed on."""
     leaf = good_chip("Milan", kind)
     machines = changes.pop("machines", frozenset())
     if kind == "VLEK":
         changes = {"key_info": VLEK_BITS, "chip_id": bytes(64), **changes}
     found = examine_snp_evidence(
-        signed(body(**changes), leaf.key), SnpEndorsements((leaf.leaf,)), trust=platform().trust(rules), agreed=AGREED,
-        expected=Expectation(machines=machines), at=AT,
+        signed(body(**changes), leaf.key), SnpEndorsements((leaf.leaf,)), trust=platform().trust(rules),
+        agreed=replace(AGREED, snp=agreed), expected=Expectation(machines=machines), at=AT,
     )  # fmt: skip
     return {check.code for check in found.examination if check.status is CheckStatus.FAIL}
 
@@ -50,21 +54,25 @@ def failures(rules: SnpPolicy, kind: str = "VCEK", **changes: Any) -> set[str]:
         ({"products": ("Genoa", "Turin")}, {}, "snp-product-policy"),
         ({"signing_keys": ("VLEK",)}, {}, "snp-endorser"),
         ({"signing_keys": ("VCEK",)}, {"kind": "VLEK"}, "snp-endorser"),
-        ({"csp_ids": frozenset({"CN=other"})}, {"kind": "VLEK"}, "snp-csp"),
-        ({"machines": frozenset({"00" * 64})}, {}, "cvm-platform"),
-        ({"machines": frozenset({CHIP["Milan"].hex()})}, {"kind": "VLEK"}, "cvm-platform"),
-        ({"machines": frozenset({CHIP["Milan"].hex()})}, {"machines": frozenset({"00" * 64})}, "cvm-platform"),
+        ({"csp_ids": ("CN=other",)}, {"kind": "VLEK"}, "snp-csp"),
+        ({"machines": ("00" * 64,)}, {}, "cvm-platform"),
+        ({"machines": (CHIP["Milan"].hex(),)}, {"kind": "VLEK"}, "cvm-platform"),
+        ({"machines": (CHIP["Milan"].hex(),)}, {"machines": frozenset({"00" * 64})}, "cvm-platform"),
         ({"max_vmpl": 0}, {"vmpl": 1}, "snp-vmpl"),
         ({"allow_smt": False}, {}, "snp-guest-policy"),
         ({"minimum_tcb": {"Milan": {"microcode": 220}}}, {}, "snp-minimum-tcb"),
         ({"minimum_tcb": {"Milan": {"bootloader": 5}}}, {}, "snp-minimum-tcb"),
         ({"minimum_tcb": {"Milan": {"microcode": 219}}}, {"at": {0x1F0: bytes([4, 0, 0, 0, 0, 0, 24, 218])}}, "snp-minimum-tcb"),
-        ({"id_key_digests": frozenset({"ab" * 48})}, {}, "snp-identity-key"),
-        ({"author_key_digests": frozenset({"ab" * 48})}, {"author_key": b"\xab" * 48}, "snp-identity-key"),
+        ({"id_key_digests": ("ab" * 48,)}, {}, "snp-identity-key"),
+        ({"author_key_digests": ("ab" * 48,)}, {"author_key": b"\xab" * 48}, "snp-identity-key"),
     ],
 )  # fmt: skip
 def test_one_rule_alone_refuses(policy: dict[str, Any], changes: dict[str, Any], code: str) -> None:
     assert failures(SnpPolicy(**policy), **changes) == {code}
+    if (
+        policy.keys() <= SnpRules.model_fields.keys()
+    ):  # also where it is the parties' rule, and this verifier's own has nothing against it
+        assert failures(SnpPolicy(), agreed=SnpRules(**policy), **changes) == {code}
 
 
 @pytest.mark.parametrize(
@@ -75,16 +83,37 @@ def test_one_rule_alone_refuses(policy: dict[str, Any], changes: dict[str, Any],
         ({"allow_migration_agent": True}, {"policy": 0x3001F | 1 << 18}),
         ({"allow_cxl": True}, {"policy": 0x3001F | 1 << 21}),
         ({"allow_smt": False}, {"policy": 0x2001F}),
-        ({"csp_ids": frozenset({"CN=cloud.test.x"})}, {"kind": "VLEK"}),
-        ({"machines": frozenset({CHIP["Milan"].hex()})}, {}),
-        ({"machines": frozenset({CHIP["Milan"].hex()})}, {"key_info": MASK, "chip_id": bytes(64)}),
+        ({"csp_ids": ("CN=cloud.test.x",)}, {"kind": "VLEK"}),
+        ({"machines": (CHIP["Milan"].hex(),)}, {}),
+        ({"machines": (CHIP["Milan"].hex(),)}, {"key_info": MASK, "chip_id": bytes(64)}),
         ({"minimum_tcb": {"Milan": {"bootloader": 4, "snp": 24, "microcode": 219, "fmc": 9}, "Genoa": {"tee": 9}}}, {}),
-        ({"id_key_digests": frozenset({"ab" * 48})}, {"id_key": b"\xab" * 48}),
-        ({"author_key_digests": frozenset({"ab" * 48})}, {"author_key": b"\xab" * 48, "key_info": 1}),
+        ({"id_key_digests": ("ab" * 48,)}, {"id_key": b"\xab" * 48}),
+        ({"author_key_digests": ("ab" * 48,)}, {"author_key": b"\xab" * 48, "key_info": 1}),
     ],
 )
 def test_what_the_policy_names_passes(policy: dict[str, Any], changes: dict[str, Any]) -> None:
-    assert failures(SnpPolicy(**policy), **changes) == set()
+    assert failures(SnpPolicy(**policy), agreed=_shared(policy), **changes) == set()
+
+
+def _shared(policy: dict[str, Any]) -> SnpRules:
+    return SnpRules(**{name: value for name, value in policy.items() if name in SnpRules.model_fields})
+
+
+@pytest.mark.parametrize("bit", [18, 21], ids=["migration agent", "CXL"])
+def test_what_one_of_the_two_allows_the_other_still_refuses(bit: int) -> None:
+    lax: dict[str, Any] = {"allow_migration_agent": True, "allow_cxl": True}
+    policy = 0x3001F | 1 << bit
+    assert failures(SnpPolicy(**lax), policy=policy) == {"snp-guest-policy"}
+    assert failures(SnpPolicy(), agreed=SnpRules(**lax), policy=policy) == {"snp-guest-policy"}
+
+
+def test_a_manifests_rules_come_to_the_verifier() -> None:
+    """From the signed document to the policy that evidence is judged by; a manifest that says nothing keeps the bytes it had."""
+    asked = EvidencePolicy(roots=("AMD",), snp=SnpRules(machines=("00" * 63 + "01",)))
+    policy = CpuPolicy.of(EvidencePolicy.model_validate_json(asked.model_dump_json()), allow_emulated=False)
+    assert policy.snp.machines == ("00" * 63 + "01",)
+    assert policy.digest != CpuPolicy.of(EvidencePolicy(roots=("AMD",)), allow_emulated=False).digest
+    assert "snp" not in EvidencePolicy(roots=("AMD",)).model_dump()
 
 
 @attack("H19", any="stopped: debuggable guests are refused")
@@ -95,7 +124,7 @@ def test_debug_is_refused_whatever_the_policy() -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    [{"products": ()}, {"products": ("Rome",)}, {"max_vmpl": 4}, {"allow_debug": True}, {"machines": {"xyz"}}, {"signing_keys": ()},
+    [{"products": ()}, {"products": ("Rome",)}, {"max_vmpl": 4}, {"allow_debug": True}, {"machines": ("xyz",)}, {"signing_keys": ()},
      {"minimum_tcb": {"Milan": {"microcode": 256}}}, {"minimum_tcb": {"Milan": {"ucode": 1}}}],
 )  # fmt: skip
 def test_a_policy_is_typed(bad: dict[str, Any]) -> None:

@@ -10,7 +10,6 @@ import pytest
 from shared.attestation.cpu_trust import CpuPolicy
 from shared.attestation.results import CheckStatus
 from shared.attestation.snp_examination import P384_ORDER
-from shared.attestation.snp_report import PRODUCTS
 from shared.attestation.snp_verifier import (
     ExaminedSnp,
     Expectation,
@@ -20,6 +19,7 @@ from shared.attestation.snp_verifier import (
     examine_snp_evidence,
     verify_snp_evidence,
 )
+from shared.claims.snp_rules import PRODUCTS
 from shared.errors import BadRequest, VerificationFailed
 from shared.names import Backend
 from shared.wire.visit import Evidence

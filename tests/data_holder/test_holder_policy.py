@@ -13,6 +13,7 @@ from data_holder.policy_rules import allowed, evaluate
 from shared.claims.archive import open_archive
 from shared.claims.manifest import EvidencePolicy, GpuRules, OutputPolicy
 from shared.claims.privacy import Privacy
+from shared.claims.snp_rules import SnpRules
 from shared.claims.tdx_policy import TdxPolicy
 from shared.errors import ConfigurationError
 from tests.data_holder.holder_world import ARCHIVE, PROGRAM, make_manifest
@@ -53,6 +54,14 @@ def gpu(**rules: Any) -> EvidencePolicy:
 
 def tdx(**rules: Any) -> dict[str, Any]:
     return {"orchestrator_evidence": EvidencePolicy(roots=("EMULATED",), tdx=TdxPolicy(**rules))}
+
+
+CHIP = "ab" * 64
+
+
+def snp(*roots: str, **rules: Any) -> dict[str, Any]:
+    """Of the orchestrator."""
+    return {"orchestrator_evidence": EvidencePolicy.model_validate({"roots": roots or ("AMD",), "snp": rules})}
 
 
 def asked_of(holder: str, *roots: str, **more: Any) -> dict[str, Any]:
@@ -185,6 +194,28 @@ ROWS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("its named program, allowed", GENUINE + f'holder_measurements = ["{MEASURED}"]', asked_of("south", measurements=(MEASURED,)), []),
     ("the orchestrator's machines are not a holder's", GENUINE + f'[evidence.tdx]\nmachines = ["{MACHINE}"]',
      asked_of("south") | {"orchestrator_evidence": EvidencePolicy(roots=("INTEL",), tdx=TdxPolicy(machines=(MACHINE,)))}, []),
+    *(
+        (f"SNP: {rule} left open", GOOD + f"[evidence.snp]\n{text}", snp(), [f"evidence.snp.{rule}"])
+        for rule, text in {
+            "products": 'products = ["Genoa", "Turin"]', "signing_keys": 'signing_keys = ["VCEK"]', "csp_ids": 'csp_ids = ["CN=cloud"]',
+            "machines": f'machines = ["{CHIP}"]', "minimum_tcb.Milan": "minimum_tcb.Milan.snp = 24", "allow_smt": "allow_smt = false",
+        }.items()
+    ),
+    ("SNP: a migration agent", GOOD, snp(allow_migration_agent=True), ["evidence.snp.allow_migration_agent"]),
+    ("SNP: CXL memory", GOOD, snp(allow_cxl=True), ["evidence.snp.allow_cxl"]),
+    ("SNP: CXL memory, allowed", GOOD + "[evidence.snp]\nallow_cxl = true", snp(allow_cxl=True), []),
+    ("SNP: older firmware than wanted", GOOD + "[evidence.snp.minimum_tcb.Milan]\nsnp = 24\nmicrocode = 219",
+     snp(minimum_tcb={"Milan": {"snp": 24, "microcode": 218}}), ["evidence.snp.minimum_tcb.Milan"]),
+    ("SNP: newer firmware", GOOD + "[evidence.snp.minimum_tcb.Milan]\nsnp = 24", snp(minimum_tcb={"Milan": {"snp": 25}}), []),
+    ("SNP: that product does not count", GOOD + "[evidence.snp.minimum_tcb.Milan]\nsnp = 24", snp(products=["Genoa"]), []),
+    ("SNP: no rules with Intel alone", GOOD + f'[evidence.snp]\nmachines = ["{CHIP}"]', snp("INTEL"), []),
+    ("SNP: this machine", GOOD + f'[evidence.snp]\nmachines = ["{CHIP}"]', snp(machines=[CHIP]), []),
+    ("this machine of either kind", GOOD + f'tdx.machines = ["{MACHINE}"]\nsnp.machines = ["{CHIP}"]',
+     {"orchestrator_evidence": EvidencePolicy.model_validate(
+         {"roots": ("INTEL", "AMD"), "tdx": {"machines": [MACHINE]}, "snp": {"machines": [CHIP]}})}, []),
+    ("SNP: another holder's CXL memory", GENUINE, asked_of("south", "AMD", snp={"allow_cxl": True}), ["evidence.snp.allow_cxl"]),
+    ("SNP: strict about the orchestrator", GENUINE + "[evidence.snp]\nallow_smt = false",
+     asked_of("south", "AMD") | snp("AMD", allow_smt=False), []),
     ("a GPU as strict as can be", GOOD, {"gpu_evidence": gpu()}, []),
     ("a GPU passed through otherwise", GOOD, {"gpu_evidence": gpu(modes=("spt", "ppcie"))}, ["evidence.gpu.modes"]),
     ("allowed", GOOD + '[evidence.gpu]\nmodes = ["spt", "ppcie"]', {"gpu_evidence": gpu(modes=("ppcie",))}, []),
@@ -230,6 +261,7 @@ def test_every_rule_has_a_row_that_it_denies() -> None:
         "evidence.gpu.certificate_hold", "evidence.gpu.revocation", "evidence.tdx.tcb_statuses",
         "evidence.tdx.rejected_advisories", "evidence.tdx.allow_smt", "evidence.tdx.allow_dynamic_platform",
         "evidence.tdx.allow_cached_keys", "evidence.tdx.machines", "evidence.tdx.service_tds", "evidence.tdx.minimum_evaluation",
+        *(f"evidence.snp.{name}" for name in SnpRules.model_fields if name != "minimum_tcb"), "evidence.snp.minimum_tcb.Milan",
     }  # fmt: skip
 
 

@@ -24,6 +24,11 @@ def tdx(**rules: Any) -> dict[str, Any]:
     return {"roots": ["INTEL"], "tdx": rules}
 
 
+def snp(*roots: str, **rules: Any) -> dict[str, Any]:
+    return {"roots": list(roots) or ["AMD"], "snp": rules}
+
+
+CHIP = "ab" * 64
 ERRORS: dict[str, Place] = {
     "emulated or real": ("gpu_evidence", {"roots": ["EMULATED", "NVIDIA"]}, "roots", "policy-contradiction"),
     "emulated or Intel": ("orchestrator_evidence", {"roots": ["INTEL", "EMULATED"]}, "roots", "policy-contradiction"),
@@ -42,6 +47,19 @@ ERRORS: dict[str, Place] = {
     "TDX rules for AMD": ("roster.2.evidence", {"roots": ["AMD"], "tdx": {"allow_smt": False}}, "tdx", "policy-no-effect"),
     "one machine, and any of AMD's": (
         "roster.2.evidence", {"roots": ["INTEL", "AMD"], "tdx": {"machines": ["ab" * 16]}}, "tdx.machines", "policy-contradiction",
+    ),
+    "SNP rules for the GPU": ("gpu_evidence", snp("NVIDIA", allow_smt=False), "snp", "policy-no-effect"),
+    "SNP rules for Intel": ("roster.2.evidence", snp("INTEL", allow_smt=False), "snp", "policy-no-effect"),
+    "chip twice": ("orchestrator_evidence", snp(machines=[CHIP] * 2), "snp.machines", "policy-repeated"),
+    "chip of nothing": ("orchestrator_evidence", snp(machines=["0" * 128]), "snp.machines", "policy-unsatisfiable"),
+    "one chip, and any machine of Intel's": (
+        "roster.2.evidence", snp("INTEL", "AMD", machines=[CHIP]), "snp.machines", "policy-contradiction",
+    ),
+    "clouds whose key does not count": (
+        "orchestrator_evidence", snp(signing_keys=["VCEK"], csp_ids=["CN=cloud"]), "snp.csp_ids", "policy-no-effect",
+    ),
+    "levels of a product that does not count": (
+        "roster.0.evidence", snp(products=["Genoa"], minimum_tcb={"Milan": {"snp": 24}}), "snp.minimum_tcb", "policy-no-effect",
     ),
     "worse but not best": (
         "orchestrator_evidence", tdx(tcb_statuses={"OutOfDate": 30}), "tdx.tcb_statuses", "policy-contradiction",
@@ -91,6 +109,8 @@ MODELS: dict[str, tuple[dict[str, Any], str]] = {  # what one field alone can sa
     "device too short": ({"roots": ["NVIDIA"], "gpu": {"devices": ["ab"]}}, "gpu.devices"),
     "no status": (tdx(tcb_statuses={}), "tdx.tcb_statuses"),
     "revoked": (tdx(tcb_statuses={"UpToDate": None, "Revoked": None}), "tdx.tcb_statuses"),
+    "chip too short": (snp(machines=["ab" * 63]), "snp.machines"),
+    "level too high": (snp(minimum_tcb={"Milan": {"snp": 256}}), "snp.minimum_tcb.Milan.snp"),
     "machine too long": (tdx(machines=["0" * 33]), "tdx.machines"),
     "measurement of 64 digits": ({**HARDWARE, "measurements": ["ab" * 32]}, "measurements"),
     "too young a quote": ({**HARDWARE, "max_age_s": 1}, "max_age_s"),
