@@ -21,6 +21,8 @@ from shared.service.callers import require, require_stream, signed_caller, signe
 HOLDER_ROOMS = (datasets, requests, proofs, records, tokens)
 EVERYBODY = "everybody"
 KEY = "Idempotency-Key"
+PAGING = ("after", "limit")
+"""What "in pages" stands for. `after` alone is another thing: where a stream or an inbox is taken up."""
 SHOWN = 8
 """Fields of an answer that are named."""
 ROLE = re.compile(r"caller_with\(\s*request,\s*((?:Role\.\w+,?\s*)+)\)")
@@ -108,11 +110,10 @@ def _roles(permitted: Any) -> tuple[Role, ...]:
 
 
 def _query(operation: dict[str, Any]) -> str:
-    names = [
-        p["name"] for p in operation.get("parameters", ()) if p["in"] == "query" and p["name"] not in ("after", "limit")
-    ]
-    pages = any(p["name"] == "limit" for p in operation.get("parameters", ()))
-    return (f"<br>?{', '.join(names)}" if names else "") + ("<br>in pages" if pages else "")
+    names = [p["name"] for p in operation.get("parameters", ()) if p["in"] == "query"]
+    pages = "limit" in names
+    own = [name for name in names if not (pages and name in PAGING)]
+    return (f"<br>?{', '.join(own)}" if own else "") + ("<br>in pages" if pages else "")
 
 
 def _body(operation: dict[str, Any], schema: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Checks the specification with spin: the laws within bounds in every mode, progress, and that each defence is needed. Knows no product.
 
     python -m docs.spec.check            everything (minutes)
-    python -m docs.spec.check --quick    one small configuration per mode, and two of the defences
+    python -m docs.spec.check --quick    one small configuration per mode and of collected tours, and two defences of each model
 
 Needs `spin` and a C compiler on the path (Debian: spin, gcc). Exit code 1: a law is broken, or a defence was taken away and nothing broke.
 """

@@ -25,6 +25,7 @@ from gput.output import say
 from shared.claims.operators import GROUPS
 from shared.crypto.signing import load_public
 from shared.names import ORCHESTRATOR_PORT, holder_port
+from shared.service.reader_tokens import write_readers
 
 HOME = Path("/var/lib/gput")
 INSTALLATION = Path("/installation")
@@ -33,6 +34,7 @@ SECRET = Path("/run/secrets/database_password")
 SERVICE_UID = 10001
 TRUST = "trust"
 RECOVERY_KEY = "recovery.key"
+READERS = "readers.json"
 ORCHESTRATOR = "http://orchestrator:8000,http://standby:8000"
 """Both, whether or not the standby was started."""
 LISTEN = {"host": "0.0.0.0", "port": 8000, "log_format": "json"}  # noqa: S104  # a container's own network namespace
@@ -49,6 +51,7 @@ def prepare() -> None:
     _copy(INSTALLATION / "platform" / "mux.pub", VOLUMES / "agent" / "mux.pub")
     _fill("orchestrator", ["trust", "owners", "cvms/orchestrator.token"], _orchestrator())
     _copy(INSTALLATION / "orchestrator" / "identity.pem", VOLUMES / "orchestrator" / "state" / "identity.pem")
+    _admit_nobody_yet(VOLUMES / "orchestrator" / READERS)
     for name in HOLDERS:
         _prepare_holder(installation, name, folders[name])
     _copy(INSTALLATION / "owner", VOLUMES / "client" / "owner")
@@ -95,6 +98,12 @@ def _copy(source: Path, target: Path) -> None:
     draft.rename(target)
 
 
+def _admit_nobody_yet(readers: Path) -> None:
+    """The file that `gput token issue` adds people to; whoever is in it stays."""
+    if not readers.exists():
+        write_readers(readers, {})
+
+
 def _own(folder: Path) -> None:
     for place, folders, files in os.walk(folder):
         for name in ("", *folders, *files):
@@ -134,6 +143,7 @@ def _orchestrator() -> dict[str, object]:
         "trust_dir": HOME / "trust",
         "allow_emulated": True,
         "owner_keys": HOME / "owners",
+        "reader_tokens": HOME / READERS,
         "agent_url": "http://agent:8000",
         "platform_url": "http://platform:8000",
         "evidence": "emulated:http://platform:8000/cvms/orchestrator",

@@ -10,9 +10,40 @@ import pytest
 import yaml
 
 from gput.local import compose
-from gput.local.compose import SECRET, _copy, _orchestrator, _own
+from gput.local.compose import HOME, READERS, SECRET, _admit_nobody_yet, _copy, _orchestrator, _own
 from gput.local.installation import to_toml
+from orchestrator.readers import reader_tokens
 from orchestrator.settings import OrchestratorSettings
+from shared.service.reader_tokens import Reader, read_readers, write_readers
+
+COMPOSE = yaml.safe_load((Path(__file__).parents[2] / "docker-compose.yml").read_text())
+
+
+@pytest.mark.parametrize("name", sorted(COMPOSE["services"]))
+def test_every_container_is_without_rights_but_the_one_that_lays_out_the_volumes(name: str) -> None:
+    service = COMPOSE["services"][name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    if name == "prepare":
+        assert (service["user"], service["cap_add"]) == ("root", ["CHOWN", "DAC_OVERRIDE", "FOWNER"])
+        assert (service["network_mode"], service["restart"]) == ("none", "no")
+    else:  # our image's user is nobody's root; of another's image the file says which
+        assert (
+            int(service["user"].partition(":")[0]) > 0
+            if "user" in service
+            else service["image"].startswith("gpu-travelling/")
+        )
+        assert not service.keys() & {"privileged", "cap_add", "network_mode", "pid", "ipc", "devices"}
+
+
+def test_readers_are_admitted_by_the_file_that_the_orchestrator_looks_at(tmp_path: Path) -> None:
+    assert _orchestrator()["reader_tokens"] == HOME / READERS
+    _admit_nobody_yet(tmp_path / READERS)
+    assert reader_tokens(tmp_path / READERS) is not None  # its start reads the file, and ends where there is none
+    write_readers(tmp_path / READERS, {"5a" * 32: Reader(name="maria")})
+    _admit_nobody_yet(tmp_path / READERS)  # the next `up`
+    assert [reader.name for reader in read_readers(tmp_path / READERS).values()] == ["maria"]
 
 
 def test_a_volume_keeps_its_identity_and_gets_the_new_trust_folder(tmp_path: Path) -> None:
@@ -78,7 +109,7 @@ def test_an_operators_command_finds_the_database_that_the_orchestrator_has(
         == "postgresql+psycopg://gput:p%2Fw@database:5432/gput"
     )
     assert "p/w" not in (tmp_path / "config.toml").read_text()
-    services = yaml.safe_load((Path(__file__).parents[2] / "docker-compose.yml").read_text())["services"]
+    services = COMPOSE["services"]
     for name in ("orchestrator", "standby"):
         assert services[name]["command"] == ["python", "-m", "orchestrator", "--config", "/var/lib/gput/config.toml"]
         assert services[name]["secrets"] == [SECRET.name]
