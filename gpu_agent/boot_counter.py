@@ -37,7 +37,7 @@ class BootCounter:
         return ConfigurationError(
             f"the boot counter in {self._path} cannot be used: {error}", code="boot-counter",
             remedy="Give this service's user room and rights in that folder. A file that holds no number is damaged: restore it, or "
-            "remove it, and the GPU counts its boots from 1 again: memory and session keys are gone with each boot anyway.",
+            "remove it: the GPU counts its boots from 1 again, and sessions that run on it fail as `unexplained-life`.",
         )  # fmt: skip
 
     def _keep(self, value: int) -> None:

@@ -23,7 +23,7 @@ COSE_SIGN1_TAG = b"\xd2"
 
 
 def is_receipt(leaf: bytes) -> bool:
-    """Whether a leaf is a receipt (tagged COSE_Sign1, RFC 9052 section 2) and no event (a map): its bytes say so, not the bundle."""
+    """Whether a leaf is a receipt (tagged COSE_Sign1, RFC 9052 section 2) and no event (an array): its bytes say so, not the bundle."""
     return leaf[:1] == COSE_SIGN1_TAG
 
 

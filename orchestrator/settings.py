@@ -57,8 +57,9 @@ class OrchestratorSettings(ServiceSettings):
     )
     visit_attempts: int = Field(
         default=3, ge=1,
-        description="failed attempts before a visit is skipped where the quorum allows, or before a tour's end, or a work that the GPU's "
-        "compute processes die under, fails the session",
+        description="failed attempts before a visit is skipped where the quorum allows; breaks of the GPU's integrity in a row at one "
+        "holder's visits before it is passed over, or the session fails; failures of a tour's end, and of a work that the GPU's compute "
+        "processes die under, before the session fails",
     )  # fmt: skip
     copy_chains: int = Field(
         default=1, ge=1, le=32,

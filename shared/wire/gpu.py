@@ -226,7 +226,8 @@ class Checkpoint(Wire):
 
     Answer: CheckpointPart.
 
-    `key` is 32 bytes, fresh per checkpoint (derived by the orchestrator from its checkpoint key and `name`).
+    `key` is 32 bytes, fresh per checkpoint (derived by the orchestrator from its checkpoint key and `name`). Each chunk is sealed under one
+    that is derived from it once more (docs/formats.md).
     """
 
     op: Literal["checkpoint"] = "checkpoint"
