@@ -77,7 +77,7 @@ class Library:
         )
         if row is None:
             raise NotFound(f"There is no program {digest}", code="unknown-program", remedy="Upload the archive first.")
-        return self.archives.open(row.archive_sha256).read_bytes()
+        return await asyncio.to_thread(_checked_bytes, self.archives.find(row.archive_sha256), row.archive_sha256)
 
     async def program(self, digest: str) -> Archive:
         """The opened archive; opening is remembered by the bytes' content."""
@@ -169,6 +169,20 @@ class Library:
         if after is not None:
             statement = statement.where(table.c[key] > after)
         return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
+
+
+def _checked_bytes(path: Path, digest: str) -> bytes:
+    """A file's content, read once: what was hashed is what is used, whatever lies there by then.
+
+    Raises:
+        VerificationFailed: it has another SHA-256 (`stored-file-changed`).
+    """
+    data = path.read_bytes()
+    if (got := sha256(data).hex()) != digest:
+        raise VerificationFailed(
+            "A stored file was changed on disk", code="stored-file-changed", expected=digest, got=got
+        )
+    return data
 
 
 def _sizes(connection: Connection, kind: str) -> dict[str, int]:

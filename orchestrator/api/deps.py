@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
 
 from fastapi import Body, Depends, FastAPI, Request, Response
 
 from orchestrator.api import examples as ex
+from orchestrator.api.sight import RosterKeys, Sight
 from orchestrator.library import Library
 from orchestrator.runner.house import House
-from orchestrator.runner.retention import Retention, roster_of
+from orchestrator.runner.retention import Retention
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import Catalogue
-from orchestrator.sessions.submission import read_manifest
 from shared.claims.manifest import RosterEntry
-from shared.errors import BadRequest, InvalidManifest, NotPermitted
+from shared.errors import NotPermitted
 from shared.names import Role
 from shared.service.callers import require, signed_caller
 from shared.service.idempotency import Replies
@@ -36,6 +36,7 @@ class Orchestrator:
     store: Store
     supervisor: Supervisor
     replies: Replies
+    roster_keys: RosterKeys = field(default_factory=RosterKeys)
     _tidying: asyncio.Task[None] | None = None
 
     @property
@@ -119,47 +120,14 @@ async def visible(parts: Orchestrator, caller: Caller, session: str) -> Book:
     return book
 
 
+def sight_of(parts: Orchestrator, caller: Caller) -> Sight:
+    """What the caller may see, for one request."""
+    return Sight(parts.catalogue, parts.library, parts.roster_keys, caller)
+
+
 async def takes_part(parts: Orchestrator, caller: Caller, roster: Sequence[RosterEntry]) -> None:
     """That the caller is a holder of this roster. Raises: NotPermitted: it is not, or its key did not come from the roster's."""
-    entry = next((entry for entry in roster if entry.holder == caller.name), None)
-    if entry is None:
-        raise NotPermitted("This session does not concern you", code="not-in-roster")
-    if entry.key != caller.fingerprint and not await parts.library.parties.came_from(caller.fingerprint, entry.key):
-        raise NotPermitted(
-            "Your key took the place of the one in this session's roster without its signature", code="key-replaced",
-            remedy="Ask the session's owner for what you need of it.", expected=entry.key, got=caller.fingerprint,
-        )  # fmt: skip
-
-
-class Sight:
-    """Which stored sessions may be shown to a caller, for one request: what a key came from is looked up once for each key."""
-
-    def __init__(self, parts: Orchestrator, caller: Caller) -> None:
-        self._parts, self._caller = parts, caller
-        self._came: dict[str, bool] = {}
-
-    async def row(self, row: Mapping[str, Any]) -> bool:
-        """As `visible`, of a session's row whose journal need not be read. One whose manifest cannot be read is no holder's."""
-        if self._caller.roles & {Role.OWNER, Role.AUDITOR}:
-            return True
-        if self._caller.name not in roster_of(row):  # as good as the manifest, and says it without parsing one
-            return False
-        try:
-            roster = read_manifest(bytes(row["manifest"])).roster
-        except (InvalidManifest, BadRequest):
-            return False
-        return await self.roster(roster)
-
-    async def roster(self, roster: Sequence[RosterEntry]) -> bool:
-        """Whether the caller is a holder of this roster, by its key or one that came from it."""
-        key = next((entry.key for entry in roster if entry.holder == self._caller.name), None)
-        if key is None:
-            return False
-        if key not in self._came:
-            self._came[key] = key == self._caller.fingerprint or await self._parts.library.parties.came_from(
-                self._caller.fingerprint, key
-            )
-        return self._came[key]
+    await sight_of(parts, caller).require(roster)
 
 
 async def party_key(parts: Orchestrator, caller: Caller) -> bytes:

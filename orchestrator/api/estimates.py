@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any
+
 from fastapi import APIRouter
 from sqlalchemy import Connection, select
 
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Parts, visible
 from orchestrator.estimate import Earlier, alike, costs_of, estimate
+from orchestrator.sessions.rows import legible
 from orchestrator.sessions.state import SessionState
 from orchestrator.tables import SESSIONS, VISITS
-from shared.claims.manifest import Manifest, parse_manifest
-from shared.errors import NotFound
+from shared.claims.manifest import parse_manifest
+from shared.errors import GputError, NotFound
 from shared.wire.estimate import Estimate
 
 router = APIRouter(tags=["sessions"])
@@ -43,12 +47,17 @@ def _earlier(connection: Connection, state: SessionState) -> list[Earlier]:
         .order_by(SESSIONS.c.number.desc())
         .limit(SESSIONS_READ)
     ).all()
-    found = []
+    found: list[Earlier] = []
     for row in rows:
-        manifest: Manifest = parse_manifest(bytes(row.manifest))
-        if alike(state.manifest, manifest):
-            found.append(Earlier(manifest, row.gpu, _closed(connection, row.id)))
+        with suppress(GputError):  # what cannot be read tells nobody anything
+            found += _told_by(connection, state, row)
     return found
+
+
+def _told_by(connection: Connection, state: SessionState, row: Any) -> list[Earlier]:
+    with legible(row.id):
+        manifest = parse_manifest(bytes(row.manifest))
+        return [Earlier(manifest, row.gpu, _closed(connection, row.id))] if alike(state.manifest, manifest) else []
 
 
 def _closed(connection: Connection, session: str) -> list[dict[str, object]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Body, Request, Response
@@ -15,25 +16,28 @@ from orchestrator.api.deps import (
     Once,
     Orchestrator,
     Parts,
-    Sight,
     SignedBody,
     parts_of,
     party_key,
+    sight_of,
     takes_part,
     visible,
 )
 from orchestrator.api.visits import visit_row
 from orchestrator.holders.arrivals import Word
-from orchestrator.runner.retention import roster_of
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.catalogue import signed_manifest
+from orchestrator.sessions.keyring import KeyAway
+from orchestrator.sessions.rows import roster_of
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import read_manifest
-from shared.errors import BadRequest, Conflict, NotPermitted
+from shared.claims.manifest import RosterEntry
+from shared.errors import BadRequest, Conflict, GputError, NotPermitted, Unavailable
 from shared.names import Role, SessionPhase, VisitPhase
 from shared.service.callers import caller_with, require_still
 from shared.service.direct import asked, described, document, query
 from shared.service.idempotency import KEY_HONOURED
+from shared.service.printable import printable
 from shared.service.signatures import Caller
 from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, Inbox, VisitRefusal, VisitReport
 
@@ -70,7 +74,30 @@ async def inbox(request: Request) -> Response:
         caller.name, wanted.after, wanted.wait, lambda holder: _standing(parts, caller)
     )
     await require_still(request, caller)
-    return Response(found.model_dump_json(), media_type="application/json")
+    return Response((await _shown(parts, caller, found)).model_dump_json(), media_type="application/json")
+
+
+async def _shown(parts: Orchestrator, caller: Caller, found: Inbox) -> Inbox:
+    """What of it is for this caller: of a session it hears by the key that the roster names, since the list of enrolled ones is the
+    platform's to change; and of an end, as `_standing` says."""
+    sight = sight_of(parts, caller)
+    shown = [
+        item for item in found.items if item.kind == "ended" or await sight.roster(await _roster(parts, item.session))
+    ]
+    return found if len(shown) == len(found.items) else found.model_copy(update={"items": shown})
+
+
+async def _roster(parts: Orchestrator, session: str) -> Sequence[RosterEntry]:
+    """The session's roster; nobody is in that of one whose manifest cannot be verified. Raises: Unavailable: not at the moment."""
+    recovery = parts.supervisor.recoveries.of(session)
+    if recovery is not None:
+        return recovery.manifest.roster
+    try:
+        return (await parts.catalogue.open(session)).durable.manifest.roster
+    except GputError as error:
+        if isinstance(error, Unavailable) and not isinstance(error, KeyAway):
+            raise
+        return ()
 
 
 async def _standing(parts: Orchestrator, caller: Caller) -> list[dict[str, Any]]:
@@ -80,14 +107,16 @@ async def _standing(parts: Orchestrator, caller: Caller) -> list[dict[str, Any]]
     owner put in place since.
     """
     items: list[dict[str, Any]] = []
-    holder, sight = caller.name, Sight(parts, caller)
+    holder, sight = caller.name, sight_of(parts, caller)
     for book in await parts.catalogue.live():
         if await sight.roster(book.durable.manifest.roster):
             items.extend(await _wanted(parts, book, holder))
-    items.extend(recovery.wanted() for recovery in parts.supervisor.recoveries.asks(holder))
+    for recovery in parts.supervisor.recoveries.asks(holder):
+        if await sight.roster(recovery.manifest.roster):
+            items.append(recovery.wanted())
     ended = [*await parts.catalogue.recently_ended(limit=50), *await parts.house.removals.asked()]
     for row in {row["id"]: row for row in ended}.values():
-        if holder in roster_of(row):
+        if row["summary"] is not None and holder in roster_of(row):
             items.append({"kind": "ended", "session": row["id"], "phase": row["phase"]})
     return items
 
@@ -180,15 +209,18 @@ async def _deliver(request: Request, visit: str, kind: type[W]) -> Response:
         raise BadRequest(
             "The body speaks of another visit than the path", code="visit-mismatch", expected=visit, got=word.visit
         )
-    if parts.house.arrivals.awaits(visit, caller.name):  # as a rule; the rest is for words that come late or again
-        parts.house.arrivals.deliver(visit, caller.name, word)
+    if isinstance(word, VisitRefusal):  # it goes into the log, and onto everybody's page
+        word = word.model_copy(update={"detail": printable(word.detail)})
+    arrivals, by = parts.house.arrivals, (caller.name, caller.fingerprint)
+    if arrivals.awaits(visit, *by):  # as a rule; the rest is for words that come late or again
+        arrivals.deliver(visit, *by, word)
         await asyncio.sleep(0)  # so that the GPU is called back before the holder, who waits for nothing, is answered
         return JSONResponse({"visit": visit, "phase": VisitPhase.AWAY.value}, status_code=202)
     row = await visit_row(parts, visit)
     if row["holder"] != caller.name:
         raise NotPermitted("This is another holder's visit", code="not-your-visit")
     if not _repeats_closed(row, word):
-        parts.house.arrivals.deliver(visit, caller.name, word)
+        arrivals.deliver(visit, *by, word)
     return JSONResponse({"visit": visit, "phase": row["phase"]}, status_code=202)
 
 

@@ -12,11 +12,13 @@ from sqlalchemy import select
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts, visible
 from orchestrator.ledger.log import read_head
+from orchestrator.ledger.tree import MerkleTree
 from orchestrator.sessions.attested import attestation_view
 from orchestrator.tables import ATTESTATIONS, CHANNELS, LEAVES
 from shared.canonical import cbor_value
 from shared.claims.manifest import PartyName
-from shared.errors import BadRequest, NotFound
+from shared.errors import BadRequest, NotFound, VerificationFailed
+from shared.protocol.merkle import leaf_hash
 from shared.protocol.session import SESSION
 from shared.service.pagination import Paging
 
@@ -33,10 +35,39 @@ def _text(value: Any) -> Any:
     return [_text(item) for item in value] if isinstance(value, list) else value
 
 
-def receipt_view(row: dict[str, Any]) -> dict[str, Any]:
-    """A receipt leaf: the COSE bytes that count, and its claims to read (not verified here)."""
-    cose = bytes(row["leaf"])
+class LeafDamaged(VerificationFailed):
+    """A stored leaf is not what the log holds at its place: the database is the platform's, and whoever asked is not at fault."""
+
+    status, default_code = 500, "log-mismatch"
+
+    def __init__(self, index: int, why: str) -> None:
+        super().__init__(
+            f"Leaf {index} as it is stored {why}",
+            remedy="Put back the newest sound copy of the database; a holder has its own receipts.",
+        )
+
+
+def held_leaf(row: Mapping[str, Any], tree: MerkleTree) -> bytes:
+    """A stored leaf of the log, which is the one that the journal names. Raises: LeafDamaged."""
+    leaf, index = row["leaf"], row["idx"]
+    if not isinstance(leaf, bytes) or leaf_hash(leaf) != tree.leaf(index):
+        raise LeafDamaged(index, "is not the one that the log holds")
+    return leaf
+
+
+def receipt_view(row: Mapping[str, Any], tree: MerkleTree) -> dict[str, Any]:
+    """A receipt leaf: the COSE bytes that count, and its claims to read (not verified here).
+
+    Args:
+        tree: of the session's log, with this leaf in it.
+
+    Raises:
+        LeafDamaged: it is another leaf, or none with a receipt.
+    """
+    cose = held_leaf(row, tree)
     message = cbor_value(cose)
+    if isinstance(message, list):  # what else is in the log (`orchestrator.ledger.log`)
+        raise LeafDamaged(row["idx"], "is no receipt")
     claims = cbor_value(message.value[2])
     return {
         "index": row["idx"], "visit": row["visit"], "holder": row["holder"], "outcome": row["outcome"],
@@ -48,25 +79,27 @@ def receipt_view(row: dict[str, Any]) -> dict[str, Any]:
 async def receipts(
     session: str, caller: Anybody, parts: Parts, paging: Paging, holder: PartyName | None = None
 ) -> dict[str, Any]:
-    await visible(parts, caller, session)
+    tree = (await visible(parts, caller, session)).durable.tree
     listing = paging.of(f"receipts/{session}/{holder}")
     where = {"session": session, "kind": "receipt"} | ({"holder": holder} if holder else {})
     found = await parts.library.page(LEAVES, "idx", listing.after, listing.ask, **where)
-    return listing.page([receipt_view(row) for row in listing.cut(found, lambda row: row["idx"])])
+    # One that is beyond the tree is on its way into the session's state, or was put there by somebody else.
+    found = [row for row in found if row["idx"] < tree.size]
+    return listing.page([receipt_view(row, tree) for row in listing.cut(found, lambda row: row["idx"])])
 
 
-async def _receipt(parts: Orchestrator, session: str, index: int) -> dict[str, Any]:
+async def _receipt(parts: Orchestrator, session: str, index: int, tree: MerkleTree) -> dict[str, Any]:
     where = (LEAVES.c.session == session) & (LEAVES.c.idx == index) & (LEAVES.c.kind == "receipt")
     row = await parts.store.read(lambda c: c.execute(select(LEAVES).where(where)).mappings().first())
-    if row is None:
+    if row is None or index >= tree.size:
         raise NotFound(f"Leaf {index} of {session} is not a receipt", code="unknown-receipt")
     return dict(row)
 
 
 @router.get("/v1/sessions/{session}/receipts/{index}", summary="One receipt", responses=ex.shows(ex.RECEIPT))
 async def receipt(session: str, index: int, caller: Anybody, parts: Parts) -> dict[str, Any]:
-    await visible(parts, caller, session)
-    return receipt_view(await _receipt(parts, session, _bounded(index)))
+    tree = (await visible(parts, caller, session)).durable.tree
+    return receipt_view(await _receipt(parts, session, _bounded(index), tree), tree)
 
 
 @router.get(
@@ -74,8 +107,9 @@ async def receipt(session: str, index: int, caller: Anybody, parts: Parts) -> di
     responses=ex.binary("application/cose", "COSE_Sign1 over the canonical CBOR of the receipt."),
 )  # fmt: skip
 async def receipt_cose(session: str, index: int, caller: Anybody, parts: Parts) -> Response:
-    await visible(parts, caller, session)
-    return Response(bytes((await _receipt(parts, session, _bounded(index)))["leaf"]), media_type="application/cose")
+    tree = (await visible(parts, caller, session)).durable.tree
+    row = await _receipt(parts, session, _bounded(index), tree)
+    return Response(held_leaf(row, tree), media_type="application/cose")
 
 
 def _bounded(index: int) -> int:

@@ -10,13 +10,14 @@ from fastapi import APIRouter, Request, Response
 
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts, visible
-from orchestrator.api.held_file import HeldFile, asked_bytes
+from orchestrator.api.held_file import HeldFile, RangeNotSatisfiable
 from orchestrator.sessions.fetches import fetch_view
 from orchestrator.sessions.state import SessionState
 from shared.errors import Conflict, NotFound, NotPermitted, VerificationFailed
 from shared.names import Role
 from shared.protocol.session import SESSION
 from shared.service.pagination import Paging
+from shared.service.problems import problem_of, problem_response
 from shared.service.signatures import Caller
 
 router = APIRouter(tags=["model and GPUs"])
@@ -56,29 +57,39 @@ async def model(session: str, request: Request, caller: Anybody, parts: Parts) -
     if state.exported is None:
         raise Conflict(f"The session is {state.phase.value}; its model is not finished", code="model-not-ready",
                        remedy="Wait until the session is COMPLETED.")  # fmt: skip
+    await _require_kept(parts, session)
     try:
         answer = await asyncio.to_thread(HeldFile, parts.house.model(session), state.exported["sha256"])
     except FileNotFoundError:
-        raise await _gone(parts, session) from None
+        await _require_kept(parts, session)
+        raise NotFound("The model's file is gone from the data folder", code="model-file-gone") from None
     try:
+        asked = answer.choose(request.headers)
         # On another thread: it may be gigabytes, and every visit waits for this one.
         if await asyncio.to_thread(answer.digest) != state.exported["sha256"]:
             raise VerificationFailed("The model's file was changed on disk", code="stored-file-changed")
         await parts.house.fetches.record(
             session, party=caller.name, role=Role.OWNER if Role.OWNER in caller.roles else Role.HOLDER,
             fingerprint=caller.fingerprint, sha256=state.exported["sha256"], size=answer.size,
-            asked=asked_bytes(request.headers.get("range"), answer.size),
+            asked=asked,
         )  # fmt: skip
+    except RangeNotSatisfiable as error:
+        answer.close()
+        return problem_response(problem_of(error, request), {"content-range": f"bytes */{answer.size}"})
     except BaseException:
         answer.close()
         raise
     return answer
 
 
-async def _gone(parts: Orchestrator, session: str) -> NotFound:
+async def _require_kept(parts: Orchestrator, session: str) -> None:
+    """Its owner did not remove it: by the wish, which may have been written down by a process that died before it removed the file.
+
+    Raises:
+        NotFound: `model-removed`. Unavailable.
+    """
     if await parts.house.removals.of(session, ()) is not None:
-        return NotFound("The session's owner removed its model", code="model-removed")
-    return NotFound("The model's file is gone from the data folder", code="model-file-gone")
+        raise NotFound("The session's owner removed its model", code="model-removed")
 
 
 @router.get(

@@ -19,10 +19,10 @@ from orchestrator.api.deps import (
     Orchestrator,
     Owner,
     Parts,
-    Sight,
     SignedBody,
     party_key,
     require_owner,
+    sight_of,
     takes_part,
     visible,
 )
@@ -32,6 +32,7 @@ from orchestrator.sessions.catalogue import signed_manifest
 from orchestrator.sessions.decisions import decide, view
 from orchestrator.sessions.keyring import KeyAway
 from orchestrator.sessions.removals import Removal
+from orchestrator.sessions.rows import legible
 from orchestrator.sessions.submission import read_manifest
 from orchestrator.sessions.views import paused_until, summary
 from orchestrator.tables import APPROVALS
@@ -90,10 +91,13 @@ async def _away(parts: Orchestrator, request: Request, caller: Caller, session: 
     await require_still(request, caller)
     row = await parts.catalogue.row(session)
     if not caller.roles & {Role.OWNER, Role.AUDITOR}:
-        await takes_part(parts, caller, read_manifest(bytes(row["manifest"])).roster)
+        with legible(session):
+            roster = read_manifest(bytes(row["manifest"])).roster
+        await takes_part(parts, caller, roster)
     headers = {"etag": f'"{row["version"]}"', "location": f"/v1/sessions/{session}"}
-    body = _row_view(parts, row)
-    body["bytes"] = {**body["bytes"], "model_to_holders": 0}  # it has no model yet
+    with legible(session):
+        body = _row_view(parts, row)
+        body["bytes"] = {**body["bytes"], "model_to_holders": 0}  # it has no model yet
     return JSONResponse(body, headers=headers)
 
 
@@ -146,8 +150,8 @@ async def submit(
 async def sessions(caller: Anybody, parts: Parts, paging: Paging, phase: SessionPhase | None = None) -> dict[str, Any]:
     listing = paging.of(f"sessions/{phase}")
     found = await parts.catalogue.page(listing.after or 0, listing.ask, phase)
-    shown, sight = listing.cut(found, lambda row: row["number"]), Sight(parts, caller)
-    return listing.page([_row_view(parts, row) for row in shown if await sight.row(row)])
+    shown = await sight_of(parts, caller).rows(listing.cut(found, lambda row: row["number"]))
+    return listing.page([_row_view(parts, row) for row in shown])
 
 
 @router.get(

@@ -22,7 +22,7 @@ from orchestrator.sessions.remembered import Checkpoint, ModelState
 from shared.canonical import cbor_bytes, cbor_value
 from shared.crypto.schedule import checkpoint_key
 from shared.crypto.secret import Secret
-from shared.errors import VerificationFailed
+from shared.errors import BadRequest, VerificationFailed
 from shared.wire.gpu import Checkpoint as CheckpointCommand
 from shared.wire.gpu import Restore
 from shared.wire.gpu_answers import CheckpointPart, Committed
@@ -146,19 +146,30 @@ def _write_part(file: BinaryIO, part: CheckpointPart, chunks: list[bytes]) -> No
 
 
 def _read_parts(path: Path) -> Iterator[tuple[int, int, list[bytes]]]:
-    damaged = VerificationFailed(f"{path.name} is damaged", code="checkpoint-damaged")
+    """Offset and length of each part, and its chunks. Raises: VerificationFailed: `checkpoint-damaged`."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if file.read(len(MAGIC)) != MAGIC:
-            raise damaged
+            raise _damaged(path)
         while raw := file.read(4):
             length = int.from_bytes(raw, "little")
             if len(raw) != 4 or length > min(MAX_HEADER, size):
-                raise damaged
-            match cbor_value(file.read(length)):
-                case [int(offset), int(covered), list(lengths)] if all(
-                    isinstance(n, int) and 0 <= n <= size for n in lengths
-                ):
-                    yield offset, covered, [file.read(n) for n in lengths]
-                case _:
-                    raise damaged
+                raise _damaged(path)
+            offset, covered, lengths = _header(file.read(length), path)
+            if offset < 0 or covered < 1 or not lengths or not all(0 <= n <= size for n in lengths):
+                raise _damaged(path)
+            yield offset, covered, [file.read(n) for n in lengths]
+
+
+def _header(data: bytes, path: Path) -> tuple[int, int, list[int]]:
+    try:
+        match cbor_value(data):
+            case [int(offset), int(covered), list(lengths)] if all(isinstance(n, int) for n in lengths):
+                return offset, covered, lengths
+    except BadRequest:
+        pass  # the disk is the platform's, and nobody's request is at fault
+    raise _damaged(path)
+
+
+def _damaged(path: Path) -> VerificationFailed:
+    return VerificationFailed(f"{path.name} is damaged", code="checkpoint-damaged")

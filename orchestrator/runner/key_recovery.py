@@ -21,6 +21,7 @@ from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import VOCABULARY, kind_of, new_fact
 from orchestrator.sessions.keyring import Dealt, SessionKeys, read_dealt, sharing_plan
 from orchestrator.sessions.loading import folded
+from orchestrator.sessions.rows import legible
 from orchestrator.sessions.submission import read_manifest
 from shared.attestation.approvals import roster_key
 from shared.attestation.one_time_keys import decoded
@@ -37,6 +38,7 @@ from shared.errors import Conflict, GputError, Unavailable, VerificationFailed
 from shared.protocol.session import SessionFact
 from shared.service.journal import Fact, Head, Journal
 from shared.service.logging import get_logger
+from shared.service.printable import printable
 from shared.wire.recovery import GivenShare, ShareOffer, ShareRefusal, ShareRequest
 
 ASK_AGAIN_S = 10.0
@@ -80,12 +82,14 @@ class KeyRecovery:
         """Of a session whose journal cannot be read yet: its manifest stands by its owner's signature.
 
         Raises:
-            VerificationFailed, ManifestRefused: it does not. Conflict: its key row is gone. NotFound, Unavailable.
+            VerificationFailed, ManifestRefused: it does not, or what is stored has another form than it was written in. Conflict: its key
+            row is gone. NotFound, Unavailable.
         """
         row = await house.catalogue.row(session)
-        document = bytes(row["manifest"])
-        verify(bytes.fromhex(row["owner_key"]), MANIFEST_LABEL, document, bytes(row["signature"]))
-        dealt = await house.store.read(lambda connection: read_dealt(connection, session))
+        with legible(session):
+            document = bytes(row["manifest"])
+            verify(bytes.fromhex(row["owner_key"]), MANIFEST_LABEL, document, bytes(row["signature"]))
+            dealt = await house.store.read(lambda connection: read_dealt(connection, session))
         if dealt is None:
             raise Conflict(f"the key row of {session} has been removed", code="session-key-removed")
         return cls(house, row, read_manifest(document), dealt)
@@ -154,15 +158,15 @@ class KeyRecovery:
         self.changes.notify()
 
     def _check_dealt(self, holder: str, share: Secret) -> None:
-        dealt = self._dealt.digests.get(holder, "")
-        if not hmac.compare_digest(dealt, share_digest(self._plan, holder, share).hex()):
+        dealt = str(self._dealt.digests.get(holder, "")).encode(errors="replace")  # whatever somebody has put there
+        if not hmac.compare_digest(dealt, share_digest(self._plan, holder, share).hex().encode()):
             raise VerificationFailed(f"{holder} gave a share that is not the one it was dealt", code="share-wrong")
 
     def refuse(self, holder: str, public_key: bytes, refusal: ShareRefusal) -> None:
         """A holder's word that it gives none. Raises: NotPermitted, VerificationFailed: not the roster's holder."""
         roster_key(self.manifest, holder, public_key)
         if self.wants(holder):
-            self._refused[holder] = f"{refusal.code}: {refusal.detail}"
+            self._refused[holder] = f"{refusal.code}: {printable(refusal.detail)}"
             _log.warning("a holder refuses its share", session=self.id, holder=holder, code=refusal.code)
             self.changes.notify()
 

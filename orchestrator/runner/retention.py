@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +21,7 @@ from orchestrator.runner.house import House
 from orchestrator.runner.unused import Unused
 from orchestrator.sessions.catalogue import FINAL
 from orchestrator.sessions.removals import Removal, naming, needed
+from orchestrator.sessions.rows import roster_of
 from orchestrator.tables import (
     APPROVALS,
     ATTESTATIONS,
@@ -36,7 +37,7 @@ from orchestrator.tables import (
     SESSIONS,
     VISITS,
 )
-from shared.errors import Conflict, GputError, NotFound
+from shared.errors import Conflict, GputError, NotFound, Unavailable
 from shared.service.data_dir import unwritable
 from shared.service.logging import get_logger
 from shared.service.retention import Purges
@@ -71,7 +72,7 @@ class Retention:
             if begun == AT_ONCE:
                 break
         for row in await self._house.removals.asked():
-            await self._consider(row)
+            await self._take_up(row)
         for session in await self._purges.finish(SESSIONS.c.id):
             _log.info("removed a finished session; its signed log head stays", session=session)
         await self._unused.sweep(self._house.clock() - self._house.settings.keep_unused_s)
@@ -113,7 +114,19 @@ class Retention:
         await self._house.removals.hear(session, holder, self._house.clock())
         await self._consider(row)
 
+    async def _take_up(self, row: dict[str, Any]) -> None:
+        """One of those that their owners want gone, on nobody's behalf: what is wrong with it keeps none of the others."""
+        try:
+            await self._consider(row)
+        except Unavailable:
+            raise
+        except GputError as error:
+            _log.error("a session cannot be removed", session=row["id"], code=error.code, detail=error.detail)
+
     async def _consider(self, row: dict[str, Any]) -> None:
+        if await self._house.removals.of(row["id"], ()) is None:
+            return
+        await self._remove_files(row["id"])  # whoever wrote the wish down may have died before it did so
         removal = await self._house.removals.of(row["id"], roster_of(row))
         if removal is not None:
             with suppress(NotFound):  # whoever was quicker
@@ -199,8 +212,3 @@ class Retention:
                     await asyncio.to_thread(shutil.rmtree, folder)
         except OSError as error:
             raise unwritable(folder, error) from error
-
-
-def roster_of(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The holders of a stored session."""
-    return tuple(holder["holder"] for holder in row["summary"]["holders"])

@@ -113,7 +113,10 @@ class Supervisor:
         catalogue = self._house.catalogue
         while True:
             seen = await catalogue.doubts.wait(seen, LONG_S)
-            await self.look()
+            try:
+                await self.look()
+            except Exception as error:  # else nobody would ever look again
+                _log.error("a bug broke the look at the sessions", exc_info=error)
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def look(self) -> None:
@@ -178,9 +181,10 @@ class Supervisor:
             if not runner.wishes.waiting_for and visit is not None and visit.phase is VisitPhase.AWAY:
                 return [f"{visit.holder} (records)"]  # it may have gone away with the GPU: the lease ends that
             return runner.wishes.waiting_for
-        if state.phase is SessionPhase.READY:
-            owner = self._leases.get(state.gpu)
-            return [f"{state.gpu} (in use by {owner})"] if owner not in (None, state.id) else [state.gpu]
+        owner = self._leases.get(state.gpu)
+        # A running one has no GPU either, where its lease went to another while its journal could not be read.
+        if state.phase in (SessionPhase.READY, SessionPhase.RUNNING) and owner not in (None, state.id):
+            return [f"{state.gpu} (in use by {owner})"]
         return waiting_for(state)
 
     def waits_away(self, session: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select
@@ -21,6 +21,7 @@ from orchestrator.sessions.facts import VOCABULARY, new_fact
 from orchestrator.sessions.heritage import Heritage, Inheritance
 from orchestrator.sessions.keyring import KeyAway, Keyring
 from orchestrator.sessions.loading import Loader, folded
+from orchestrator.sessions.rows import LISTED, listed, manifests, whole_row
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import Known, check_manifest, read_manifest, start_model
 from orchestrator.sessions.views import summary
@@ -255,7 +256,9 @@ class Catalogue:
             raise  # the database is away: that says nothing of the session
         except GputError as error:
             if session not in self._refused:
-                _log.error("session refused", session=session, code=error.code, detail=error.detail)
+                _log.error(
+                    "session refused", session=session, code=error.code, detail=error.detail, exc_info=error.__cause__
+                )
             self._refused.add(session)
             return None
 
@@ -265,22 +268,25 @@ class Catalogue:
         return [book.durable.phase for book in books if not book.durable.ended]
 
     async def page(self, after: int, limit: int, phase: str | None = None) -> list[dict[str, Any]]:
-        """Rows of sessions in order of submission."""
-        statement = select(SESSIONS).where(SESSIONS.c.number > after).order_by(SESSIONS.c.number).limit(limit)
+        """Rows of sessions in order of submission, as `listed`."""
+        statement = select(*LISTED).where(SESSIONS.c.number > after).order_by(SESSIONS.c.number).limit(limit)
         if phase is not None:
             statement = statement.where(SESSIONS.c.phase == phase)
-        return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
+        return await self._store.read(lambda connection: listed(connection, statement))
 
     async def recently_ended(self, limit: int) -> list[dict[str, Any]]:
-        """Rows of the sessions that ended last, newest first."""
-        statement = (
-            select(SESSIONS).where(SESSIONS.c.phase.in_(FINAL)).order_by(SESSIONS.c.updated_at.desc()).limit(limit)
-        )
-        return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
+        """Rows of the sessions that ended last, newest first, as `listed`."""
+        ended = select(*LISTED).where(SESSIONS.c.phase.in_(FINAL))
+        statement = ended.order_by(SESSIONS.c.updated_at.desc()).limit(limit)
+        return await self._store.read(lambda connection: listed(connection, statement))
+
+    async def manifests(self, sessions: Collection[str]) -> dict[str, bytes]:
+        """The stored manifests of these sessions, not verified."""
+        return await self._store.read(lambda connection: manifests(connection, sessions))
 
     async def row(self, session: str) -> dict[str, Any]:
-        """A session's row. Raises: NotFound."""
-        found = await self._store.read(lambda connection: find_row(connection, SESSIONS, {"id": session}))
+        """A session's row. Raises: NotFound. VerificationFailed: it cannot be read."""
+        found = await self._store.read(lambda connection: whole_row(connection, session))
         if found is None:
             raise NotFound(f"There is no session {session}", code="unknown-session")
         return found

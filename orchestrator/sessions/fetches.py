@@ -3,7 +3,8 @@
 A fetch is all that one party's key asks for of one file within `WINDOW_S`, in however many requests (a resumed download, HTTP ranges). Its
 first request is a row of its own; the rest are counted, and summed up in rows that double the number of requests each time, so that a
 thousand requests are a dozen rows. Each session's rows are a journal of their own, under a key of its own, so that a row changed, added or
-taken away between others is noticed. Rows cut off at the end are noticed as long as the process lives that wrote them.
+taken away between others is noticed. Rows cut off at the end are noticed as long as the process lives that wrote them, and nothing is
+written behind what is left of them.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Fetches:
         """A request for `asked` bytes of the model, whose file has `size`. That there is such a fetch is durable when this returns.
 
         Raises:
-            Unavailable: the database refused; then nothing may be handed out.
+            Unavailable: the database refused. VerificationFailed: `journal-tampered`. Then nothing may be handed out.
         """
         at, key = self._clock(), (session, fingerprint, sha256)
         known = self._open.get(key)
@@ -110,9 +111,14 @@ class Fetches:
         await self._append(session, MORE, {"of": known.seq, "requests": known.requests, "bytes": known.bytes}, at)
 
     async def _append(self, session: str, kind: str, body: dict[str, object], at: float) -> int:
+        seen = self._seen.get(session)
+
         def act(connection: Connection) -> Head:
-            end = self._journal.head(connection, session).seq
-            return self._journal.append(connection, session, [NewFact(kind, body)], expected_seq=end, at=at)
+            end = self._journal.head(connection, session)
+            if seen is not None and end != seen:
+                # Another wrote on, here or in another process, whose rows come after what was seen; or that was cut off.
+                self._journal.load(connection, session, anchor=seen)
+            return self._journal.append(connection, session, [NewFact(kind, body)], expected_seq=end.seq, at=at)
 
         head = self._seen[session] = await self._store.write(act)
         return head.seq

@@ -17,21 +17,24 @@ from orchestrator.gpu_session.checkpoints import restore_file
 from orchestrator.gpu_session.life import GpuLife
 from orchestrator.gpu_session.placement import Fill
 from orchestrator.gpu_session.sealed import SealedSecrets, SessionSecrets
-from orchestrator.ledger.log import read_head
+from orchestrator.ledger.log import EVENT, read_head
 from orchestrator.parties import Parties
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.keyring import Keyring
 from orchestrator.sessions.remembered import Checkpoint, ModelState
+from orchestrator.sessions.rows import legible
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.succession import Rest, at_rest, mismatches
-from orchestrator.tables import REMOVALS, SESSIONS
+from orchestrator.tables import LEAVES, REMOVALS, SESSIONS
 from shared.attestation.key_rotations import moved_keys
+from shared.canonical import cbor_value
 from shared.claims.faults import Finding, ManifestRefused
 from shared.claims.manifest import Manifest, Predecessor
 from shared.claims.succession import succession_findings
 from shared.crypto.schedule import checkpoint_key
 from shared.crypto.secret import Secret
 from shared.errors import Conflict, NotFound, VerificationFailed
+from shared.protocol.merkle import leaf_hash
 from shared.service.clock import Entropy
 from shared.service.statements import find_row
 from shared.service.store import Store
@@ -85,9 +88,14 @@ class Heritage:
         return restore
 
     async def offered(self, state: SessionState) -> Rest:
-        """What a successor of this session goes on with. Raises: Conflict: as `at_rest`."""
-        head = await self._store.read(lambda connection: read_head(connection, state.id))
-        size = 0 if head is None else min(int(head["size"]), state.tree.size)
+        """What a successor of this session goes on with.
+
+        Raises:
+            Conflict: as `at_rest`. VerificationFailed: `log-mismatch`, `log-rolled-back`: the stored head cannot be the newest one that was
+                signed. `journal-tampered`. Unavailable.
+        """
+        with legible(state.id):
+            size = await self._store.read(lambda connection: _signed_size(connection, state)) if state.ended else 0
         return at_rest(state, size, lambda checkpoint: self.file(state.id, checkpoint).is_file())
 
     async def taken(self, manifest: Manifest, owner: str, owner_key: str, open_book: Open) -> Inheritance | None:
@@ -150,3 +158,42 @@ class Heritage:
             SealedSecrets(self._store, self._keyring.sealing_key(heir), heir, self._entropy).saving(own)(connection)
 
         return Inheritance({"session": session, "checkpoint": asdict(checkpoint)}, write)
+
+
+def _signed_size(connection: Connection, state: SessionState) -> int:
+    """Leaves under the newest signed head of an ended session; 0: there is none.
+
+    The row is the platform's, and under no MAC: what it says must be what the journal says of so many leaves, and no fewer than a holder
+    was shown or has a receipt among, or an older head was put back. Raises: as `Heritage.offered`.
+    """
+    head = read_head(connection, state.id)
+    if head is None:
+        return 0
+    size, shown = int(head["size"]), max(state.offered_heads.values(), default=0)
+    if not 0 <= size <= state.tree.size or head["root"] != state.tree.root(size).hex():
+        raise VerificationFailed(f"The stored head of {state.id}'s log is of another log", code="log-mismatch")
+    if size < shown or not _only_events(connection, state, size):
+        raise VerificationFailed(
+            f"The stored head of {state.id}'s log is an older one than its holders know", code="log-rolled-back",
+            remedy="Put back the newest copy of the database; without one, begin a new session.", got=f"{size} leaves",
+        )  # fmt: skip
+    return size
+
+
+def _only_events(connection: Connection, state: SessionState, size: int) -> bool:
+    """Whether no leaf from this one on is a receipt: told by the leaves themselves, which must be those of the journal. A few things happen
+    to a session while nobody signs heads, and none of them is a receipt."""
+    stored = select(LEAVES.c.idx, LEAVES.c.leaf).where(LEAVES.c.session == state.id, LEAVES.c.idx >= size)
+    leaves = connection.execute(stored.order_by(LEAVES.c.idx).execution_options(yield_per=16))
+    for index in range(size, state.tree.size):
+        row = leaves.fetchone()
+        if row is None or row.idx != index or leaf_hash(row.leaf) != state.tree.leaf(index) or not _is_event(row.leaf):
+            return False
+    return True
+
+
+def _is_event(leaf: bytes) -> bool:
+    match cbor_value(leaf):
+        case [kind, *_]:
+            return bool(kind == EVENT)
+    return False

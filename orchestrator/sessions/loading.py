@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from orchestrator.sessions.folding import fold
 from orchestrator.sessions.keyring import Keyring
+from orchestrator.sessions.rows import legible
 from orchestrator.sessions.state import SessionState
 from orchestrator.tables import SESSIONS
 from shared.errors import NotFound
@@ -42,7 +43,7 @@ class Loader:
         """What is stored of a session; its keys are in the keyring afterwards.
 
         Raises:
-            NotFound: no such session. VerificationFailed: the journal was tampered with, or does not hold `anchor`. KeyAway.
+            NotFound: no such session. VerificationFailed: row or journal was tampered with, or does not hold `anchor`. KeyAway.
         """
 
         def act(connection: Connection) -> tuple[Mapping[Any, Any] | None, list[Fact], Head]:
@@ -53,17 +54,19 @@ class Loader:
             facts = self._journal.load(connection, session, anchor=anchor)
             return row, facts, self._journal.head(connection, session)
 
-        row, facts, head = await self._store.read(act)
+        with legible(session):
+            row, facts, head = await self._store.read(act)
         if row is None:
             raise NotFound(f"There is no session {session}", code="unknown-session")
         return Stored(row, facts, head)
 
 
 async def folded(row: Mapping[Any, Any], facts: list[Fact]) -> tuple[SessionState, SessionState]:
-    """A session's state and its twin, which nobody else has yet. Raises: VerificationFailed, as `fold`."""
+    """A session's state and its twin, which nobody else has yet. Raises: VerificationFailed: as `fold`, or as `legible`."""
 
     def act() -> tuple[SessionState, SessionState]:
-        state = fold(row, facts)
+        with legible(row["id"]):
+            state = fold(row, facts)
         return state, state.twin()
 
     return await asyncio.to_thread(act)

@@ -103,8 +103,8 @@ class VisitTimers(Claim):
     """The prototype's five timers, seconds on the holder's clock (GPU Travelling, CCS 2025). `grab_gpu` begins when the GPU is at the port,
     where records waited for it there: a holder that seals ahead waits through another's training."""
 
-    grab_gpu: float = Field(ge=0)
-    import_key: float = Field(ge=0)
-    buffer_read: float = Field(ge=0)
-    gpu_write: float = Field(ge=0)
-    export_key: float = Field(ge=0)
+    grab_gpu: float = Field(ge=0, lt=2**53)
+    import_key: float = Field(ge=0, lt=2**53)
+    buffer_read: float = Field(ge=0, lt=2**53)
+    gpu_write: float = Field(ge=0, lt=2**53)
+    export_key: float = Field(ge=0, lt=2**53)

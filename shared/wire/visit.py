@@ -124,7 +124,7 @@ class DealtShare(Claim):
     """The holder's share of the session's key, sealed to its share key, and the orchestrator's signature.
 
     `sealed` = HPKE to the share key, info = SHA-512("gput/asc/1 share" 00 ‖ share-key document), plaintext = 33 bytes.
-    `signature` (Ed25519, session signing key) covers SHA-512("gput/dealt-share" 00 ‖ share-key document ‖ sealed).
+    `signature` (Ed25519, session signing key) covers "gput/dealt-share" 00 ‖ SHA-512("gput/dealt-share" 00 ‖ share-key document ‖ sealed).
     """
 
     sealed: Base64
@@ -143,7 +143,8 @@ class ChannelState(Grown):
 class VisitOffer(Claim):
     """Orchestrator -> holder through the inbox: canonical JSON of OfferDocument, the sealed visit key, the orchestrator's signature.
 
-    `signature` (Ed25519, session signing key) covers SHA-512("gput/offer" 00 ‖ one-time-key document ‖ offer document ‖ sealed).
+    `signature` (Ed25519, session signing key) covers "gput/offer" 00 ‖ SHA-512("gput/offer" 00 ‖ one-time-key document ‖ offer document ‖
+    sealed).
     `sealed` = HPKE to the one-time key, info = SHA-512("gput/asc/1 seal" 00 ‖ offer document), plaintext = CBOR VisitKey.
     """
 
@@ -181,12 +182,13 @@ class VisitReport(Claim):
     """Holder -> orchestrator, POST /v1/visits/{id}/report. The next one-time key rides along."""
 
     visit: VisitId
-    epoch: int
-    records: int = Field(ge=0)
-    length: int = Field(ge=0)
+    epoch: int = Field(ge=0, lt=2**53)
+    # What is reported is written down as a fact, which has a canonical form only for such numbers (RFC 7493 2.2).
+    records: int = Field(ge=0, lt=2**53)
+    length: int = Field(ge=0, lt=2**53)
     commitment: HexSha256
     timers: VisitTimers
-    bytes_sent: int = Field(ge=0)
+    bytes_sent: int = Field(ge=0, lt=2**53)
     link: Literal["http", "bounce"] = Field(default="http", description="how the records came to the GPU")
     next_key: Signed | None = None
 
@@ -195,7 +197,7 @@ class VisitRefusal(Claim):
     """Holder -> orchestrator, POST /v1/visits/{id}/refusal: it will not or cannot provision."""
 
     visit: VisitId
-    epoch: int
+    epoch: int = Field(ge=0, lt=2**53)
     code: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
     detail: str = Field(max_length=500)
 

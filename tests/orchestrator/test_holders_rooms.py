@@ -12,9 +12,10 @@ from orchestrator.holders.inbox import KEPT, Inboxes
 from shared.claims.visit import VisitTimers
 from shared.errors import Conflict, NotPermitted
 from shared.service.changes import Stopping
-from shared.wire.visit import VisitReport
+from shared.wire.visit import VisitRefusal, VisitReport
 
 SESSION, VISIT = "s_aaaaaaaaaaaaaaaa", "v_aaaaaaaaaaaaaaaa"
+KEYS = {"h0": "0a" * 32, "h1": "0b" * 32}
 TIMERS = VisitTimers(grab_gpu=0, import_key=0, buffer_read=0, gpu_write=0, export_key=0)
 
 
@@ -104,7 +105,7 @@ def unheard() -> None:
 
 def offered() -> Arrivals:
     arrivals = Arrivals()
-    arrivals.plan(VISIT, "h0", 3)
+    arrivals.plan(VISIT, "h0", 3, KEYS["h0"])
     arrivals.expect(VISIT)
     return arrivals
 
@@ -115,12 +116,12 @@ async def test_who_waits_has_the_gpu_called_back_at_once_by_the_first_word_that_
     await asyncio.sleep(0)
     for holder, said in (("h1", report()), ("h0", report(epoch=2))):
         with pytest.raises((NotPermitted, Conflict)):
-            arrivals.deliver(VISIT, holder, said)
+            arrivals.deliver(VISIT, holder, KEYS[holder], said)
     assert heard == []
-    arrivals.deliver(VISIT, "h0", report())
+    arrivals.deliver(VISIT, "h0", KEYS["h0"], report())
     assert (heard, waiting.done()) == (["word"], False), "before who waits is woken"
     assert await waiting == report()
-    arrivals.deliver(VISIT, "h0", report())
+    arrivals.deliver(VISIT, "h0", KEYS["h0"], report())
     assert heard == ["word"]
 
 
@@ -128,33 +129,45 @@ async def test_a_word_before_its_time_calls_no_gpu_back() -> None:
     """A holder that has its key while another one's data are trained on: the GPU is not with it."""
     arrivals = offered()
     assert await arrivals.word(VISIT, 0.01, unheard) is None
-    arrivals.deliver(VISIT, "h0", report())
+    arrivals.deliver(VISIT, "h0", KEYS["h0"], report())
     assert await arrivals.word(VISIT, 1, unheard) == report()
 
 
 async def test_only_the_visited_holders_word_in_this_epoch_counts_and_the_same_word_twice_is_one() -> None:
     arrivals = offered()
     with pytest.raises(NotPermitted):
-        arrivals.deliver(VISIT, "h1", report())
+        arrivals.deliver(VISIT, "h1", KEYS["h1"], report())
     with pytest.raises(Conflict):
-        arrivals.deliver(VISIT, "h0", report(epoch=2))
-    arrivals.deliver(VISIT, "h0", report())
-    arrivals.deliver(VISIT, "h0", report())
+        arrivals.deliver(VISIT, "h0", KEYS["h0"], report(epoch=2))
+    arrivals.deliver(VISIT, "h0", KEYS["h0"], report())
+    arrivals.deliver(VISIT, "h0", KEYS["h0"], report())
     with pytest.raises(Conflict):
-        arrivals.deliver(VISIT, "h0", report(records=9))
+        arrivals.deliver(VISIT, "h0", KEYS["h0"], report(records=9))
     assert await arrivals.word(VISIT, 1, unheard) == report()
     arrivals.forget(VISIT)
     with pytest.raises(Conflict):
-        arrivals.deliver(VISIT, "h0", report())
+        arrivals.deliver(VISIT, "h0", KEYS["h0"], report())
+
+
+async def test_a_word_under_another_key_than_the_rosters_is_nobodys() -> None:
+    """Whoever writes the list of enrolled keys can give anybody the holder's name."""
+    arrivals = offered()
+    assert arrivals.awaits(VISIT, "h0", KEYS["h0"])
+    assert not arrivals.awaits(VISIT, "h0", KEYS["h1"])
+    for said in (report(), VisitRefusal(visit=VISIT, epoch=3, code="policy", detail="")):
+        with pytest.raises(NotPermitted) as refusal:
+            arrivals.deliver(VISIT, "h0", KEYS["h1"], said)
+        assert refusal.value.code == "key-replaced"
+    assert arrivals.away(VISIT)
 
 
 async def test_a_visit_that_is_planned_can_be_called_back_and_awaits_no_word() -> None:
     arrivals = Arrivals()
-    arrivals.plan(VISIT, "h0", 3)
+    arrivals.plan(VISIT, "h0", 3, KEYS["h0"])
     assert arrivals.called_back(VISIT) is None
-    assert not arrivals.awaits(VISIT, "h0")
+    assert not arrivals.awaits(VISIT, "h0", KEYS["h0"])
     with pytest.raises(Conflict):
-        arrivals.deliver(VISIT, "h0", report())
+        arrivals.deliver(VISIT, "h0", KEYS["h0"], report())
     arrivals.recall(VISIT, "veto", blame=False)
     why = arrivals.called_back(VISIT)
     assert why is not None
@@ -173,4 +186,4 @@ async def test_time_and_recall_end_the_waiting() -> None:
         await arrivals.word(VISIT, 1, unheard)
     assert (recalled.value.reason, recalled.value.blame) == ("veto", False)
     with pytest.raises(Conflict):
-        arrivals.deliver(VISIT, "h0", report())
+        arrivals.deliver(VISIT, "h0", KEYS["h0"], report())

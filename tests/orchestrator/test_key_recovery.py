@@ -154,6 +154,23 @@ async def test_k_of_n_needs_any_k(tmp_path: Path) -> None:
     await scene.room.store.close()
 
 
+async def test_a_refusal_is_taken_in_characters_that_can_be_seen(scene: Scene) -> None:
+    """It stands on the session's page, and on its owner's terminal."""
+    recovery = await scene.recovery()
+    recovery.refuse("h1", public("h1"), ShareRefusal(code="vetoed", detail="no\u202emore\x1b[2J"))
+    assert recovery.waits()[-1] == "h1 (share refused: vetoed: no?more?[2J)"
+
+
+@pytest.mark.parametrize("digest", [7, None, "\u00e4", "\ud800"])
+async def test_a_digest_that_is_none_makes_a_share_wrong(scene: Scene, digest: Any) -> None:
+    changed = update(SESSION_KEYS).where(SESSION_KEYS.c.session == SESSION).values(digests={"h0": digest})
+    await scene.room.store.write(lambda c: c.execute(changed))
+    recovery = await scene.recovery()
+    with pytest.raises(VerificationFailed) as refusal:
+        await scene.give(recovery, "h0")
+    assert code(refusal) == "share-wrong"
+
+
 async def test_a_liar_is_named_and_may_think_better_of_it(scene: Scene) -> None:
     recovery = await scene.recovery()
     await scene.give(recovery, "h0", "h1")

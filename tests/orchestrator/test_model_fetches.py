@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import delete, func, insert, select, update
 
-from orchestrator.api.held_file import asked_bytes
 from orchestrator.sessions.fetches import FETCHED, WINDOW_S, Fetch, Fetches
 from orchestrator.tables import MODEL_FETCHES
 from shared.canonical import sha256
@@ -87,16 +88,6 @@ async def test_rows_of_the_first_version_are_each_of_the_whole(tmp_path: Path) -
     await room.store.close()
 
 
-@pytest.mark.parametrize(("header", "asked"), [
-    (None, 100), ("bytes=0-", 100), ("bytes=60-", 40), ("bytes=10-19", 10), ("bytes=10-999", 90), ("bytes=-30", 30), ("bytes=-999", 100),
-    ("bytes=0-1,5-6", 100), ("items=0-1", 100), ("bytes=a-b", 100), ("bytes=500-", 0), ("bytes", 100),
-    pytest.param(f"bytes={'9' * 5000}-", 100, id="huge first"), pytest.param(f"bytes=60-{'9' * 5000}", 100, id="huge last"),
-    pytest.param(f"bytes=-{'9' * 16}", 100, id="longer than any file"), (f"bytes=-{'9' * 15}", 100),
-])  # fmt: skip
-def test_what_a_range_asks_for(header: str | None, asked: int) -> None:
-    assert asked_bytes(header, 100) == asked
-
-
 _first = (MODEL_FETCHES.c.stream == SESSION) & (MODEL_FETCHES.c.seq == 1)
 _last = (MODEL_FETCHES.c.stream == SESSION) & (MODEL_FETCHES.c.seq == 3)
 CHANGES = {
@@ -119,6 +110,34 @@ async def test_a_changed_row_is_noticed(tmp_path: Path, change: str) -> None:
     with pytest.raises(VerificationFailed) as refusal:
         await written.of(SESSION)
     assert refusal.value.code == "journal-tampered"
+    await room.store.close()
+
+
+@pytest.mark.parametrize("which", [_last, MODEL_FETCHES.c.stream == SESSION], ids=["the last", "all"])
+async def test_rows_cut_off_at_the_end_are_not_written_over(tmp_path: Path, which: Any) -> None:
+    """The next fetch in the same process began behind whatever was left, and what it wrote was the end from then on."""
+    room = Room(tmp_path)
+    await room.catalogue()
+    written = fetches(room)
+    for party in ("alice", "h0", "h1"):
+        await fetched(written, party=party)
+    await room.store.write(lambda connection: connection.execute(delete(MODEL_FETCHES).where(which)))
+    for ask in (fetched(written, party="h2"), written.of(SESSION), written.bytes_to_holders(SESSION)):
+        with pytest.raises(VerificationFailed) as refusal:
+            await ask
+        assert refusal.value.code == "journal-tampered"
+    await room.store.close()
+
+
+async def test_what_another_process_or_a_request_beside_it_wrote_is_no_tampering(tmp_path: Path) -> None:
+    """A head that this process did not see, with the one that it saw on its chain."""
+    room = Room(tmp_path)
+    await room.catalogue()
+    written, other = fetches(room), fetches(room)
+    await fetched(written)
+    await fetched(other, party="h0")
+    await asyncio.gather(*(fetched(written, party=f"h{number}") for number in range(1, 9)))
+    assert [one.party for one in await written.of(SESSION)] == ["alice", *(f"h{number}" for number in range(9))]
     await room.store.close()
 
 

@@ -114,18 +114,7 @@ async def test_what_is_sent_is_what_was_hashed(tmp_path: Path, monkeypatch: pyte
     assert (sent[0]["status"], b"".join(one["body"] for one in sent[1:])) == (200, content)
 
 
-async def test_a_range_of_thousands_of_digits_counts_as_the_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was answered with 500."""
-    parts = house(await model_in(tmp_path, b"weights"), monkeypatch, b"weights")
-    asked: Any = SimpleNamespace(headers={"range": f"bytes={'9' * 5000}-"})
-    answer: Any = await routes.model("s_a", asked, ALICE, parts)
-    assert parts.house.fetches.record.await_args.kwargs["asked"] == len(b"weights")
-    answer.close()
-
-
-@pytest.mark.parametrize("failing", ["hashing", "writing it down"])
+@pytest.mark.parametrize("failing", ["choosing", "hashing", "writing it down"])
 async def test_what_is_not_sent_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     model, held, made = await model_in(tmp_path, b"weights"), [], HeldFile.__init__  # type: ModelFile, list[HeldFile], Any
 
@@ -135,8 +124,9 @@ async def test_what_is_not_sent_is_closed(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(HeldFile, "__init__", kept)
     parts = house(model, monkeypatch, b"weights")
-    if failing == "hashing":
-        monkeypatch.setattr(HeldFile, "digest", Mock(side_effect=OSError("the disk")))
+    if failing != "writing it down":
+        part = "digest" if failing == "hashing" else "choose"
+        monkeypatch.setattr(HeldFile, part, Mock(side_effect=OSError("the disk")))
     else:
         parts.house.fetches.record.side_effect = OSError("the disk")
     with pytest.raises(OSError, match="the disk"):
@@ -144,12 +134,26 @@ async def test_what_is_not_sent_is_closed(tmp_path: Path, monkeypatch: pytest.Mo
     assert [file._file.closed for file in held] == [True]
 
 
-@pytest.mark.parametrize(("removal", "code"), [(None, "model-file-gone"), (Removal(1.0, ()), "model-removed")])
+async def test_one_that_its_owner_removed_is_not_handed_out_though_its_file_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process died between the wish and the file's removal."""
+    parts = house(await model_in(tmp_path, b"weights"), monkeypatch, b"weights")
+    parts.house.removals.of.return_value = Removal(1.0, ("h0",))
+    with pytest.raises(NotFound) as refusal:
+        await routes.model("s_a", ASKED, ALICE, parts)
+    assert refusal.value.code == "model-removed"
+    parts.house.fetches.record.assert_not_awaited()
+
+
+@pytest.mark.parametrize(
+    ("removals", "code"), [([None, None], "model-file-gone"), ([None, Removal(1.0, ())], "model-removed")]
+)
 async def test_of_one_that_is_gone_it_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removal: Removal | None, code: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removals: list[Removal | None], code: str
 ) -> None:
     parts = house(await model_in(tmp_path), monkeypatch, b"weights")
-    parts.house.removals.of.return_value = removal
+    parts.house.removals.of.side_effect = removals
     with pytest.raises(NotFound) as refusal:
         await routes.model("s_a", ASKED, ALICE, parts)
     assert refusal.value.code == code
@@ -176,16 +180,6 @@ async def test_it_lies_sealed_and_comes_out_plain(tmp_path: Path, monkeypatch: p
     sent = await received(await routes.model("s_a", ASKED, ALICE, house(model, monkeypatch, content)))
     headers = dict(sent[0]["headers"])
     assert (headers[b"content-length"], b"".join(one["body"] for one in sent[1:])) == (b"7000", content)
-
-
-async def test_a_part_of_it_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = os.urandom(3_000_000)
-    asked: Any = SimpleNamespace(headers={"range": "bytes=1500000-2600000"})
-    answer: Any = await routes.model(
-        "s_a", asked, ALICE, house(await model_in(tmp_path, content), monkeypatch, content)
-    )
-    sent = await received(answer, headers=[(b"range", b"bytes=1500000-2600000")])
-    assert (sent[0]["status"], b"".join(one["body"] for one in sent[1:])) == (206, content[1_500_000:2_600_001])
 
 
 async def test_one_that_a_release_before_left_plain_is_still_handed_out(

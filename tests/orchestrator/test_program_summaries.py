@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
+from orchestrator.api.deps import parts_of
 from orchestrator.tables import PROGRAMS
-from tests.orchestrator.orchestrator_world import PROGRAM, World, prepared
+from shared.errors import VerificationFailed
+from tests.orchestrator.orchestrator_world import ARCHIVE, PROGRAM, World, prepared
 
 PATH = f"/v1/programs/{PROGRAM}"
 
@@ -45,3 +49,27 @@ async def test_a_damaged_archive_takes_no_list_away(world: World) -> None:
     archive.chmod(0o600)
     archive.write_bytes(b"another")
     assert (await owner.get("/v1/programs")).json()["items"] == [before | {"parameters": None}]
+
+
+async def test_an_archive_is_read_once_and_what_was_hashed_is_used(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is the platform's: at the second reading there lay another."""
+    await prepared(world)
+    read, reads = Path.read_bytes, list[Path]()
+
+    def swapped(path: Path) -> bytes:
+        data = read(path)
+        if path.parent.name == "programs":
+            reads.append(path)
+            path.chmod(0o600)
+            path.write_bytes(b"another")
+        return data
+
+    monkeypatch.setattr(Path, "read_bytes", swapped)
+    library = parts_of(world.app).library
+    assert await library.archive_bytes(PROGRAM) == ARCHIVE
+    assert len(reads) == 1
+    with pytest.raises(VerificationFailed) as refusal:
+        await library.archive_bytes(PROGRAM)
+    assert refusal.value.code == "stored-file-changed"

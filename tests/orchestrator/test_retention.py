@@ -51,6 +51,13 @@ class Shelf:
             }  # fmt: skip
             await self.room.store.write(lambda c, row=row: insert_row(c, SESSIONS, {"id": old(row["number"]), **row}))  # type: ignore[misc]  # mypy cannot type a lambda's default
 
+    def model(self, number: int) -> Path:
+        """Where its model lies; it does so from now on."""
+        folder = self.room.folder / old(number)
+        folder.mkdir()
+        (folder / "model.sealed").write_bytes(b"model")
+        return folder
+
     async def heir(self, number: int) -> None:
         """A session that goes on with that one's model, and has none of its own yet."""
         says = Predecessor(
@@ -112,3 +119,34 @@ async def test_one_that_is_submitted_while_its_predecessor_is_judged_keeps_it(sh
     assert sweeper.submitted
     assert await shelf.left() == {old(1)}
     assert await shelf.room.store.read(lambda c: c.execute(sa.select(PURGES)).all()) == []
+
+
+async def with_holders(shelf: Shelf, number: int, *holders: str) -> None:
+    summary = {"holders": [{"holder": holder} for holder in holders]}
+    these = sa.update(SESSIONS).where(SESSIONS.c.id == old(number))
+    await shelf.room.store.write(lambda c: c.execute(these.values(summary=summary, updated_at=NOW)))
+
+
+async def test_what_a_process_died_before_it_removed_is_removed_by_the_next(shelf: Shelf) -> None:
+    """The wish was written down, and the model stayed until the last holder had heard: hours, or as long as one was away."""
+    await shelf.ended(1)
+    await with_holders(shelf, 1, "h0")
+    folder = shelf.model(1)
+    assert await shelf.house.removals.ask(old(1), NOW, ())
+    await Retention(shelf.house).sweep()
+    assert not folder.exists()
+    assert await shelf.left() == {old(1)}, "its holder has its receipts yet to fetch"
+    await Retention(shelf.house).heard(old(1), "h0")
+    assert await shelf.left() == set()
+
+
+async def test_one_that_cannot_be_read_keeps_nobody_behind_it(shelf: Shelf) -> None:
+    await shelf.ended(1, 2)
+    for number in (1, 2):
+        await with_holders(shelf, number)
+        assert await shelf.house.removals.ask(old(number), NOW + number, ())
+    folder = shelf.model(1)
+    await shelf.room.store.write(lambda c: c.execute(sa.text("UPDATE sessions SET summary = '[]' WHERE number = 1")))
+    await Retention(shelf.house).sweep()
+    assert await shelf.left() == {old(1)}
+    assert not folder.exists()

@@ -14,7 +14,7 @@ import orchestrator.sessions.heritage as heritage
 from gput.client import UNATTESTED, AsyncClient
 from shared.claims.manifest import OutputPolicy
 from shared.crypto.signing import PartyKey
-from shared.errors import Conflict, InvalidManifest
+from shared.errors import Conflict, InvalidManifest, VerificationFailed
 from shared.service.http import Peers
 from tests.successors.successor_world import CAME, FIRST, LEFT, NewWorld, Rested, SuccessorWorld
 from tests.world.world import url
@@ -87,6 +87,22 @@ async def test_without_its_sealed_model_there_is_nothing_to_go_on_with(again: Ne
         for path in (world.folder / "orchestrator" / "sessions" / rested.session / "checkpoints").iterdir():
             path.unlink()
         assert await refused(world, wanted) == ("predecessor-without-model", "predecessor.session")
+
+
+async def test_from_an_older_head_that_was_put_back_nobody_goes_on(again: NewWorld, rested: Rested) -> None:
+    """It was taken for where the log ended: holders were asked to go on from a log without receipts that they have."""
+    async with again() as world:
+        wanted, path = await world.wanted(rested.session), f"sessions/{rested.session}"
+        last = (await world.owner.items(f"{path}/receipts"))[-1]["index"]
+        older = await world.owner.get(f"{path}/log/inclusion", index=0, size=last)
+        [database] = (world.folder / "orchestrator").glob("*.db")
+        with closing(sqlite3.connect(database)) as connection, connection:
+            values = (older["size"], older["root"], rested.session)
+            connection.execute("UPDATE tree_heads SET size = ?, root = ? WHERE session = ?", values)
+        for ask in (world.rest(rested.session), world.owner.submit(wanted)):
+            with pytest.raises(VerificationFailed) as caught:
+                await ask
+            assert caught.value.code == "log-rolled-back"
 
 
 async def test_a_predecessor_stays_until_its_successor_has_a_model_of_its_own(again: NewWorld, rested: Rested) -> None:
