@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
+from orchestrator.sessions.rows import LISTED, listed
 from orchestrator.tables import PARTIES, PARTY_KEYS, SESSIONS
 from shared.attestation.key_rotations import VerifiedRotation, verify_rotation
 from shared.crypto.signing import fingerprint
@@ -235,8 +236,11 @@ def _same(row: Mapping[str, Any], key: str) -> None:
 
 
 def _sessions_with(connection: Connection, name: str) -> list[str]:
-    rows = connection.execute(select(SESSIONS.c.id, SESSIONS.c.summary).where(SESSIONS.c.phase.not_in(ENDED)))
-    return [row.id for row in rows if name in {entry["holder"] for entry in row.summary["holders"]}]
+    """Those that can be read: a key is not to stay another's for what somebody did to one session's row."""
+    rows = listed(connection, select(*LISTED).where(SESSIONS.c.phase.not_in(ENDED)))
+    return [
+        row["id"] for row in rows if row["summary"] and name in {entry["holder"] for entry in row["summary"]["holders"]}
+    ]
 
 
 def _end(connection: Connection, key: str, by: str, at: float) -> None:

@@ -222,7 +222,8 @@ class Channels:
             return
         if key.share is None:
             raise VerificationFailed(
-                "The holder's one-time key came without a share, by which this travel mode agrees keys", code="one-time-key-share"
+                "The holder's one-time key came without a share, by which this travel mode agrees keys",
+                code="one-time-key-share",
             )
         check_share(key.share)
 

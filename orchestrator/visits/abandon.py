@@ -41,7 +41,16 @@ def abandoned(
     """
     taken: dict[str, Any] = {"durations": run.watch.reading()} if run.state.current is visit else {}
     forsaken(
-        run.book, visit, fact, reason, blame=blame, again=again, quarantine=quarantine, outage=outage, broken=broken, **taken
+        run.book,
+        visit,
+        fact,
+        reason,
+        blame=blame,
+        again=again,
+        quarantine=quarantine,
+        outage=outage,
+        broken=broken,
+        **taken,
     )
 
 
@@ -142,7 +151,8 @@ def _broke(run: Run, visit: VisitState, fact: TableFact, reason: str) -> None:
     blame, worn_out = run.travel.whole_gpu, breaks >= run.visit_attempts
     if worn_out and not (blame and state.may_skip(visit.holder)):
         raise VerificationFailed(
-            f"The GPU's integrity broke {breaks} times in a row at {visit.holder}'s visits: {reason}", code="integrity-broken"
+            f"The GPU's integrity broke {breaks} times in a row at {visit.holder}'s visits: {reason}",
+            code="integrity-broken",
         )
     abandoned(run, visit, fact, reason, blame=blame, again=not worn_out, quarantine=worn_out, broken=True)
 

@@ -46,7 +46,9 @@ class SnpRules(Claim):
         default_factory=dict,
         description="least patch levels by product, of the reported and the launch TCB; empty: any",
     )
-    allow_smt: bool = Field(default=True, description="accept a guest whose policy lets its machine use hyper-threading")
+    allow_smt: bool = Field(
+        default=True, description="accept a guest whose policy lets its machine use hyper-threading"
+    )
     allow_migration_agent: bool = Field(
         default=False, description="accept a guest whose memory another guest, a migration agent, may move"
     )

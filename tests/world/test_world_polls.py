@@ -20,7 +20,9 @@ async def test_a_channel_opens_while_a_poll_is_under_way(new_world: NewWorld, re
 
             async def hold(call: Call, deliver: Deliver) -> httpx2.Response:
                 answer = await deliver(call)
-                polls = any(type(command).__name__ == "Poll" for command in recorder.latest_batch)
+                polls = any(
+                    type(command).__name__ == "Train" for command in recorder.latest_batch
+                )  # a poll goes with it
                 if call.path.endswith("/ports/orchestrator/commands") and polls and not polled.is_set():
                     polled.set()
                     async with asyncio.timeout(PATIENCE_S):
