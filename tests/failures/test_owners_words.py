@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from shared.errors import GputError
 from tests.world.world import World
 from tests.world.world_faults import Point, Trap
+from tests.world.world_wire import Call, Deliver
 
 ORCH, A, P, CITY, HARBOUR = "orchestrator", "agent", "platform", "holder-city", "holder-harbour"
 COMMANDS = "/commands"
@@ -121,9 +123,18 @@ async def test_cancelled_before_approval_and_while_paused(new_world: Any) -> Non
 
 async def test_the_second_session_waits_with_a_reason_and_then_runs(new_world: Any) -> None:
     async with new_world() as world:
+        seen = asyncio.Event()
+
+        async def hold(call: Call, deliver: Deliver) -> Any:
+            if call.link == (ORCH, P) and b'"holder-' in call.body:
+                await seen.wait()
+            return await deliver(call)
+
+        world.wire.hooks.append(hold)
         first = await world.submit()
         second = (await world.owner.submit(world.material.manifest(name="second", rounds=1)))["id"]
         waiting = await world.until(second, lambda view: view["phase"] == "READY")
         assert waiting["waiting_for"] == [f"gpu-0 (in use by {first})"]
+        seen.set()
         await world.completed(first)
         await world.completed(second)
