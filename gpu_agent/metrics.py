@@ -24,7 +24,8 @@ MEMORY = Family("gput_gpu_memory_bytes", "gauge", "Memory of the GPU.", ("gpu",)
 BESIDE = Family(
     "gput_gpu_training_bytes", "gauge",
     "Most memory that a training took at once beside that of the GPU, since the agent's start: resident bytes of the emulated GPU's "
-    "compute process, tensors on a CUDA device. Absent before the first.", ("gpu",),
+    "compute process, tensors on a CUDA device. Rounded up to a power of two: what exactly a training takes may follow from its records. "
+    "Absent before the first.", ("gpu",),
 )  # fmt: skip
 FAMILIES = (BOOTS, SWITCHES, MEMORY, BESIDE)
 
@@ -44,5 +45,10 @@ class GpuCollector(Collector):
             switches.add_metric([name], view.switches)
             memory.add_metric([name], view.memory_bytes or 0)
             if unit.compute.most_beside is not None:
-                beside.add_metric([name], unit.compute.most_beside)
+                beside.add_metric([name], _coarse(unit.compute.most_beside))
         yield from (boots, switches, memory, beside)
+
+
+def _coarse(size: int) -> int:
+    """The next power of two: whoever reads it learns how large a GPU has to be, and next to nothing of any record."""
+    return 1 << max(0, size - 1).bit_length()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import bisect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from gpu_agent.hardware.extents import Extent
 from shared.errors import OutOfMemory
 
 PAGE: Final = 4096
@@ -110,3 +111,17 @@ class AddressSpace(ABC):
 def pages(length: int) -> int:
     """`length` rounded up to whole pages, in bytes."""
     return -(-length // PAGE) * PAGE
+
+
+def whole_pages(extents: Iterable[Extent]) -> list[Extent]:
+    """Every page that one of them touches, once: stretches in ascending order, none next to another."""
+    found: list[Extent] = []
+    for one in sorted(extents, key=lambda extent: extent.address):
+        start, end = one.address // PAGE * PAGE, pages(one.address + one.length)
+        if not one.length:
+            continue
+        if found and start <= (last := found[-1]).address + last.length:
+            start, end = last.address, max(end, last.address + last.length)
+            found.pop()
+        found.append(Extent(start, end - start))
+    return found

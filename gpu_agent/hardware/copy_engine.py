@@ -15,7 +15,6 @@ from gpu_agent.hardware.record_rules import check_due, most_bytes, most_records
 from gpu_agent.hardware.regions import RegionFact, RegionTable
 from gpu_agent.hardware.shares import Shares
 from gpu_agent.hardware.staging import Staging
-from shared.canonical import keyed_blake3
 from shared.claims.visit import Grant
 from shared.crypto.chains import OpeningChains
 from shared.crypto.schedule import VisitContext, visit_iv_mask, visit_key
@@ -23,6 +22,7 @@ from shared.crypto.stock_channel import StockChannel
 from shared.errors import BadRequest, GputError, NotPermitted, ProtocolViolation, Refused, VerificationFailed
 from shared.names import RegionPhase, Role
 from shared.protocol.membership import NOT_APPROVED, HashLeaves, check_membership, commitment, leaf_hashes
+from shared.protocol.record_order import records_of
 from shared.protocol.travel import TRAVEL
 from shared.wire.codec import decode
 from shared.wire.copy import (
@@ -205,10 +205,9 @@ class CopyEngine:
         found = commitment(closing.salt, b"".join(leaves)).hex()
         if closing.commitment != found:
             raise BadRequest("the commitment is not that of the bytes in memory")
-        if live.stock is not None:
-            live.lying = keyed_blake3(closing.salt, data)
         self._regions.move(region.handle, RegionFact.CLOSED, Role.HOLDER)
-        live.consumed, live.commitment, live.salt = True, found, closing.salt
+        live.consumed, live.commitment = True, found
+        live.salt, live.dataset_salt = closing.salt, closing.dataset_salt
 
     def _kill(self, live: LiveGrant, writing: int, fault: GputError) -> None:
         region = self._regions.get(live.grant.region)
@@ -227,9 +226,8 @@ class CopyEngine:
         """Kill epochs and their grants; what each left in its region, published or not. After this no old key writes."""
         left = []
         self.shares.forget(epochs)
-        for epoch in self._epochs.kill(epochs):
-            self.staging.discard(epoch)
-            live = self.grants.end(epoch)
+        # Every key first: should a region be out of order, no grant outlives its epoch for that.
+        for live in [self._end(epoch) for epoch in self._epochs.kill(epochs)]:
             if live is None:
                 continue
             region = self._regions.move(live.grant.region, RegionFact.FENCED, Role.ORCHESTRATOR)
@@ -238,10 +236,21 @@ class CopyEngine:
             left.append(_content(live, region.phase))
         return left
 
+    def _end(self, epoch: int) -> LiveGrant | None:
+        self.staging.discard(epoch)
+        return self.grants.end(epoch)
+
     def _still_there(self, live: LiveGrant) -> bool:
-        """Whether the buffer holds what was published: a key to the whole GPU could write there again (attack H14)."""
-        data = self._hbm.view(self._regions.get(live.grant.region).address, live.received)
-        return keyed_blake3(live.salt, data) == live.lying
+        """Whether the buffer holds what was published: a key to the whole GPU could write there again (attack H14).
+
+        Nobody writes there any more now, and nothing else is compared than the commitment itself: whatever else had been noted of the
+        bytes when they were published, what a holder had launched could have changed them between the two readings, and back again.
+        """
+        grant = live.grant
+        data = self._hbm.view(self._regions.get(grant.region).address, live.received)
+        indexes = records_of(grant.cursor, grant.dataset_records).tolist()
+        leaves = self.hash_leaves(live.dataset_salt, indexes, data)
+        return commitment(live.salt, b"".join(leaves)).hex() == live.commitment
 
 
 def _content(live: LiveGrant, phase: RegionPhase) -> RegionContent:

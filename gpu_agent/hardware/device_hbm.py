@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 from gpu_agent.hardware.address_space import PAGE, AddressSpace
@@ -141,9 +141,10 @@ class DeviceHBM(HBM):
 
     # ------------------------------------------------------------ without allocation
 
-    def require_backed(self, address: int, length: int) -> None:
+    def require_backed(self, extents: Collection[Extent]) -> None:
         """Raises: OutOfMemory: `bad-address`: beyond the address space. All of it has memory behind it."""
-        self.require_address(address, length)
+        for one in extents:
+            self.require_address(one.address, one.length)
 
     def peek(self, address: int, length: int) -> bytes:
         """See `HBM.peek`."""

@@ -25,9 +25,9 @@ class LiveGrant:
     """An installed grant until its epoch is killed. `accepted` counts copy records, `received` the bytes of records among them.
 
     `total` is the first copy record's, which all others repeat; `proof` gathers the membership proof; `dead` says why it ended. `stock` is
-    the command path of a key to the whole GPU; `salt` keys the commitment of what was published and, where its key commands the whole GPU,
-    `lying`: BLAKE3 over the bytes themselves, which the fence looks for again. `chunks`, `length`, `proof_budget`: the grant's, worked out
-    once, for every record is held to them.
+    the command path of a key to the whole GPU; `salt` keys the commitment of what was published, `dataset_salt` its leaves: the fence of a
+    key to the whole GPU works both out again. `chunks`, `length`, `proof_budget`: the grant's, worked out once, for every record is held to
+    them.
     """
 
     grant: Grant
@@ -42,8 +42,8 @@ class LiveGrant:
     dead: str | None = None
     code: str = "copy-refused"
     commitment: str | None = None
-    salt: bytes = b""
-    lying: bytes = b""
+    salt: bytes = field(default=b"", repr=False)
+    dataset_salt: bytes = field(default=b"", repr=False)
     fetched: bool = False
     chunks: int = field(init=False)
     length: int = field(init=False)

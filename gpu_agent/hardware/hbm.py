@@ -12,12 +12,12 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import ClassVar, Final
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from gpu_agent.hardware.address_space import PAGE, AddressSpace, pages
+from gpu_agent.hardware.address_space import PAGE, AddressSpace, pages, whole_pages
 from gpu_agent.hardware.extents import Extent, ScrubProof
 from gpu_agent.hardware.pieces import PIECE, Alone, Once, Piece, SideBySide, cut, dealt, joined
 from gpu_agent.hardware.shared_map import SharedMap
@@ -91,15 +91,18 @@ class HBM(AddressSpace):
 
     # ------------------------------------------------------------ without allocation: what stock firmware lets a channel key command
 
-    def require_backed(self, address: int, length: int) -> None:
-        """Raises: OutOfMemory: `bad-address`: beyond the address space; or there is no memory behind that much more of it."""
-        self.require_address(address, length)
-        there = sum(
-            min(end, address + length) - max(start, address)
-            for start, end in _resident(self.fd, address, address + length)
-        )
-        if os.fstat(self.fd).st_blocks * 512 + length - there > self.backing:
-            raise OutOfMemory(f"no memory is left behind {length} more bytes of addresses")
+    def require_backed(self, extents: Collection[Extent]) -> None:
+        """Raises: OutOfMemory: `bad-address`: beyond the address space; or there is no memory behind that much more of them together."""
+        for one in extents:
+            self.require_address(one.address, one.length)
+        more = sum(one.length - self._there(one) for one in whole_pages(extents))
+        if os.fstat(self.fd).st_blocks * 512 + more > self.backing:
+            raise OutOfMemory(f"no memory is left behind {more} more bytes of addresses")
+
+    def _there(self, extent: Extent) -> int:
+        """Bytes of it that have memory behind them."""
+        first, last = extent.address, extent.address + extent.length
+        return sum(min(end, last) - max(start, first) for start, end in _resident(self.fd, first, last))
 
     def peek(self, address: int, length: int) -> bytes:
         """A copy of any bytes; those behind which there is no memory read as zeros. Raises: OutOfMemory `bad-address`."""
@@ -108,7 +111,7 @@ class HBM(AddressSpace):
 
     def poke(self, address: int, data: bytes) -> None:
         """Write anywhere. Raises: OutOfMemory: as `require_backed`."""
-        self.require_backed(address, len(data))
+        self.require_backed([Extent(address, len(data))])
         self._view[address : address + len(data)] = data
 
     def clear_strays(self) -> int:
@@ -238,6 +241,14 @@ class HBM(AddressSpace):
         if not self._is_zero(address, length):
             raise VerificationFailed("memory is not zero after its scrub", code="scrub-failed")
         return ScrubProof(address, length, zeros_digest(length))
+
+    def scrub_all(self, extents: Sequence[Extent]) -> None:
+        """Zero many short extents and read them back. Raises: VerificationFailed: as `scrub`."""
+        for one in extents:
+            self.require_inside(one.address, one.length)
+            self._clear(one.address, one.length)
+        if not all(self._is_zero(one.address, one.length) for one in extents):
+            raise VerificationFailed("memory is not zero after its scrub", code="scrub-failed")
 
     def free(self, address: int) -> None:
         """Scrub one allocation, with proof, and give its pages back to the host."""

@@ -127,6 +127,15 @@ class ModelMemory:
         if self.committed_copy_digests().version != self.require_committed().version:
             raise VerificationFailed("the committed copy in GPU memory has changed", code="committed-copy-changed")
 
+    def scrub_gaps(self) -> None:
+        """Zero, with read-back, what of both copies belongs to no tensor: a digest of what is there does not see it, and a copy or a
+        roll-back would carry it along.
+
+        Raises:
+            VerificationFailed `scrub-failed`.
+        """
+        self._hbm.scrub_all([*self._memory.gaps(self._working), *self._memory.gaps(self._kept)])
+
     @property
     def has_work_ahead(self) -> bool:
         """Whether `look_ahead` would do anything."""
@@ -150,6 +159,8 @@ class ModelMemory:
         """Make the working copy the committed one: as it was when it was looked at, where that was copied then."""
         trained, first = self._trained, self.phase is ModelPhase.EMPTY
         self.state(ModelFact.COMMIT)
+        if first:  # whatever was uploaded between the tensors; from here on it stays zero, or a sweep makes it so
+            self._hbm.scrub_all(self._memory.gaps(self._working))
         if trained is not None and self._spare is not None:
             self._kept, self._spare, self._ahead = self._spare, self._kept, False
         elif trained is None or not self._copied_as(trained):
@@ -206,6 +217,7 @@ class ModelMemory:
         Raises:
             VerificationFailed.
         """
+        self._hbm.scrub_all(self._memory.gaps(self._kept))  # whatever an older copy carried along
         found = self._memory.digests(self._kept, step)
         if (found.model, found.optimiser) != (model, optimiser):
             raise VerificationFailed(

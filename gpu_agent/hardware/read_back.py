@@ -6,6 +6,7 @@ that should be what they were are read back by GMAC, at the speed of memory; onl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -71,6 +72,7 @@ class ReadBack:
     def __init__(self, hbm: HBM, plan: MemoryPlan, key: Secret) -> None:
         self._hbm, self._plan, self._key = hbm, plan, key
         self._parts = {kind: list(region_parts(region)) for kind, region in _regions(plan).items()}
+        self._gaps = {kind: list(_gaps(region)) for kind, region in _regions(plan).items()}
         self._seals = 0
 
     def digests(self, copy: Copy, step: int, *, optimiser: bool = True) -> Digests:
@@ -102,6 +104,11 @@ class ReadBack:
         model, optimiser = self._plan.model.length, self._plan.optimiser.length
         first = (copy.model, source.model, model)
         return [first, (copy.optimiser, source.optimiser, optimiser)] if optimiser else [first]
+
+    def gaps(self, copy: Copy) -> list[Extent]:
+        """Its bytes that belong to no tensor. No digest is of them, and every tag is."""
+        bases = ((RegionKind.MODEL, copy.model), (RegionKind.OPTIMISER, copy.optimiser))
+        return [Extent(base + gap.address, gap.length) for kind, base in bases for gap in self._gaps[kind]]
 
     def reads_as(self, seal: Seal | None, copy: Copy) -> bool:
         """Whether every byte of it is as it was sealed."""
@@ -136,3 +143,12 @@ class ReadBack:
 def _regions(plan: MemoryPlan) -> dict[RegionKind, RegionPlan]:
     """Those of a copy."""
     return {RegionKind.MODEL: plan.model, RegionKind.OPTIMISER: plan.optimiser}
+
+
+def _gaps(plan: RegionPlan) -> Iterator[Extent]:
+    """What lies in a region behind each of its tensors, up to the cache line where the next one begins; from the region's start on."""
+    starts = [*(placed.offset for placed in plan.tensors), plan.length]
+    for placed, following in zip(plan.tensors, starts[1:], strict=True):
+        end = placed.offset + placed.size_bytes
+        if end < following:
+            yield Extent(end, following - end)

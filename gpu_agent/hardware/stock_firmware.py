@@ -21,7 +21,6 @@ from shared.wire.stock import (
     CopyMemory,
     LaunchProgram,
     ReadMemory,
-    Span,
     StockAnswer,
     StockFrame,
     WriteMemory,
@@ -33,6 +32,8 @@ class StockFirmware:
 
     def __init__(self, hbm: HBM, compute: Compute, grants: GrantTable) -> None:
         self._hbm, self._compute, self._grants = hbm, compute, grants
+        # Whose key spoke last, and what its last launch may yet touch for the first time.
+        self._epoch, self._launched = 0, list[Extent]()
 
     def frame(self, port: str, data: bytes, now: float) -> bytes:
         """The answer frame to one command frame. `now`: seconds since 1970.
@@ -47,6 +48,8 @@ class StockFirmware:
         frame = decode(StockFrame, data)
         live, channel = self._living(port, frame.epoch, now)
         (command,) = decode_all(STOCK, channel.open(frame.n, frame.ct))
+        if live.grant.epoch != self._epoch:  # what an older key launched died at its fence
+            self._epoch, self._launched = live.grant.epoch, []
         n, ct = channel.seal(encode(self._answer(command)))
         return encode(StockFrame(epoch=live.grant.epoch, n=n, ct=ct))
 
@@ -72,21 +75,28 @@ class StockFirmware:
     def _obey(self, command: Any) -> bytes:
         match command:
             case WriteMemory():
-                self._hbm.poke(command.address, command.data)
+                self._write(command.address, command.data)
             case ReadMemory():
                 return self._hbm.peek(command.address, command.length)
             case CopyMemory():
-                self._hbm.poke(command.target, self._hbm.peek(command.source, command.length))
+                self._write(command.target, self._hbm.peek(command.source, command.length))
             case LaunchProgram():
                 self._compute.start(self._launch(command))
         return b""
 
+    def _write(self, address: int, data: bytes) -> None:
+        self._hbm.require_backed([*self._launched, Extent(address, len(data))])
+        self._hbm.poke(address, data)
+
     def _launch(self, command: LaunchProgram) -> Launch:
-        code = self._extent(command.code)
+        spans = (command.code, command.model, command.gradients, command.optimiser, command.committed, command.data)
+        extents = [Extent(span.address, span.length) for span in spans]
+        code, model, gradients, optimiser, committed, records = extents
         if code.length > MAX_ARCHIVE_BYTES:
             raise LimitExceeded(f"an archive has at most {MAX_ARCHIVE_BYTES} bytes", code="archive-too-large")
-        spans = (command.model, command.gradients, command.optimiser, command.committed, command.data)
-        model, gradients, optimiser, committed, records = (self._extent(span) for span in spans)
+        # All together, and with what an older launch may still be about to touch: compute touches every page of them, and asks nobody.
+        self._hbm.require_backed([*self._launched, *extents])
+        self._launched = extents
         # The digest names the code to the compute engines; here it is of whatever lies there.
         digest = blake3_256(self._hbm.peek(code.address, code.length)).hex()
         return Launch(
@@ -94,7 +104,3 @@ class StockFirmware:
             committed=committed, data=records, records=command.records, first_step=command.first_step, steps=command.steps,
             total_steps=command.total_steps, options=command.options.model_dump(mode="json"),
         )  # fmt: skip
-
-    def _extent(self, span: Span) -> Extent:
-        self._hbm.require_backed(span.address, span.length)
-        return Extent(span.address, span.length)

@@ -19,7 +19,8 @@ _EMPTY = (RegionPhase.CLEAN, RegionPhase.DIRTY)
 
 
 def sweep(state: GpuState, command: Sweep, bulk: Bulk) -> Swept:
-    """Scrub compute, gradients, unused buffers, the ends of pages behind every region and all memory outside of them (attacks H02, H06).
+    """Scrub compute, gradients, unused buffers, what lies between tensors and at the ends of pages, and all memory outside of regions
+    (attacks H02, H06).
 
     Raises:
         ProtocolViolation: a key to the whole GPU is still alive: what is looked at could change (law L3).
@@ -36,6 +37,7 @@ def sweep(state: GpuState, command: Sweep, bulk: Bulk) -> Swept:
             state.scrub(region)
     for extent in _used(state):
         state.hbm.scrub_slack(extent)
+    state.model.scrub_gaps()  # before the copies are compared: a byte that is nobody's must break none
     state.unswept = False
     state.model.named()
     copy = state.model.committed_copy_digests()

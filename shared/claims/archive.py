@@ -59,10 +59,10 @@ def open_archive(data: bytes) -> Archive:
         raise InvalidProgram(f"The program archive has {len(data)} bytes; at most {MAX_ARCHIVE_BYTES} are allowed")
     raw, graph_data = _envelope(data)
     manifest = _manifest(raw)
-    names: dict[InputKind, frozenset[str]] = {
-        "parameter": frozenset(spec.name for spec in manifest.parameters),
-        "state": frozenset(spec.name for spec in manifest.state),
-        "record": frozenset(field.name for field in manifest.records.fields),
+    declared: dict[InputKind, dict[str, str]] = {
+        "parameter": {spec.name: spec.dtype for spec in manifest.parameters},
+        "state": {spec.name: spec.dtype for spec in manifest.state},
+        "record": {field.name: field.dtype for field in manifest.records.fields},
     }
     graphs: dict[GraphKind, Graph] = {}
     for kind in GRAPH_KINDS:
@@ -73,7 +73,7 @@ def open_archive(data: bytes) -> Archive:
                 expected=manifest.graphs[kind],
                 got=sha384(graph_data[kind]).hex(),
             )
-        graphs[kind] = parse_graph(graph_data[kind], kind, names)
+        graphs[kind] = parse_graph(graph_data[kind], kind, declared)
     _check_operators(manifest, graphs)
     return Archive(manifest, raw, sha384(raw), graphs)
 

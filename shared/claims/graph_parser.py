@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from shared.canonical import json_bytes, json_value
+from shared.claims.data_shapes import check_shapes
 from shared.claims.graph import (
     GRAPH_FORMAT,
     Arg,
@@ -33,11 +34,11 @@ _KWARG = re.compile(r"[a-z][a-z_]{0,31}", re.ASCII)
 _NO_KWARGS = frozenset({"out", "device", "layout", "pin_memory", "generator", "requires_grad"})
 
 
-def parse_graph(data: bytes, kind: GraphKind, names: Mapping[InputKind, frozenset[str]]) -> Graph:
-    """Strictly parse one graph and check it whole: schema, backward references, operator allow-list, value kinds.
+def parse_graph(data: bytes, kind: GraphKind, declared: Mapping[InputKind, Mapping[str, str]]) -> Graph:
+    """Strictly parse one graph and check it whole: schema, backward references, operator allow-list, value kinds, shapes.
 
     Args:
-        names: the manifest's parameters, state and record fields; a graph may take no other input.
+        declared: the manifest's parameters, state and record fields, each with its dtype; a graph may take no other input.
     Raises:
         InvalidProgram: with one sentence naming graph, node and fault.
     """
@@ -52,22 +53,23 @@ def parse_graph(data: bytes, kind: GraphKind, names: Mapping[InputKind, frozense
     top = _object(kind, value, {"format", "kind", "inputs", "nodes", "outputs"}, "graph")
     if top["format"] != GRAPH_FORMAT or top["kind"] != kind:
         raise fault(kind, f"must state format {GRAPH_FORMAT} and kind {kind}")
-    inputs = _inputs(kind, top["inputs"], names)
+    inputs = _inputs(kind, top["inputs"], declared)
     raw = _list(kind, top["nodes"], "nodes", MAX_NODES)
     nodes = tuple(_node(kind, len(inputs), position, item) for position, item in enumerate(raw))
-    losses, state = _outputs(kind, top["outputs"], len(inputs) + len(nodes), names["state"])
+    losses, state = _outputs(kind, top["outputs"], len(inputs) + len(nodes), declared["state"].keys())
     graph = Graph(kind, inputs, nodes, losses, state)
     check_graph(graph)
+    check_shapes(graph, declared)
     return graph
 
 
 def _inputs(
-    kind: GraphKind, value: Any, names: Mapping[InputKind, frozenset[str]]
+    kind: GraphKind, value: Any, declared: Mapping[InputKind, Mapping[str, str]]
 ) -> tuple[tuple[InputKind, str], ...]:
     result: list[tuple[InputKind, str]] = []
     for item in _list(kind, value, "inputs", MAX_NODES):
         pair = item if isinstance(item, list) and len(item) == 2 and all(isinstance(x, str) for x in item) else None
-        if pair is None or pair[0] not in names or pair[1] not in names[pair[0]]:
+        if pair is None or pair[0] not in declared or pair[1] not in declared[pair[0]]:
             raise fault(kind, "takes an input that its manifest does not declare")
         result.append((pair[0], pair[1]))
     if len(set(result)) != len(result):
@@ -123,7 +125,7 @@ def _tagged(kind: GraphKind, tag: str, inner: Any, where: str, limit: int) -> Ar
     raise fault(kind, f"{where}: an argument is none of the allowed forms")
 
 
-def _outputs(kind: GraphKind, value: Any, limit: int, state: frozenset[str]) -> tuple[Ref, tuple[tuple[str, Ref], ...]]:
+def _outputs(kind: GraphKind, value: Any, limit: int, state: Set[str]) -> tuple[Ref, tuple[tuple[str, Ref], ...]]:
     outputs = _object(kind, value, {"losses", "state"}, "outputs")
     losses = _arg(kind, outputs["losses"], "outputs", limit)
     new_state = outputs["state"]

@@ -1,8 +1,9 @@
 """Which ATen operators a training program may call, and why each group is safe. Knows no tensor library: names only.
 
-The list is closed: a name that is not here is refused. Nothing here touches files, processes, sockets or clocks,
-returns uninitialised memory, re-interprets storage, or writes to its inputs, except `batch_norm` and `instance_norm`, whose
-running statistics must be declared state (`shared.claims.graph` checks that). Dropout is the only randomness.
+The list is closed: a name that is not here is refused, and so are forms of a few whose shapes would follow from values
+(`shared.claims.data_shapes`). Nothing here touches files, processes, sockets or clocks, returns uninitialised memory, re-interprets
+storage, or writes to its inputs, except `batch_norm` and `instance_norm`, whose running statistics must be declared state
+(`shared.claims.graph` checks that). Dropout is the only randomness.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ GROUPS: Final[dict[str, str]] = {
     "convolution": "convolutions and pooling",
     "normalisation": "running statistics only as declared state",
     "attention": "scaled dot product",
-    "indexing": "bounds are checked by the operator itself",
+    "indexing": "bounds are checked by the operator itself; how much is selected never follows from values",
     "creation": "tensors filled with stated values, never with old memory",
     "losses": "per-sample losses",
     "dropout": "the only randomness: drawn from (session seed, global step)",
@@ -97,6 +98,8 @@ ALLOWED: Final[dict[str, str]] = {name: group for group, names in _MEMBERS.items
 """Operator name -> group."""
 
 SIZE_ARITHMETIC: Final = frozenset({"operator.add", "operator.sub", "operator.mul", "operator.floordiv"})
+SIZES: Final = SIZE_ARITHMETIC | {"aten.sym_size.int"}
+"""They give an integer that follows from tensors' shapes."""
 TUPLE_RESULT: Final = frozenset({
     "aten.split.Tensor", "aten.split_with_sizes.default", "aten.chunk.default", "aten.unbind.int", "aten.max.dim",
     "aten.min.dim", "aten.topk.default", "aten.sort.default", "aten.var_mean.correction",

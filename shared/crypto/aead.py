@@ -138,14 +138,19 @@ class OpeningChannel(_Channel):
     def check_repeat(self, counter: int, ciphertext: Buffer, aad: bytes) -> None:
         """Whether a record at a used counter is the authentic one again; changes nothing. Raises: VerificationFailed.
 
-        One key, IV and tag admit one ciphertext (short of a forgery), so an equal tag that verifies means equal bytes.
+        One key, IV and tag admit one ciphertext (short of a forgery), so an equal tag that verifies means equal bytes. The plaintext is
+        nobody's: it goes where it is zeroed at once, verified or not, so that none stays in this process's freed memory (law L7).
         """
         if not 0 < counter <= self.counter:
             raise VerificationFailed(f"{self.label}: counter {counter} was never used", code="tag-mismatch")
+        size = max(0, memoryview(ciphertext).nbytes - TAG_BYTES)
+        scratch = bytearray(size)
         try:
-            self._live().decrypt(self._iv(counter), ciphertext, aad)
+            self._live().decrypt_into(self._iv(counter), ciphertext, aad, scratch)
         except InvalidTag:
             raise self._mismatch() from None
+        finally:
+            scratch[:] = bytes(size)  # in place: it keeps its length
 
     def _mismatch(self) -> VerificationFailed:
         return VerificationFailed(f"{self.label}: a record does not authenticate", code="tag-mismatch")

@@ -18,7 +18,6 @@ from gpu_agent.hardware.ledger import Ledger
 from gpu_agent.hardware.regions import RegionFact, RegionTable
 from gpu_agent.hardware.shares import Shares
 from gpu_agent.hardware.state import GpuState
-from shared.canonical import keyed_blake3
 from shared.claims.visit import Grant
 from shared.crypto import command_channel, schedule
 from shared.crypto.command_channel import CommandChannel
@@ -64,12 +63,11 @@ def closing_records_are_believed(patch: Patch) -> None:
     def close(self: CopyEngine, live: Any, raw: bytes, sealed: Any) -> None:
         try:
             closing = decode(Closing, live.channel.open(sealed, raw + live.context))
-            stated, salt = closing.commitment, closing.salt
+            stated, salt, dataset_salt = closing.commitment, closing.salt, closing.dataset_salt
         except Exception:  # it does not even open
-            stated, salt = "00" * 32, bytes(32)
+            stated, salt, dataset_salt = "00" * 32, bytes(32), bytes(32)
         self._regions.move(live.grant.region, RegionFact.CLOSED, Role.HOLDER)
-        live.consumed, live.commitment, live.salt = True, stated, salt
-        live.lying = keyed_blake3(salt, self._hbm.view(self._regions.get(live.grant.region).address, live.received))
+        live.consumed, live.commitment, live.salt, live.dataset_salt = True, stated, salt, dataset_salt
 
     patch.setattr(CopyEngine, "_close", close)
 
@@ -97,7 +95,7 @@ def closing_counts_are_believed(patch: Patch) -> None:
         indexes = records_of(live.grant.cursor, live.grant.dataset_records).tolist()
         leaves = leaf_hashes(closing.dataset_salt, indexes, data)
         live.consumed, live.commitment = True, commitment(closing.salt, b"".join(leaves)).hex()
-        live.salt, live.lying = closing.salt, keyed_blake3(closing.salt, data)
+        live.salt, live.dataset_salt = closing.salt, closing.dataset_salt
 
     patch.setattr(CopyEngine, "_close", close)
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from tests.gpu import (
     test_gpu_collected,
+    test_gpu_paper_memory,
     test_gpu_private,
     test_gpu_read_back,
     test_gpu_scrub,
@@ -29,5 +30,6 @@ BEHAVIOUR: Final[list[Callable[[World], None]]] = [
     test_gpu_tours.test_a_dropped_tour_leaves_nothing_of_its_gradients,
     test_gpu_private.test_no_loss_over_a_holders_records_leaves_and_the_owners_own_do,
     test_gpu_read_back.test_an_older_commit_is_not_the_last_one,
+    test_gpu_paper_memory.test_what_was_hidden_between_tensors_is_gone_after_the_sweep_and_breaks_nothing,
 ]  # fmt: skip
 """Each takes a world and leaves it fit for the next."""

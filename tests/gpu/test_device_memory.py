@@ -68,7 +68,8 @@ def test_nothing_reaches_beyond_an_allocation(hbm: DeviceHBM) -> None:
     acts: list[Callable[[], object]] = [
         lambda: hbm.view(at, PAGE + 1), lambda: hbm.write(at + 1, bytes(PAGE)), lambda: hbm.landing(at + PAGE - 1, 2),
         lambda: hbm.land(at, PAGE + 1), lambda: hbm.copy([(at, at + 1, PAGE)]), lambda: hbm.digest(at, PAGE + 1),
-        lambda: hbm.erase(at, 2 * PAGE), lambda: hbm.peek(SIZE, 1), lambda: hbm.poke(SIZE - 1, b"ab"), lambda: hbm.require_backed(SIZE, 1),
+        lambda: hbm.erase(at, 2 * PAGE), lambda: hbm.peek(SIZE, 1), lambda: hbm.poke(SIZE - 1, b"ab"),
+        lambda: hbm.require_backed([Extent(SIZE, 1)]),
     ]  # fmt: skip
     for act in acts:
         with pytest.raises(OutOfMemory) as refused:

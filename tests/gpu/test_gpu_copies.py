@@ -275,6 +275,17 @@ def test_epochs_increase_and_unknown_ones_are_not_killed(world: World) -> None:
     assert opened.fenced == []
 
 
+def test_a_fence_that_is_refused_has_killed_every_key_all_the_same(world: World) -> None:
+    """A region that was scrubbed before its fence is out of order then: the other grants of that fence are dead all the same."""
+    world.set_up()
+    first, second = world.install(), world.install(region=1)
+    assert refused(first, flipped(first.seal(DATA_BYTES)[0], HEADER_BYTES)) == "copy-refused"
+    world.run(gpu.Scrub(region=first.grant.region))
+    fence = gpu.OpenEpoch(epoch=90, entropy=bytes(32), kills=[first.grant.epoch, second.grant.epoch])
+    assert world.refused(fence) == "out-of-order"
+    assert refused(second, second.seal(DATA_BYTES)[0]) == "no-grant"
+
+
 def test_a_fence_leaves_no_secret_behind(world: World) -> None:
     """Over ten thousand visits they would be ten thousand, alive until the life ends, and growth of memory."""
     world.set_up()

@@ -131,6 +131,28 @@ def test_a_visit_over_http_leaves_no_record_in_the_agent(process: tuple[subproce
     assert (view["backend"], view["boot_counter"]) == ("EMULATED", world.boot)
 
 
+def test_records_that_came_twice_leave_nothing_in_the_agent_either(
+    process: tuple[subprocess.Popen[bytes], RemoteDevice],
+) -> None:
+    """Of a repeat only the tag is wanted, and the cipher gives the plaintext with it: here of records whose freed memory is kept."""
+    running, device = process
+    world = remote_world(device)
+    world.set_up(buffer_bytes=256 << 10)
+    data = bytearray(records(2048))
+    mark = b"".join((0x3F800000 | int.from_bytes(os.urandom(2), "little") << 5).to_bytes(4, "little") for _ in range(2))
+    for at in range(0, len(data), RECORD_BYTES):
+        data[at : at + len(mark)] = mark
+    holder = world.install(2048, 0, bytes(data), chunk_bytes=72 << 10, expires_at=int(time.time()) + 600)
+    for record in holder.seal(bytes(data)):
+        first = holder.copy(record)
+        assert holder.copy(record).received == first.received
+    assert first.published
+    assert held_by([running.pid], [mark]).total() == 0, "HBM itself is not among what is searched"
+    world.open_epoch(holder.grant.epoch)
+    world.run(gpu.Scrub(region=holder.grant.region))
+    assert not held_by([running.pid, *descendants(running.pid)], [mark])
+
+
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
 def test_everything_dies_with_the_agent(process: tuple[subprocess.Popen[bytes], RemoteDevice], ending: int) -> None:
     running, device = process

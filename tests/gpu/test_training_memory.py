@@ -107,9 +107,17 @@ def test_the_agent_tells_the_largest_of_its_trainings(world: World) -> None:
     most = world.compute.most_beside
     assert most is not None
     assert 0 < most < 1024 * MIB
-    assert gauge(world.compute) == most
+    assert gauge(world.compute) == 1 << (most - 1).bit_length()
     world.compute.most_beside = 1 << 40
     committed_visit(world, DATA, "w2", 4)
     assert gauge(world.compute) == 1 << 40, "a smaller one changes nothing"
     world.compute.most_beside = None
     assert gauge(world.compute) is None, "before the first"
+
+
+@pytest.mark.parametrize(
+    ("taken", "told"), [(0, 1), (1, 1), (2**20, 2**20), (2**20 + 1, 2**21), (2**21 - 1, 2**21), (5 * MIB, 8 * MIB)]
+)
+def test_what_a_training_took_is_told_as_a_power_of_two(taken: int, told: int) -> None:
+    """Anybody may read it, and what exactly a training takes may follow from holders' records."""
+    assert gauge(SimpleNamespace(most_beside=taken)) == told
