@@ -20,7 +20,7 @@ from shared.protocol.travel import buffers
 
 MOST_BYTES = 64 << 20
 """Of made-up records of one holder, and of held-out ones: more would say no more."""
-MEANS = "the most that the emulated GPU's compute process had resident at once beyond what it began with, GPU memory not counted"
+MEANS = "the most that the emulated GPU's compute process had resident at once beyond what it began with, GPU memory not counted, rounded up to a power of two"
 """Beside the figure wherever it is printed: it is of PyTorch on a processor, and a real GPU's kernels take other amounts."""
 EMULATED = EvidencePolicy(roots=("EMULATED",))
 Level = Literal["fault", "note"]
@@ -205,7 +205,7 @@ def too_little_memory(asked: int, found: Measured) -> Iterator[Remark]:
     if found.share is not None and found.share > 1:
         yield Remark(
             "training.batch_size", "note",
-            f"training took {found.training_bytes} bytes beside the {asked} of GPU memory that the manifest asks for, and this "
+            f"training took up to {found.training_bytes} bytes beside the {asked} of GPU memory that the manifest asks for, and this "
             f"machine's emulated GPU has {found.gpu_bytes}", "Lower batch_size, or make the model smaller; then rehearse again.",
             "gpu-memory-short",
         )  # fmt: skip

@@ -93,7 +93,7 @@ BEHAVIOURS: Mapping[str, Behaviour] = MappingProxyType(
         ),
         "overwrite": Behaviour("H04", _only_paper(_expected(UNDONE, "accepted", "quarantined closed", "model"))),
         "plant_code": Behaviour("H05 H06", _only_paper(_expected(UNDONE, "accepted", "quarantined closed", "model"))),
-        "redirect_launch": Behaviour("H06", _only_paper(_expected(UNDONE, "accepted", "lost closed", "the GPU was reset"))),
+        "redirect_launch": Behaviour("H06", _only_paper(_expected(UNDONE, "accepted", "quarantined closed", "control"))),
         "write_late": Behaviour("H08 C03", _alike(_expected("stopped: the fence kills the key first", "accepted", "closed"))),
         "replay": Behaviour(
             "H09 H11 C03",
