@@ -21,8 +21,8 @@ from shared.protocol.travel import buffers
 MOST_BYTES = 64 << 20
 """Of made-up records of one holder, and of held-out ones: more would say no more."""
 MEANS = (
-    "the most that the emulated GPU's compute process had resident at once beyond what it began with, GPU memory not counted, rounded up to "
-    "a power of two"
+    "the most that the emulated GPU's compute process had resident at once beyond what it began with, GPU memory not counted, rounded up "
+    "to a power of two"
 )
 """Beside the figure wherever it is printed: it is of PyTorch on a processor, and a real GPU's kernels take other amounts."""
 EMULATED = EvidencePolicy(roots=("EMULATED",))
