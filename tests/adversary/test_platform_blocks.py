@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpu_agent.unit import GpuUnit
-from orchestrator.runner import session_runner
+from orchestrator.runner import patience
 from shared.names import TravelMode
 from tests.adversary.conftest import PAIR, SEED
 from tests.adversary.platform import HostilePlatform
@@ -42,7 +42,7 @@ async def test_a_building_block_changes_nothing(
 ) -> None:
     block = BLOCKS[name]
     if block.failure is not None:  # whoever answers as the GPU may be a stranger on the line: some lives are tried
-        monkeypatch.setattr(session_runner, "MAX_CONFLICTS", 3)
+        monkeypatch.setattr(patience, "MAX_CONFLICTS", 3)
     with recording() as recorder:
         async with new_world(holders=PAIR) as world:
             with HostilePlatform(world, mode, recorder, unit, seed=SEED) as platform:

@@ -8,7 +8,7 @@ import pytest
 
 from gpu_agent.compute.process import ComputeProcess
 from orchestrator.gpu_session.life import CommandRefused
-from orchestrator.runner import session_runner
+from orchestrator.runner.patience import MAX_CONFLICTS, Patience
 from orchestrator.visits.training import WorkFailed
 from shared.errors import Conflict, GputError, Unavailable
 from shared.wire.gpu_answers import COMPUTE_OUTAGES
@@ -95,9 +95,10 @@ async def test_a_work_that_is_always_killed_ends_the_session(
 
 @pytest.mark.parametrize("code", sorted(COMPUTE_OUTAGES))
 def test_another_life_may_do_better_where_compute_died_but_not_for_ever(code: str) -> None:
-    most = session_runner.MAX_CONFLICTS
     errors: list[GputError] = [CommandRefused("gone", code=code), WorkFailed("gone", code=code), Conflict("busy")]
     for error in errors:
-        assert [session_runner._passes(error, count) for count in (0, most - 1, most)] == [True, True, False]
-    assert not session_runner._passes(CommandRefused("another reason", code="gpu-out-of-memory"), 0)
-    assert session_runner._passes(Unavailable("away", code=code), most)
+        patience = Patience()
+        tries = [patience.left(error, 0) is not None for _ in range(MAX_CONFLICTS + 1)]
+        assert tries == [True] * MAX_CONFLICTS + [False]
+        assert patience.left(Unavailable("away", code=code), 0) is not None
+    assert Patience().left(CommandRefused("another reason", code="gpu-out-of-memory"), 0) is None

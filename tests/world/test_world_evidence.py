@@ -16,7 +16,7 @@ import shared
 from gpu_agent.platform.device_manufacture import manufacture_device
 from gput.local.installation import GPU
 from orchestrator.holders import channels
-from orchestrator.runner import session_runner
+from orchestrator.runner import patience
 from shared.errors import EmulationWarning
 from tests.adversary.rows import attack
 from tests.world.world import PATIENCE_S, NewWorld, Patience, World
@@ -92,7 +92,7 @@ async def test_another_genuine_gpu_does_not_continue_a_session(
     new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A device of the same maker with good evidence, put into the first one's place for good: the session began with the first."""
-    monkeypatch.setattr(session_runner, "MAX_CONFLICTS", 2)
+    monkeypatch.setattr(patience, "MAX_CONFLICTS", 2)
     async with new_world(own_gpu=True, holders=("city",)) as world:
 
         async def exchange() -> None:

@@ -14,7 +14,7 @@ import pytest
 from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.hardware.spdm import SpdmResponder
 from gput.local.installation import GPU
-from orchestrator.runner import session_runner
+from orchestrator.runner import patience
 from shared.errors import EmulationWarning
 from shared.wire.spdm import UNEXPECTED_REQUEST, error
 from tests.gpu.gpu_world import device_folder
@@ -116,7 +116,7 @@ async def test_one_lie_while_a_holder_has_the_gpu(new_world: NewWorld) -> None:
 async def test_a_device_without_a_sound_certificate_ends_it_with_the_reason(
     new_world: NewWorld, which: str, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_runner, "MAX_CONFLICTS", 2)
+    monkeypatch.setattr(patience, "MAX_CONFLICTS", 2)
     async with new_world(holders=("city",)) as world:
         await world.enrol()
         liar = Liar(LIES[which](world), lambda _: True)
@@ -172,7 +172,7 @@ async def test_one_handshake_with_somebody_elses_gpu_ends_no_session(new_world: 
 async def test_somebody_elses_gpu_that_stays_ends_it_with_the_reason(
     new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_runner, "MAX_CONFLICTS", 2)
+    monkeypatch.setattr(patience, "MAX_CONFLICTS", 2)
     async with new_world(holders=("city",)) as world:
         await world.enrol()
         other = AnotherGpu(lambda _: True)
@@ -204,7 +204,7 @@ async def test_a_stranger_who_breaks_some_handshakes_in_a_row_ends_no_session(
     new_world: NewWorld, resumed: bool, broken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is on the line for a second or two, and says what no journal explains. A life that is resumed is asked for under two numbers."""
-    monkeypatch.setattr(session_runner, "PATIENCE_S", (0.05,))
+    monkeypatch.setattr(patience, "PATIENCE_S", (0.05,))
     async with new_world(holders=("city",)) as world:
         await world.enrol()
         stranger = Disturber(lambda handshake: 0 <= handshake - 1 - resumed < broken)
@@ -217,7 +217,7 @@ async def test_a_stranger_who_breaks_some_handshakes_in_a_row_ends_no_session(
 async def test_a_gpu_that_opens_no_life_any_more_ends_it_with_the_reason(
     new_world: NewWorld, first: int, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_runner, "MAX_CONFLICTS", 2)
+    monkeypatch.setattr(patience, "MAX_CONFLICTS", 2)
     async with new_world(holders=("city",)) as world:
         await world.enrol()
         stranger = Disturber(lambda handshake: handshake >= first)
