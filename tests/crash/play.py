@@ -59,7 +59,7 @@ class CrashPlay(Play):
                 else:  # the same of holders, who hear of the end when their turn with the processor comes
                     for holder in self.holders:
                         await world.operator(holder).request(stage.session, AT_THE_END_S, phase=self.case.view["phase"])
-                self.receipts = await world.owner.items(f"sessions/{stage.session}/receipts")
+                self.receipts = await stage.items("receipts")
         self._judge("the end")
 
     async def _submitted(self, world: World) -> str:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import httpx2
 
@@ -19,6 +19,8 @@ from shared.errors import GputError
 from tests.laws.witness import Witness
 from tests.world.world import ENDED, World
 from tests.world.world_faults import Moment, Point, Trap
+
+T = TypeVar("T")
 
 ORCH, AGENT, PLATFORM, HOLDER = "orchestrator", "agent", "platform", "holder"
 COMMANDS = "/ports/orchestrator/commands"
@@ -66,16 +68,24 @@ class Stage:
 
     async def view(self) -> Any:
         """The session's view, however often a service is just being restarted."""
-        while True:
-            with suppress(GputError):
-                return await self.world.owner.session(self.session)
-            await asyncio.sleep(0.01)
+        return await _at_last(lambda: self.world.owner.session(self.session))
+
+    async def items(self, of: str) -> list[Any]:
+        """All of the session's visits, receipts, and so on, as patiently."""
+        return await _at_last(lambda: self.world.owner.items(f"sessions/{self.session}/{of}"))
 
     async def restart(self, service: str, *, clean: bool = False) -> None:
         """Stop or kill a service and start it over its files; one after another, whoever asks."""
         async with self._busy[service]:
             await (self.world[service].stop() if clean else self.world[service].kill())
             await self.world[service].start()
+
+
+async def _at_last(ask: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        with suppress(GputError):
+            return await ask()
+        await asyncio.sleep(0.01)
 
 
 class Act(Protocol):

@@ -136,7 +136,7 @@ class Play:
         for task in [*stage.doing, *(trap.task for trap in stage.traps if trap.task is not None)]:
             await task
         self.case.view = await stage.view()
-        self.case.visits = await stage.world.visits(stage.session)
+        self.case.visits = await stage.items("visits")
 
     def _judge(self, after: object) -> None:
         broken = broken_laws(self.case) if self.judging else {}
