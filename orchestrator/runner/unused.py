@@ -78,6 +78,6 @@ def _names(connection: Connection, column: sa.Column[str], these: sa.ColumnEleme
 
 def _documents(connection: Connection) -> Iterator[str]:
     for manifest in connection.execute(sa.select(SESSIONS.c.manifest)).scalars():
-        yield bytes(manifest).decode(errors="replace") if isinstance(manifest, bytes) else str(manifest)
+        yield manifest.decode(errors="replace") if isinstance(manifest, bytes) else str(manifest)
     for summary in connection.execute(sa.select(PROGRAMS.c.summary)).scalars():
         yield json.dumps({**summary, "digest": ""})  # a program does not keep itself

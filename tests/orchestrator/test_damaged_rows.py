@@ -16,13 +16,14 @@ from orchestrator.parties import _sessions_with
 from orchestrator.runner import supervisor as supervisors
 from orchestrator.runner.recoveries import Recoveries
 from orchestrator.runner.supervisor import Supervisor
+from orchestrator.runner.unused import _documents
 from orchestrator.sessions.catalogue import Catalogue
 from orchestrator.sessions.removals import Removals, naming
 from orchestrator.sessions.rows import roster_of
 from shared.errors import GputError, VerificationFailed
 from shared.service.app import service_state
 from shared.service.changes import Stopping
-from tests.orchestrator.orchestrator_samples import SESSION, Room, key
+from tests.orchestrator.orchestrator_samples import SESSION, Room, key, manifest
 from tests.orchestrator.orchestrator_world import OWNER, World, opened, prepared, submit
 
 OTHER, ANOTHER_CVM = "s_bbbbbbbbbbbbbbbb", b"another CVM"
@@ -203,4 +204,14 @@ async def test_a_key_may_be_replaced_though_another_sessions_row_is_damaged(tmp_
     room, _ = await two(tmp_path)
     await changed(room, ROWS["summary cut"])
     assert await room.store.read(lambda connection: _sessions_with(connection, "h0")) == [OTHER]
+    await room.store.close()
+
+
+@pytest.mark.parametrize("which", ["manifest garbage", "manifest text"])
+async def test_what_other_sessions_name_is_still_found(tmp_path: Path, which: str) -> None:
+    """Else unused uploads would never be tidied up again."""
+    room, _ = await two(tmp_path)
+    await changed(room, ROWS[which])
+    whole = manifest().program
+    assert any(whole in text for text in await room.store.read(lambda connection: list(_documents(connection))))
     await room.store.close()

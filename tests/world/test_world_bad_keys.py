@@ -48,7 +48,7 @@ async def test_a_key_that_nothing_can_be_sealed_to(
     def sign(*args: object, holder: str, public: bytes, **more: object) -> Signed:
         public = KEYS[what](public) if holder == BAD and "label" not in more else public
         assert len(public) == PUBLIC_BYTES
-        return honest(*args, holder=holder, public=public, **more)  # type: ignore[arg-type]
+        return honest(*args, holder=holder, public=public, **more)  # type: ignore[arg-type]  # passed on as they came
 
     monkeypatch.setattr(channels, "sign_one_time_key", sign)
     async with new_world() as world:
@@ -66,7 +66,7 @@ async def test_a_share_that_nothing_can_be_agreed_with(
 
     def sign(*args: object, holder: str, **more: object) -> Signed:
         more = more | ({"share": share} if holder == BAD and "share" in more else {})
-        return honest(*args, holder=holder, **more)  # type: ignore[arg-type]
+        return honest(*args, holder=holder, **more)  # type: ignore[arg-type]  # passed on as they came
 
     monkeypatch.setattr(channels, "sign_one_time_key", sign)
     async with new_world() as world:
