@@ -24,8 +24,9 @@ from orchestrator.runner.wishes import Wishes
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.state import SessionState
+from orchestrator.sessions.succession import ROLLED_BACK
 from orchestrator.sessions.views import paused_until
-from orchestrator.visits.abandon import forsaken, way_out
+from orchestrator.visits.abandon import forsake_open
 from orchestrator.visits.run import Run
 from shared.canonical.zeros import zeros_digest
 from shared.claims.layout import plan_memory
@@ -136,6 +137,8 @@ class SessionRunner:
         # A book that was closed by a failed commit cannot say so; the journal can.
         self.book = await self._house.catalogue.reopen(self.book.state.id)
         if not self.book.state.ended:
+            if error.code not in ROLLED_BACK:  # that log is not the session's: it gets no leaf more
+                forsake_open(self.book, "its session failed")
             await self.book.record(_failed(error))
         await self._empty_gpu()
 
@@ -246,9 +249,7 @@ class SessionRunner:
         await book.commit()
 
     async def _cancel(self) -> None:
-        """What a life that is gone left open ends with the session, as a leaf of its log."""
-        for visit in self.book.state.open_visits:
-            forsaken(self.book, visit, way_out(visit), "its session was cancelled", blame=False, again=True)
+        forsake_open(self.book, "its session was cancelled")
         await self.book.record(new_fact(SessionFact.CANCELLED, Role.OWNER, party=self.wishes.by))
 
     async def _paused(self) -> None:
@@ -263,6 +264,7 @@ class SessionRunner:
             if left <= 0:
                 # Looked at and staged in one go: a resume comes before it, or is told that the session has ended.
                 over = _pause_over(book.state, limit_s)
+                forsake_open(book, "its session failed")
                 await book.record(_failed(over))
                 _log.warning("session failed", session=book.state.id, code=over.code, detail=over.detail)
                 return

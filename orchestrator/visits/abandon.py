@@ -70,6 +70,12 @@ def forsaken(
     )
 
 
+def forsake_open(book: Book, reason: str) -> None:
+    """Stage that the visits which a life left open end with their session, each as a leaf of its log."""
+    for visit in book.state.open_visits:
+        forsaken(book, visit, way_out(visit), reason, blame=False, again=True)
+
+
 def way_out(visit: VisitState, *, lost: bool = False) -> TableFact:
     """The fact that ends an open visit, in whichever phase; `lost`: the GPU was reset under it."""
     if visit.training is None:

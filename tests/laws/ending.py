@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from orchestrator.sessions.succession import ROLLED_BACK
 from tests.laws.acts import Act
 from tests.laws.case import Case, Checks
 
@@ -14,6 +15,8 @@ def ends_as_it_should(case: Case, acts: Sequence[Act], undisturbed: dict[str, An
     that a session must survive by itself leave it no choice."""
     check, view = Checks(), case.view
     closed = {visit["index"] for visit in case.visits if visit["outcome"] == "closed"}
+    if _code(view) not in ROLLED_BACK:
+        check(all(visit["outcome"] for visit in case.visits), "a visit of the ended session has no outcome")
     if view["phase"] == "COMPLETED":
         same = view["model"]["digest"] == undisturbed["model"]["digest"]
         check(

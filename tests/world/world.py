@@ -29,6 +29,7 @@ from gpu_agent.settings import AgentSettings
 from gput.client import UNATTESTED, AsyncClient
 from gput.local.installation import GPU
 from orchestrator.app import create_app as orchestrator_app
+from orchestrator.sessions.succession import ROLLED_BACK
 from orchestrator.settings import OrchestratorSettings
 from shared.canonical import cbor_value
 from shared.crypto.signing import PartyKey
@@ -234,8 +235,12 @@ class World:
             await asyncio.sleep(0.04)  # each look is a signed request that the same processor answers
 
     async def finish(self, session: str, seconds: float = PATIENCE_S) -> Any:
-        """The view of the session once it has ended."""
-        return await self.until(session, lambda view: view["phase"] in ENDED, seconds)
+        """The view of the session once it has ended, and every visit with it, but for a log that was not this session's."""
+        view = await self.until(session, lambda view: view["phase"] in ENDED, seconds)
+        if (view["failure"] or {}).get("code") not in ROLLED_BACK:
+            left_open = [visit for visit in await self.visits(session) if visit["outcome"] is None]
+            assert not left_open, "an ended session's visits have an outcome"
+        return view
 
     async def completed(self, session: str, seconds: float = PATIENCE_S) -> Any:
         """The view of the session, which must complete."""
