@@ -33,7 +33,7 @@ from shared.claims.profile import DatasetProfile
 from shared.claims.program import ProgramManifest
 from shared.crypto.schedule import dataset_row_key
 from shared.crypto.secret import Secret
-from shared.errors import BadRequest, NotFound, Unavailable, VerificationFailed
+from shared.errors import BadRequest, Conflict, NotFound, Unavailable, VerificationFailed
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
 from shared.service.statements import insert_row, put_row, update_row
@@ -51,7 +51,8 @@ _log = get_logger("data_holder.catalogue")
 
 
 class Catalogue:
-    """Datasets by name; none is read or added before `unlock`. Paths from settings win over rows."""
+    """Datasets by name; none is read or added before `unlock`. Those of the settings are changed there only: their paths win over rows,
+    so whatever a row said instead would be shown and never read."""
 
     def __init__(self, holder: str, store: Store, configured: dict[str, Path], cache_dir: Path, clock: Clock) -> None:
         self._holder, self._store = holder, store
@@ -107,8 +108,10 @@ class Catalogue:
             keep_equal: whether a dataset of this very name, path and options is taken for the one to be added.
 
         Raises:
-            NotFound: `data-not-found`. BadRequest: unknown options. Conflict: `dataset-exists`. Unavailable: the keys are not there yet.
+            NotFound: `data-not-found`. BadRequest: unknown options. Conflict: `dataset-exists`, `dataset-of-settings`. Unavailable: the
+                keys are not there yet.
         """
+        self._insist_added(name)
         _options(options, None)
         if not await asyncio.to_thread(_exists, path):
             raise NotFound(f"{path} does not exist", code="data-not-found", remedy="Give a path this service can read")
@@ -117,16 +120,27 @@ class Catalogue:
 
         def write(connection: Connection) -> dict[str, Any]:
             # In the place of one that nobody believes: the operator says anew what it is.
-            if name not in self._configured:
-                rows.drop_datasets(connection, name, unless=lambda old: self._is_own(old, key))
+            rows.drop_datasets(connection, name, unless=lambda old: self._is_own(old, key))
             return rows.add_dataset(connection, row, keep_equal)
 
         return await self._store.write(write)
 
     async def remove(self, name: str) -> None:
-        """Forget a dataset, and what was converted of its files. Raises: NotFound, Conflict: as `rows.remove_dataset`."""
+        """Forget a dataset, and what was converted of its files.
+
+        Raises:
+            NotFound, Conflict: as `rows.remove_dataset`. Conflict: `dataset-of-settings`.
+        """
+        self._insist_added(name)
         await self._store.write(lambda connection: rows.remove_dataset(connection, name))
         await self.tidy()
+
+    def _insist_added(self, name: str) -> None:
+        if name in self._configured:
+            raise Conflict(
+                f"dataset {name!r} is one of this holder's settings", code="dataset-of-settings",
+                remedy="Change it in the settings and start this holder again; or add a dataset under another name",
+            )  # fmt: skip
 
     async def tidy(self) -> None:
         """Remove what was converted of files that are no dataset's any more, or are gone: it holds their records."""

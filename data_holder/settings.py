@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
@@ -11,6 +11,8 @@ from pydantic_settings import SettingsConfigDict
 from shared.claims.manifest import PartyName
 from shared.service.retention import DAY_S
 from shared.service.settings import ServiceSettings
+
+DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", examples=["ehr"])]
 
 
 class HolderSettings(ServiceSettings):
@@ -39,7 +41,10 @@ class HolderSettings(ServiceSettings):
         description="32-byte key of its operator's (`gput party recovery-key`), which opens what this holder keeps sealed where the "
         "platform's key of this measured code does not, as after an update",
     )
-    datasets: dict[str, Path] = Field(default_factory=dict, description="dataset name -> path; more by the API")
+    datasets: dict[DatasetName, Path] = Field(
+        default_factory=dict,
+        description="dataset name (lower-case letters, digits, `.`, `_`, `-`) -> path; changed here only; more by the API",
+    )
     dataset: str | None = Field(default=None, description="dataset of approvals that name none")
     policy: Path | None = Field(default=None, description="TOML file: which sessions may be approved without a person")
     approve: Literal["manual", "policy"] = Field(

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
-DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", examples=["ehr"])]
+from data_holder.settings import DatasetName
+
 SessionPath = Annotated[str, Path(pattern=r"^s_[0-9a-z]{16}$", examples=["s_0123456789abcdef"])]
 VisitPath = Annotated[str, Path(pattern=r"^v_[0-9a-z]{16}$", examples=["v_0123456789abcdef"])]
 DatasetPath = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", examples=["ehr"])]
@@ -15,8 +16,9 @@ IndexPath = Annotated[int, Path(ge=0, lt=2**53)]
 Reason = Annotated[str, Field(max_length=500, pattern=r"^[^\x00]*$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", examples=["a3" * 32])]
 RequestState = Literal["waiting", "approved", "refused", "vetoed", "ended"]
-Units = dict[str, list[Annotated[str, Field(min_length=1, max_length=32)]]]
-Classes = dict[str, list[Annotated[str, Field(min_length=1, max_length=200)]]]
+FieldName = Annotated[str, Field(max_length=256)]
+Units = dict[FieldName, list[Annotated[str, Field(min_length=1, max_length=32)]]]
+Classes = dict[FieldName, list[Annotated[str, Field(min_length=1, max_length=200)]]]
 T = TypeVar("T")
 
 
@@ -59,7 +61,7 @@ class OptionsBody(Body):
     separator: int = Field(default=0, ge=0, le=255)
     suffixes: list[Annotated[str, Field(max_length=32)]] = Field(default_factory=list, max_length=64)
     label: str = Field(default="label", max_length=256)
-    columns: dict[str, list[str]] = Field(default_factory=dict, max_length=64)
+    columns: dict[FieldName, list[Annotated[str, Field(max_length=256)]]] = Field(default_factory=dict, max_length=64)
     delimiter: str = Field(default="", max_length=1)
     units: Units = Field(default_factory=dict, max_length=16)
     classes: Classes = Field(default_factory=dict, max_length=16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,9 +13,10 @@ import numpy as np
 import pytest
 
 from data_holder.datasets import DatasetOptions, open_dataset
+from data_holder.settings import HolderSettings
 from shared.claims.records import RecordField, RecordSchema
 from shared.crypto.secret import Secret
-from shared.errors import Unavailable
+from shared.errors import ConfigurationError, Unavailable
 from shared.service.migrations import downgrade
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import FEATURES, SESSION, LocalEvidence, make_manifest
@@ -119,10 +121,48 @@ async def test_what_was_declared_of_a_settings_dataset_stays_and_nobody_else_dec
     async with start() as running:
         assert await declared(running) == units
         taken = await running.client.post("/v1/datasets", json={"name": "ehr", "path": str(tmp_path)})
-        assert taken.json()["code"] == "dataset-exists"
+        assert (taken.status_code, taken.json()["code"]) == (409, "dataset-of-settings")
     tamper(tmp_path, "UPDATE holder_datasets SET options = replace(options, 'mg', 'kg')")
     async with start() as running:
         assert await declared(running) == {}
+
+
+async def test_a_dataset_of_the_settings_is_changed_there_only(start: Start, tmp_path: Path, other: Path) -> None:
+    """Else another file is shown than the one that is read, and approved."""
+    async with start() as running:
+        before = await running.get("/v1/datasets/ehr")
+        for answer in (
+            await running.client.delete("/v1/datasets/ehr"),
+            await running.client.post("/v1/datasets", json={"name": "ehr", "path": str(other)}),
+        ):
+            assert (answer.status_code, answer.json()["code"]) == (409, "dataset-of-settings")
+            assert "in the settings" in answer.json()["remedy"]
+        assert await running.get("/v1/datasets/ehr") == before
+    async with start(
+        datasets={}, approve="manual"
+    ) as running:  # no longer one of theirs: its row is the operator's to remove
+        assert (await running.client.delete("/v1/datasets/ehr")).status_code == 204
+
+
+@pytest.mark.parametrize("name", ["EHR 2024", "", "ehr/2024", "x" * 64])
+def test_a_name_that_the_api_would_refuse_is_refused_in_the_settings(tmp_path: Path, name: str) -> None:
+    """It could be listed, and neither shown nor approved with."""
+    settings = {"name": "north", "orchestrator_url": "http://o.test", "evidence": "configfs-tsm:", "data_dir": tmp_path}
+    assert HolderSettings.load(**settings, datasets={"ehr-2024": tmp_path}).datasets == {"ehr-2024": tmp_path}
+    with pytest.raises(ConfigurationError, match="datasets"):
+        HolderSettings.load(**settings, datasets={name: tmp_path})
+
+
+@pytest.mark.parametrize(
+    "options", [{"columns": {"x": ["\ud800"]}}, {"columns": {"\ud800": ["x"]}}, {"units": {"\ud800": ["mg"]}}]
+)
+async def test_half_a_character_in_an_option_is_the_callers_fault(
+    start: Start, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    body = json.dumps({"name": "added", "path": str(tmp_path / "ehr.npz"), "options": options})
+    async with start() as running:
+        kind = {"content-type": "application/json"}
+        assert (await running.client.post("/v1/datasets", content=body, headers=kind)).status_code == 422
 
 
 async def test_a_database_of_before_goes_on_with_the_settings_datasets(start: Start, tmp_path: Path) -> None:
