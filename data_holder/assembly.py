@@ -16,6 +16,7 @@ from data_holder.introductions import Introductions
 from data_holder.keyring import Keyring, RecoveryKey
 from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, LinkCounters, OrchestratorLink
+from data_holder.long_reads import LongReads
 from data_holder.policy import Policy, load_policy
 from data_holder.receipt_book import ReceiptBook
 from data_holder.recovery import ShareBook
@@ -80,6 +81,7 @@ class Holder:
     gpu: LinkCounters
     peers: Peers
     replies: Replies
+    reads: LongReads
 
 
 def lay_foundation(
@@ -136,8 +138,9 @@ def assemble(
     settings, key = foundation.settings, foundation.key
     peer = peers.peer(settings.orchestrator_url, "the orchestrator", auth=SignedAuth(key, clock, entropy))
     link, gpu, ledger = OrchestratorLink(peer), LinkCounters(), Ledger(store, clock)
-    catalogue = Catalogue(settings.name, store, settings.datasets, settings.data_dir / "converted", clock)
-    commitments = Commitments(settings.name, catalogue, settings.data_dir / "trees", lambda: stopping.is_set)
+    reads = LongReads(lambda: stopping.is_set)
+    catalogue = Catalogue(settings.name, store, settings.datasets, settings.data_dir / "converted", clock, reads)
+    commitments = Commitments(settings.name, catalogue, settings.data_dir / "trees", reads)
     approvals = Approvals(
         name=settings.name, keys=foundation.keys, ledger=ledger, store=store, catalogue=catalogue, commitments=commitments, link=link,
         clock=clock, policy=foundation.policy, automatic=settings.approve == "policy", default_dataset=settings.dataset,
@@ -166,7 +169,7 @@ def assemble(
         retention=Retention(store, ledger, commitments, catalogue, clock, settings.keep_finished_s),
     )  # fmt: skip
     return Holder(
-        foundation, store, ledger, catalogue, approvals, lives, visits, runner, link, gpu, peers, Replies(store, clock)
+        foundation, store, ledger, catalogue, approvals, lives, visits, runner, link, gpu, peers, Replies(store, clock), reads,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from data_holder.datasets import (
     inspect_dataset,
     open_dataset,
 )
+from data_holder.long_reads import LongReads
 from data_holder.profile import profile_of
 from data_holder.tables import rows
 from data_holder.tables.schema import DATASETS
@@ -54,8 +55,10 @@ class Catalogue:
     """Datasets by name; none is read or added before `unlock`. Those of the settings are changed there only: their paths win over rows,
     so whatever a row said instead would be shown and never read."""
 
-    def __init__(self, holder: str, store: Store, configured: dict[str, Path], cache_dir: Path, clock: Clock) -> None:
-        self._holder, self._store = holder, store
+    def __init__(
+        self, holder: str, store: Store, configured: dict[str, Path], cache_dir: Path, clock: Clock, reads: LongReads
+    ) -> None:
+        self._holder, self._store, self._reads = holder, store, reads
         self._configured = configured
         self._cache_dir = cache_dir
         self._clock = clock
@@ -193,17 +196,21 @@ class Catalogue:
         """Whether the dataset fits the program's record schema; findings name file, row and reason, never a value. Raises: as
         `open_dataset`, less UnfitData."""
         path, options = await self._where(name)
-        return await asyncio.to_thread(inspect_dataset, path, program, options=options)
+        return await self._reads.run(lambda go_on: inspect_dataset(path, program, options=options, go_on=go_on))
 
     async def open_dataset(self, name: str, program: ProgramManifest) -> Dataset:
         """The memory-mapped dataset in the program's record schema.
 
         Raises:
             UnfitData, NotFound: it cannot be read. VerificationFailed: `dataset-unproven`: nobody knows which file its operator named.
-            Unavailable: the keys are not there yet.
+            Unavailable: the keys are not there yet, or the holder stops.
         """
         path, options = await self._where(name)
-        return await asyncio.to_thread(open_dataset, path, program.records, program.tokenizer, options=options)
+        return await self._reads.if_needed(
+            lambda go_on: open_dataset(
+                path, program.records, program.tokenizer, options=replace(options, converting=go_on)
+            )
+        )
 
     async def _where(self, name: str) -> tuple[Path, DatasetOptions]:
         key = self._opened()
@@ -256,7 +263,7 @@ _OPTIONS: TypeAdapter[DatasetOptions] = TypeAdapter(DatasetOptions)
 
 
 def _options(given: dict[str, Any], cache_dir: Path | None) -> DatasetOptions:
-    known = {field.name for field in fields(DatasetOptions)} - {"cache_dir"}
+    known = {field.name for field in fields(DatasetOptions)} - {"cache_dir", "converting"}
     if unknown := sorted(set(given) - known):
         remedy = f"Known: {', '.join(sorted(known))}"
         raise BadRequest(f"unknown dataset options {', '.join(unknown)}", code="unknown-option", remedy=remedy)

@@ -7,12 +7,12 @@ A tree is built once per state of the dataset's files and kept; building may out
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from data_holder.catalogue import Catalogue
 from data_holder.datasets import Dataset, RecordTree, forget_tree, tree_is_kept
+from data_holder.long_reads import LongReads
 from data_holder.sealing import Membership
 from shared.claims.program import ProgramManifest
 from shared.claims.visit import CursorRange
@@ -50,10 +50,10 @@ class Committed:
 
 
 class Commitments:
-    """Opens datasets with their trees; nothing before `unlock`. `stopping()` ends what is being built."""
+    """Opens datasets with their trees; nothing before `unlock`."""
 
-    def __init__(self, holder: str, catalogue: Catalogue, folder: Path, stopping: Callable[[], bool]) -> None:
-        self._holder, self._catalogue, self._folder, self._stopping = holder, catalogue, folder, stopping
+    def __init__(self, holder: str, catalogue: Catalogue, folder: Path, reads: LongReads) -> None:
+        self._holder, self._catalogue, self._folder, self._reads = holder, catalogue, folder, reads
         self._key: Secret | None = None
         self._building: dict[tuple[str, str], asyncio.Task[None]] = {}
 
@@ -109,8 +109,8 @@ class Commitments:
             )
 
     async def _tree(self, session: str, dataset: Dataset, salt: Secret) -> RecordTree:
-        return await asyncio.to_thread(
-            RecordTree, dataset, salt.reveal(), self._folder, session, stopping=self._stopping
+        return await self._reads.if_needed(
+            lambda go_on: RecordTree(dataset, salt.reveal(), self._folder, session, go_on=go_on)
         )
 
     def _salt(self, session: str, name: str) -> Secret:

@@ -92,6 +92,7 @@ class _Engine:
         finally:
             self._running.cancel()
             await asyncio.wait([self._running])  # how it ended is in the log
+            await asyncio.to_thread(self.holder.reads.close)
             self.holder.visits.disconnect()
             await self.holder.peers.close()
             await self.holder.foundation.guest.aclose()

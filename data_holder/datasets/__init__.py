@@ -4,12 +4,12 @@ from data_holder.datasets.cache import forget_converted
 from data_holder.datasets.dataset import Dataset, Statistics
 from data_holder.datasets.findings import Finding, UnfitData
 from data_holder.datasets.inspection import InspectionReport, inspect_dataset
-from data_holder.datasets.options import DatasetOptions, Format, Tokenizer
+from data_holder.datasets.options import DatasetOptions, Format, GoOn, Tokenizer
 from data_holder.datasets.readers import open_dataset
 from data_holder.datasets.record_tree import RecordTree, forget_tree, tree_is_kept
 from data_holder.datasets.scales import Look
 
 __all__ = [
-    "Dataset", "DatasetOptions", "Finding", "Format", "InspectionReport", "Look", "RecordTree", "Statistics", "Tokenizer",
+    "Dataset", "DatasetOptions", "Finding", "Format", "GoOn", "InspectionReport", "Look", "RecordTree", "Statistics", "Tokenizer",
     "UnfitData", "forget_converted", "forget_tree", "inspect_dataset", "open_dataset", "tree_is_kept",
 ]  # fmt: skip

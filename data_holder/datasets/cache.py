@@ -1,7 +1,8 @@
 """What is computed from a dataset once and kept as a file that can be mapped: converted records, commitment trees. Knows neither.
 
 A converted file holds the holder's records in the clear, beside the source that does too: kept files are readable by their owner only,
-appear under their name only when whole (fsync, then rename), and replace those of the same stem that came before.
+appear under their name only when whole (fsync, then rename), and replace those of the same stem that came before. Until then they are
+`STEM.partial`, locked by whoever writes it: one that nobody holds was left by a process that died.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import fcntl
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 
 from data_holder.datasets.files import HeldFile
 from data_holder.datasets.mappings import Mappings
+from data_holder.datasets.options import DatasetOptions, GoOn
 from shared.canonical import blake3_256
 from shared.errors import ConfigurationError
 
@@ -27,26 +30,30 @@ Write = Callable[[BinaryIO], None]
 Mapped = Callable[[BinaryIO], NDArray[np.uint8]]
 
 
-def converted(maps: Mappings, folder: Path | None, source: HeldFile, recipe: bytes, write: Write) -> NDArray[np.uint8]:
+def converted(
+    maps: Mappings, options: DatasetOptions, source: HeldFile, recipe: bytes, write: Write
+) -> NDArray[np.uint8]:
     """The mapped bytes that `write` makes of `source` under `recipe` (everything but the file that decides the bytes).
 
     Raises:
-        ConfigurationError: the folder cannot be used, or its disk is full.
-        Whatever else `write` raises; nothing is left behind in either case.
+        UnfitData: `source` changed meanwhile. ConfigurationError: the folder cannot be used, or its disk is full.
+        Whatever else `write` raises, and `options.converting` before it is called; nothing is left behind in any case.
     """
-    if folder is not None:
+
+    def made(stream: BinaryIO) -> None:
+        write(stream)
+        source.insist()  # what was made of a torn file would be taken for that of the file that is put back as it was
+
+    if (folder := options.cache_dir) is not None:
         stem = f"{_source(source.path)}-{blake3_256(recipe).hex()[:16]}"
+        state = repr(source.identity).encode()
         return kept(
-            folder,
-            stem,
-            repr(source.identity).encode(),
-            RECORDS,
-            write,
-            lambda stream: maps.made_from(source, stream),
-        )
+            folder, stem, state, RECORDS, made, go_on=options.converting, mapped=lambda stream: maps.made_from(source, stream)
+        )  # fmt: skip
+    options.converting()
     try:
         with tempfile.TemporaryFile() as anonymous:
-            write(anonymous)
+            made(anonymous)
             anonymous.flush()
             return maps.made_from(source, anonymous)
     except OSError as error:
@@ -54,7 +61,8 @@ def converted(maps: Mappings, folder: Path | None, source: HeldFile, recipe: byt
 
 
 def forget_converted(folder: Path, datasets: Iterable[Path]) -> int:
-    """Remove what was converted of files that belong to none of these datasets any more, or are gone; how many files.
+    """Remove what was converted of files that belong to none of these datasets any more, or are gone, and what a process that died left
+    half converted of any; how many files.
 
     Raises:
         OSError: the folder cannot be read or written.
@@ -65,7 +73,7 @@ def forget_converted(folder: Path, datasets: Iterable[Path]) -> int:
     strange = [path for path in folder.glob(f"*.{RECORDS}") if path.name.split("-")[0] not in known]
     for path in strange:
         path.unlink(missing_ok=True)
-    return len(strange)
+    return len(strange) + sum(_let_go(path) for path in folder.glob("*.partial"))
 
 
 def _source(path: str | Path) -> str:
@@ -73,24 +81,19 @@ def _source(path: str | Path) -> str:
 
 
 def kept(
-    folder: Path, stem: str, state: bytes, kind: str, write: Write, mapped: Mapped | None = None
+    folder: Path, stem: str, state: bytes, kind: str, write: Write, *, go_on: GoOn, mapped: Mapped | None = None
 ) -> NDArray[np.uint8]:
     """The mapped bytes of `folder`'s file for `stem` in this `state` of its source; `write` makes them where there are none yet.
 
-    `write` gets a file it may also write to by position. `kind` is the suffix. `mapped` maps the file; by default for good, as only a
-    file of the holder's own may be. Raises: as `converted`.
+    `write` gets a file it may also write to by position. `kind` is the suffix. `go_on` is asked first, before it waits for whoever makes
+    the same file already. `mapped` maps the file; by default for good, as only a file of the holder's own may be. Raises: as `converted`.
     """
     final = place(folder, stem, state, kind)
     try:
         if not final.exists():
+            go_on()
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # two writers must not make one file
-                _make(final, folder / f"{stem}.partial", write)
-                dropped(folder, stem, kind, but=final)
-            finally:
-                os.close(lock)
+            _make(final, folder, stem, kind, write)
         with final.open("rb") as stream:
             return (mapped or _mapped)(stream)
     except OSError as error:
@@ -102,25 +105,73 @@ def place(folder: Path, stem: str, state: bytes, kind: str) -> Path:
     return folder / f"{stem}-{blake3_256(state).hex()[:16]}.{kind}"
 
 
-def dropped(folder: Path, stem: str, kind: str, *, but: Path | None = None) -> None:
-    """Remove the kept files of a stem, whatever state they are of."""
+def forget(folder: Path, stem: str, kind: str) -> None:
+    """Remove the kept files of a stem, whatever state they are of, and what a process that died left half made."""
+    _drop(folder, stem, kind)
+    _let_go(_partial(folder, stem))
+
+
+def _drop(folder: Path, stem: str, kind: str) -> None:
     for old in folder.glob(f"{stem}-*.{kind}"):
-        if old != but:
-            old.unlink(missing_ok=True)
+        old.unlink(missing_ok=True)
 
 
-def _make(final: Path, partial: Path, write: Write) -> None:
-    if final.exists():  # whoever held the lock before made it
-        return
-    try:
-        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as stream:
+def _partial(folder: Path, stem: str) -> Path:
+    return folder / f"{stem}.partial"
+
+
+def _make(final: Path, folder: Path, stem: str, kind: str, write: Write) -> None:
+    partial = _partial(folder, stem)
+    with _claimed(partial) as stream:
+        if final.exists():  # whoever held it before made it
+            partial.unlink()
+            return
+        try:
             write(stream)
             stream.flush()
             os.fsync(stream.fileno())
-        partial.rename(final)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        _drop(folder, stem, kind)
+        partial.rename(final)  # the last: who claims the name from here on has another file
+
+
+@contextmanager
+def _claimed(partial: Path) -> Iterator[BinaryIO]:
+    """The file of that name, empty, and nobody else's until it is closed. Files of other names are not waited for."""
+    while True:
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            if _leads_to(partial, descriptor):  # else whoever held it has renamed or removed it
+                stream.truncate(0)
+                yield stream
+                return
+
+
+def _let_go(partial: Path) -> bool:
+    """Remove a half made file, unless somebody is writing it; whether it did."""
+    try:
+        descriptor = os.open(partial, os.O_RDWR | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if ours := _leads_to(partial, descriptor):
+            partial.unlink()
+        return ours
+    except BlockingIOError:
+        return False
     finally:
-        partial.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _leads_to(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _mapped(stream: BinaryIO) -> NDArray[np.uint8]:

@@ -106,10 +106,11 @@ def _member(
     def unpack(stream: BinaryIO) -> None:
         with archive.open(info) as member:
             while part := member.read(_COPY_BYTES):
+                options.converting()
                 stream.write(part)
 
     recipe = b"npz\0" + info.filename.encode()
-    return NamedArray(npy_view(converted(maps, options.cache_dir, file, recipe, unpack), name), name)
+    return NamedArray(npy_view(converted(maps, options, file, recipe, unpack), name), name)
 
 
 def open_safetensors(path: Path, records: RecordSchema, options: DatasetOptions) -> Dataset:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from data_holder.datasets.files import HeldFile
 from data_holder.datasets.findings import Finding, UnfitData
-from data_holder.datasets.options import DatasetOptions
+from data_holder.datasets.options import DatasetOptions, GoOn, unhindered
 from data_holder.datasets.values import Array, FieldScan, Number
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import MAX_CHUNK_BYTES, CursorRange
@@ -211,15 +211,16 @@ class Dataset(ABC):
             self.read_slice(cursor, offset, chunk)
             yield memoryview(chunk)
 
-    def scan(self, limit: int = 20) -> tuple[list[Finding], Statistics]:
+    def scan(self, limit: int = 20, go_on: GoOn = unhindered) -> tuple[list[Finding], Statistics]:
         """Judge every stored value once: up to `limit` findings per field, and the extremes of the valid values.
 
         Raises:
-            UnfitData: a file was changed since the dataset was opened.
+            UnfitData: a file was changed since the dataset was opened. Whatever `go_on` raises, which is asked at each block.
         """
         self._insist_open()
         scans = {f.name: FieldScan(f, limit, []) for f in self.schema.fields}
         for block in self._blocks():
+            go_on()
             scans[block.field.name].feed(block.file, block.first_row, block.values)
             self._settle()  # before the next block, so that what was found in zeros is never said
         found = [finding for scan in scans.values() for finding in scan.findings]

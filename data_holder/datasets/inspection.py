@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from data_holder.datasets.dataset import Statistics
 from data_holder.datasets.files import shown
 from data_holder.datasets.findings import Finding, UnfitData
-from data_holder.datasets.options import DatasetOptions
+from data_holder.datasets.options import DatasetOptions, GoOn, unhindered
 from data_holder.datasets.readers import open_dataset
 from shared.claims.program import ProgramManifest
 
@@ -55,16 +55,18 @@ def inspect_dataset(
     *,
     options: DatasetOptions = DatasetOptions(),  # noqa: B008  (frozen: sharing it is harmless)
     limit: int = 20,
+    go_on: GoOn = unhindered,
 ) -> InspectionReport:
     """Open `path` as the program's records and judge every value; at most `limit` findings.
 
     Raises:
-        ConfigurationError: the options cannot be used. Data that does not fit is an answer, not an error.
+        ConfigurationError: the options cannot be used. Whatever `go_on` raises. Data that does not fit is an answer, not an error.
     """
+    options = replace(options, converting=go_on)
     name, size = shown(str(path)), program.records.record_bytes
     try:
         with open_dataset(path, program.records, program.tokenizer, options=options) as dataset:
-            findings, statistics = dataset.scan(limit)
+            findings, statistics = dataset.scan(limit, go_on)
             return InspectionReport(
                 program.name, name, not findings, size, dataset.kind, dataset.records, statistics.bytes,
                 tuple(findings), statistics,

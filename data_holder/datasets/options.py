@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -11,6 +11,12 @@ from shared.errors import ConfigurationError
 
 Format = Literal["auto", "text", "llmc", "nanogpt", "npy", "npz", "safetensors", "csv"]
 Tokenizer = Literal["none", "bytes", "external"]
+GoOn = Callable[[], None]
+"""Asked before, and again and again while, a dataset is read from end to end; what it raises ends that."""
+
+
+def unhindered() -> None:
+    """The `GoOn` of whoever waits until it is done."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,7 @@ class DatasetOptions:
             elements; the names of a whole-number field's values 0, 1, … in that order. They go into the dataset's profile.
         cache_dir: where CSV and compressed .npz are converted to, once, readable by the owner only; None: an anonymous
             temporary file that is gone with the dataset.
+        converting: asked while something is converted.
     """
 
     format: Format = "auto"
@@ -37,6 +44,7 @@ class DatasetOptions:
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     delimiter: str = ""
     cache_dir: Path | None = None
+    converting: GoOn = field(default=unhindered, repr=False, compare=False)
     # Not in the repr, by which a dataset is known again: declaring something leaves the records as they are.
     units: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_holder.datasets.cache import dropped, kept, place
+from data_holder.datasets.cache import forget, kept, place
 from data_holder.datasets.dataset import Dataset
+from data_holder.datasets.options import GoOn, unhindered
 from shared.canonical import keyed_blake3
 from shared.claims.visit import CursorRange
-from shared.errors import Unavailable
 from shared.protocol.membership import RULE, dataset_root, leaf_hashes, parents, siblings
 from shared.protocol.merkle import HASH_BYTES
 from shared.protocol.record_order import records_of
@@ -92,21 +92,19 @@ class RecordTree:
 
     Raises:
         UnfitData: a file of the dataset changed meanwhile. ConfigurationError: the folder cannot keep the tree.
-        Unavailable: `stopping()` came true while it was built; nothing is kept.
+        Whatever `go_on` raises before or while it is built; nothing is kept.
     """
 
-    def __init__(
-        self, dataset: Dataset, salt: bytes, folder: Path, stem: str, *, stopping: Callable[[], bool] = lambda: False
-    ) -> None:
-        self._dataset, self._salt, self._stopping = dataset, salt, stopping
+    def __init__(self, dataset: Dataset, salt: bytes, folder: Path, stem: str, *, go_on: GoOn = unhindered) -> None:
+        self._dataset, self._salt, self._go_on = dataset, salt, go_on
         self.records, self.record_bytes = dataset.records, dataset.record_bytes
         self._lowest = lowest_kept(self.records, self.record_bytes)
         self._header = _HEADER.pack(MAGIC, self.records, self.record_bytes, self._lowest)
         self._offsets, length = _layout(self.records, self._lowest)
-        self._nodes = kept(folder, stem, _state(dataset, salt), KIND, self._write)
+        self._nodes = kept(folder, stem, _state(dataset, salt), KIND, self._write, go_on=go_on)
         if len(self._nodes) != length or self._nodes[: _HEADER.size].tobytes() != self._header:
             forget_tree(folder, stem)  # no tree of ours: a disk that lost its end, or another program's file
-            self._nodes = kept(folder, stem, _state(dataset, salt), KIND, self._write)
+            self._nodes = kept(folder, stem, _state(dataset, salt), KIND, self._write, go_on=go_on)
         self.root = dataset_root(self._kept_node(len(self._offsets) - 1, 0), self.records, self.record_bytes)
 
     def proof(self, cursor: CursorRange) -> bytes:
@@ -166,8 +164,7 @@ class RecordTree:
         out.flush()
         builder, step = _Builder(out, self.records, self._lowest), self._dataset.block_records
         for first in range(0, self.records, step):
-            if self._stopping():
-                raise Unavailable("the data holder stops; the dataset was not hashed to its end", code="stopping")
+            self._go_on()
             builder.add(self._leaves(np.arange(first, min(first + step, self.records), dtype=np.int64)))
         builder.finish()
 
@@ -183,4 +180,4 @@ def _state(dataset: Dataset, salt: bytes) -> bytes:
 
 def forget_tree(folder: Path, stem: str) -> None:
     """Remove what is kept for a stem."""
-    dropped(folder, stem, KIND)
+    forget(folder, stem, KIND)

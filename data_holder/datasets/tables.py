@@ -40,7 +40,7 @@ def open_csv(path: Path, records: RecordSchema, options: DatasetOptions) -> Data
         raise refusal("data-empty", "holds not one byte", file.name)
     recipe = json_bytes([_RECIPE, records.model_dump(mode="json"), options.label, options.delimiter,
                          {name: list(columns) for name, columns in options.columns.items()}])  # fmt: skip
-    data = converted(maps, options.cache_dir, file, recipe, lambda stream: _convert(file, records, options, stream))
+    data = converted(maps, options, file, recipe, lambda stream: _convert(file, records, options, stream))
     table = data.view(record_dtype(records))
     arrays = {field.name: NamedArray(table[field.name], file.name) for field in records.fields}
     return ArrayDataset("csv", records, arrays, [file], maps)
@@ -59,6 +59,7 @@ def _convert(file: HeldFile, records: RecordSchema, options: DatasetOptions, out
         table = CellBlocks(file.name, len(header[1]), records, plan)
         written = 0
         while block := list(islice(rows, ROWS)):
+            options.converting()
             written += table.convert(block, out)
             if len(table.findings) >= MAX_FINDINGS:
                 break

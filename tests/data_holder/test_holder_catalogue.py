@@ -144,6 +144,18 @@ async def test_a_dataset_of_the_settings_is_changed_there_only(start: Start, tmp
         assert (await running.client.delete("/v1/datasets/ehr")).status_code == 204
 
 
+async def test_a_dataset_that_an_approved_session_uses_stays(start: Start, tmp_path: Path) -> None:
+    added = {"name": "added", "path": str(tmp_path / "ehr.npz")}
+    async with start(approve="manual") as running:
+        shown = await asked(running)
+        assert (await running.client.post("/v1/datasets", json=added)).status_code == 201
+        body = {"manifest": shown["manifest"], "dataset": "added"}
+        assert (await running.client.post(f"/v1/requests/{SESSION}/approve", json=body)).status_code == 200
+        used = await running.client.delete("/v1/datasets/added")
+        assert (used.status_code, used.json()["code"]) == (409, "dataset-in-use")
+        assert (await running.get("/v1/datasets/added"))["source"] == "api"
+
+
 @pytest.mark.parametrize("name", ["EHR 2024", "", "ehr/2024", "x" * 64])
 def test_a_name_that_the_api_would_refuse_is_refused_in_the_settings(tmp_path: Path, name: str) -> None:
     """It could be listed, and neither shown nor approved with."""

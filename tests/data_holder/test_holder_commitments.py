@@ -142,9 +142,16 @@ async def test_a_stop_ends_the_hashing(start: Start, monkeypatch: pytest.MonkeyP
         running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
         await running.until(lambda: running.holder.ledger.knows(SESSION))
         _, program = await running.holder.approvals.show(SESSION)
-        monkeypatch.setattr(running.holder.approvals._commitments, "_stopping", lambda: True)
+        asked: list[None] = []
+
+        def stopping() -> bool:
+            asked.append(None)
+            return len(asked) > 8
+
+        monkeypatch.setattr(running.holder.reads, "_stopping", stopping)
         with pytest.raises(Unavailable) as caught:
             await running.holder.approvals._commitments.open(SESSION, "ehr", program)
+        assert len(asked) == 9  # of 50 blocks
         assert caught.value.code == "stopping"
         assert not list((running.holder.foundation.settings.data_dir / "trees").glob("*.[tp]*"))
 
