@@ -61,8 +61,12 @@ class Commitments:
         """Take in the key (32 bytes) that salts are derived from."""
         self._key = key
 
-    async def open(self, session: str, name: str, program: ProgramManifest) -> Committed:
-        """The dataset as it lies there now, with its tree; hashes it whole where its files are not those that were hashed last.
+    async def open(self, session: str, name: str, program: ProgramManifest, expected: str | None = None) -> Committed:
+        """The dataset as it lies there now, with its tree; hashes it whole where its files are not those that were hashed last, or what was
+        kept of that contradicts itself.
+
+        Args:
+            expected: the root that was approved (hex). A kept tree with this root needs no other look.
 
         Raises:
             UnfitData, NotFound: the dataset cannot be read, or changed meanwhile. ConfigurationError: the tree cannot be kept.
@@ -71,14 +75,28 @@ class Commitments:
         salt = self._salt(session, name)
         dataset = await self._catalogue.open_dataset(name, program)
         try:
-            if not tree_is_kept(dataset, salt.reveal(), self._folder, session):
-                dataset.close()
-                await self._built(session, name, program, salt)
-                dataset = await self._catalogue.open_dataset(name, program)
+            if (kept := await self._kept(session, dataset, salt, expected)) is not None:
+                return kept
+            dataset.close()
+            await self._built(session, name, program, salt)
+            dataset = await self._catalogue.open_dataset(name, program)
             return Committed(dataset, await self._tree(session, dataset, salt), salt)
         except BaseException:
             dataset.close()
             raise
+
+    async def _kept(self, session: str, dataset: Dataset, salt: Secret, expected: str | None) -> Committed | None:
+        """With the tree that was built before, if there is one. One that is damaged is removed: what it says would be taken for a change
+        of the records, or be approved."""
+        if not tree_is_kept(dataset, salt.reveal(), self._folder, session):
+            return None
+        committed = Committed(dataset, await self._tree(session, dataset, salt), salt)
+        if committed.root == expected or await self._reads.if_needed(committed.tree.agrees):
+            return committed
+        committed.tree.close()
+        _log.warning("a kept commitment tree is damaged, and made again: look after the disk", session=session)
+        await asyncio.to_thread(self.forget, session)
+        return None
 
     def forget(self, session: str) -> None:
         """Remove the session's tree: the session is over, or the GPU refused a proof from it, so it is to be made again."""

@@ -217,7 +217,7 @@ class Visits:
         known, approved = self._open.get(session), admitted.approved
         if known is None:
             _, program = await self._approvals.show(session)
-            known = await self._commitments.open(session, approved.dataset, program)
+            known = await self._commitments.open(session, approved.dataset, program, approved.dataset_root)
             self._open[session] = known
         if known.root != approved.dataset_root:
             await self._put_away(session)

@@ -31,6 +31,8 @@ FREE_BYTES = 256 << 20
 """Up to this size a tree is kept whole."""
 SHARE = 16
 """A larger one may weigh one part in this many of the dataset."""
+TOGETHER = 1 << 18
+"""Nodes looked at without asking whether to go on: a part of a second."""
 
 
 def _sizes(records: int) -> Iterator[int]:
@@ -133,6 +135,23 @@ class RecordTree:
             kept = self._nodes[self._offsets[0] : self._offsets[0] + self.records * HASH_BYTES]
             leaves = kept.reshape(-1, HASH_BYTES)[named].tobytes()
         return b"".join(node(level, at) for level, at in wanted), leaves
+
+    def agrees(self, go_on: GoOn = unhindered) -> bool:
+        """Whether every kept node is made of those kept below it, as it was built: on a disk that fails, one is not.
+
+        Raises:
+            Whatever `go_on` raises, which is asked only where it takes long.
+        """
+        sizes = list(_sizes(self.records))
+        for level in range(self._lowest, len(sizes) - 1):
+            for first in range(0, sizes[level], TOGETHER):
+                if first:
+                    go_on()
+                below = [self._kept_node(level, at) for at in range(first, min(first + TOGETHER, sizes[level]))]
+                at, made = self._offsets[level + 1] + (first >> 1) * HASH_BYTES, b"".join(parents(below))
+                if self._nodes[at : at + len(made)].tobytes() != made:
+                    return False
+        return True
 
     def close(self) -> None:
         """Give the mapping back."""

@@ -156,6 +156,53 @@ async def test_a_stop_ends_the_hashing(start: Start, monkeypatch: pytest.MonkeyP
         assert not list((running.holder.foundation.settings.data_dir / "trees").glob("*.[tp]*"))
 
 
+async def test_a_damaged_tree_is_made_again_and_is_no_change_of_the_data(running: Running) -> None:
+    await running.approved_with_channel()
+    (tree,) = (running.holder.foundation.settings.data_dir / "trees").glob("*.tree")
+    damage(tree)
+    await visit(running)
+    await running.until(lambda: running.orchestrator.reports or running.orchestrator.refusals)
+    assert not running.orchestrator.refusals
+    assert bytes(running.gpu.plain) == np.load(path_of(running))["x"][:20].tobytes()
+
+
+async def test_a_damaged_tree_is_not_approved(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with start(approve="manual") as running:
+        running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
+        await running.until(lambda: running.holder.ledger.knows(SESSION))
+        _, program = await running.holder.approvals.show(SESSION)
+        (await running.holder.approvals._commitments.open(SESSION, "ehr", program)).close()
+        (tree,) = (running.holder.foundation.settings.data_dir / "trees").glob("*.tree")
+        damage(tree)
+        shown = await running.get(f"/v1/requests/{SESSION}")
+        body = {"manifest": shown["manifest"], "dataset": "ehr"}
+        assert (await running.client.post(f"/v1/requests/{SESSION}/approve", json=body)).status_code == 200
+        records = dataset_tree.split(np.load(path_of(running))["x"].tobytes(), RECORD_BYTES)
+        [approval] = running.orchestrator.approvals
+        assert approval.dataset_root == dataset_tree.root(salt_of(running), records).hex()
+
+
+def damage(tree: Path) -> None:
+    """One bit of the root, as a disk that fails leaves it."""
+    kept = bytearray(tree.read_bytes())
+    kept[-1] ^= 1
+    tree.write_bytes(kept)
+
+
+async def test_data_that_did_change_are_hashed_once_however_often_they_are_asked_for(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running.approved_with_channel()
+    hashed = counted(monkeypatch)
+    write_dataset(path_of(running), records=51)
+    await visit(running)
+    await running.until(lambda: running.orchestrator.refusals)
+    await again(running, 2)
+    await running.until(lambda: len(running.orchestrator.refusals) == 2)
+    assert {refusal["code"] for refusal in running.orchestrator.refusals} == {"dataset-changed"}
+    assert sum(hashed) == 51
+
+
 async def test_nothing_is_committed_to_before_the_enclave_gave_the_key(start: Start) -> None:
     async with start(unlock=False) as running:
         running.holder.approvals._commitments._key = None

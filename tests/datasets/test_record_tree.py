@@ -139,6 +139,36 @@ def test_a_file_that_is_no_tree_of_ours_is_made_again(tmp_path: Path, spoil: Any
         assert RecordTree(dataset, SALT, folder, "s").proof(CursorRange(start=0, count=1))
 
 
+@pytest.mark.parametrize("n", [1, 2, 7, 100])
+@pytest.mark.parametrize("kept_from", ["leaves", "above"])
+def test_whatever_is_damaged_in_a_tree_contradicts_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int, kept_from: str
+) -> None:
+    if kept_from == "above":
+        monkeypatch.setattr(record_tree, "FREE_BYTES", 400)
+        monkeypatch.setattr(record_tree, "SHARE", 1 << 40)
+    monkeypatch.setattr(record_tree, "TOGETHER", 4)
+    with open_text(tmp_path, n) as dataset:
+        tree = RecordTree(dataset, SALT, tmp_path / "trees", "s")
+        assert tree.agrees()
+        (file,) = (tmp_path / "trees").glob("*.tree")
+        whole = file.read_bytes()
+        for at in range(32, len(whole), 32) if n > 1 else ():  # a tree of one node has nothing to hold it against
+            file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            assert not RecordTree(dataset, SALT, tmp_path / "trees", "s").agrees(), at
+
+
+def test_only_a_long_look_at_a_tree_asks_whether_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[None] = []
+    with open_text(tmp_path, 100) as dataset:
+        tree = RecordTree(dataset, SALT, tmp_path / "trees", "s")
+        assert tree.agrees(lambda: asked.append(None))
+        assert not asked
+        monkeypatch.setattr(record_tree, "TOGETHER", 16)
+        assert tree.agrees(lambda: asked.append(None))
+        assert len(asked) == 6 + 3 + 1  # of 100, 50 and 25 nodes
+
+
 def test_a_tree_of_an_earlier_rule_is_not_believed(tmp_path: Path) -> None:
     folder = tmp_path / "trees"
     with open_text(tmp_path, 20) as dataset:
