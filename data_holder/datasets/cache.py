@@ -26,6 +26,8 @@ from shared.canonical import blake3_256
 from shared.errors import ConfigurationError
 
 RECORDS: Final = "records"
+CONVERSION: Final = "2"
+"""Changes when something is converted in another way: what an earlier release made is not believed, and removed."""
 Write = Callable[[BinaryIO], None]
 Mapped = Callable[[BinaryIO], NDArray[np.uint8]]
 
@@ -45,7 +47,7 @@ def converted(
         source.insist()  # what was made of a torn file would be taken for that of the file that is put back as it was
 
     if (folder := options.cache_dir) is not None:
-        stem = f"{_source(source.path)}-{blake3_256(recipe).hex()[:16]}"
+        stem = f"{_source(source.path)}-{CONVERSION}-{blake3_256(recipe).hex()[:16]}"
         state = repr(source.identity).encode()
         return kept(
             folder, stem, state, RECORDS, made, go_on=options.converting, mapped=lambda stream: maps.made_from(source, stream)
@@ -61,16 +63,18 @@ def converted(
 
 
 def forget_converted(folder: Path, datasets: Iterable[Path]) -> int:
-    """Remove what was converted of files that belong to none of these datasets any more, or are gone, and what a process that died left
-    half converted of any; how many files.
+    """Remove what was converted of files that belong to none of these datasets any more, or are gone, or by an earlier release, and what a
+    process that died left half converted; how many files.
 
     Raises:
         OSError: the folder cannot be read or written.
     """
     if not folder.is_dir():
         return 0
-    known = {_source(file) for path in datasets for file in (path, *path.rglob("*")) if file.is_file()}
-    strange = [path for path in folder.glob(f"*.{RECORDS}") if path.name.split("-")[0] not in known]
+    known = {
+        f"{_source(file)}-{CONVERSION}" for path in datasets for file in (path, *path.rglob("*")) if file.is_file()
+    }
+    strange = [path for path in folder.glob(f"*.{RECORDS}") if path.name.rsplit("-", 2)[0] not in known]
     for path in strange:
         path.unlink(missing_ok=True)
     return len(strange) + sum(_let_go(path) for path in folder.glob("*.partial"))

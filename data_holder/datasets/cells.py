@@ -14,7 +14,8 @@ from data_holder.datasets.findings import Finding
 from data_holder.datasets.values import Array, FieldScan, little_endian
 from shared.claims.records import RecordField, RecordSchema
 
-# Python's own parsers: exact, refuse more than 4300 digits, and faster here than NumPy's by way of string arrays.
+# Python's own parsers: exact, refuse more than 4300 digits, and faster here than NumPy's by way of string arrays. They also take what is a
+# number in programs or in other scripts only (`_plain`): `1_5`, which somebody may have meant as a code or a range, is no 15.
 _PARSE: dict[Any, Callable[[str], float]] = {np.float64: float, np.int64: int}
 
 Row = tuple[int, list[str]]  # line number (the header's is 1), cells
@@ -80,9 +81,11 @@ class CellBlocks:
             return np.empty((0, len(self._plan[field.name])), kind), every
         try:
             count, number = len(texts) * len(texts[0]), _PARSE[kind]
-            return np.fromiter(map(number, chain.from_iterable(texts)), kind, count).reshape(len(texts), -1), every
+            if _plain("".join(chain.from_iterable(texts))):
+                return np.fromiter(map(number, chain.from_iterable(texts)), kind, count).reshape(len(texts), -1), every
         except (ValueError, OverflowError):
-            pass  # some cell is no number: which one is found below, one by one
+            pass
+        # Some cell is no number: which one is found one by one.
         parsed = [self._row(row, kind, int(line), field) for row, line in zip(texts, lines, strict=True)]
         kept = np.array([i for i, row in enumerate(parsed) if row is not None], np.int64)
         values = [row for row in parsed if row is not None]
@@ -96,9 +99,16 @@ class CellBlocks:
                 self._report(line, f"{place} is empty", "data-wrong-type", field.name)
                 return None
             try:
+                if not _plain(cell):
+                    raise ValueError
                 numbers.append(kind(_PARSE[kind](cell)))
             except (ValueError, OverflowError):
                 wanted = "number" if kind is np.float64 else "whole number of 64 bits"
                 self._report(line, f"{place} is no {wanted}", "data-wrong-type", field.name)
                 return None
         return numbers
+
+
+def _plain(text: str) -> bool:
+    """Whether a parser's numbers in it are those that everybody reads there."""
+    return text.isascii() and "_" not in text

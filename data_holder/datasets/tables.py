@@ -26,7 +26,6 @@ from shared.claims.records import RecordField, RecordSchema
 
 ROWS = 4096  # parsed at once
 MAX_FINDINGS = 20
-_RECIPE = "csv/1"  # part of the cache key: changes when the conversion does
 
 
 def open_csv(path: Path, records: RecordSchema, options: DatasetOptions) -> Dataset:
@@ -38,7 +37,7 @@ def open_csv(path: Path, records: RecordSchema, options: DatasetOptions) -> Data
     file, maps = hold(path), Mappings()
     if file.size == 0:
         raise refusal("data-empty", "holds not one byte", file.name)
-    recipe = json_bytes([_RECIPE, records.model_dump(mode="json"), options.label, options.delimiter,
+    recipe = json_bytes(["csv", records.model_dump(mode="json"), options.label, options.delimiter,
                          {name: list(columns) for name, columns in options.columns.items()}])  # fmt: skip
     data = converted(maps, options, file, recipe, lambda stream: _convert(file, records, options, stream))
     table = data.view(record_dtype(records))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_holder.datasets import DatasetOptions, UnfitData, forget_converted, open_dataset
+from data_holder.datasets import DatasetOptions, UnfitData, cache, cells, forget_converted, open_dataset
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.visit import CursorRange
 from shared.errors import ConfigurationError
@@ -62,6 +62,11 @@ BAD_CSV: dict[str, tuple[str | bytes, str, int | None, str]] = {
     "nothing": ("", "data-empty", None, "not one byte"),
     "word": (HEAD + "1,1,2,3\n1,1,pear,3\n", "data-wrong-type", 3, "cell 3 is no number"),
     "empty cell": (HEAD + "1,1,,3\n", "data-wrong-type", 2, "cell 3 is empty"),
+    "digits that only programs group": (HEAD + "1,1,2,3\n1,1,1_5,3\n", "data-wrong-type", 3, "cell 3 is no number"),
+    "label that only programs group": (HEAD + "1,0_1,2,3\n", "data-wrong-type", 2, "cell 2 is no whole number"),
+    "digits of another script": (HEAD + "1,1,\u0661,3\n", "data-wrong-type", 2, "cell 3 is no number"),
+    "label in another script": (HEAD + "1,\u0661,2,3\n", "data-wrong-type", 2, "cell 2 is no whole number"),
+    "a space that is none": (HEAD + "1,1,\u00a02,3\n", "data-wrong-type", 2, "cell 3 is no number"),
     "fractional label": (HEAD + "1,1.5,2,3\n", "data-wrong-type", 2, "no whole number"),
     "label of 100 bits": (HEAD + f"1,{2**100},2,3\n", "data-wrong-type", 2, "no whole number"),
     "label out of range": (HEAD + "1,1,2,3\n1,7,2,3\n", "data-out-of-range", 3, "the value lies outside [0, 2]"),
@@ -99,6 +104,25 @@ def test_csv_findings_are_gathered_over_blocks_and_quote_nothing(tmp_path: Path)
     everything = str(refused.value.findings) + refused.value.detail
     assert "tomato" not in everything
     assert "31337" not in everything
+
+
+def test_what_is_said_of_a_file_of_the_release_before_is_not_believed(tmp_path: Path) -> None:
+    """It read `1_5` as 15, and kept that."""
+    path, options = tmp_path / "t.csv", DatasetOptions(cache_dir=tmp_path / "cache")
+    with pytest.MonkeyPatch.context() as before:
+        before.setattr(cache, "CONVERSION", "1")
+        before.setattr(cells, "_plain", lambda text: True)
+        assert read_csv(path, HEAD + "1,1,1_5,3\n", options=options) == [([1, 15, 3], 1)]
+    with pytest.raises(UnfitData) as refused:
+        read_csv(path, HEAD + "1,1,1_5,3\n", options=options)
+    assert refused.value.code == "data-wrong-type"
+    assert forget_converted(tmp_path / "cache", [path]) == 1
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_numbers_that_everybody_reads_so_are_read(tmp_path: Path) -> None:
+    rows = "+1, 2 ,1E1,0.5\n-1,0,.5,1.\n"
+    assert read_csv(tmp_path / "t.csv", HEAD + rows) == [([1, 10, 0.5], 2), ([-1, 0.5, 1], 0)]
 
 
 def test_csv_is_converted_once_and_again_when_it_changes(tmp_path: Path) -> None:
