@@ -57,7 +57,7 @@ def fuzz(
     """Examples, coverage and bounded fuzzing of every operation that `only` takes (`METHOD /path`).
 
     Args:
-        known: path parameter -> values that exist; used for some of the requests.
+        known: path parameter (or `body.NAME`) -> values that exist; used for some of the requests.
         may_be_unavailable: whether 503 is a right answer of these operations.
         examples: how many requests of random inputs per operation, besides those of the first two phases.
     """
@@ -67,7 +67,9 @@ def fuzz(
         "seed": SEED, "cache": {"enabled": False}, "request-timeout": 30.0, "max-stream-events": 3,
         "suppress-health-check": ["all"],
         "dictionaries": {name: {"values": list(values)} for name, values in known.items()},
-        "parameters": {f"path.{name}": {"dictionary": name, "probability": KNOWN} for name in known}
+        "parameters": {
+            name if "." in name else f"path.{name}": {"dictionary": name, "probability": KNOWN} for name in known
+        }
         | {"query.wait": 0},  # long-polls answer at once
         "generation": {"deterministic": True, "no-shrink": True, "max-examples": examples},
         "phases": {"stateful": {"enabled": False}, "examples": {"fill-missing": True}},
