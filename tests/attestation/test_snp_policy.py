@@ -28,8 +28,7 @@ from shared.claims.manifest import EvidencePolicy
 from shared.claims.snp_rules import ANY_SNP, SnpRules
 from shared.errors import ConfigurationError
 from tests.adversary.rows import attack
-from tests.attestation.snp_world import AGREED, AT, CHIP, MEASUREMENT, authority, body, good_chip, platform, signed
-from tests.attestation.test_snp_chain import crl
+from tests.attestation.snp_world import AGREED, AT, CHIP, MEASUREMENT, authority, body, crl, good_chip, platform, signed
 
 MASK = 2
 VLEK_BITS = 1 << 2
@@ -190,7 +189,7 @@ def test_a_trust_folder_is_read(tmp_path: Path) -> None:
     assert trust is not None
     assert [profile.guest_svn for profile in trust.profiles["data_holder"]] == [0, 3]
     assert trust.policy.minimum_tcb["Genoa"].microcode == 84
-    assert (set(trust.roots.sets.values()), len(trust.roots.intermediates), len(trust.crls)) == ({"EMULATED"}, 2, 1)
+    assert (set(trust.roots.sets.values()), len(trust.roots.intermediates), len(trust.lists())) == ({"EMULATED"}, 2, 1)
     assert SnpTrust.load(folder(tmp_path)).policy == SnpPolicy()  # type: ignore[union-attr]
 
 

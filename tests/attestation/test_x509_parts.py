@@ -24,9 +24,8 @@ from shared.attestation.x509_parts import BAD_CERTIFICATE, check_names, readable
 from shared.errors import GputError
 from tests.attestation.cpu_world import Machine
 from tests.attestation.gpu_evidence_world import Factory
-from tests.attestation.snp_world import good_chip, platform
+from tests.attestation.snp_world import crl, good_chip, platform
 from tests.attestation.test_gpu_ocsp import answers
-from tests.attestation.test_snp_chain import crl
 
 COMMON, COUNTRY = b"\x06\x03\x55\x04\x03", b"\x06\x03\x55\x04\x06"
 BITS, BMP = 0x03, 0x1E
