@@ -22,7 +22,7 @@ from shared.attestation.ar4si import Tolerated
 from shared.attestation.collateral import Collateral
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_verifier import examine_cpu_evidence
-from shared.attestation.evidence_files import FileKind, GpuParts, Piece, SignerParts, decoded_base64
+from shared.attestation.evidence_pieces import FileKind, GpuParts, Piece, SignerParts, decoded_base64
 from shared.attestation.gpu_examination import examine_gpu_evidence
 from shared.attestation.offered import amd_intermediates, amd_leaves, chains, of_kind
 from shared.attestation.results import CheckStatus, Examination
