@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import quote as url_encoded
 
@@ -12,6 +13,7 @@ from gpu_agent.platform.collateral_maker import make_collateral
 from orchestrator.settings import OrchestratorSettings
 from shared.attestation import collateral_refresh
 from shared.attestation.collateral import Collateral
+from shared.attestation.collateral_folder import write_bundle
 from shared.attestation.collateral_refresh import CollateralKeeper
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_verifier import verify_cpu_evidence
@@ -110,6 +112,32 @@ async def test_a_machine_of_either_authority_is_asked_for(monkeypatch: pytest.Mo
     for _ in range(2):
         await fetching.prepare(evidence(RAW), AT)
     assert source.asked == [("ee6d75000000", "platform"), ("ee6d75000000", "processor")]
+
+
+def test_a_bundle_is_durable_before_its_name_and_never_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut must not leave an empty file, with which a service does not start, nor take the one that was there."""
+    early, late = (
+        make_collateral(MACHINE.maker, AT, valid_days=30),
+        make_collateral(MACHINE.maker, AT + DAY, valid_days=30),
+    )
+    write_bundle(tmp_path, "m", early)
+    seen, fsync, replace = list[str](), os.fsync, os.replace
+
+    def synced(descriptor: int) -> None:
+        seen.append("folder" if os.path.samestat(os.fstat(descriptor), tmp_path.stat()) else "content")
+        assert (tmp_path / "m.json").read_bytes() in (early.document(), late.document())
+        fsync(descriptor)
+
+    def named(draft: Path, path: Path) -> None:
+        seen.append(path.name[:9])
+        replace(draft, path)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", named)
+    write_bundle(tmp_path, "m", late)
+    assert seen == ["content", "m.earlier", "folder", "content", "m.json", "folder"]
+    kept = {path.name[:9]: path.read_bytes() for path in tmp_path.iterdir()}
+    assert kept == {"m.earlier": early.document(), "m.json": late.document()}
 
 
 # ------------------------------------------------------------------------------------------- HTTP
