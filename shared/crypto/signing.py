@@ -185,8 +185,13 @@ def load_public(pem: bytes) -> bytes:
     if not isinstance(public, Ed25519PublicKey):
         raise BadRequest("not an Ed25519 public key in PEM", code="bad-public-key")
     raw = public.public_bytes_raw()
-    _public(raw)
+    check_public(raw)
     return raw
+
+
+def check_public(public: bytes) -> None:
+    """A raw key that may be somebody's: of 32 bytes, and not of small order. Raises: BadRequest `bad-public-key`."""
+    _public(public)
 
 
 def public_pem(public: bytes) -> bytes:
