@@ -115,9 +115,17 @@ def _missed(least: TcbMinimum, tcb: Tcb) -> list[str]:
 
 
 def _check_minimum(report: SnpReport, leaf: Leaf, rules: SnpRules) -> None:
-    least = rules.minimum_tcb.get(leaf.product)
-    if least is None:
+    if not rules.minimum_tcb:
         return
+    least = rules.minimum_tcb.get(leaf.product)
+    if least is None:  # who named levels for one product means no machine of another to pass with any
+        raise VerificationFailed(
+            f"no least patch level was agreed for {leaf.product}, and for others one was",
+            code="snp-minimum-tcb",
+            expected=f"levels for {', '.join(sorted(rules.minimum_tcb))}",
+            got=leaf.product,
+            remedy=f"name {leaf.product}'s least levels in minimum_tcb as well, all 0 where any will do",
+        )
     # The launch TCB too: a guest that older firmware launched may have been tampered with before the update.
     for name, raw in (("reported", report.reported_tcb), ("launch", report.launch_tcb)):
         tcb = parse_tcb(raw, leaf.product)
