@@ -96,7 +96,12 @@ class SnpProfile(Claim):
 class SnpPolicy(SnpRules):
     """What this verifier accepts of an SEV-SNP guest beyond genuineness, whatever parties agree on."""
 
-    max_vmpl: int = Field(default=1, ge=0, le=3)
+    max_vmpl: int = Field(
+        default=1,
+        ge=0,
+        le=3,
+        description="least privileged level (VMPL) that a report may speak for; 2 or 3 where an SVSM beneath the guest is meant",
+    )
     id_key_digests: tuple[HexSha384, ...] = Field(default=(), description="empty: any, or none")
     author_key_digests: tuple[HexSha384, ...] = Field(default=(), description="empty: any, or none")
     require_crl: bool = Field(default=False, description="refuse where no revocation list of the root is at hand")

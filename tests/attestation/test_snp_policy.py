@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from pydantic import ValidationError
 
 from shared.attestation.cpu_trust import CpuPolicy
-from shared.attestation.results import CheckStatus
+from shared.attestation.results import Check, CheckStatus
 from shared.attestation.snp_verifier import (
     Expectation,
     SnpEndorsements,
@@ -94,6 +94,24 @@ def test_one_rule_alone_refuses(policy: dict[str, Any], changes: dict[str, Any],
 )
 def test_what_the_policy_names_passes(policy: dict[str, Any], changes: dict[str, Any]) -> None:
     assert failures(SnpPolicy(**policy), agreed=_shared(policy), **changes) == set()
+
+
+@pytest.mark.parametrize("level", [2, 3])
+def test_a_guest_beneath_an_svsm_is_refused_with_the_way_to_mean_it(level: int) -> None:
+    """It can ask for its own level only, so "ask at another" would be no remedy; the default stays as it is."""
+    report = signed(body(vmpl=level), good_chip().key)
+
+    def judged(rules: SnpPolicy) -> Check:
+        found = examine_snp_evidence(
+            report, SnpEndorsements((good_chip().leaf,)), trust=platform().trust(rules), agreed=AGREED, at=AT
+        )
+        return found.examination.find("vmpl")
+
+    refused = judged(SnpPolicy())
+    assert (refused.status, refused.code, refused.expected) == (CheckStatus.FAIL, "snp-vmpl", "at most 1")
+    assert "max_vmpl" in refused.remedy
+    assert judged(SnpPolicy(max_vmpl=level)).status is CheckStatus.PASS
+    assert judged(SnpPolicy(max_vmpl=level - 1)).status is CheckStatus.FAIL
 
 
 def _shared(policy: dict[str, Any]) -> SnpRules:
