@@ -147,10 +147,6 @@ def _answer(
     """The newest answer about this certificate that was out at `at` (CertID of RFC 6960 4.1.1: hashes of the issuer's name and key, and the
     serial). Who signed it had to be in time when answering: a key that is good no more, perhaps in other hands by now, hides nothing."""
 
-    def rank(found: tuple[int, ocsp.OCSPSingleResponse]) -> tuple[bool, datetime]:
-        issued = found[1].this_update_utc
-        return issued.timestamp() <= at, issued
-
     @cache
     def signer_of(
         number: int,
@@ -169,7 +165,10 @@ def _answer(
             remedy="staple one, or put it into the trust folder's ocsp/",
         )  # fmt: skip
     signed: list[_Answer] = []
-    for number, single in sorted(found, key=rank, reverse=True):
+    newest = sorted(
+        found, key=lambda one: (one[1].this_update_utc.timestamp() <= at, one[1].this_update_utc), reverse=True
+    )
+    for number, single in newest:
         if (signer := signer_of(number)) is not None:
             signed.append(_Answer(responses[number], single, signer))
             if signer.not_valid_before_utc <= single.this_update_utc <= signer.not_valid_after_utc:
