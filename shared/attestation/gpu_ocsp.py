@@ -147,10 +147,8 @@ def _answer(
     """The newest answer about this certificate that was out at `at` (CertID of RFC 6960 4.1.1: hashes of the issuer's name and key, and the
     serial). Who signed it had to be in time when answering: a key that is good no more, perhaps in other hands by now, hides nothing."""
 
-    @cache
-    def signer_of(
-        number: int,
-    ) -> x509.Certificate | None:  # once per response, however often it speaks of this certificate
+    @cache  # once per response, however often it speaks of this certificate
+    def signer_of(number: int) -> x509.Certificate | None:
         return _signer(responses[number], issuer, chain)
 
     found = [

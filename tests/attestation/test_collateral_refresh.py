@@ -21,6 +21,7 @@ from shared.errors import ConfigurationError, Unavailable
 from shared.service.collateral_source import PccsSource
 from shared.wire.collateral import Authority, CollateralAnswers
 from tests.attestation.cpu_world import AT, Machine, evidence
+from tests.attestation.snp_world import body, good_chip, platform, signed
 from tests.attestation.test_cpu_verifier import DATA, MACHINE, RAW, refused, verify
 
 GOOD, DAY = MACHINE.collateral, 86_400.0
@@ -102,6 +103,15 @@ async def test_strangers_and_repeats_fetch_nothing() -> None:
     source.bundle = GOOD
     assert await fetching.prepare(evidence(RAW), AT + 61) is None
     verify(RAW, trust=MACHINE.trust(collateral=fetching.store))
+
+
+async def test_other_machines_have_no_collateral_and_nothing_to_be_warned_of() -> None:
+    """Where a service is set, every SEV-SNP peer was logged as a malformed quote."""
+    source = Source(GOOD)
+    report = platform().evidence(signed(body(), good_chip().key), good_chip().leaf)
+    assert await keeper(source).prepare(report, AT) is None
+    assert not source.asked
+    assert await keeper(source).endorsed(report, AT) == report
 
 
 async def test_a_machine_of_either_authority_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
