@@ -41,7 +41,7 @@ class AttestedGpu:
 
 @dataclass(frozen=True)
 class TrustAnchors:
-    """Roots, reference values and collateral as configured; read once at start."""
+    """Roots, reference values and collateral as configured; read at start, but for what `SnpTrust` and `GpuTrust` renew."""
 
     cpu_roots: CpuRoots
     cpu_reference: CpuReference

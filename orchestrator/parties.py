@@ -13,7 +13,7 @@ from sqlalchemy import Connection, insert, select, update
 from orchestrator.sessions.rows import LISTED, listed
 from orchestrator.tables import PARTIES, PARTY_KEYS, SESSIONS
 from shared.attestation.key_rotations import VerifiedRotation, verify_rotation
-from shared.crypto.signing import fingerprint
+from shared.crypto.signing import check_public, fingerprint
 from shared.errors import Conflict, GputError, NotFound, NotPermitted
 from shared.protocol.session import SESSION
 from shared.service.clock import Clock
@@ -34,8 +34,9 @@ class Parties:
         """Enrol a party; answers its row and whether it is new.
 
         Raises:
-            Conflict: the name or the key belongs, or belonged, to another enrolment (code `party-exists`).
+            BadRequest: `bad-public-key`. Conflict: the name or the key belongs, or belonged, to another enrolment (code `party-exists`).
         """
+        check_public(public_key)
         at = self._clock()
         row: dict[str, Any] = {
             "name": name, "role": role, "public_key": public_key.hex(), "fingerprint": fingerprint(public_key), "enrolled_at": at,
@@ -105,8 +106,9 @@ class Parties:
         """Take the owner's word for a party's new key; `replaces` is the fingerprint of its newest one, which is lost or revoked.
 
         Raises:
-            NotFound. Conflict: `key-mismatch`, `key-in-use`, `key-was-used`.
+            BadRequest: `bad-public-key`. NotFound. Conflict: `key-mismatch`, `key-in-use`, `key-was-used`.
         """
+        check_public(public_key)
 
         def act(connection: Connection) -> None:
             row = _required(connection, name)

@@ -9,9 +9,8 @@ from cryptography import x509
 
 from gpu_agent.hardware.root_of_trust import load_private
 from gpu_agent.platform.device_pki import Issued, certificate_pem, key_pem
-from gpu_agent.platform.files import write_public
 from shared.attestation.gpu_chain import public_key
-from shared.crypto.private_file import write_private
+from shared.crypto.private_file import replace_public, write_private
 from shared.errors import ConfigurationError
 
 
@@ -39,7 +38,7 @@ def load_authority(key_file: Path, chain_file: Path) -> tuple[Issued, list[x509.
 
 def write_chain(path: Path, chain: Sequence[x509.Certificate]) -> None:
     """PEM, in this order; readers see the old or the new file."""
-    write_public(path, b"".join(certificate_pem(certificate) for certificate in chain))
+    replace_public(path, b"".join(certificate_pem(certificate) for certificate in chain))
 
 
 def add_root(path: Path, root: x509.Certificate) -> None:
@@ -47,4 +46,4 @@ def add_root(path: Path, root: x509.Certificate) -> None:
     pem = certificate_pem(root)
     known = path.read_bytes() if path.exists() else b""
     if pem not in known:
-        write_public(path, known + pem)
+        replace_public(path, known + pem)

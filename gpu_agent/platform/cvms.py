@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpu_agent.platform.files import write_public
 from gpu_agent.platform.quoting_enclave import Cvm
 from shared.canonical import json_value
 from shared.claims.event_log import REGISTERS, ZERO, extended
+from shared.crypto.private_file import replace_public
 from shared.errors import BadRequest, ConfigurationError, Conflict, NotFound
 
 LAUNCH_BYTES = 16
@@ -124,7 +124,8 @@ class Cvms:
             "mr_td": cvm.mr_td.hex(),
             "rtmrs": [rtmr.hex() for rtmr in cvm.rtmrs],
         }
-        write_public(self._folder / f"{cvm.name}.json", json.dumps(value).encode())
+        # Durably, for registers are not to go back; they are written when a CVM starts, and by no visit.
+        replace_public(self._folder / f"{cvm.name}.json", json.dumps(value).encode())
         self._running[cvm.name] = running
 
     def _present(self, name: str) -> _Running | None:

@@ -1,12 +1,10 @@
-"""Files of an installation: where they lie, secrets written once and privately, public ones replaced whole. Knows no key format."""
+"""Files of an installation: where they lie, and how what manufacturing made is read. Knows no key format."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.crypto.private_file import sync_folder
 from shared.errors import ConfigurationError
 
 
@@ -90,23 +88,6 @@ class Installation:
     def gpus(self) -> list[str]:
         """Names of the manufactured devices."""
         return sorted(path.name for path in self.devices.glob("*") if path.is_dir())
-
-
-def write_public(path: Path, content: bytes) -> None:
-    """Replace a public file whole: readers see the old or the new one. Durable when this returns, for a CVM's registers are not to go
-    back: they are written when one starts, and by no visit.
-
-    Raises:
-        OSError.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
-    sync_folder(path.parent)
 
 
 def read_made(path: Path, what: str) -> bytes:

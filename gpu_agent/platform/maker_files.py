@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gpu_agent.platform.collateral_maker import VALID_DAYS, make_collateral
-from gpu_agent.platform.files import Installation, read_made, read_private, write_public
+from gpu_agent.platform.files import Installation, read_made, read_private
 from gpu_agent.platform.pki import Issuer, Maker, certificate_pem, key_pem, make_maker
 from shared.attestation.collateral import Collateral, verify_collateral
-from shared.crypto.private_file import write_private
+from shared.crypto.private_file import replace_public, write_private
 from shared.errors import BadRequest, ConfigurationError, VerificationFailed
 
 ISSUERS = ("root", "authority", "signer")
@@ -34,12 +34,12 @@ def make_cpu(place: Installation, at: float) -> list[str]:
         path.unlink(missing_ok=True)
     maker = make_maker(secrets.token_hex(8), at)
     issuers = (maker.root, maker.authority, maker.signer)
-    write_public(place.maker / CERTIFICATES, b"".join(certificate_pem(issuer.certificate) for issuer in issuers))
+    replace_public(place.maker / CERTIFICATES, b"".join(certificate_pem(issuer.certificate) for issuer in issuers))
     for name, issuer in zip(ISSUERS, issuers, strict=True):
         write_private(place.maker / f"{name}.pem", key_pem(issuer.key))
     keys = maker.machine(at)
-    write_public(place.pck_chain, keys.chain)
-    write_public(place.cpu_roots, certificate_pem(maker.root.certificate))
+    replace_public(place.pck_chain, keys.chain)
+    replace_public(place.cpu_roots, certificate_pem(maker.root.certificate))
     write_private(place.pck_key, keys.pck_key)
     return ["CPU roots and quoting keys"]
 
@@ -49,7 +49,7 @@ def renew_collateral(place: Installation, at: float) -> list[str]:
     maker = load_maker(place)
     if _stands(place, maker, at):
         return []
-    write_public(place.collateral, make_collateral(maker, at).document())
+    replace_public(place.collateral, make_collateral(maker, at).document())
     return ["collateral"]
 
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpu_agent.platform.files import Installation, write_public
+from gpu_agent.platform.files import Installation
 from gpu_agent.platform.maker_files import make_cpu, renew_collateral
 from gpu_agent.platform.measurement import installed_package, measure_code
 from shared.canonical import json_value
 from shared.claims.event_log import replay_events
-from shared.crypto.private_file import write_private
+from shared.crypto.private_file import replace_public, write_private
 from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest, ConfigurationError, EmulationWarning
 from shared.names import CvmRole
@@ -109,7 +109,7 @@ def _make_keys(place: Installation, at: float) -> list[str]:
         write_private(place.secret, secrets.token_bytes(32))
         made.append("installation secret")
     platform_key = PartyKey.load_or_generate(place.mux_key)
-    write_public(place.mux_public, platform_key.public_pem)
+    replace_public(place.mux_public, platform_key.public_pem)
     return made
 
 
@@ -152,4 +152,4 @@ def _load_json(path: Path) -> dict[str, Any]:
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
-    write_public(path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n")
+    replace_public(path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n")

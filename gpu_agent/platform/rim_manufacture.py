@@ -17,11 +17,11 @@ from gpu_agent.hardware.firmware import DRIVER_VERSION, VBIOS_VERSION, Firmware
 from gpu_agent.hardware.root_of_trust import unsigned_of
 from gpu_agent.platform.authority_files import load_authority, write_authority
 from gpu_agent.platform.device_pki import Issued, make_intermediate, make_rim_signer, make_root
-from gpu_agent.platform.files import write_public
 from gpu_agent.platform.rim_document import make_rim
 from shared.attestation.gpu_report import parse_report
 from shared.attestation.gpu_rim import RimKind, check_signature, parse_rim, rim_name
 from shared.attestation.p384_chain import Chain, check_links
+from shared.crypto.private_file import replace_public
 from shared.errors import VerificationFailed
 from shared.wire.spdm import SIGNATURE_BYTES, get_measurements
 
@@ -59,7 +59,7 @@ def publish_rims(folder: Path, authority: Issued, above: list[x509.Certificate],
         if not _stands(path, kind, golden, above):
             signer = make_rim_signer(authority)
             version = _VERSIONS[kind]
-            write_public(path, make_rim(product=PRODUCT, version=version, golden=golden, signer=signer, above=above))
+            replace_public(path, make_rim(product=PRODUCT, version=version, golden=golden, signer=signer, above=above))
 
 
 def _stands(path: Path, kind: RimKind, golden: dict[int, bytes], above: list[x509.Certificate]) -> bool:

@@ -17,7 +17,7 @@ from shared.attestation.azure_hcl import parse_hcl
 from shared.attestation.collateral import Collateral
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.ear import AttestationResult, read_result
-from shared.attestation.evidence_files import FileKind, Piece, SignerParts
+from shared.attestation.evidence_pieces import FileKind, Piece, SignerParts
 from shared.attestation.gpu_chain import certified_firmware, identity_of, parse_chain
 from shared.attestation.gpu_ocsp import check_revocation, parse_responses
 from shared.attestation.gpu_rim import Rim, check_signature, parse_rim

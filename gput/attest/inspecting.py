@@ -9,7 +9,7 @@ from shared.attestation.ccel import parse_ccel
 from shared.attestation.certificate_files import certificate_facts, ders_of
 from shared.attestation.collateral import Collateral
 from shared.attestation.cpu_claims import quote_claims, report_claims
-from shared.attestation.evidence_files import FileKind, GpuParts, Piece, SignerParts, decoded_base64, gpu_parts
+from shared.attestation.evidence_pieces import FileKind, GpuParts, Piece, SignerParts, decoded_base64, gpu_parts
 from shared.attestation.gpu_report import GpuReport, Opaque, parse_report
 from shared.attestation.gpu_rim import parse_rim
 from shared.attestation.nvidia_eat import parse_eat

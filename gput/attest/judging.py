@@ -22,7 +22,7 @@ from shared.attestation.ar4si import Tolerated
 from shared.attestation.collateral import Collateral
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_verifier import examine_cpu_evidence
-from shared.attestation.evidence_files import FileKind, GpuParts, Piece, SignerParts, decoded_base64
+from shared.attestation.evidence_pieces import FileKind, GpuParts, Piece, SignerParts, decoded_base64
 from shared.attestation.gpu_examination import examine_gpu_evidence
 from shared.attestation.offered import amd_intermediates, amd_leaves, chains, of_kind
 from shared.attestation.results import CheckStatus, Examination
@@ -179,8 +179,15 @@ class Judge:
         expected = Expectation(data or wish.report_data, profiles, policy.platforms)
 
         def examine(endorsements: SnpEndorsements) -> Appraisal:
+            # A host's list counts with every company's certificates, but stays a host's: see `check_revocation`.
+            crls = dict.fromkeys(crl for given in (endorsements, *self._tables) for crl in given.crls)
             found = examine_snp_evidence(
-                report, endorsements, trust=trust, agreed=policy, expected=expected, at=wish.at
+                report,
+                replace(endorsements, crls=tuple(crls)),
+                trust=trust,
+                agreed=policy,
+                expected=expected,
+                at=wish.at,
             )
             return appraise_snp(found, report, policy, trust.policy, genuine_only=wish.genuine_only)
 
@@ -188,16 +195,17 @@ class Judge:
 
     @cached_property
     def _snp(self) -> SnpTrust:
-        """With the lists of all files: they are the person's word, whichever certificates the report is judged with."""
+        """With the lists among the files: they are the person's word, whichever certificates the report is judged with."""
         return _knowing_lists(self._trust.snp, self._pieces)
 
+    @cached_property
+    def _tables(self) -> list[SnpEndorsements]:
+        return [SnpEndorsements.of(parse_certificate_table(p.data)) for p in of_kind(self._pieces, FileKind.SNP_TABLE)]
+
     def _endorsements(self) -> list[SnpEndorsements]:
-        tables = [
-            SnpEndorsements.of(parse_certificate_table(p.data)) for p in of_kind(self._pieces, FileKind.SNP_TABLE)
-        ]
         others = amd_intermediates(self._pieces)
         leaves = [SnpEndorsements((leaf,), others) for leaf in amd_leaves(self._pieces)]
-        return [*tables, *leaves] or [SnpEndorsements((), others)]
+        return [*self._tables, *leaves] or [SnpEndorsements((), others)]
 
     def cvm(self, piece: Piece, evidence: Evidence, data: bytes | None = None, role: CvmRole | None = None) -> Judged:
         """CVM evidence as it travels. Raises: BadRequest: its parts are not base64, or its table is malformed."""
@@ -241,17 +249,13 @@ def _collateral(piece: Piece) -> bytes:
 
 
 def _knowing_lists(trust: SnpTrust, pieces: Sequence[Piece]) -> SnpTrust:
-    """Raises: BadRequest `malformed-evidence`: a file is a list that cannot be read; one within a table is left out."""
+    """Raises: BadRequest `malformed-evidence`: a file is a list that cannot be read."""
     for piece in of_kind(pieces, FileKind.CRL):
         try:
             trust = trust.knowing(piece.data)
         except VerificationFailed as error:
             raise BadRequest(f"{piece.name}: {piece.kind.value}: {error.detail}", code="malformed-evidence",
                              remedy="Leave the file out, or give a sound one.") from None  # fmt: skip
-    for piece in of_kind(pieces, FileKind.SNP_TABLE):
-        for data in SnpEndorsements.of(parse_certificate_table(piece.data)).crls:
-            with contextlib.suppress(VerificationFailed):
-                trust = trust.knowing(data)
     return trust
 
 

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from shared.attestation.evidence_files import MAX_FILE_BYTES, Piece, pieces_of
+from shared.attestation.evidence_files import MAX_FILE_BYTES, pieces_of
+from shared.attestation.evidence_pieces import Piece
 from shared.errors import BadRequest
 
 STDIN = "-"

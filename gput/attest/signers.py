@@ -10,7 +10,7 @@ from gput.attest.trust import Wish
 from shared.attestation.ar4si import Tolerated
 from shared.attestation.certificates import moment
 from shared.attestation.channel import CLOCK_SLACK_S, gpu_evidence_digest, report_data
-from shared.attestation.evidence_files import Piece, SignerParts, decoded_base64, gpu_parts
+from shared.attestation.evidence_pieces import Piece, SignerParts, decoded_base64, gpu_parts
 from shared.attestation.gpu_chain import parse_chain, public_key
 from shared.attestation.gpu_verifier import certified_statement_key
 from shared.attestation.nonces import gpu_nonce

@@ -16,7 +16,7 @@ from gput.attest.documents import ASKED_BY, COMPANIONS, judge
 from gput.attest.judging import learn
 from gput.attest.trust import Trust, Wish, load_trust
 from shared.attestation.collateral_store import CollateralStore
-from shared.attestation.evidence_files import FileKind, Piece
+from shared.attestation.evidence_pieces import FileKind, Piece
 from shared.attestation.offered import of_kind
 from shared.canonical import sha256
 

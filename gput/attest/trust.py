@@ -15,7 +15,7 @@ from typing import Literal
 from shared.attestation.certificate_files import PinnedRoots, pinned_roots
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_trust import CpuPolicy, CpuReference, CpuRoots, CpuTrust
-from shared.attestation.evidence_files import Piece
+from shared.attestation.evidence_pieces import Piece
 from shared.attestation.gpu_policy import GpuPolicy, GpuTrust
 from shared.attestation.gpu_trust import GpuRoots
 from shared.attestation.offered import OfferedRims, certificates

@@ -7,37 +7,30 @@ names it, never because it came along with what it vouches for (law L10).
 from __future__ import annotations
 
 import base64
-import re
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.x509 import ocsp
 
 from shared.attestation.cpu_trust import INTEL_SGX_ROOT, CpuRoots
 from shared.attestation.gpu_trust import NVIDIA_DEVICE_ROOT, NVIDIA_RIM_ROOT, GpuRoots
 from shared.attestation.snp_certificates import LEAF_KINDS, AmdCertificate, load_certificate
 from shared.attestation.snp_trust import AMD_ROOTS, SnpRoots
+from shared.attestation.x509_parts import BAD_CERTIFICATE, PEM_CERTIFICATE
 from shared.canonical import sha256
 from shared.errors import VerificationFailed
 
 CertificateKind = Literal["certificate", "crl", "ocsp"]
 MAX_DER_BYTES: Final = 1024 * 1024
-_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]*)-----END CERTIFICATE-----")
-# What `cryptography` raises on hostile certificates; its own exceptions are no family.
-_BAD = (
-    ValueError, TypeError, OverflowError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension,
-    x509.UnsupportedGeneralNameType,
-)  # fmt: skip
 
 
 def pem_ders(data: bytes) -> tuple[bytes, ...]:
     """DER of every CERTIFICATE block; a block that is not base64 is left out."""
     found = []
-    for body in _PEM.findall(data):
+    for body in PEM_CERTIFICATE.findall(data):
         try:
             found.append(base64.b64decode(b"".join(body.split()), validate=True))
         except ValueError:
@@ -60,7 +53,7 @@ def certificate_kind(der: bytes) -> CertificateKind | None:
     for kind, read in readers.items():
         try:
             read(der)
-        except (VerificationFailed, *_BAD):
+        except (VerificationFailed, *BAD_CERTIFICATE):
             continue
         return kind
     return None
@@ -74,7 +67,7 @@ def certificate_facts(der: bytes) -> dict[str, str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return _facts(amd.parsed if amd is not None else x509.load_der_x509_certificate(der), sha256(der).hex())
-    except _BAD:
+    except BAD_CERTIFICATE:
         raise VerificationFailed("a certificate cannot be read", code="certificate-malformed") from None
 
 

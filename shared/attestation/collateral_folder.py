@@ -9,12 +9,12 @@ NAME/         answers as they arrived: tcb_info_*.json and its chain, qe_identit
 from __future__ import annotations
 
 import glob
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from shared.attestation.collateral import MAX_BUNDLE_BYTES, Collateral
 from shared.canonical import sha256
+from shared.crypto.private_file import replace_public
 from shared.errors import ConfigurationError, GputError
 from shared.wire.collateral import Authority, CollateralAnswers
 
@@ -65,15 +65,13 @@ def read_answers(folder: Path) -> Iterator[Collateral]:
 
 
 def write_bundle(folder: Path, name: str, source: Collateral) -> None:
-    """Put a bundle into the folder as NAME.json, whole or not at all, and keep the one that was there. Raises: ConfigurationError
-    `bad-collateral`."""
-    draft, path, document = folder / f".{name}.{os.getpid()}", folder / f"{name}.json", source.document()
+    """Put a bundle into the folder as NAME.json, whole or not at all, and keep the one that was there: a service does not start with half
+    of one, and at no moment is there none. Raises: ConfigurationError `bad-collateral`."""
+    path, document = folder / f"{name}.json", source.document()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(document)
         if path.exists() and (before := path.read_bytes()) != document:
-            path.rename(folder / f"{name}.earlier-{sha256(before).hex()[:16]}.json")
-        os.replace(draft, path)
+            replace_public(folder / f"{name}.earlier-{sha256(before).hex()[:16]}.json", before)
+        replace_public(path, document)
         earlier = sorted(folder.glob(f"{glob.escape(name)}.earlier-*.json"), key=lambda kept: kept.stat().st_mtime)
         for forgotten in earlier[:-MAX_EARLIER]:
             forgotten.unlink()

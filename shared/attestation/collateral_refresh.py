@@ -41,8 +41,8 @@ class CollateralKeeper:
 
         Never raises: evidence that is not genuine fetches nothing, and what is missing the verification will say.
         """
-        if self._source is None:
-            return None
+        if self._source is None or evidence.kind != "tdx-quote":
+            return None  # AMD's machines have none
         try:
             pck = self._machine(evidence)
             if self._has(pck, at) or not self._may_ask(pck, at):

@@ -143,6 +143,8 @@ def _checked_tier(part: Any) -> Tier:
     if part.get(VERDICT) not in ("accepted", "refused") or not isinstance(part.get(ROOT_SET, 0), str | None):
         raise _malformed("a verdict or root set")
     tier, accepted = _tier(part.get(STATUS)), part[VERDICT] == "accepted"
+    if accepted and not part[ROOT_SET]:
+        raise _contradicts("what stands on no root is accepted")
     if accepted and (not checks or any(check["status"] == CheckStatus.FAIL for check in checks)):
         raise _contradicts("what has no checks, or a failed one, is accepted")
     believed = {Tier.NONE, worst(values.values())} if accepted else {Tier.NONE, Tier.CONTRAINDICATED}

@@ -9,10 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from pydantic import ValidationError
@@ -21,8 +19,9 @@ from shared.attestation.azure_hcl import MAGIC, parse_hcl
 from shared.attestation.ccel import SPEC_ID, parse_ccel
 from shared.attestation.certificate_files import CertificateKind, certificate_kind, pem_ders
 from shared.attestation.collateral import Collateral
+from shared.attestation.evidence_pieces import FileKind, Piece, gpu_parts, nvidia_parts, signer_parts
 from shared.attestation.gpu_report import parse_report
-from shared.attestation.gpu_rim import RimKind, parse_rim
+from shared.attestation.gpu_rim import parse_rim
 from shared.attestation.nvidia_eat import is_bundle, parse_eat
 from shared.attestation.quote import TDX_TEE, parse_quote
 from shared.attestation.snp_report import REPORT_BYTES, VERSIONS, parse_snp_report
@@ -31,8 +30,9 @@ from shared.claims.event_log import parse_log
 from shared.crypto.jws import parse_compact
 from shared.errors import BadRequest, VerificationFailed
 from shared.wire.snp_certificates import NAMES, parse_certificate_table
-from shared.wire.visit import Evidence, GpuEvidence, RuntimeData
+from shared.wire.visit import Evidence, GpuEvidence
 
+T = TypeVar("T")
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 MAX_PIECES: Final = 256
 _VBIOS = re.compile(r"(?:[0-9A-Fa-f]{2}\.){4}[0-9A-Fa-f]{2}")
@@ -41,67 +41,6 @@ _BASE64 = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
 _TOKEN = re.compile(rb"eyJ[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*")
 _GUIDS = tuple(guid.bytes for guid in NAMES)
 _SPDM_REQUEST: Final = b"\x11\xe0"
-
-
-class FileKind(StrEnum):
-    """What a piece is, in words for people."""
-
-    TDX_QUOTE = "TDX quote"
-    SNP_REPORT = "SEV-SNP report"
-    SNP_TABLE = "SEV-SNP certificate table"
-    HCL = "Azure HCL report"
-    GPU_REPORT = "GPU report"
-    GPU_EVIDENCE = "GPU evidence"
-    CVM_EVIDENCE = "CVM evidence"
-    SIGNER = "attested signing key"
-    CERTIFICATES = "certificates"
-    CRL = "revocation list"
-    OCSP = "OCSP response"
-    DRIVER_RIM = "driver RIM"
-    VBIOS_RIM = "VBIOS RIM"
-    COLLATERAL = "TDX collateral"
-    COLLATERAL_PART = "part of TDX collateral"
-    EVENT_LOG = "event log"
-    BOOT_LOG = "boot event log"
-    RESULT = "attestation result"
-    NVIDIA_RESULT = "NVIDIA attestation result"
-
-
-@dataclass(frozen=True)
-class GpuParts:
-    """One GPU's report with its chain; `nonce` as the file itself names it, which proves nothing."""
-
-    report: bytes
-    chain: str
-    ocsp: tuple[bytes, ...] = ()
-    nonce: str = ""
-
-
-@dataclass(frozen=True)
-class SignerParts:
-    """An orchestrator's attested key as receipts keep it, and the evidence for it. `signing_key`: as written beside, by nobody signed."""
-
-    runtime_data: bytes
-    runtime: RuntimeData
-    evidence: Evidence
-    gpu: GpuEvidence
-    signing_key: str | None = None
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One piece of evidence, not believed. `data`: its exact bytes; `parts`: what JSON held, by kind."""
-
-    kind: FileKind
-    name: str
-    data: bytes
-    parts: GpuParts | SignerParts | Evidence | None = None
-    fault: str = ""
-
-    @property
-    def rim_kind(self) -> RimKind:
-        """Of a manifest."""
-        return "driver" if self.kind is FileKind.DRIVER_RIM else "vbios"
 
 
 def pieces_of(data: bytes, name: str) -> list[Piece]:
@@ -220,18 +159,27 @@ def _json(text: bytes, name: str) -> list[Piece]:
         lines = [line for line in text.splitlines() if line.strip()]
         if len(lines) < 2 or not all(line.lstrip()[:1] == b"{" for line in lines):
             raise BadRequest(f"{name}: {error.detail}", code="malformed-json") from None
-        return [piece for number, line in enumerate(lines[:MAX_PIECES]) for piece in _json(line, f"{name}#{number}")]
+        return _each(lines, name, lambda line, label: _json(line, label))
     if isinstance(value, dict) and isinstance(value.get("items"), list):
         value = value["items"]  # a page of an API's list
     if is_bundle(value):
         return [Piece(FileKind.NVIDIA_RESULT, name, text, fault=_fault(parse_eat, text))]
     if isinstance(value, list):
-        named = [
-            (entry, f"{name}#{number}" if len(value) > 1 else name)
-            for number, entry in enumerate(value[: MAX_PIECES + 1])
-        ]
-        return [piece for entry, label in named for piece in _record(entry, b"", label)]
+        return _each(value, name, lambda entry, label: _record(entry, b"", label))
     return _record(value, text, name)
+
+
+def _each(entries: Sequence[T], name: str, read: Callable[[T, str], list[Piece]]) -> list[Piece]:
+    """The pieces of every entry, one more than are taken at most, so that `pieces_of` refuses those. An entry that is nothing known is
+    refused too: what is passed over without a word would seem to have been judged."""
+    found: list[Piece] = []
+    for number, entry in enumerate(entries[: MAX_PIECES + 1]):
+        label = f"{name}#{number}" if len(entries) > 1 else name
+        pieces = read(entry, label)
+        if not pieces:
+            raise _unknown(label, "this entry is none of the known formats")
+        found += pieces
+    return found
 
 
 def _record(value: Any, text: bytes, name: str) -> list[Piece]:
@@ -245,9 +193,9 @@ def _record(value: Any, text: bytes, name: str) -> list[Piece]:
         if "signature" in members and members & {"tcbInfo", "enclaveIdentity"}:
             return [Piece(FileKind.COLLATERAL_PART, name, text)]
         if {"certificate", "evidence"} <= members:
-            return [Piece(FileKind.GPU_EVIDENCE, name, b"", _nvidia(value))]
+            return [Piece(FileKind.GPU_EVIDENCE, name, b"", nvidia_parts(value))]
         if {"runtime_data", "evidence", "gpu_evidence"} <= members:
-            return [Piece(FileKind.SIGNER, name, b"", _signer(value))]
+            return [Piece(FileKind.SIGNER, name, b"", signer_parts(value))]
         if {"report", "chain", "challenge"} <= members:
             return [Piece(FileKind.GPU_EVIDENCE, name, b"", gpu_parts(GpuEvidence.model_validate(value)))]
         if "quote" in members:
@@ -261,34 +209,6 @@ def _record(value: Any, text: bytes, name: str) -> list[Piece]:
         where = ".".join(str(part) for part in first["loc"])
         raise BadRequest(f"{name}: {where}: {first['msg']}", code="malformed-evidence") from None
     return []
-
-
-def gpu_parts(evidence: GpuEvidence) -> GpuParts:
-    """Our own form of a GPU's evidence, decoded. Raises: BadRequest `malformed-base64`."""
-    ocsp = tuple(decoded_base64(response) for response in evidence.ocsp)
-    return GpuParts(decoded_base64(evidence.report), evidence.chain, ocsp)
-
-
-def _nvidia(value: dict[str, Any]) -> GpuParts:
-    """An entry of NVIDIA's serialized evidence: arch, certificate (base64 of PEM), evidence (base64), nonce (hex)."""
-    chain = decoded_base64(value["certificate"]).decode("utf-8", "replace")
-    nonce = value.get("nonce")
-    return GpuParts(decoded_base64(value["evidence"]), chain, nonce=nonce if isinstance(nonce, str) else "")
-
-
-def _signer(value: dict[str, Any]) -> SignerParts:
-    raw, named = decoded_base64(value["runtime_data"]), value.get("signing_key")
-    runtime = RuntimeData.model_validate(json_value(raw))
-    evidence, gpu = Evidence.model_validate(value["evidence"]), GpuEvidence.model_validate(value["gpu_evidence"])
-    return SignerParts(raw, runtime, evidence, gpu, None if named is None else str(named))
-
-
-def decoded_base64(text: Any) -> bytes:
-    """Strict base64. Raises: BadRequest `malformed-base64`."""
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError, TypeError):
-        raise BadRequest("a part of the evidence is not base64", code="malformed-base64") from None
 
 
 def _unknown(name: str, why: str) -> BadRequest:

@@ -88,7 +88,6 @@ def identity_of(chain: Chain) -> DeviceIdentity:
     A switch hangs under the same root, so the root alone does not make a GPU.
     """
     leaf, identity = chain.certificates[:2]
-    # X.509 serials may be negative: compared as a number, not as bytes.
     kind, pdi = divmod(identity.serial_number, 1 << 64)
     info = _device_info(leaf).split(":")
     if kind != GPU_IDENTITY or len(info) != 3 or not _PRODUCT.fullmatch(info[1]):

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from itertools import pairwise
 from typing import Final
 
@@ -78,7 +79,8 @@ def parse_responses(ders: Iterable[bytes]) -> tuple[ocsp.OCSPResponse, ...]:
 
 
 def _read_all(response: ocsp.OCSPResponse) -> None:
-    """Ask for every part that is read later: the library parses each only then, and only then finds it malformed."""
+    """Ask for every part that is read later: the library parses each only then, and only then finds it malformed. Raises: one of
+    `BAD_CERTIFICATE`; VerificationFailed `gpu-ocsp-malformed`."""
     check_names(response.tbs_response_bytes)
     parts: list[object] = [readable(response.certificates), list(response.extensions), response.responder_name]
     parts += [
@@ -89,7 +91,12 @@ def _read_all(response: ocsp.OCSPResponse) -> None:
     ]
     for single in response.responses:
         parts += [single.certificate_status, single.revocation_reason, single.this_update_utc, single.next_update_utc]
-        parts += [single.hash_algorithm, single.issuer_name_hash, single.issuer_key_hash, single.serial_number]
+    ids = [
+        (single.hash_algorithm.name, single.issuer_name_hash, single.issuer_key_hash, single.serial_number)
+        for single in response.responses
+    ]
+    if len(set(ids)) < len(ids):  # whoever says it twice contradicts himself, or keeps his readers busy
+        raise _malformed("it speaks of one certificate twice")
 
 
 def check_revocation(
@@ -140,13 +147,13 @@ def _answer(
     """The newest answer about this certificate that was out at `at` (CertID of RFC 6960 4.1.1: hashes of the issuer's name and key, and the
     serial). Who signed it had to be in time when answering: a key that is good no more, perhaps in other hands by now, hides nothing."""
 
-    def rank(found: tuple[ocsp.OCSPResponse, ocsp.OCSPSingleResponse]) -> tuple[bool, datetime]:
-        issued = found[1].this_update_utc
-        return issued.timestamp() <= at, issued
+    @cache  # once per response, however often it speaks of this certificate
+    def signer_of(number: int) -> x509.Certificate | None:
+        return _signer(responses[number], issuer, chain)
 
     found = [
-        (response, single)
-        for response in responses
+        (number, single)
+        for number, response in enumerate(responses)
         for single in response.responses
         if single.serial_number == certificate.serial_number and _is_issuer(single, issuer, chain)
     ]
@@ -156,10 +163,12 @@ def _answer(
             remedy="staple one, or put it into the trust folder's ocsp/",
         )  # fmt: skip
     signed: list[_Answer] = []
-    for response, single in sorted(found, key=rank, reverse=True):
-        signer = _signer(response, issuer, chain)
-        if signer is not None:
-            signed.append(_Answer(response, single, signer))
+    newest = sorted(
+        found, key=lambda one: (one[1].this_update_utc.timestamp() <= at, one[1].this_update_utc), reverse=True
+    )
+    for number, single in newest:
+        if (signer := signer_of(number)) is not None:
+            signed.append(_Answer(responses[number], single, signer))
             if signer.not_valid_before_utc <= single.this_update_utc <= signer.not_valid_after_utc:
                 return signed[-1]
     if not signed:

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 
 from shared.attestation.certificate_files import amd_certificate, ders_of, is_amd_leaf, pem_ders
 from shared.attestation.collateral import Collateral
-from shared.attestation.evidence_files import FileKind, GpuParts, Piece, SignerParts, decoded_base64
+from shared.attestation.evidence_pieces import FileKind, GpuParts, Piece, SignerParts, decoded_base64
 from shared.attestation.gpu_rim import RimKind, parse_rim
 from shared.attestation.rim_store import RimSource
 from shared.wire.visit import Evidence

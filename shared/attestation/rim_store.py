@@ -9,7 +9,6 @@ offline verifier must not change its mind because a server was there for a momen
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +17,7 @@ from shared.attestation.gpu_rim import RIM_NAME, Rim, RimKind, check_signature, 
 from shared.attestation.gpu_trust import GpuRoots
 from shared.attestation.p384_chain import anchored, check_links
 from shared.attestation.rim_xml import MAX_RIM_BYTES, malformed
+from shared.crypto.private_file import replace_public
 from shared.errors import VerificationFailed
 
 ENDINGS = (".xml", ".swidtag")
@@ -63,18 +63,19 @@ class RimFolder:
 
     def find(self, kind: RimKind, name: str, *, ask: bool = True) -> bytes | None:
         """From the folder, read anew each time so that a renewed file counts at once; else from the fetcher, if there is one and it may
-        be asked.
+        be asked. With one, a file that is none (what a full disk or a power cut left) is fetched anew instead of refused for ever.
 
         Raises:
             VerificationFailed: `gpu-rim-name`, `gpu-rim-malformed`, `gpu-rim-…` of a fetched one that does not verify.
         """
         if not RIM_NAME.fullmatch(name):
             raise VerificationFailed("the manifest's name is no file name", code="gpu-rim-name", got=name[:120])
+        fetcher = self.fetcher if ask else None
         for ending in ENDINGS:
             data = _read(self.folder / f"{name}{ending}")
-            if data is not None:
+            if data is not None and (fetcher is None or _is_manifest(kind, data)):
                 return data
-        return self._fetched(self.fetcher, kind, name) if ask and self.fetcher is not None else None
+        return None if fetcher is None else self._fetched(fetcher, kind, name)
 
     def _fetched(self, fetcher: RimFetcher, kind: RimKind, name: str) -> bytes:
         data = fetcher(name)
@@ -87,11 +88,17 @@ class RimFolder:
         return data
 
     def _keep(self, name: str, data: bytes) -> None:
-        draft = self.folder / f".{name}.{os.getpid()}"
         with contextlib.suppress(OSError):  # a trust folder may be read-only; the manifest was verified all the same
-            self.folder.mkdir(parents=True, exist_ok=True)
-            draft.write_bytes(data)
-            draft.replace(self.folder / f"{name}{ENDINGS[0]}")
+            replace_public(self.folder / f"{name}{ENDINGS[0]}", data)
+
+
+def _is_manifest(kind: RimKind, data: bytes) -> bool:
+    """Whether it has a manifest's form; whose it is, the verifier asks."""
+    try:
+        parse_rim(kind, data)
+    except VerificationFailed:
+        return False
+    return True
 
 
 def _read(path: Path) -> bytes | None:

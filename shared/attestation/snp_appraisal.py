@@ -61,9 +61,7 @@ def appraise(
         for rules in both:
             _check_guest_policy(report.policy, rules)
     with recipe.step("vmpl"):
-        if report.vmpl > policy.max_vmpl:
-            got = str(report.vmpl)
-            raise _refused("the report speaks for too low a privilege", "snp-vmpl", f"at most {policy.max_vmpl}", got)
+        _check_vmpl(report.vmpl, policy.max_vmpl)
     with recipe.step("identity-keys"):
         _check_digest("id key", policy.id_key_digests, report.id_key_digest)
         author = report.author_key_digest if report.author_key_enabled else bytes(48)
@@ -115,9 +113,17 @@ def _missed(least: TcbMinimum, tcb: Tcb) -> list[str]:
 
 
 def _check_minimum(report: SnpReport, leaf: Leaf, rules: SnpRules) -> None:
-    least = rules.minimum_tcb.get(leaf.product)
-    if least is None:
+    if not rules.minimum_tcb:
         return
+    least = rules.minimum_tcb.get(leaf.product)
+    if least is None:  # who named levels for one product means no machine of another to pass with any
+        raise VerificationFailed(
+            f"no least patch level was agreed for {leaf.product}, and for others one was",
+            code="snp-minimum-tcb",
+            expected=f"levels for {', '.join(sorted(rules.minimum_tcb))}",
+            got=leaf.product,
+            remedy=f"name {leaf.product}'s least levels in minimum_tcb as well, all 0 where any will do",
+        )
     # The launch TCB too: a guest that older firmware launched may have been tampered with before the update.
     for name, raw in (("reported", report.reported_tcb), ("launch", report.launch_tcb)):
         tcb = parse_tcb(raw, leaf.product)
@@ -129,6 +135,18 @@ def _check_minimum(report: SnpReport, leaf: Leaf, rules: SnpRules) -> None:
                 got=str(tcb),
                 remedy="update the machine's firmware and launch the guest anew",
             )
+
+
+def _check_vmpl(level: int, least: int) -> None:
+    if level > least:
+        raise VerificationFailed(
+            "the report speaks for too low a privilege",
+            code="snp-vmpl",
+            expected=f"at most {least}",
+            got=str(level),
+            remedy="ask for it at that level; where an SVSM beneath the guest is meant, raise max_vmpl in the trust folder's "
+            "reference.json (snp.policy)",
+        )
 
 
 def _check_guest_policy(guest: GuestPolicy, rules: SnpRules) -> None:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtensionOID, NameOID
 
 from shared.attestation.snp_report import SigningKey, Tcb
-from shared.attestation.x509_parts import BAD_CERTIFICATE, check_names, readable
+from shared.attestation.x509_parts import BAD_CERTIFICATE, PEM_CERTIFICATE, check_names, readable
 from shared.canonical import sha256
 from shared.claims.snp_rules import PRODUCTS, Product
 from shared.errors import VerificationFailed
@@ -33,7 +33,6 @@ _HEAD = re.compile(rb"\x30\x82..\x30\x82..\xa0\x03\x02\x01\x02\x02(.)(.)", re.DO
 _TBS_AT, _SERIAL_AT = 4, 15
 _SIGNATURE_HEAD = b"\x03\x82\x02\x01\x00"  # BIT STRING of an RSA-4096 signature
 _SIGNATURE_BYTES = len(_SIGNATURE_HEAD) + 512
-_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]*)-----END CERTIFICATE-----")
 _PRODUCT_NAME = re.compile(rb"\x16[\x05-\x20](Milan|Genoa|Turin)(-[A-Z][0-9])?")
 _PATCH_LEVELS = {"bootloader": "3.1", "tee": "3.2", "snp": "3.3", "microcode": "3.8"}
 _RESERVED_LEVELS = ("3.4", "3.5", "3.6", "3.7")
@@ -142,7 +141,7 @@ def load_crl(data: bytes) -> x509.CertificateRevocationList:
 def pem_certificates(data: bytes) -> list[bytes]:
     """DER of every CERTIFICATE block. Raises: VerificationFailed `snp-certificate-malformed`."""
     try:
-        return [b64decode(b"".join(body.split()), validate=True) for body in _PEM.findall(data)]
+        return [b64decode(b"".join(body.split()), validate=True) for body in PEM_CERTIFICATE.findall(data)]
     except ValueError:
         raise malformed("a PEM certificate is not base64") from None
 

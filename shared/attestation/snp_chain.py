@@ -6,7 +6,7 @@ a VLEK by the ASVK ("SEV-VLEK-…"). A root delivered with evidence is never use
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from shared.attestation.results import Expired
+from shared.attestation.results import Absent, Expired
 from shared.attestation.snp_certificates import AmdCertificate, Leaf
 from shared.attestation.snp_report import SigningKey
 from shared.attestation.snp_trust import AMD_ROOTS, SnpRoots
@@ -100,33 +100,57 @@ def check_validity(chain: SnpChain, at: float) -> None:
             )
 
 
-def check_revocation(chain: SnpChain, lists: Iterable[x509.CertificateRevocationList], at: float) -> None:
-    """Judge the chain by lists that name its root as issuer: every one must be the root's, one at least be valid at `at`.
+def check_revocation(
+    chain: SnpChain,
+    own: Sequence[x509.CertificateRevocationList],
+    delivered: Sequence[x509.CertificateRevocationList],
+    at: float,
+) -> None:
+    """Judge the chain by lists that name its root as issuer: every one must be the root's, one at least must not have ended at `at`.
 
     The lists name intermediates; a leaf with serial number 0, which most real ones have, is named by none. A list that is
-    out of date still revokes.
+    out of date still revokes. One that was issued after `at` knows more, not less: evidence of earlier is judged at its own time,
+    by lists that were fetched since.
+
+    Args:
+        own: the verifier's. Where all have ended nobody renews them, which is refused whatever the policy leaves open.
+        delivered: came with the evidence. What has ended could as well have been left out, so it counts as none.
 
     Raises:
-        VerificationFailed: `snp-crl-signature`, `snp-revoked`. Expired: `snp-crl-expired`.
+        VerificationFailed: `snp-crl-signature`, `snp-revoked`. Expired: `snp-crl-expired`. Absent: `snp-no-crl`.
     """
-    moment, fresh, last = datetime.fromtimestamp(at, UTC), False, ""
-    for crl in lists:
-        if not _verifies(chain.root, crl, crl.tbs_certlist_bytes):
-            raise VerificationFailed("the revocation list is not signed by the chain's root", code="snp-crl-signature")
-        for name, link in chain.links:
-            if link.serial is not None and crl.get_revoked_certificate_by_serial_number(link.serial) is not None:
-                raise VerificationFailed(f"the {name} was revoked by its maker", code="snp-revoked", got=link.subject)
-        end = crl.next_update_utc or crl.last_update_utc
-        fresh = fresh or crl.last_update_utc <= moment <= end
-        last = f"{crl.last_update_utc:%Y-%m-%d} to {end:%Y-%m-%d}"
-    if not fresh:
+    moment = datetime.fromtimestamp(at, UTC)
+    for crl in (*own, *delivered):
+        _check_list(chain, crl)
+    if any(moment <= _end(crl) for crl in (*own, *delivered)):
+        return
+    if own:
+        last = max(own, key=_end)
         raise Expired(
             "no revocation list of the root is valid at the verifier's time",
             code="snp-crl-expired",
-            expected=last,
+            expected=f"{last.last_update_utc:%Y-%m-%d} to {_end(last):%Y-%m-%d}",
             got=f"{moment:%Y-%m-%d}",
-            remedy="fetch the list anew into the trust folder",
+            remedy="fetch the list anew into the trust folder's snp-crls, where it counts at once",
         )
+    raise Absent(
+        "no revocation list of this root is at hand" + (", but one that has ended" if delivered else ""),
+        code="snp-no-crl",
+        remedy="put AMD's list into the trust folder's snp-crls, where it counts at once",
+    )
+
+
+def _check_list(chain: SnpChain, crl: x509.CertificateRevocationList) -> None:
+    """Raises: VerificationFailed `snp-crl-signature`, `snp-revoked`."""
+    if not _verifies(chain.root, crl, crl.tbs_certlist_bytes):
+        raise VerificationFailed("the revocation list is not signed by the chain's root", code="snp-crl-signature")
+    for name, link in chain.links:
+        if link.serial is not None and crl.get_revoked_certificate_by_serial_number(link.serial) is not None:
+            raise VerificationFailed(f"the {name} was revoked by its maker", code="snp-revoked", got=link.subject)
+
+
+def _end(crl: x509.CertificateRevocationList) -> datetime:
+    return crl.next_update_utc or crl.last_update_utc
 
 
 def _root_of(issuer: AmdCertificate, roots: SnpRoots) -> AmdCertificate | None:

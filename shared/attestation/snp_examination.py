@@ -157,25 +157,16 @@ def _examine_root(
     root_set = trust.roots.sets[chain.root.fingerprint]
     with recipe.step("root-set"):
         check_set(root_set, agreed.roots, allow_emulated=agreed.allow_emulated, what="the report", code="snp")
-    lists = [crl for crl in trust.crls if crl.issuer == chain.root.parsed.subject]
-    lists += _delivered_lists(endorsements, chain)
-    if not lists:
-        recipe.not_checked(
-            "revocation",
-            "snp-no-crl",
-            "no revocation list of this root is at hand",
-            "put AMD's list into the trust folder's snp-crls",
-        )
-    else:
-        with recipe.step("revocation"):
-            check_revocation(chain, lists, at)
+    with recipe.step("revocation"):
+        own = [crl for crl in trust.lists() if crl.issuer == chain.root.parsed.subject]
+        check_revocation(chain, own, _delivered_lists(endorsements, chain), at)
     return root_set
 
 
 def _delivered_lists(endorsements: SnpEndorsements, chain: SnpChain) -> list[CertificateRevocationList]:
     """Lists that came with the evidence, where they can be read and concern this root: the sender may leave them out anyway."""
     found = []
-    for data in endorsements.crls[:2]:
+    for data in endorsements.crls:
         with suppress(VerificationFailed):
             crl = load_crl(data)
             found += [crl] if crl.issuer == chain.root.parsed.subject else []

@@ -1,8 +1,8 @@
 """What a verifier of SEV-SNP evidence is configured with: pinned roots, reference values, policy. Knows no report.
 
 A root's set follows from the root itself, never from evidence: AMD's by fingerprint, an emulated one by its own subject name. In the
-trust folder: `snp-roots.pem` (roots, and the ASKs and ASVKs known beforehand), `snp-crls/` (revocation lists, DER), and in
-`reference.json` the key "snp": {"profiles": {role: profile or list}, "policy": {…}}.
+trust folder: `snp-roots.pem` (roots, and the ASKs and ASVKs known beforehand), `snp-crls/` (revocation lists, DER; read at each use),
+and in `reference.json` the key "snp": {"profiles": {role: profile or list}, "policy": {…}}.
 """
 
 from __future__ import annotations
@@ -96,7 +96,12 @@ class SnpProfile(Claim):
 class SnpPolicy(SnpRules):
     """What this verifier accepts of an SEV-SNP guest beyond genuineness, whatever parties agree on."""
 
-    max_vmpl: int = Field(default=1, ge=0, le=3)
+    max_vmpl: int = Field(
+        default=1,
+        ge=0,
+        le=3,
+        description="least privileged level (VMPL) that a report may speak for; 2 or 3 where an SVSM beneath the guest is meant",
+    )
     id_key_digests: tuple[HexSha384, ...] = Field(default=(), description="empty: any, or none")
     author_key_digests: tuple[HexSha384, ...] = Field(default=(), description="empty: any, or none")
     require_crl: bool = Field(default=False, description="refuse where no revocation list of the root is at hand")
@@ -110,12 +115,17 @@ _PROFILES: TypeAdapter[dict[CvmRole, SnpProfile | tuple[SnpProfile, ...]]] = Typ
 
 @dataclass(frozen=True)
 class SnpTrust:
-    """Everything a verifier is configured with. `profiles` by role: alternatives, each matching as a whole."""
+    """Everything a verifier is configured with.
+
+    `profiles` by role: alternatives, each matching as a whole. `crls`: lists that were given; `crl_folder`: where further ones lie, which
+    are renewed while a service runs.
+    """
 
     roots: SnpRoots
     profiles: Mapping[str, tuple[SnpProfile, ...]]
     policy: SnpPolicy = DEFAULT_POLICY
     crls: tuple[CertificateRevocationList, ...] = ()
+    crl_folder: Path | None = None
 
     @classmethod
     def load(cls, folder: Path) -> SnpTrust | None:
@@ -128,7 +138,25 @@ class SnpTrust:
             return None
         roots = SnpRoots.load(folder / ROOTS_FILE)
         profiles, policy = _load_reference(folder / REFERENCE_FILE)
-        return cls(roots, profiles, policy, _load_crls(folder / CRL_FOLDER))
+        trust = cls(roots, profiles, policy, crl_folder=folder / CRL_FOLDER)
+        try:
+            trust.lists()
+        except VerificationFailed as error:  # said at start, not first when a peer comes
+            raise ConfigurationError(
+                f"{trust.crl_folder}: {error.detail}", code="bad-crl", remedy=error.remedy
+            ) from None
+        return trust
+
+    def lists(self) -> tuple[CertificateRevocationList, ...]:
+        """The given ones and what lies in the folder now, read each time so that a renewed list counts at once.
+
+        Raises:
+            VerificationFailed: `snp-crl-malformed`: one cannot be read; without it nobody knows whom it revokes.
+        """
+        return (*self.crls, *(_read_list(path) for path in self._files()))
+
+    def _files(self) -> list[Path]:
+        return sorted(self.crl_folder.glob("*.crl")) if self.crl_folder is not None else []
 
     def knowing(self, crl: bytes) -> SnpTrust:
         """The same with one more revocation list (DER). Raises: VerificationFailed `snp-crl-malformed`."""
@@ -144,16 +172,18 @@ class SnpTrust:
         return kept + tuple(SnpProfile(measurement=value) for value in agreed if value not in named)
 
 
-def _load_crls(folder: Path) -> tuple[CertificateRevocationList, ...]:
-    found = []
-    for path in sorted(folder.glob("*.crl")):
-        try:
-            found.append(load_crl(read_trust_file(path, "revocation list")))
-        except VerificationFailed as error:
-            raise ConfigurationError(
-                f"{path}: {error.detail}", code="bad-crl", remedy="fetch it anew as DER, or remove it"
-            ) from None
-    return tuple(found)
+def _read_list(path: Path) -> CertificateRevocationList:
+    try:
+        return load_crl(path.read_bytes())
+    except OSError as error:
+        why = f"it cannot be read: {error.strerror}"
+    except VerificationFailed as error:
+        why = error.detail
+    raise VerificationFailed(
+        f"the revocation list {path.name} cannot be used: {why}",
+        code="snp-crl-malformed",
+        remedy="fetch it anew as DER, or remove it",
+    )
 
 
 def _load_reference(path: Path) -> tuple[Mapping[str, tuple[SnpProfile, ...]], SnpPolicy]:

@@ -15,6 +15,9 @@ BAD_CERTIFICATE = (
     x509.UnsupportedGeneralNameType,
 )  # fmt: skip
 
+PEM_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]*)-----END CERTIFICATE-----")
+"""One block of PEM, its base64 as the group."""
+
 # The name attributes whose length X.520 bounds and the library minds, by their encoded OIDs: bytes that each may have.
 _BOUNDS: Final = {
     bytes.fromhex("0603550403"): range(1, 65),  # commonName
@@ -42,6 +45,7 @@ def check_names(signed: bytes) -> None:
 
 def readable(certificates: Iterable[x509.Certificate]) -> tuple[x509.Certificate, ...]:
     """The same, once every part that is read later could be: the library parses each only when asked, and only then finds it malformed.
+    A serial number is positive (RFC 5280 4.1.2.2), of which the library only warns.
 
     Raises:
         One of `BAD_CERTIFICATE`.
@@ -50,7 +54,9 @@ def readable(certificates: Iterable[x509.Certificate]) -> tuple[x509.Certificate
     parts: list[object] = []
     for certificate in found:
         check_names(certificate.tbs_certificate_bytes)
-        parts += [certificate.subject, certificate.issuer, certificate.serial_number, certificate.extensions]
+        parts += [certificate.subject, certificate.issuer, certificate.extensions]
+        if certificate.serial_number < 1:
+            raise ValueError("a certificate's serial number is not positive")
         parts += [
             certificate.not_valid_before_utc,
             certificate.not_valid_after_utc,

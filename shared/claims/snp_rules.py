@@ -44,7 +44,8 @@ class SnpRules(Claim):
     )
     minimum_tcb: dict[Product, TcbMinimum] = Field(
         default_factory=dict,
-        description="least patch levels by product, of the reported and the launch TCB; empty: any",
+        description="least patch levels by product, of the reported and the launch TCB; a product without an entry does not count "
+        "then; empty: any",
     )
     allow_smt: bool = Field(
         default=True, description="accept a guest whose policy lets its machine use hyper-threading"

@@ -1,4 +1,4 @@
-"""Writing a file that holds a secret: whole or not at all, for nobody else's eyes. Knows no kind of secret."""
+"""Writing a file whole or not at all, a secret for nobody else's eyes, what is public for everybody's. Knows no kind of either."""
 
 from __future__ import annotations
 
@@ -34,6 +34,18 @@ def replace_private(path: Path, content: bytes) -> None:
     sync_folder(path.parent)  # what was replaced is not to come back after a power cut
 
 
+def replace_public(path: Path, content: bytes) -> None:
+    """`content` as the whole of a file that others may read, durable when this returns: readers and a crash find the old or the new one.
+    Raises: OSError."""
+    draft = _draft(path, content, mode=0o666, folder_mode=0o777)
+    try:
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink()
+        raise
+    sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in it durable: a file's own fsync keeps what it holds, not that it is there. Raises: OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -54,11 +66,12 @@ def _owner(path: Path) -> tuple[int, int]:
     return status.st_uid, status.st_gid
 
 
-def _draft(path: Path, content: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+def _draft(path: Path, content: bytes, *, mode: int = 0o600, folder_mode: int = 0o700) -> Path:
+    """The content beside `path`, durable; the process's umask narrows the modes."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=folder_mode)
     # Not by process id: in a container every life has the same.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

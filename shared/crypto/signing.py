@@ -26,6 +26,11 @@ from shared.errors import BadRequest, ConfigurationError, Conflict, Verification
 SEED_BYTES = 32
 PUBLIC_BYTES = 32
 SIGNATURE_BYTES = 64
+_PRIME = 2**255 - 19
+_EIGHTH = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER = frozenset((0, 1, _PRIME - 1, _EIGHTH, _PRIME - _EIGHTH))
+"""The y of every point of order 1, 2, 4 or 8, with either x. A signature that holds for any message, under any label, is easily made for
+such a key, so whoever has one enrolled can deny all that it signed."""
 COSE_PREFIX = b"\x84\x6aSignature1"
 _LABEL = re.compile(r"[a-z][a-z0-9/._-]{0,63}")
 _JWS_INPUT = re.compile(rb"eyJ[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*")
@@ -179,7 +184,14 @@ def load_public(pem: bytes) -> bytes:
         public = None
     if not isinstance(public, Ed25519PublicKey):
         raise BadRequest("not an Ed25519 public key in PEM", code="bad-public-key")
-    return public.public_bytes_raw()
+    raw = public.public_bytes_raw()
+    check_public(raw)
+    return raw
+
+
+def check_public(public: bytes) -> None:
+    """A raw key that may be somebody's: of 32 bytes, and not of small order. Raises: BadRequest `bad-public-key`."""
+    _public(public)
 
 
 def public_pem(public: bytes) -> bytes:
@@ -198,10 +210,18 @@ def _verify(public: bytes, message: bytes, signature: bytes, what: str) -> None:
 
 @lru_cache(maxsize=256)
 def _public(public: bytes) -> Ed25519PublicKey:
+    """Raises: BadRequest `bad-public-key`."""
     try:
-        return Ed25519PublicKey.from_public_bytes(public)
+        key = Ed25519PublicKey.from_public_bytes(public)
     except ValueError:
         raise BadRequest(f"an Ed25519 public key has 32 bytes, got {len(public)}", code="bad-public-key") from None
+    # Reduced first: RFC 8032 5.1.3 wants y below the prime, but the library's decoding takes any.
+    if (int.from_bytes(public, "little") & (1 << 255) - 1) % _PRIME in _SMALL_ORDER:
+        raise BadRequest(
+            "an Ed25519 public key of small order is no key: one signature fits every message", code="bad-public-key",
+            remedy="make one with `gput party init`",
+        )  # fmt: skip
+    return key
 
 
 def _labelled(label: str, data: bytes) -> bytes:

@@ -187,6 +187,28 @@ def table(entries: dict[UUID, bytes]) -> bytes:
     return heads + bytes(ENTRY.size) + contents
 
 
+def crl(
+    *revoked: int, issuer: Authority | None = None, key: Any = None, start: float = -5, end: float | None = 5,
+    critical: x509.ExtensionType | None = None,
+) -> bytes:  # fmt: skip
+    """A revocation list that names these serial numbers. `end` None: never."""
+    signer = issuer or platform().ark
+    far: datetime = day(9999)
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(signer.certificate.subject)
+        .last_update(day(start))
+        .next_update(far if end is None else day(end))
+    )
+    for serial in revoked:
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(day(-6)).build()
+        builder = builder.add_revoked_certificate(entry)
+    if critical is not None:
+        builder = builder.add_extension(critical, critical=True)
+    made = builder.sign(key or signer.key, hashes.SHA384(), rsa_padding=PSS)
+    return made.public_bytes(serialization.Encoding.DER)
+
+
 @dataclass
 class SnpPlatform:
     """One emulated installation: root, ASK, ASVK, and a chip of each product."""

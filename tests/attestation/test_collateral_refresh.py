@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import quote as url_encoded
 
@@ -12,6 +13,7 @@ from gpu_agent.platform.collateral_maker import make_collateral
 from orchestrator.settings import OrchestratorSettings
 from shared.attestation import collateral_refresh
 from shared.attestation.collateral import Collateral
+from shared.attestation.collateral_folder import write_bundle
 from shared.attestation.collateral_refresh import CollateralKeeper
 from shared.attestation.collateral_store import CollateralStore
 from shared.attestation.cpu_verifier import verify_cpu_evidence
@@ -19,6 +21,7 @@ from shared.errors import ConfigurationError, Unavailable
 from shared.service.collateral_source import PccsSource
 from shared.wire.collateral import Authority, CollateralAnswers
 from tests.attestation.cpu_world import AT, Machine, evidence
+from tests.attestation.snp_world import body, good_chip, platform, signed
 from tests.attestation.test_cpu_verifier import DATA, MACHINE, RAW, refused, verify
 
 GOOD, DAY = MACHINE.collateral, 86_400.0
@@ -102,6 +105,15 @@ async def test_strangers_and_repeats_fetch_nothing() -> None:
     verify(RAW, trust=MACHINE.trust(collateral=fetching.store))
 
 
+async def test_other_machines_have_no_collateral_and_nothing_to_be_warned_of() -> None:
+    """Where a service is set, every SEV-SNP peer was logged as a malformed quote."""
+    source = Source(GOOD)
+    report = platform().evidence(signed(body(), good_chip().key), good_chip().leaf)
+    assert await keeper(source).prepare(report, AT) is None
+    assert not source.asked
+    assert await keeper(source).endorsed(report, AT) == report
+
+
 async def test_a_machine_of_either_authority_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one FMSPC there are machines with certificates of the platform CA's and of the processor CA's, and each needs its list."""
     source = Source(Machine("stranger").collateral)  # is never of use
@@ -110,6 +122,32 @@ async def test_a_machine_of_either_authority_is_asked_for(monkeypatch: pytest.Mo
     for _ in range(2):
         await fetching.prepare(evidence(RAW), AT)
     assert source.asked == [("ee6d75000000", "platform"), ("ee6d75000000", "processor")]
+
+
+def test_a_bundle_is_durable_before_its_name_and_never_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut must not leave an empty file, with which a service does not start, nor take the one that was there."""
+    early, late = (
+        make_collateral(MACHINE.maker, AT, valid_days=30),
+        make_collateral(MACHINE.maker, AT + DAY, valid_days=30),
+    )
+    write_bundle(tmp_path, "m", early)
+    seen, fsync, replace = list[str](), os.fsync, os.replace
+
+    def synced(descriptor: int) -> None:
+        seen.append("folder" if os.path.samestat(os.fstat(descriptor), tmp_path.stat()) else "content")
+        assert (tmp_path / "m.json").read_bytes() in (early.document(), late.document())
+        fsync(descriptor)
+
+    def named(draft: Path, path: Path) -> None:
+        seen.append(path.name[:9])
+        replace(draft, path)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", named)
+    write_bundle(tmp_path, "m", late)
+    assert seen == ["content", "m.earlier", "folder", "content", "m.json", "folder"]
+    kept = {path.name[:9]: path.read_bytes() for path in tmp_path.iterdir()}
+    assert kept == {"m.earlier": early.document(), "m.json": late.document()}
 
 
 # ------------------------------------------------------------------------------------------- HTTP

@@ -122,6 +122,21 @@ def test_a_signed_token_that_claims_more_than_it_bears_out_is_refused(machine: M
         read(sign_compact(claims, KEY, typ="eat+jwt"))
 
 
+@pytest.mark.parametrize("root", [None, ""])
+def test_what_stands_on_no_root_is_not_accepted(machine: Machine, root: str | None) -> None:
+    """No verifier of ours says so; it would read as hardware, since it is not EMULATED."""
+    claims = claims_set([tdx(machine)], build="test", at=int(AT))
+    part = claims["submods"]["cvm"]
+    part |= {"gput.root-set": root, "gput.backend": None}
+    part["ear.trustworthiness-vector"]["hardware"] = 32
+    part["ear.status"] = claims["ear.status"] = "warning"
+    with pytest.raises(VerificationFailed, match="no root") as caught:
+        read(sign_compact(claims, KEY, typ="eat+jwt"))
+    assert caught.value.code == "result-contradicts"
+    part["gput.root-set"] = "INTEL"
+    assert read(sign_compact(claims, KEY, typ="eat+jwt")).accepted
+
+
 def test_what_is_signed_as_a_token_is_signed_as_nothing_else() -> None:
     text = sign_compact({"a": 1}, KEY, typ="eat+jwt")
     signed, _, _ = text.rpartition(".")

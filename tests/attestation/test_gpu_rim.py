@@ -236,6 +236,23 @@ def test_fetched_manifests_are_verified_before_they_are_kept(tmp_path: Path) -> 
         assert not (tmp_path / "other").exists()
 
 
+def test_a_file_that_is_no_manifest_is_fetched_anew_where_that_was_switched_on(tmp_path: Path) -> None:
+    """What a power cut or a full disk left of one would be refused at every visit, and nobody would be asked."""
+    name, sound = "NV_GPU_DRIVER_GH100_580.000.01", RIMS.make("driver")
+    for ending in (".xml", ".swidtag"):
+        for number, left in enumerate((b"", sound[:100], b"no xml")):
+            place = tmp_path / f"{number}{ending}"
+            place.mkdir()
+            (place / f"{name}{ending}").write_bytes(left)
+            assert RimFolder(place, RIMS.roots).find("driver", name) == left, (
+                "offline, the verifier says what is wrong with it"
+            )
+            fetching = RimFolder(place, RIMS.roots, lambda name, /: sound)
+            assert fetching.find("driver", name, ask=False) == left
+            assert fetching.find("driver", name) == sound
+            assert RimFolder(place, RIMS.roots).find("driver", name) == sound, "and is kept"
+
+
 # ------------------------------------------------------------------ names
 
 

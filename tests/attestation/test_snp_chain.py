@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from datetime import datetime
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding
 
 from shared.attestation.results import CheckStatus
@@ -27,13 +25,11 @@ from tests.attestation.snp_world import (
     AGREED,
     AT,
     CHIP,
-    PSS,
     Authority,
     Chip,
     authority,
     body,
     chip,
-    day,
     good_chip,
     integer,
     platform,
@@ -46,6 +42,15 @@ def chain_code(leaf: bytes, roots: SnpRoots | None = None, *delivered: Authority
     with pytest.raises(VerificationFailed) as caught:
         verify_snp_chain(read_leaf(load_certificate(leaf)), roots or platform().roots, others)
     return caught.value.code
+
+
+def examined(
+    leaf: Chip, *own: bytes, endorsements: SnpEndorsements | None = None, delivered: tuple[bytes, ...] = ()
+) -> Any:
+    trust = SnpTrust(platform().roots, {}, SnpPolicy(), tuple(load_crl(item) for item in own))
+    given = endorsements or SnpEndorsements((leaf.leaf,), (), delivered)
+    found: ExaminedSnp = examine_snp_evidence(signed(body(), leaf.key), given, trust=trust, agreed=AGREED, at=AT)
+    return found.examination
 
 
 def only_root() -> SnpRoots:
@@ -207,91 +212,3 @@ def test_too_many_delivered_certificates() -> None:
     endorsements = SnpEndorsements((good_chip().leaf,), (platform().ask.der,) * 9)
     found = examined(good_chip(), endorsements=endorsements)
     assert found.find("certificate-chain").status is CheckStatus.FAIL
-
-
-# -------------------------------------------------------------- revocation
-
-
-def crl(
-    *revoked: int, issuer: Authority | None = None, key: Any = None, start: float = -5, end: float | None = 5,
-    critical: x509.ExtensionType | None = None,
-) -> bytes:  # fmt: skip
-    signer = issuer or platform().ark
-    far: datetime = day(9999)
-    builder = (
-        x509.CertificateRevocationListBuilder()
-        .issuer_name(signer.certificate.subject)
-        .last_update(day(start))
-        .next_update(far if end is None else day(end))
-    )
-    for serial in revoked:
-        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(day(-6)).build()
-        builder = builder.add_revoked_certificate(entry)
-    if critical is not None:
-        builder = builder.add_extension(critical, critical=True)
-    made = builder.sign(key or signer.key, hashes.SHA384(), rsa_padding=PSS)
-    return made.public_bytes(serialization.Encoding.DER)
-
-
-def examined(
-    leaf: Chip, *own: bytes, endorsements: SnpEndorsements | None = None, delivered: tuple[bytes, ...] = ()
-) -> Any:
-    trust = SnpTrust(platform().roots, {}, SnpPolicy(), tuple(load_crl(item) for item in own))
-    given = endorsements or SnpEndorsements((leaf.leaf,), (), delivered)
-    found: ExaminedSnp = examine_snp_evidence(signed(body(), leaf.key), given, trust=trust, agreed=AGREED, at=AT)
-    return found.examination
-
-
-def test_revocation_is_judged_where_a_list_is_at_hand() -> None:
-    ask = platform().ask.certificate.serial_number
-    assert examined(good_chip()).find("revocation").status is CheckStatus.NOT_CHECKED
-    for clean in (
-        examined(good_chip(), crl()),
-        examined(good_chip(), delivered=(crl(),)),
-        examined(good_chip(), crl(ask + 1)),
-    ):
-        assert clean.find("revocation").status is CheckStatus.PASS
-    for revoked in (examined(good_chip(), crl(ask)), examined(good_chip(), crl(), delivered=(crl(ask),))):
-        assert revoked.find("revocation").code == "snp-revoked"
-    numbered = platform().chip(serial=4711)
-    assert examined(numbered, crl(4711)).find("revocation").code == "snp-revoked"
-    # Nothing can be said of one leaf with serial number 0, so an entry 1 (which the loader put there) must not hit it.
-    assert examined(good_chip(), crl(1)).find("revocation").status is CheckStatus.PASS
-
-
-def test_lists_that_are_old_forged_or_of_another_root() -> None:
-    ask = platform().ask.certificate.serial_number
-    old = crl(start=-20, end=-10)
-    assert examined(good_chip(), old).find("revocation").status is CheckStatus.EXPIRED
-    assert examined(good_chip(), old, crl()).find("revocation").status is CheckStatus.PASS
-    assert examined(good_chip(), crl(ask, start=-20, end=-10)).find("revocation").code == "snp-revoked"
-    forged = crl(ask, key=platform().ask.key)
-    assert examined(good_chip(), delivered=(forged,)).find("revocation").code == "snp-crl-signature"
-    foreign = crl(ask, issuer=authority("ARK-EMULATED other", "ask"))
-    assert examined(good_chip(), foreign).find("revocation").status is CheckStatus.NOT_CHECKED
-    assert examined(good_chip(), delivered=(b"\x30\x00",)).find("revocation").status is CheckStatus.NOT_CHECKED
-
-
-@pytest.mark.parametrize("raw", [b"", b"\x30\x00", good_chip().leaf, bytes(70_000)], ids=range(4))
-def test_what_is_no_list(raw: bytes) -> None:
-    with pytest.raises(VerificationFailed) as caught:
-        load_crl(raw)
-    assert caught.value.code == "snp-crl-malformed"
-
-
-@pytest.mark.parametrize(
-    "critical",
-    [
-        x509.DeltaCRLIndicator(7),
-        x509.IssuingDistributionPoint(None, None, False, False, None, False, only_contains_attribute_certs=True),
-        x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\0"),
-    ],
-    ids=["changes only", "attribute certificates only", "unknown"],
-)
-def test_a_list_of_a_part_says_of_nobody_that_he_is_good(critical: x509.ExtensionType) -> None:
-    with pytest.raises(VerificationFailed) as caught:
-        load_crl(crl(critical=critical))
-    assert caught.value.code == "snp-crl-malformed"
-    assert (
-        examined(good_chip(), delivered=(crl(critical=critical),)).find("revocation").status is CheckStatus.NOT_CHECKED
-    )

@@ -19,9 +19,8 @@ from shared.attestation.snp_verifier import INSPECTION, SnpEndorsements, examine
 from shared.errors import BadRequest, GputError, VerificationFailed
 from shared.wire.snp_certificates import ASK, VCEK, parse_certificate_table
 from shared.wire.visit import Evidence
-from tests.attestation.snp_world import AGREED, AT, REPORT_DATA, b64, body, good_chip, platform, signed, table
+from tests.attestation.snp_world import AGREED, AT, REPORT_DATA, b64, body, crl, good_chip, platform, signed, table
 from tests.attestation.test_snp_certificate_table import FULL
-from tests.attestation.test_snp_chain import crl
 from tests.attestation.test_snp_report import hcl
 
 _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "evidence"

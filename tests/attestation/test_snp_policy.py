@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from pydantic import ValidationError
 
 from shared.attestation.cpu_trust import CpuPolicy
-from shared.attestation.results import CheckStatus
+from shared.attestation.results import Check, CheckStatus
 from shared.attestation.snp_verifier import (
     Expectation,
     SnpEndorsements,
@@ -28,8 +28,7 @@ from shared.claims.manifest import EvidencePolicy
 from shared.claims.snp_rules import ANY_SNP, SnpRules
 from shared.errors import ConfigurationError
 from tests.adversary.rows import attack
-from tests.attestation.snp_world import AGREED, AT, CHIP, MEASUREMENT, authority, body, good_chip, platform, signed
-from tests.attestation.test_snp_chain import crl
+from tests.attestation.snp_world import AGREED, AT, CHIP, MEASUREMENT, authority, body, crl, good_chip, platform, signed
 
 MASK = 2
 VLEK_BITS = 1 << 2
@@ -62,6 +61,7 @@ def failures(rules: SnpPolicy, kind: str = "VCEK", agreed: SnpRules = ANY_SNP, *
         ({"allow_smt": False}, {}, "snp-guest-policy"),
         ({"minimum_tcb": {"Milan": {"microcode": 220}}}, {}, "snp-minimum-tcb"),
         ({"minimum_tcb": {"Milan": {"bootloader": 5}}}, {}, "snp-minimum-tcb"),
+        ({"minimum_tcb": {"Genoa": {"bootloader": 0}}}, {}, "snp-minimum-tcb"),
         ({"minimum_tcb": {"Milan": {"microcode": 219}}}, {"at": {0x1F0: bytes([4, 0, 0, 0, 0, 0, 24, 218])}}, "snp-minimum-tcb"),
         ({"id_key_digests": ("ab" * 48,)}, {}, "snp-identity-key"),
         ({"author_key_digests": ("ab" * 48,)}, {"author_key": b"\xab" * 48}, "snp-identity-key"),
@@ -87,12 +87,31 @@ def test_one_rule_alone_refuses(policy: dict[str, Any], changes: dict[str, Any],
         ({"machines": (CHIP["Milan"].hex(),)}, {}),
         ({"machines": (CHIP["Milan"].hex(),)}, {"key_info": MASK, "chip_id": bytes(64)}),
         ({"minimum_tcb": {"Milan": {"bootloader": 4, "snp": 24, "microcode": 219, "fmc": 9}, "Genoa": {"tee": 9}}}, {}),
+        ({"minimum_tcb": {"Milan": {}, "Genoa": {"tee": 9}}}, {}),
         ({"id_key_digests": ("ab" * 48,)}, {"id_key": b"\xab" * 48}),
         ({"author_key_digests": ("ab" * 48,)}, {"author_key": b"\xab" * 48, "key_info": 1}),
     ],
 )
 def test_what_the_policy_names_passes(policy: dict[str, Any], changes: dict[str, Any]) -> None:
     assert failures(SnpPolicy(**policy), agreed=_shared(policy), **changes) == set()
+
+
+@pytest.mark.parametrize("level", [2, 3])
+def test_a_guest_beneath_an_svsm_is_refused_with_the_way_to_mean_it(level: int) -> None:
+    """It can ask for its own level only, so "ask at another" would be no remedy; the default stays as it is."""
+    report = signed(body(vmpl=level), good_chip().key)
+
+    def judged(rules: SnpPolicy) -> Check:
+        found = examine_snp_evidence(
+            report, SnpEndorsements((good_chip().leaf,)), trust=platform().trust(rules), agreed=AGREED, at=AT
+        )
+        return found.examination.find("vmpl")
+
+    refused = judged(SnpPolicy())
+    assert (refused.status, refused.code, refused.expected) == (CheckStatus.FAIL, "snp-vmpl", "at most 1")
+    assert "max_vmpl" in refused.remedy
+    assert judged(SnpPolicy(max_vmpl=level)).status is CheckStatus.PASS
+    assert judged(SnpPolicy(max_vmpl=level - 1)).status is CheckStatus.FAIL
 
 
 def _shared(policy: dict[str, Any]) -> SnpRules:
@@ -190,7 +209,7 @@ def test_a_trust_folder_is_read(tmp_path: Path) -> None:
     assert trust is not None
     assert [profile.guest_svn for profile in trust.profiles["data_holder"]] == [0, 3]
     assert trust.policy.minimum_tcb["Genoa"].microcode == 84
-    assert (set(trust.roots.sets.values()), len(trust.roots.intermediates), len(trust.crls)) == ({"EMULATED"}, 2, 1)
+    assert (set(trust.roots.sets.values()), len(trust.roots.intermediates), len(trust.lists())) == ({"EMULATED"}, 2, 1)
     assert SnpTrust.load(folder(tmp_path)).policy == SnpPolicy()  # type: ignore[union-attr]
 
 

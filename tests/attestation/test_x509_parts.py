@@ -24,12 +24,12 @@ from shared.attestation.x509_parts import BAD_CERTIFICATE, check_names, readable
 from shared.errors import GputError
 from tests.attestation.cpu_world import Machine
 from tests.attestation.gpu_evidence_world import Factory
-from tests.attestation.snp_world import good_chip, platform
+from tests.attestation.snp_world import crl, good_chip, platform
 from tests.attestation.test_gpu_ocsp import answers
-from tests.attestation.test_snp_chain import crl
 
 COMMON, COUNTRY = b"\x06\x03\x55\x04\x03", b"\x06\x03\x55\x04\x06"
 BITS, BMP = 0x03, 0x1E
+VERSION_3 = b"\xa0\x03\x02\x01\x02"  # what a serial number follows
 MACHINE, FACTORY = Machine("names"), Factory()
 Mutation = Callable[[bytes], bytes]
 
@@ -108,6 +108,29 @@ def test_a_name_that_may_not_be_is_refused_in_the_reader_s_own_words(name: str, 
         with pytest.raises(GputError) as refusal:
             read(MUTATIONS[mutation])
     assert refusal.value.code == code
+
+
+def negative(der: bytes) -> bytes:
+    """The serial number of the last certificate in it becomes negative."""
+    at = der.rindex(VERSION_3) + len(VERSION_3) + 2
+    return der[:at] + b"\x81" + der[at + 1 :]
+
+
+@pytest.mark.filterwarnings("ignore:Parsed a serial number")  # the library warns already when it loads one
+@pytest.mark.parametrize("name", [name for name in READERS if "crl" not in name])
+def test_a_serial_number_that_is_not_positive_is_refused(name: str) -> None:
+    read, code = READERS[name]
+    with pytest.raises(GputError) as refusal:
+        read(negative)
+    assert refusal.value.code == code
+
+
+@pytest.mark.filterwarnings("ignore:Parsed a serial number")
+def test_serial_number_zero_is_amds_alone() -> None:
+    leaf = good_chip().leaf
+    with pytest.raises(ValueError, match="not positive"):
+        readable([x509.load_der_x509_certificate(leaf)])
+    assert load_certificate(leaf).serial is None
 
 
 def test_what_x520_allows_is_read() -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_agent.platform.files import write_public
-from shared.crypto.private_file import replace_private, write_private
+from shared.crypto.private_file import replace_private, replace_public, write_private
 from shared.service.reader_tokens import Reader, read_readers, write_readers
 
 SERVICE = 10001
@@ -54,7 +53,35 @@ def test_a_new_one_has_no_owner_to_keep(tmp_path: Path) -> None:
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("write", [write_private, replace_private, write_public])
+def test_what_is_public_others_may_read_as_far_as_the_umask_lets_them(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        replace_public(tmp_path / "folder" / "roots.pem", b"old")
+        replace_public(tmp_path / "folder" / "roots.pem", b"new")
+    finally:
+        os.umask(before)
+    folder = tmp_path / "folder"
+    assert [path.stat().st_mode & 0o777 for path in (folder, folder / "roots.pem")] == [0o750, 0o640]
+    assert (os.listdir(folder), (folder / "roots.pem").read_bytes()) == (["roots.pem"], b"new")
+
+
+@pytest.mark.parametrize("write", [replace_public, replace_private])
+def test_a_draft_that_gets_no_name_is_removed(
+    write: Callable[[Path, bytes], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "kept").write_bytes(b"old")
+    for point in ("replace", "fsync"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, point, full)
+            with pytest.raises(OSError, match="No space"):
+                write(tmp_path / "kept", b"new")
+        assert (os.listdir(tmp_path), (tmp_path / "kept").read_bytes()) == (["kept"], b"old")
+
+
+@pytest.mark.parametrize("write", [write_private, replace_private, replace_public])
 def test_content_is_durable_before_its_name_and_the_name_before_it_is_said(
     write: Callable[[Path, bytes], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

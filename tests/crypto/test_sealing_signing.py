@@ -8,6 +8,8 @@ import pickle
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +55,58 @@ def test_a_signature_holds_for_its_label_data_and_key_only(data: bytes, where: i
         with pytest.raises(VerificationFailed) as caught:
             verify(public, label, message, candidate)
         assert caught.value.code == "bad-signature"
+
+
+SMALL_ORDER = [
+    head + last
+    for head, ends in {
+        "00" * 31: ("00", "80"), "01" + "00" * 30: ("00", "80"),
+        "ec" + "ff" * 30: ("7f", "ff"), "ed" + "ff" * 30: ("7f", "ff"), "ee" + "ff" * 30: ("7f", "ff"),
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc": ("05", "85"),
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03": ("7a", "fa"),
+    }.items()
+    for last in ends
+]  # fmt: skip
+"""Every encoding, also those that are not canonical: the lists of libsodium and of "Taming the many EdDSAs" (2020)."""
+
+
+@pytest.mark.parametrize("encoded", SMALL_ORDER)
+def test_a_key_of_small_order_is_none(encoded: str) -> None:
+    """Under the key 01 00…00 the signature 01 00…00 holds for every message: a party could deny all that it ever approved."""
+    public = bytes.fromhex(encoded)
+    constant = b"\1" + bytes(63)
+    pem = Ed25519PublicKey.from_public_bytes(public).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    for use in (
+        lambda: verify(public, "gput/approval", b"what was never signed", constant),
+        lambda: verify_http(public, b'"@method": PUT', constant),
+        lambda: public_pem(public),
+        lambda: load_public(pem),
+    ):
+        with pytest.raises(BadRequest, match="small order") as caught:
+            use()
+        assert caught.value.code == "bad-public-key"
+
+
+def test_the_encodings_of_small_order_are_all_there_are() -> None:
+    """Eight times each is the neutral point; the curve has eight such points, and six of their encodings are longer than need be."""
+    prime, points = 2**255 - 19, set[tuple[int, int]]()
+    d = -121665 * pow(121666, -1, prime) % prime
+
+    def double(x: int, y: int) -> tuple[int, int]:
+        part = d * x * x * y * y
+        return 2 * x * y * pow(1 + part, -1, prime) % prime, (y * y + x * x) * pow(1 - part, -1, prime) % prime
+
+    for encoded in SMALL_ORDER:
+        number = int.from_bytes(bytes.fromhex(encoded), "little")
+        sign, y = number >> 255, (number & (1 << 255) - 1) % prime
+        square = (y * y - 1) * pow(d * y * y + 1, -1, prime) % prime
+        x = pow(square, (prime + 3) // 8, prime)
+        x = x if x * x % prime == square else x * pow(2, (prime - 1) // 4, prime) % prime
+        assert x * x % prime == square
+        points.add((prime - x if x and x % 2 != sign else x, y))
+    assert len(points) == 8
+    assert {double(*double(*double(*point))) for point in points} == {(0, 1)}
+    assert len(set(SMALL_ORDER)) == 14
 
 
 def test_the_three_kinds_of_message_cannot_be_taken_for_one_another() -> None:

@@ -120,6 +120,13 @@ def test_a_list_reaches_evidence_that_brings_its_own_table() -> None:
     assert told(evidence, snp.table({CRL: ASK_REVOKED})) == [("SEV-SNP report", "snp-revoked")]
 
 
+def test_a_host_s_list_that_has_ended_counts_as_none() -> None:
+    """A service that gets it in the table beside a report accepts that report, and so do the same bytes in two files."""
+    ended = snp.crl(start=-20, end=-10)
+    assert told(REPORT, snp.table({VCEK: CHIP.leaf, ASK: PLATFORM.ask.der, CRL: ended})) == [("SEV-SNP report", "")]
+    assert told(REPORT, TABLE, ended) == [("SEV-SNP report", "snp-crl-expired")]  # a person's own word
+
+
 def test_no_list_is_crowded_out() -> None:
     clean = [crl(number) for number in range(1, 4)]
     assert told(REPORT, TABLE, *clean, ASK_REVOKED) == [("SEV-SNP report", "snp-revoked")]

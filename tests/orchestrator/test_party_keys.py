@@ -202,6 +202,18 @@ async def test_a_key_that_was_somebodys_is_never_enrolled_again(world: World) ->
     assert revoked["key_valid_until"] >= revoked["key_valid_from"]
 
 
+async def test_a_key_under_which_anything_verifies_is_nobodys(world: World) -> None:
+    """Neutral, and of order 8: whoever had one enrolled could deny all that it approved."""
+    owner = await prepared(world)
+    for public in ("01" + "00" * 31, "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"):
+        new = {"name": "x1", "role": "holder", "public_key": public}
+        assert await told(await owner.post("/v1/parties", json=new)) == (400, "bad-public-key")
+        assert (await owner.get("/v1/parties/x1")).status_code == 404
+        lost = {"public_key": public, "replaces": OLD.fingerprint}
+        assert await told(await owner.put("/v1/parties/h0/replacement", json=lost)) == (400, "bad-public-key")
+    assert (await owner.get("/v1/parties/h0")).json()["key"] == OLD.fingerprint
+
+
 async def test_an_owners_key_counts_as_long_as_its_file_is_there(world: World) -> None:
     await prepared(world)
     folder = (world.folder / "owners").resolve()

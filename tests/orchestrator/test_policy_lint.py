@@ -133,6 +133,9 @@ def test_what_one_field_says_is_refused_when_it_is_read(name: str) -> None:
 
 WARNINGS: dict[str, Place] = {
     "idle root": ("gpu_evidence", {"roots": ["NVIDIA", "AMD"]}, "roots", "policy-no-effect"),
+    "product without levels": (
+        "roster.0.evidence", snp(minimum_tcb={"Genoa": {"snp": 24}}), "snp.products", "policy-no-effect",
+    ),
     "no limit": ("roster.0.evidence", tdx(tcb_statuses={"UpToDate": None, "OutOfDate": None}), "tdx.tcb_statuses", "policy-weak"),
     "service TD": ("roster.0.evidence", tdx(service_tds=["1" * 95 + "2"]), "tdx.service_tds", "policy-weak"),
     "expired": (
