@@ -41,12 +41,12 @@ from data_holder.tables.schema import REQUESTS
 from shared.claims.program import ProgramManifest
 from shared.errors import (
     Conflict,
+    GputError,
     InvalidData,
     InvalidManifest,
-    NotAuthenticated,
     NotFound,
-    Unavailable,
     VerificationFailed,
+    may_heal,
 )
 from shared.protocol.membership import RULE
 from shared.service.clock import Clock
@@ -209,7 +209,9 @@ class Approvals:
             self.on_veto(session)
         try:
             await self.delivery.send(session)
-        except (Unavailable, NotAuthenticated) as error:
+        except GputError as error:
+            if not may_heal(error):  # the ledger's; of the orchestrator's answers nothing else comes here
+                raise
             _log.warning("decision not delivered yet", session=session, code=error.code)
 
     async def _fitting(self, session: str, dataset: str | None, measure: bool) -> Chosen:

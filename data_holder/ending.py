@@ -15,7 +15,7 @@ from data_holder.protocol.state import ENDED
 from data_holder.receipt_book import ReceiptBook
 from data_holder.requests import verify_decision
 from data_holder.tables.schema import REQUESTS
-from shared.errors import GputError, NotAuthenticated, NotFound, Unavailable
+from shared.errors import GputError, NotFound, Unavailable, may_heal
 from shared.service.logging import get_logger
 from shared.service.statements import update_row
 
@@ -56,11 +56,11 @@ class Ending:
             if error.code == GOES_ON:
                 await self.taken_back(session)
                 return
-            await self._approvals.ended(session, phase, OWED if _may_heal(error) else None)
+            await self._approvals.ended(session, phase, OWED if may_heal(error) else None)
             if isinstance(error, Unavailable) and error.code == AWAY:
                 _log.warning("last receipts not fetched", session=session, code=error.code)
                 return
-            if _may_heal(error) and not isinstance(error, Unavailable):
+            if may_heal(error) and not isinstance(error, Unavailable):
                 raise Unavailable(error.detail, code=error.code) from error
             raise
         except Exception:  # a fault in this program: what is owed stays owed, and it is heard again
@@ -93,8 +93,3 @@ class Ending:
     async def _told(self, session: str) -> None:
         with suppress(NotFound):  # it is removed already, or this orchestrator is of a release that does not ask
             await self._link.send("PUT", f"/v1/sessions/{session}/end", b"")
-
-
-def _may_heal(error: GputError) -> bool:
-    """Whether it says nothing of what is owed: nobody there, a fault there, too much at once, or a signature that came too late."""
-    return isinstance(error, Unavailable | NotAuthenticated) or error.status >= 500

@@ -27,7 +27,7 @@ from shared.attestation.channel import open_offer
 from shared.claims.visit import Grant, VisitTimers
 from shared.crypto.shares import agreed_visit_key
 from shared.crypto.visit_key import VisitKey
-from shared.errors import GputError, NotAuthenticated, NotPermitted, ProtocolViolation, Unavailable, VerificationFailed
+from shared.errors import GputError, NotPermitted, ProtocolViolation, Unavailable, VerificationFailed, may_heal
 from shared.protocol.membership import NOT_APPROVED
 from shared.service.clock import Clock, Entropy
 from shared.service.logging import bind, get_logger
@@ -235,16 +235,17 @@ class Visits:
             known.close()
 
     async def report(self, session: str, epoch: int) -> None:
-        """Send the committed report's exact bytes. Raises nothing for a lost connection: the outbox calls again."""
+        """Send the committed report's exact bytes. Raises nothing for what may heal: the outbox calls again."""
         attempt = self._ledger.state(session).attempts.get(epoch)
         if attempt is None or attempt.phase is not HolderPhase.PROVISIONED or session in self._halted:
             return
         try:
             path = f"/v1/visits/{attempt.visit}/report"
             await self._link.send("POST", path, attempt.report, idempotency_key=f"report-{session}-{epoch}")
-        except (Unavailable, NotAuthenticated) as error:
-            _log.warning("report not delivered yet", session=session, visit=attempt.visit, code=error.code)
         except GputError as error:
+            if may_heal(error):
+                _log.warning("report not delivered yet", session=session, visit=attempt.visit, code=error.code)
+                return
             _log.warning("the orchestrator does not want the report", session=session, code=error.code)
             await self._note(session, self._facts.advance(session, epoch, [_F.ABANDONED]))
         else:
