@@ -16,15 +16,15 @@ from data_holder.bounce import BounceLink
 from data_holder.channel import Channels
 from data_holder.commitments import Commitments, Committed
 from data_holder.deciding import check_rule
-from data_holder.gpu_channel import Provisioned, Provisioner, Sleep
+from data_holder.gpu_channel import Provisioner, Sleep
 from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, OrchestratorLink, document
 from data_holder.offers import Admission, Admitted
 from data_holder.protocol.visit import HolderFact, HolderPhase
 from data_holder.sealing import RecordSealer
 from data_holder.visit_facts import VisitFacts
+from data_holder.visit_reports import report_of
 from shared.attestation.channel import open_offer
-from shared.claims.visit import Grant, VisitTimers
 from shared.crypto.shares import agreed_visit_key
 from shared.crypto.visit_key import VisitKey
 from shared.errors import GputError, NotPermitted, ProtocolViolation, Unavailable, VerificationFailed, may_heal
@@ -32,7 +32,7 @@ from shared.protocol.membership import NOT_APPROVED
 from shared.service.clock import Clock, Entropy
 from shared.service.logging import bind, get_logger
 from shared.service.metrics import bounded
-from shared.wire.visit import OfferDocument, Signed, VisitOffer, VisitRefusal, VisitReport
+from shared.wire.visit import OfferDocument, VisitOffer, VisitRefusal
 
 _log = get_logger("data_holder.visits")
 _F = HolderFact
@@ -198,7 +198,7 @@ class Visits:
             if attached:
                 await self._facts.advance(session, grant.epoch, attached)
             raise
-        report = _report(grant, done, next_key, (import_s, made - started))
+        report = report_of(grant, done, next_key, import_s=import_s, next_s=made - started)
         await self._facts.provisioned(session, grant.epoch, report)
 
     def _visit_key(self, admitted: Admitted) -> VisitKey:
@@ -265,13 +265,23 @@ class Visits:
         code = bounded(error.code)  # it may be a peer's, who could make up any number
         self.refusals[code] = self.refusals.get(code, 0) + 1
         if answer:
-            await self._note(session, self._facts.refused(session, seen, error))
-            await self._refuse(seen.grant.visit, seen.grant.epoch, error)
+            await self._end_by_refusal(session, seen, error, self._facts.refused(session, seen, error))
 
     async def _give_up(self, session: str, admitted: Admitted, error: GputError) -> None:
-        grant = admitted.document.grant
-        await self._note(session, self._facts.gave_up(session, grant.epoch, error))
-        await self._refuse(grant.visit, grant.epoch, error)
+        document_ = admitted.document
+        await self._end_by_refusal(
+            session, document_, error, self._facts.gave_up(session, document_.grant.epoch, error)
+        )
+
+    async def _end_by_refusal(self, session: str, seen: OfferDocument, error: GputError, fact: Awaitable[None]) -> None:
+        """Whatever fails of noting or saying why, the GPU must not wait for its lease because of it."""
+        visit, epoch = seen.grant.visit, seen.grant.epoch
+        try:
+            await self._note(session, fact)
+            await self._refuse(visit, epoch, error)
+        except Exception:
+            _log.exception("bug while refusing a visit", session=session, visit=visit)
+            await self._refuse(visit, epoch, GputError("this holder failed to say why it refused the visit"))
 
     async def _refuse(self, visit: str, epoch: int, error: GputError) -> None:
         # Where this holder keeps its state is nobody else's business.
@@ -284,16 +294,3 @@ class Visits:
         except GputError as failure:
             # The lease recalls the visit in any case; the refusal only saves time.
             _log.warning("refusal not delivered", visit=visit, code=failure.code)
-
-
-def _report(grant: Grant, done: Provisioned, next_key: Signed, key_s: tuple[float, float]) -> VisitReport:
-    """`key_s`: what it took to open the visit's key and to make the next one, in seconds."""
-    import_s, next_s = key_s
-    return VisitReport(
-        visit=grant.visit, epoch=grant.epoch, records=grant.records, length=grant.length, commitment=done.commitment,
-        bytes_sent=done.bytes_sent, link=done.link, next_key=next_key,
-        timers=VisitTimers(
-            grab_gpu=done.grab_gpu, import_key=import_s, buffer_read=done.buffer_read, gpu_write=done.gpu_write,
-            export_key=done.export_key + next_s,
-        ),
-    )  # fmt: skip

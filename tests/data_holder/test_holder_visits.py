@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -102,6 +103,32 @@ async def test_a_refusal_of_the_gpu_ends_the_visit(running: Running) -> None:
     await running.until(lambda: running.orchestrator.refusals)
     assert running.orchestrator.refusals[0]["code"] == "copy-refused"
     assert running.gpu.transcript == []
+
+
+@pytest.mark.parametrize("said", ["Copy_Refused", "x" * 70, "copy-refused\x1b[2J"])
+async def test_whoever_answers_in_the_gpus_place_does_not_keep_a_refusal_from_being_heard(
+    running: Running, said: str
+) -> None:
+    """The orchestrator takes no such code. Saying it failed, nobody was told, and the GPU waited out its lease."""
+    await running.approved_with_channel()
+    running.gpu.refuse_with = said
+    await visit(running)
+    await running.until(lambda: running.orchestrator.refusals)
+    assert running.orchestrator.refusals[0]["code"] == "protocol-violation"
+    [row] = (await running.get("/v1/visits"))["items"]
+    assert (row["phase"], row["refusal"]["code"]) == ("REFUSED", "protocol-violation")
+    assert row["refusal"]["detail"].isprintable()
+
+
+async def test_a_refusal_that_cannot_be_said_is_one_all_the_same(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running.approved_with_channel()
+    running.gpu.refuse_with = "copy-refused"
+    monkeypatch.setattr(running.holder.visits._facts, "gave_up", AsyncMock(side_effect=KeyError("refusal_code")))
+    await visit(running)
+    await running.until(lambda: running.orchestrator.refusals)
+    assert [refusal["code"] for refusal in running.orchestrator.refusals] == ["internal"]
 
 
 async def test_duplicates_are_harmless(running: Running) -> None:
