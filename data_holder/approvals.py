@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from data_holder.awaiting import Awaiting
 from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
 from data_holder.deciding import check_may_decide, corrects, is_decided
@@ -73,7 +74,7 @@ class Approvals:
         self.name, self.keys, self.policy, self.automatic = name, keys, policy, automatic
         self._ledger, self._store, self._catalogue, self._link, self._clock = ledger, store, catalogue, link, clock
         self._commitments, self._default_dataset = commitments, default_dataset
-        self.delivery = Delivery(ledger, store, link)
+        self.delivery, self.awaiting = Delivery(ledger, store, link), Awaiting(store)
         self._deciding = asyncio.Lock()
         self._programs: dict[str, tuple[bytes, ProgramManifest]] = {}
         self._predecessors = Predecessors(name, lambda: self.keys, ledger, store, link)
@@ -267,18 +268,9 @@ class Approvals:
             lambda connection: update_row(connection, REQUESTS, {"session": session}, row),
         )  # fmt: skip
 
-    async def awaited(self, session: str) -> str | None:
-        """For whom the session waits, as shown. Raises: NotFound."""
-        row = await self._store.read(lambda connection: rows.request(connection, session))
-        return None if row["waiting_for"] is None else str(row["waiting_for"])
-
     async def received_at(self, session: str) -> float:
         """When this holder first heard of the session, Unix seconds. Raises: NotFound."""
         return float((await self._store.read(lambda connection: rows.request(connection, session)))["received_at"])
-
-    async def waiting_for(self, session: str, whom: str) -> None:
-        """Show for whom the session waits."""
-        await self._update(session, {"waiting_for": whom})
 
     def approved(self, session: str) -> Approved:
         """What an offer may rely on. Raises: NotFound, NotPermitted, VerificationFailed (see `verify_approved`)."""

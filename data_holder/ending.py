@@ -45,7 +45,7 @@ class Ending:
             with suppress(Unavailable):
                 await self._told(session)
             return
-        if self._ledger.state(session).ended is not None and await self._approvals.awaited(session) != OWED:
+        if self._ledger.state(session).ended is not None and await self._approvals.awaiting.shown(session) != OWED:
             return
         try:
             await self._receipts.fetch_missed(session)

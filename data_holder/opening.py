@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Final
 
 from data_holder.approvals import Approvals
-from data_holder.channel import Channels
+from data_holder.channel import Channels, Disbelieved
 from data_holder.ending import Ending
 from data_holder.ledger import Ledger
 from data_holder.visits import Visits
@@ -18,6 +18,8 @@ from shared.service.trouble import Trouble
 
 FIRST_PAUSE_S: Final = 1.0
 LAST_PAUSE_S: Final = 16.0
+NOT_TRUSTED: Final = "nobody: the orchestrator is not trusted"
+NOT_BELIEVED: Final = "nobody: the orchestrator does not believe this holder"
 TroubleOf = Callable[[str, str], Trouble]
 """(session, event) -> where an outage of it is said once."""
 
@@ -59,6 +61,7 @@ class Openings:
 
         Raises:
             NotFound, NotPermitted: no approval of the session stands. VerificationFailed: the orchestrator is not trusted; not tried again.
+            Disbelieved: nor is this holder by it.
         """
         closed = self._trouble(session, "channel not open yet")
         try:
@@ -88,9 +91,12 @@ class Openings:
         await self._visits.cancel(session)
         try:
             await self._channels.open(session, approved)
-            await self._ending.taken_back(session)
         except VerificationFailed as error:
             self.distrust.met(error.code)
-            detail = f"nobody: the orchestrator is not trusted ({error.code}: {error.detail})"
-            await self._approvals.waiting_for(session, detail[:200])
+            await self._approvals.awaiting.show(session, f"{NOT_TRUSTED} ({error.code}: {error.detail})")
             raise
+        except Disbelieved as error:
+            await self._approvals.awaiting.show(session, f"{NOT_BELIEVED} ({error.code}: {error.detail})")
+            raise
+        await self._ending.taken_back(session)
+        await self._approvals.awaiting.over(session, (NOT_TRUSTED, NOT_BELIEVED))

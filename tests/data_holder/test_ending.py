@@ -21,7 +21,7 @@ Wire = Callable[[httpx2.Request, str, bytes], Awaitable[httpx2.Response]]
 
 
 async def awaited(running: Running) -> str | None:
-    return await running.holder.runner._approvals.awaited(SESSION)
+    return await running.holder.runner._approvals.awaiting.shown(SESSION)
 
 
 async def missed(running: Running) -> None:
