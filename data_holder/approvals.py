@@ -267,6 +267,7 @@ class Approvals:
             session, [(ENDED, {"phase": phase})],
             lambda connection: update_row(connection, REQUESTS, {"session": session}, row),
         )  # fmt: skip
+        _log.info("session ended", session=session, phase=phase)
 
     async def received_at(self, session: str) -> float:
         """When this holder first heard of the session, Unix seconds. Raises: NotFound."""

@@ -16,6 +16,8 @@ from data_holder.receipt_book import ReceiptBook
 from data_holder.requests import verify_decision
 from data_holder.tables.schema import REQUESTS
 from shared.errors import GputError, NotFound, Unavailable, may_heal
+from shared.names import SessionPhase
+from shared.protocol.session import SESSION
 from shared.service.logging import get_logger
 from shared.service.statements import update_row
 
@@ -23,6 +25,9 @@ OWED = "the orchestrator (last receipts)"
 AWAY = "session-key-away"
 """The orchestrator cannot read its journal of this session: of one that has ended, not until its old CVM is back."""
 GOES_ON = "session-not-ended"
+ENDS = frozenset(phase.value for phase in SessionPhase if SESSION.final(phase))
+UNNAMED = "ENDED"
+"""The end of a session whose phase is none of those: it is kept and shown, and whoever says it may say anything."""
 _log = get_logger("data_holder.ending")
 
 
@@ -32,13 +37,14 @@ class Ending:
     def __init__(self, ledger: Ledger, approvals: Approvals, receipts: ReceiptBook, link: OrchestratorLink) -> None:
         self._ledger, self._approvals, self._receipts, self._link = ledger, approvals, receipts, link
 
-    async def hear(self, session: str, phase: str) -> None:
-        """The session is over: nothing more is served, and what is owed is collected.
+    async def hear(self, session: str, said: str | None) -> None:
+        """The session is over: nothing more is served, and what is owed is collected. `said`: in which phase, if it is one of the ends.
 
         Raises:
             Unavailable: not all could be fetched for now, whatever was answered; to be heard again. Else what did not verify: the end
                 stands, and nobody is told that all is well.
         """
+        phase = said if said in ENDS else UNNAMED
         if not self._ledger.knows(session):
             # Of a name that means nothing here nothing is kept, also not that it is to be told again: any number can be made up, and an
             # end that is true is said again at the orchestrator's next start.

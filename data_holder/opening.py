@@ -11,6 +11,7 @@ from data_holder.approvals import Approvals
 from data_holder.channel import Channels, Disbelieved
 from data_holder.ending import Ending
 from data_holder.ledger import Ledger
+from data_holder.requests import verify_decision
 from data_holder.visits import Visits
 from shared.errors import Conflict, GputError, NotAuthenticated, Unavailable, VerificationFailed
 from shared.service.metrics import Failures
@@ -76,6 +77,12 @@ class Openings:
             raise
         closed.over()
         self.wanted.pop(session, None)
+
+    async def open_again(self, session: str) -> None:
+        """At start, when the keys of before are gone; not of what this holder has vetoed since. Raises: as `open`."""
+        said = verify_decision(self._ledger.state(session), self._approvals.keys)
+        if said is not None and said.decision == "approve":
+            await self.open(session)
 
     def _once_more(self, session: str) -> None:
         before = self.wanted.get(session)

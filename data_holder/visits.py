@@ -250,6 +250,7 @@ class Visits:
             await self._note(session, self._facts.advance(session, epoch, [_F.ABANDONED]))
         else:
             await self._note(session, self._facts.advance(session, epoch, [_F.REPORTED]))
+            _log.info("visit provisioned and reported", session=session, visit=attempt.visit, epoch=epoch)
 
     async def _note(self, session: str, fact: Awaitable[None]) -> None:
         """Write down what must not hold up the word to the orchestrator. What is not written stays open: the outbox reports once

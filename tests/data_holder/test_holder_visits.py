@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock, call
 
 import numpy as np
 import pytest
 
+from data_holder import visits
 from data_holder.carriers import HttpCarrier
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION, visit_key
@@ -22,7 +23,9 @@ async def visit(running: Running, epoch: int = 1, **changes: Any) -> Any:
     return document
 
 
-async def test_a_visit_delivers_exactly_the_planned_records(running: Running) -> None:
+async def test_a_visit_delivers_exactly_the_planned_records(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Mock()
+    monkeypatch.setattr(visits, "_log", log)
     await running.approved_with_channel()
     await visit(running)
     await running.until(lambda: running.orchestrator.reports)
@@ -41,6 +44,10 @@ async def test_a_visit_delivers_exactly_the_planned_records(running: Running) ->
         assert not any(window in body for body in running.orchestrator.bodies)  # law L9
         assert not any(window in body for body in running.gpu.transcript)
     await running.until(lambda: running.attempt_phase(1) == "REPORTED")
+    await running.until(lambda: log.info.called)
+    assert log.info.call_args_list == [
+        call("visit provisioned and reported", session=SESSION, visit=report.visit, epoch=1)
+    ]
     [row] = (await running.get("/v1/visits"))["items"]
     assert row["phase"] == "REPORTED"
     assert row["commitment"] == report.commitment
