@@ -134,6 +134,7 @@ async def returned(value: Any) -> Any:
 
 
 LISTS: dict[str, tuple[Any, str]] = {
+    "no JSON": (None, "no JSON"),
     "no list": ([1], "no page"),
     "no items": ({"next": None}, "no page"),
     "items of another kind": ({"items": ["a"], "next": None}, "no page"),
