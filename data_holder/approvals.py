@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from data_holder.awaiting import Awaiting
 from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
 from data_holder.deciding import check_may_decide, corrects, is_decided
@@ -21,6 +22,7 @@ from data_holder.fitting import Chosen, fitting
 from data_holder.identity import OwnKeys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
+from data_holder.owners import signer_of
 from data_holder.policy import Policy
 from data_holder.policy_rules import allowed, evaluate
 from data_holder.protocol.state import DECISION, ENDED, REQUEST, SessionState
@@ -32,6 +34,7 @@ from data_holder.requests import (
     verify_approved,
     verify_decision,
     verify_manifest,
+    verify_owner,
     verify_program,
 )
 from data_holder.rule_finding import RuleFinding
@@ -41,12 +44,12 @@ from data_holder.tables.schema import REQUESTS
 from shared.claims.program import ProgramManifest
 from shared.errors import (
     Conflict,
+    GputError,
     InvalidData,
     InvalidManifest,
-    NotAuthenticated,
     NotFound,
-    Unavailable,
     VerificationFailed,
+    may_heal,
 )
 from shared.protocol.membership import RULE
 from shared.service.clock import Clock
@@ -73,7 +76,7 @@ class Approvals:
         self.name, self.keys, self.policy, self.automatic = name, keys, policy, automatic
         self._ledger, self._store, self._catalogue, self._link, self._clock = ledger, store, catalogue, link, clock
         self._commitments, self._default_dataset = commitments, default_dataset
-        self.delivery = Delivery(ledger, store, link)
+        self.delivery, self.awaiting = Delivery(ledger, store, link), Awaiting(store)
         self._deciding = asyncio.Lock()
         self._programs: dict[str, tuple[bytes, ProgramManifest]] = {}
         self._predecessors = Predecessors(name, lambda: self.keys, ledger, store, link)
@@ -83,7 +86,8 @@ class Approvals:
         """Take in a request; a known one is delivered again if decided. Another manifest for a known session is refused.
 
         Raises:
-            InvalidManifest, NotPermitted: not addressed to this holder as it is. Conflict: `manifest-changed`.
+            InvalidManifest, NotPermitted: not addressed to this holder as it is. Conflict: `manifest-changed`. VerificationFailed: it is
+                said to be signed by who did not. Unavailable: nobody says by whom.
         """
         known = self._ledger.knows(session)
         request = verify_manifest(manifest_bytes, self.name, self.keys if known else OwnKeys(self.keys.current))
@@ -94,13 +98,14 @@ class Approvals:
             if state.decision is not None:
                 await self._update(session, {"delivered": False})
             return
+        signer = await signer_of(self._link, session, manifest_bytes)
         row = {
             "manifest_digest": request.digest, "manifest": request.data, "program": None, "state": "waiting", "phase": None,
             "dataset": None, "reason": "", "decided_by": None, "decided_at": None, "delivered": False, "findings": "[]",
             "waiting_for": "the orchestrator (program archive)", "received_at": self._clock(),
         }  # fmt: skip
         await self._ledger.record(
-            session, [(REQUEST, {"manifest": b64encode(manifest_bytes).decode()})],
+            session, [(REQUEST, {"manifest": b64encode(manifest_bytes).decode(), **signer})],
             lambda connection: put_row(connection, REQUESTS, {"session": session}, row),
         )  # fmt: skip
         _log.info("approval wanted", session=session, manifest=request.digest)
@@ -119,7 +124,7 @@ class Approvals:
         request, program = await self.show(session)
         async with self._shown(session):
             await self._predecessors.check(session, request.manifest)
-        findings = self.findings(request, program)
+        findings = self.findings(session, request, program)
         waiting_for = "this holder's policy" if self.automatic else "this holder's operator"
         shown = json.dumps([finding.as_json() for finding in findings])
         await self._update(session, {"findings": shown, "waiting_for": waiting_for})
@@ -155,9 +160,12 @@ class Approvals:
         archive = await self._link.get(f"/v1/programs/{digest}/archive")
         return await asyncio.to_thread(program_from_archive, archive, digest)
 
-    def findings(self, request: VerifiedManifest, program: ProgramManifest) -> list[RuleFinding]:
+    def findings(self, session: str, request: VerifiedManifest, program: ProgramManifest) -> list[RuleFinding]:
         """What the local policy says; empty without a policy."""
-        return [] if self.policy is None else evaluate(self.policy, request.manifest, program, self.name)
+        if self.policy is None:
+            return []
+        owner = verify_owner(self._ledger.state(session))
+        return evaluate(self.policy, request.manifest, program, self.name, owner=owner)
 
     async def _decide_by_policy(self, session: str, request: VerifiedManifest, findings: list[RuleFinding]) -> None:
         broken = [f"{f.rule}: expected {f.expected}, got {f.got}" for f in findings if not f.ok]
@@ -209,7 +217,9 @@ class Approvals:
             self.on_veto(session)
         try:
             await self.delivery.send(session)
-        except (Unavailable, NotAuthenticated) as error:
+        except GputError as error:
+            if not may_heal(error):  # the ledger's; of the orchestrator's answers nothing else comes here
+                raise
             _log.warning("decision not delivered yet", session=session, code=error.code)
 
     async def _fitting(self, session: str, dataset: str | None, measure: bool) -> Chosen:
@@ -264,19 +274,11 @@ class Approvals:
             session, [(ENDED, {"phase": phase})],
             lambda connection: update_row(connection, REQUESTS, {"session": session}, row),
         )  # fmt: skip
-
-    async def awaited(self, session: str) -> str | None:
-        """For whom the session waits, as shown. Raises: NotFound."""
-        row = await self._store.read(lambda connection: rows.request(connection, session))
-        return None if row["waiting_for"] is None else str(row["waiting_for"])
+        _log.info("session ended", session=session, phase=phase)
 
     async def received_at(self, session: str) -> float:
         """When this holder first heard of the session, Unix seconds. Raises: NotFound."""
         return float((await self._store.read(lambda connection: rows.request(connection, session)))["received_at"])
-
-    async def waiting_for(self, session: str, whom: str) -> None:
-        """Show for whom the session waits."""
-        await self._update(session, {"waiting_for": whom})
 
     def approved(self, session: str) -> Approved:
         """What an offer may rely on. Raises: NotFound, NotPermitted, VerificationFailed (see `verify_approved`)."""

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from data_holder.answers import parsed
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink, document
 from data_holder.protocol.state import CHANNEL
@@ -34,7 +35,7 @@ from shared.claims.manifest import Manifest
 from shared.crypto.hpke import OneTimeKey
 from shared.crypto.shares import Share
 from shared.crypto.signing import PartyKey
-from shared.errors import ProtocolViolation
+from shared.errors import ProtocolViolation, Refused, VerificationFailed
 from shared.protocol.travel import TRAVEL
 from shared.service.clock import Clock, Entropy
 from shared.service.guest import Guest
@@ -43,7 +44,12 @@ from shared.wire.recovery import ShareOffer
 from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, RuntimeData, Signed
 
 MAX_UNUSED_KEYS = 4
+MALFORMED = "channel-malformed"
 _log = get_logger("data_holder.channel")
+
+
+class Disbelieved(Refused):
+    """The orchestrator answered that it does not believe this holder's evidence."""
 
 
 class Verifier(Protocol):
@@ -158,7 +164,8 @@ class Channels:
 
         Raises:
             VerificationFailed: the orchestrator or its GPU is not what the manifest and this holder's trust folder ask for; or it deals
-                another share than before (`share-differs`).
+                another share than before (`share-differs`), or answers what is no offer (`channel-malformed`).
+            Disbelieved: the orchestrator does not believe this holder.
             Refused: it identifies itself by another enrolled key than before. Unavailable: no answer.
         """
         offer, orchestrator, now = await self._attested(session, approved)
@@ -175,12 +182,12 @@ class Channels:
             one_time_key=channel.new_key(),
             share_key=channel.signed_share_key(share_key),
         )
-        # The facts first: a receipt of a visit over this channel must find them after any restart.
+        opened = parsed(ChannelState, await self._say("PUT", session, f"/{offer.channel}", proof), MALFORMED)
+        # Before any visit goes over it, whose receipt must find the facts after any restart; and not of a channel that was not accepted,
+        # of which there may be any number.
         await self._ledger.record(
             session, [(CHANNEL, channel_facts(orchestrator, offer, runtime))], lambda connection: None
         )
-        path = f"/v1/sessions/{session}/channels/{offer.channel}"
-        opened = ChannelState.model_validate(await self._link.send("PUT", path, document(proof)))
         if opened.share is not None and proof.share_key is not None:
             signed, signer = proof.share_key, orchestrator.signing_key
             share = open_dealt(opened.share, signed_key=signed, key=share_key, signing_key=signer)
@@ -194,10 +201,8 @@ class Channels:
     ) -> tuple[ChannelOffer, VerifiedOrchestrator[AttestedGpu], float]:
         """The orchestrator's offer of a channel, believed at the time that comes with it. Raises: as `open`."""
         nonce = self._entropy(32).hex()
-        answer = await self._link.send(
-            "POST", f"/v1/sessions/{session}/channels", document(ChannelRequest(nonce=nonce))
-        )
-        offer = ChannelOffer.model_validate(answer)
+        answer = await self._say("POST", session, "", ChannelRequest(nonce=nonce))
+        offer = parsed(ChannelOffer, answer, MALFORMED)
         state, now = self._ledger.state(session), self._clock()
         # The same nonce is the GPU's challenge: its report is fresh for this channel, not the one of another holder or hour.
         expected = OrchestratorExpectation(
@@ -210,6 +215,13 @@ class Channels:
             self._verifier.verify_orchestrator, offer, expected, approved.request.manifest, at=now
         )
         return offer, orchestrator, now
+
+    async def _say(self, method: str, session: str, rest: str, said: ChannelRequest | ChannelProof) -> object:
+        """The orchestrator's answer. Raises: Disbelieved: its verdict, which must not be taken for one of this holder's on it."""
+        try:
+            return await self._link.send(method, f"/v1/sessions/{session}/channels{rest}", document(said))
+        except VerificationFailed as error:
+            raise Disbelieved(error.detail, code=error.code, remedy=error.remedy) from error
 
     def _fresh(
         self, session: str, orchestrator: VerifiedOrchestrator[AttestedGpu], manifest: Manifest, now: int

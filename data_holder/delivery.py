@@ -10,7 +10,7 @@ from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink, document
 from data_holder.tables import rows
 from data_holder.tables.schema import REQUESTS
-from shared.errors import GputError, NotAuthenticated, Unavailable
+from shared.errors import GputError, may_heal
 from shared.service.logging import get_logger
 from shared.service.statements import update_row
 from shared.service.store import Store
@@ -29,7 +29,7 @@ class Delivery:
         """Send the stored decision; the same bytes again do no harm.
 
         Raises:
-            Unavailable, NotAuthenticated: call again later. Any other answer ends the attempts and is shown in `waiting_for`.
+            GputError: one that `may_heal`; call again later. Any other answer ends the attempts and is shown in `waiting_for`.
         """
         decision = self._ledger.state(session).decision
         if decision is None:
@@ -40,9 +40,9 @@ class Delivery:
         whom: str | None = None
         try:
             await self._link.send("POST", f"/v1/sessions/{session}/approvals", document(signed))
-        except (Unavailable, NotAuthenticated):
-            raise  # not there, or this holder is not enrolled yet: both may heal
         except GputError as error:
+            if may_heal(error):
+                raise
             _log.error("the orchestrator did not accept the decision", session=session, code=error.code)
             whom = f"nobody: the orchestrator answered {error.code}"
 

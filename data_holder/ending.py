@@ -15,7 +15,9 @@ from data_holder.protocol.state import ENDED
 from data_holder.receipt_book import ReceiptBook
 from data_holder.requests import verify_decision
 from data_holder.tables.schema import REQUESTS
-from shared.errors import GputError, NotAuthenticated, NotFound, Unavailable
+from shared.errors import GputError, NotFound, Unavailable, may_heal
+from shared.names import SessionPhase
+from shared.protocol.session import SESSION
 from shared.service.logging import get_logger
 from shared.service.statements import update_row
 
@@ -23,6 +25,9 @@ OWED = "the orchestrator (last receipts)"
 AWAY = "session-key-away"
 """The orchestrator cannot read its journal of this session: of one that has ended, not until its old CVM is back."""
 GOES_ON = "session-not-ended"
+ENDS = frozenset(phase.value for phase in SessionPhase if SESSION.final(phase))
+UNNAMED = "ENDED"
+"""The end of a session whose phase is none of those: it is kept and shown, and whoever says it may say anything."""
 _log = get_logger("data_holder.ending")
 
 
@@ -32,20 +37,21 @@ class Ending:
     def __init__(self, ledger: Ledger, approvals: Approvals, receipts: ReceiptBook, link: OrchestratorLink) -> None:
         self._ledger, self._approvals, self._receipts, self._link = ledger, approvals, receipts, link
 
-    async def hear(self, session: str, phase: str) -> None:
-        """The session is over: nothing more is served, and what is owed is collected.
+    async def hear(self, session: str, said: str | None) -> None:
+        """The session is over: nothing more is served, and what is owed is collected. `said`: in which phase, if it is one of the ends.
 
         Raises:
             Unavailable: not all could be fetched for now, whatever was answered; to be heard again. Else what did not verify: the end
                 stands, and nobody is told that all is well.
         """
+        phase = said if said in ENDS else UNNAMED
         if not self._ledger.knows(session):
             # Of a name that means nothing here nothing is kept, also not that it is to be told again: any number can be made up, and an
             # end that is true is said again at the orchestrator's next start.
             with suppress(Unavailable):
                 await self._told(session)
             return
-        if self._ledger.state(session).ended is not None and await self._approvals.awaited(session) != OWED:
+        if self._ledger.state(session).ended is not None and await self._approvals.awaiting.shown(session) != OWED:
             return
         try:
             await self._receipts.fetch_missed(session)
@@ -56,11 +62,11 @@ class Ending:
             if error.code == GOES_ON:
                 await self.taken_back(session)
                 return
-            await self._approvals.ended(session, phase, OWED if _may_heal(error) else None)
+            await self._approvals.ended(session, phase, OWED if may_heal(error) else None)
             if isinstance(error, Unavailable) and error.code == AWAY:
                 _log.warning("last receipts not fetched", session=session, code=error.code)
                 return
-            if _may_heal(error) and not isinstance(error, Unavailable):
+            if may_heal(error) and not isinstance(error, Unavailable):
                 raise Unavailable(error.detail, code=error.code) from error
             raise
         except Exception:  # a fault in this program: what is owed stays owed, and it is heard again
@@ -93,8 +99,3 @@ class Ending:
     async def _told(self, session: str) -> None:
         with suppress(NotFound):  # it is removed already, or this orchestrator is of a release that does not ask
             await self._link.send("PUT", f"/v1/sessions/{session}/end", b"")
-
-
-def _may_heal(error: GputError) -> bool:
-    """Whether it says nothing of what is owed: nobody there, a fault there, too much at once, or a signature that came too late."""
-    return isinstance(error, Unavailable | NotAuthenticated) or error.status >= 500

@@ -12,7 +12,7 @@ from data_holder.links import OrchestratorLink, document
 from data_holder.protocol.state import RememberedHead
 from shared.attestation.head_statements import sign_head_statement
 from shared.crypto.signing import PartyKey
-from shared.errors import GputError, NotAuthenticated, Unavailable
+from shared.errors import GputError, may_heal
 from shared.protocol.merkle import EMPTY_ROOT
 from shared.wire.visit import Signed
 
@@ -37,7 +37,7 @@ class HeadStatements:
         """Sign and send, unless that is under way. A veto that the orchestrator seems to have forgotten is said again first.
 
         Raises:
-            Unavailable, NotAuthenticated: it stays unanswered, call again. Any other answer of the orchestrator ends it.
+            GputError: where it `may_heal` it stays unanswered, call again. Any other answer of the orchestrator ends it.
         """
         challenge = self.unanswered.get(session)
         if challenge is None or session in self._sending:
@@ -48,10 +48,9 @@ class HeadStatements:
             await self._link.send(
                 "POST", f"/v1/sessions/{session}/heads", document(self._statement(session, challenge))
             )
-        except (Unavailable, NotAuthenticated):
-            raise  # not there, or this holder is not enrolled yet: both may heal
-        except GputError:
-            self._done(session, challenge)
+        except GputError as error:
+            if not may_heal(error):
+                self._done(session, challenge)
             raise
         else:
             self._done(session, challenge)

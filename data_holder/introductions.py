@@ -7,9 +7,9 @@ it signed is held to the same roots, policies and GPU as a channel's offer; only
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
+from data_holder.answers import listed, malformed
 from data_holder.approvals import Approvals
 from data_holder.channel import Verifier, channel_facts
 from data_holder.ledger import Ledger
@@ -17,13 +17,12 @@ from data_holder.links import OrchestratorLink
 from data_holder.protocol.state import CHANNEL, SessionState
 from data_holder.requests import verify_manifest
 from shared.attestation.introductions import ANYBODY, expected_introduction, judged_at
-from shared.canonical import json_value, sha256
-from shared.errors import VerificationFailed
+from shared.canonical import sha256
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
 from shared.wire.visit import ChannelOffer
 
-PAGE, MAX_PAGES = 200, 500
+MAX_PAGES, MALFORMED = 500, "introduction-malformed"
 _log = get_logger("data_holder.introductions")
 
 
@@ -45,20 +44,10 @@ class Introductions:
         state = self._ledger.state(session)
         if any(kid in (channel.signing_key, sha256(channel.signing_key)) for channel in state.channels.values()):
             return state
-        async for item in self._listed(session):
+        async for item in listed(self._link, f"/v1/sessions/{session}/keys", MALFORMED, MAX_PAGES):
             if (offer := _introducing(item, kid)) is not None:
                 return await self._believe(session, offer, kid)
         return state
-
-    async def _listed(self, session: str) -> AsyncIterator[dict[str, Any]]:
-        params: dict[str, Any] = {"limit": PAGE}
-        for _ in range(MAX_PAGES):
-            page: Any = json_value(await self._link.get(f"/v1/sessions/{session}/keys", params=params))
-            for item in page["items"]:
-                yield item
-            if (after := page["next"]) is None:
-                return
-            params["after"] = after
 
     async def _believe(self, session: str, offer: ChannelOffer, kid: bytes) -> SessionState:
         state = self._ledger.state(session)
@@ -69,7 +58,7 @@ class Introductions:
         await self._verifier.prepare(offer, at=at)
         found = await asyncio.to_thread(self._verifier.verify_orchestrator, offer, expected, request.manifest, at=at)
         if kid not in (found.signing_key, sha256(found.signing_key)):
-            raise _malformed()
+            raise malformed("an introduction of another key than it is listed as", MALFORMED)
         _log.info("orchestrator's life introduced", session=session, signer=found.signing_key.hex()[:16])
         # Of a channel it has no part of this holder's, so that no receipt can name it as the one of its visit.
         facts = channel_facts(found, offer, None)
@@ -85,8 +74,4 @@ def _introducing(item: dict[str, Any], kid: bytes) -> ChannelOffer | None:
         named = {name: item[name] for name in ("runtime_data", "evidence", "gpu_evidence")}
         return ChannelOffer.model_validate({"channel": ANYBODY, **named})
     except (KeyError, TypeError, ValueError):
-        raise _malformed() from None
-
-
-def _malformed() -> VerificationFailed:
-    return VerificationFailed("the orchestrator's list of its keys is malformed", code="introduction-malformed")
+        raise malformed("a list of its keys that is malformed", MALFORMED) from None

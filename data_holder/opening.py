@@ -8,9 +8,10 @@ from time import monotonic
 from typing import Final
 
 from data_holder.approvals import Approvals
-from data_holder.channel import Channels
+from data_holder.channel import Channels, Disbelieved
 from data_holder.ending import Ending
 from data_holder.ledger import Ledger
+from data_holder.requests import verify_decision
 from data_holder.visits import Visits
 from shared.errors import Conflict, GputError, NotAuthenticated, Unavailable, VerificationFailed
 from shared.service.metrics import Failures
@@ -18,6 +19,8 @@ from shared.service.trouble import Trouble
 
 FIRST_PAUSE_S: Final = 1.0
 LAST_PAUSE_S: Final = 16.0
+NOT_TRUSTED: Final = "nobody: the orchestrator is not trusted"
+NOT_BELIEVED: Final = "nobody: the orchestrator does not believe this holder"
 TroubleOf = Callable[[str, str], Trouble]
 """(session, event) -> where an outage of it is said once."""
 
@@ -59,6 +62,7 @@ class Openings:
 
         Raises:
             NotFound, NotPermitted: no approval of the session stands. VerificationFailed: the orchestrator is not trusted; not tried again.
+            Disbelieved: nor is this holder by it.
         """
         closed = self._trouble(session, "channel not open yet")
         try:
@@ -74,6 +78,12 @@ class Openings:
         closed.over()
         self.wanted.pop(session, None)
 
+    async def open_again(self, session: str) -> None:
+        """At start, when the keys of before are gone; not of what this holder has vetoed since. Raises: as `open`."""
+        said = verify_decision(self._ledger.state(session), self._approvals.keys)
+        if said is not None and said.decision == "approve":
+            await self.open(session)
+
     def _once_more(self, session: str) -> None:
         before = self.wanted.get(session)
         pause_s = FIRST_PAUSE_S if before is None else min(before.pause_s * 2, LAST_PAUSE_S)
@@ -88,9 +98,12 @@ class Openings:
         await self._visits.cancel(session)
         try:
             await self._channels.open(session, approved)
-            await self._ending.taken_back(session)
         except VerificationFailed as error:
             self.distrust.met(error.code)
-            detail = f"nobody: the orchestrator is not trusted ({error.code}: {error.detail})"
-            await self._approvals.waiting_for(session, detail[:200])
+            await self._approvals.awaiting.show(session, f"{NOT_TRUSTED} ({error.code}: {error.detail})")
             raise
+        except Disbelieved as error:
+            await self._approvals.awaiting.show(session, f"{NOT_BELIEVED} ({error.code}: {error.detail})")
+            raise
+        await self._ending.taken_back(session)
+        await self._approvals.awaiting.over(session, (NOT_TRUSTED, NOT_BELIEVED))

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
 
 from sqlalchemy import Connection
 
+from data_holder.answers import listed, malformed
 from data_holder.approvals import Approvals
 from data_holder.introductions import Introductions
 from data_holder.ledger import Ledger
@@ -25,15 +25,16 @@ from data_holder.tables import rows
 from data_holder.tables.schema import RECEIPTS
 from data_holder.visit_facts import VisitFacts
 from shared.attestation.one_time_keys import decoded
-from shared.canonical import json_value
 from shared.canonical.zeros import zeros_digest
-from shared.errors import NotFound, VerificationFailed
+from shared.errors import BadRequest, NotFound, VerificationFailed
 from shared.service.logging import get_logger
 from shared.service.statements import find_row
 from shared.service.store import Store
 from shared.wire.visit import VisitReport
 
-PAGE = 200
+PAGE, MALFORMED = 200, "receipts-malformed"
+MAX_PAGES = 10_000
+"""Of one holder's receipts, a session's: twice what as many rounds make of them as a manifest may have."""
 _log = get_logger("data_holder.receipts")
 
 
@@ -78,22 +79,15 @@ class ReceiptBook:
         """Ask for this holder's receipts that never came.
 
         Raises:
-            Unavailable: the connection was lost; they can be fetched later. Else as `receive`.
+            Unavailable: the connection was lost; they can be fetched later. VerificationFailed: `receipts-malformed`. Else as `receive`.
         """
         if not self._ledger.knows(session) or not self._ledger.state(session).channels:
             return
-        after: str | None = None
+        own = self._approvals.name
         # Of a long session each holder's share only: at its end all of them ask at once.
-        own = {"limit": PAGE, "holder": self._approvals.name}
-        while True:
-            params: dict[str, Any] = own | ({"after": after} if after else {})
-            page = json_value(await self._link.get(f"/v1/sessions/{session}/receipts", params=params))
-            for item in page["items"]:
-                if item["holder"] == self._approvals.name:
-                    await self.receive(session, decoded(item["cose"]), int(item["index"]))
-            after = page["next"]
-            if not after or not page["items"]:
-                return
+        async for item in listed(self._link, f"/v1/sessions/{session}/receipts", MALFORMED, MAX_PAGES, holder=own):
+            if item.get("holder") == own:
+                await self.receive(session, *_as_listed(item))
 
     async def prove_inclusion(self, session: str) -> None:
         """Hold the log's final head to the remembered one, and show that every receipt of this holder lies in that log.
@@ -181,3 +175,14 @@ class ReceiptBook:
             if (body["epoch"], body["fact"]) == (epoch, HolderFact.PROVISIONED.value):
                 return decoded(body["report"])
         return None
+
+
+def _as_listed(item: dict[str, object]) -> tuple[bytes, int]:
+    """A listed receipt's bytes and its leaf's index. Raises: VerificationFailed."""
+    cose, index = item.get("cose"), item.get("index")
+    if not isinstance(cose, str) or not isinstance(index, int):
+        raise malformed("a list of receipts that is malformed", MALFORMED)
+    try:
+        return decoded(cose), index
+    except BadRequest:
+        raise malformed("a list of receipts that is malformed", MALFORMED) from None

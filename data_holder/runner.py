@@ -121,7 +121,7 @@ class Runner:
         """Keys lived in memory only, and the orchestrator cannot know that they are gone: say so by opening new channels first."""
         for state in self._ledger.states():
             if state.channels and state.ended is None:
-                await self._try(state.session, partial(self._openings.open, state.session))
+                await self._try(state.session, partial(self._openings.open_again, state.session))
 
     async def _listen(self) -> None:
         after, pause = 0, FIRST_PAUSE_S
@@ -216,12 +216,8 @@ class Runner:
         elif item.kind == "receipt" and item.receipt is not None and item.receipt_index is not None:
             await self._receipts.receive(session, decoded(item.receipt), item.receipt_index)
         elif item.kind == "ended":
-            await self._end(session, item.phase or "ENDED")
-
-    async def _end(self, session: str, phase: str) -> None:
-        """The session is over; said again at every start."""
-        await self._visits.close(session)
-        await self._ending.hear(session, phase)
+            await self._visits.close(session)
+            await self._ending.hear(session, item.phase)  # said again at every start
 
     async def _consider(self, session: str) -> None:
         try:

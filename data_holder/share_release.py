@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 
+from data_holder.answers import parsed
 from data_holder.approvals import Approvals
 from data_holder.channel import Verifier
 from data_holder.ledger import Ledger
@@ -41,8 +42,8 @@ class ShareRelease:
         """Give the share, or say why not.
 
         Raises:
-            NotFound: the session was never offered here. Unavailable: no answer; call again. NotPermitted, Refused, VerificationFailed: as
-                the orchestrator was told.
+            NotFound: the session was never offered here. Unavailable: no answer; call again. VerificationFailed: `share-offer-malformed`.
+            NotPermitted, Refused, VerificationFailed: as the orchestrator was told.
         """
         self._ledger.state(session)
         try:
@@ -61,7 +62,8 @@ class ShareRelease:
             await self._refuse(session, error)
             raise
         path, nonce = f"/v1/sessions/{session}/share-offers", self._entropy(32).hex()
-        offer = ShareOffer.model_validate(await self._link.send("POST", path, document(ShareRequest(nonce=nonce))))
+        answer = await self._link.send("POST", path, document(ShareRequest(nonce=nonce)))
+        offer = parsed(ShareOffer, answer, "share-offer-malformed")
         expected = RecoveryExpectation(session, self._approvals.name, approved.request.digest, nonce, identity)
         try:
             verified = await self._verified(offer, expected, approved)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
+from data_holder.answers import listed
 from data_holder.identity import OwnKeys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
@@ -26,7 +27,9 @@ from shared.errors import BadRequest, VerificationFailed
 from shared.protocol.merkle import leaf_hash, verify_consistency
 from shared.service.store import Store
 
-PAGE, MAX_PAGES = 200, 50
+PAGE = 200
+MAX_PAGES = 50
+"""Of a party's keys: somebody who changes it weekly fills one in four years."""
 
 
 class Predecessors:
@@ -83,20 +86,10 @@ class Predecessors:
         return found
 
     async def _keys_of(self, party: str) -> list[Any]:
-        """Every key that it had, page by page: somebody who changes it weekly fills one in four years.
-
-        Raises:
-            VerificationFailed: `predecessor-mismatch`: the orchestrator comes to no end.
-        """
-        found: list[Any] = []
-        params: dict[str, Any] = {"limit": PAGE}
-        for _ in range(MAX_PAGES):
-            page: Any = json_value(await self._link.get(f"/v1/parties/{party}/keys", params=params))
-            found += page.get("items", [])
-            if (after := page.get("next")) is None:
-                return found
-            params["after"] = after
-        raise VerificationFailed(f"the list of {party}'s keys has no end", code="predecessor-mismatch")
+        """Every key that it had. Raises: VerificationFailed `predecessor-mismatch`: what the orchestrator lists is none, or without end."""
+        return [
+            item async for item in listed(self._link, f"/v1/parties/{party}/keys", "predecessor-mismatch", MAX_PAGES)
+        ]
 
     async def _models(self, said: Predecessor) -> None:
         """Where an own receipt says what the model was at this step, it was this one; and whose visit was accepted is a contributor."""

@@ -16,23 +16,23 @@ from data_holder.bounce import BounceLink
 from data_holder.channel import Channels
 from data_holder.commitments import Commitments, Committed
 from data_holder.deciding import check_rule
-from data_holder.gpu_channel import Provisioned, Provisioner, Sleep
+from data_holder.gpu_channel import Provisioner, Sleep
 from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, OrchestratorLink, document
 from data_holder.offers import Admission, Admitted
 from data_holder.protocol.visit import HolderFact, HolderPhase
 from data_holder.sealing import RecordSealer
 from data_holder.visit_facts import VisitFacts
+from data_holder.visit_reports import report_of
 from shared.attestation.channel import open_offer
-from shared.claims.visit import Grant, VisitTimers
 from shared.crypto.shares import agreed_visit_key
 from shared.crypto.visit_key import VisitKey
-from shared.errors import GputError, NotAuthenticated, NotPermitted, ProtocolViolation, Unavailable, VerificationFailed
+from shared.errors import GputError, NotPermitted, ProtocolViolation, Unavailable, VerificationFailed, may_heal
 from shared.protocol.membership import NOT_APPROVED
 from shared.service.clock import Clock, Entropy
 from shared.service.logging import bind, get_logger
 from shared.service.metrics import bounded
-from shared.wire.visit import OfferDocument, Signed, VisitOffer, VisitRefusal, VisitReport
+from shared.wire.visit import OfferDocument, VisitOffer, VisitRefusal
 
 _log = get_logger("data_holder.visits")
 _F = HolderFact
@@ -198,7 +198,7 @@ class Visits:
             if attached:
                 await self._facts.advance(session, grant.epoch, attached)
             raise
-        report = _report(grant, done, next_key, (import_s, made - started))
+        report = report_of(grant, done, next_key, import_s=import_s, next_s=made - started)
         await self._facts.provisioned(session, grant.epoch, report)
 
     def _visit_key(self, admitted: Admitted) -> VisitKey:
@@ -235,20 +235,22 @@ class Visits:
             known.close()
 
     async def report(self, session: str, epoch: int) -> None:
-        """Send the committed report's exact bytes. Raises nothing for a lost connection: the outbox calls again."""
+        """Send the committed report's exact bytes. Raises nothing for what may heal: the outbox calls again."""
         attempt = self._ledger.state(session).attempts.get(epoch)
         if attempt is None or attempt.phase is not HolderPhase.PROVISIONED or session in self._halted:
             return
         try:
             path = f"/v1/visits/{attempt.visit}/report"
             await self._link.send("POST", path, attempt.report, idempotency_key=f"report-{session}-{epoch}")
-        except (Unavailable, NotAuthenticated) as error:
-            _log.warning("report not delivered yet", session=session, visit=attempt.visit, code=error.code)
         except GputError as error:
+            if may_heal(error):
+                _log.warning("report not delivered yet", session=session, visit=attempt.visit, code=error.code)
+                return
             _log.warning("the orchestrator does not want the report", session=session, code=error.code)
             await self._note(session, self._facts.advance(session, epoch, [_F.ABANDONED]))
         else:
             await self._note(session, self._facts.advance(session, epoch, [_F.REPORTED]))
+            _log.info("visit provisioned and reported", session=session, visit=attempt.visit, epoch=epoch)
 
     async def _note(self, session: str, fact: Awaitable[None]) -> None:
         """Write down what must not hold up the word to the orchestrator. What is not written stays open: the outbox reports once
@@ -264,13 +266,23 @@ class Visits:
         code = bounded(error.code)  # it may be a peer's, who could make up any number
         self.refusals[code] = self.refusals.get(code, 0) + 1
         if answer:
-            await self._note(session, self._facts.refused(session, seen, error))
-            await self._refuse(seen.grant.visit, seen.grant.epoch, error)
+            await self._end_by_refusal(session, seen, error, self._facts.refused(session, seen, error))
 
     async def _give_up(self, session: str, admitted: Admitted, error: GputError) -> None:
-        grant = admitted.document.grant
-        await self._note(session, self._facts.gave_up(session, grant.epoch, error))
-        await self._refuse(grant.visit, grant.epoch, error)
+        document_ = admitted.document
+        await self._end_by_refusal(
+            session, document_, error, self._facts.gave_up(session, document_.grant.epoch, error)
+        )
+
+    async def _end_by_refusal(self, session: str, seen: OfferDocument, error: GputError, fact: Awaitable[None]) -> None:
+        """Whatever fails of noting or saying why, the GPU must not wait for its lease because of it."""
+        visit, epoch = seen.grant.visit, seen.grant.epoch
+        try:
+            await self._note(session, fact)
+            await self._refuse(visit, epoch, error)
+        except Exception:
+            _log.exception("bug while refusing a visit", session=session, visit=visit)
+            await self._refuse(visit, epoch, GputError("this holder failed to say why it refused the visit"))
 
     async def _refuse(self, visit: str, epoch: int, error: GputError) -> None:
         # Where this holder keeps its state is nobody else's business.
@@ -283,16 +295,3 @@ class Visits:
         except GputError as failure:
             # The lease recalls the visit in any case; the refusal only saves time.
             _log.warning("refusal not delivered", visit=visit, code=failure.code)
-
-
-def _report(grant: Grant, done: Provisioned, next_key: Signed, key_s: tuple[float, float]) -> VisitReport:
-    """`key_s`: what it took to open the visit's key and to make the next one, in seconds."""
-    import_s, next_s = key_s
-    return VisitReport(
-        visit=grant.visit, epoch=grant.epoch, records=grant.records, length=grant.length, commitment=done.commitment,
-        bytes_sent=done.bytes_sent, link=done.link, next_key=next_key,
-        timers=VisitTimers(
-            grab_gpu=done.grab_gpu, import_key=import_s, buffer_read=done.buffer_read, gpu_write=done.gpu_write,
-            export_key=done.export_key + next_s,
-        ),
-    )  # fmt: skip

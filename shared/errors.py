@@ -144,5 +144,11 @@ class ConfigurationError(GputError):
     status, default_code, title, exit_code = 500, "configuration", "Configuration error", 2
 
 
+def may_heal(error: GputError) -> bool:
+    """Whether a peer's answer says nothing of what was said to it: nobody there, a fault there, too much at once, or a signature that
+    came too late or of a key that is not enrolled yet."""
+    return isinstance(error, Unavailable | NotAuthenticated) or error.status >= 500
+
+
 class EmulationWarning(UserWarning):
     """Shown whenever an emulated part is built: nothing emulated can be mistaken for hardware (law L10)."""

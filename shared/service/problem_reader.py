@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from shared.errors import BadRequest, GputError, LimitExceeded, NotFound, Unavailable
+from shared.service.printable import printable
 
 MAX_PROBLEM_BYTES = 64 * 1024
 MAX_FIELDS = 50
+MAX_TEXT = 4000
 MAX_RETRY_AFTER_S = 7 * 24 * 3600.0
 _MOST_DIGITS = 9
+_CODE = re.compile(r"[a-z0-9-]{1,64}")
 
 
 def error_of(status: int, body: bytes, peer: str) -> GputError:
-    """The error of the family that a peer's answer stands for: same class where known, same code, detail and remedy."""
+    """The error of the family that a peer's answer stands for: same class where known, same code, detail and remedy.
+
+    Whoever answers in the peer's place may say anything. A code that is none is left out, and texts are printable and bounded, so that
+    the error can be stored, logged and told to others.
+    """
     document = _document(body)
-    title = document.get("title")
-    code = document.get("code")
-    detail = str(document.get("detail") or f"answered {status} without a problem document")
+    title, said = document.get("title"), document.get("code")
+    code = said if isinstance(said, str) and _CODE.fullmatch(said) else None
+    detail = _text(document.get("detail") or f"answered {status} without a problem document")
     candidates = [kind for kind in _family(GputError) if kind.status == status and kind.title == title]
     kind = candidates[0] if candidates else _by_status(status)
-    texts = {name: str(document[name]) for name in ("remedy", "expected", "got") if name in document}
-    error = kind(f"{peer}: {detail}", code=str(code) if code else None, **texts)  # type: ignore[arg-type]  # str values only
+    texts = {name: _text(document[name]) for name in ("remedy", "expected", "got") if name in document}
+    error = kind(f"{peer}: {detail}", code=code, **texts)  # type: ignore[arg-type]  # str values only
     error.errors = _entries(document.get("errors"))
     return error
 
@@ -37,7 +45,11 @@ def retry_after_s(said: str) -> float | None:
 def _entries(errors: Any) -> list[dict[str, str]] | None:
     """A peer's list of wrong fields, as far as it is one."""
     entries = [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
-    return [{str(name): str(value) for name, value in entry.items()} for entry in entries[:MAX_FIELDS]] or None
+    return [{_text(name): _text(value) for name, value in entry.items()} for entry in entries[:MAX_FIELDS]] or None
+
+
+def _text(value: Any) -> str:
+    return printable(str(value)[:MAX_TEXT], but="\n\t")
 
 
 def _document(body: bytes) -> dict[str, Any]:

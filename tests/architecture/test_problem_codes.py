@@ -32,7 +32,7 @@ BY_HAND = {
     "shared/service/problems.py: code": [
         "not-found", "method-not-allowed", "body-too-large", "unsupported-media-type", "http-error",
     ],
-    "shared/service/problem_reader.py: str(code)": [],  # a peer's
+    "shared/service/problem_reader.py: code": [],  # a peer's
 }  # fmt: skip
 """What the reader cannot make out by itself -> the codes that a person found there."""
 FIELDS = {"gpu_agent/hardware/grants.py": ["copy-refused"]}

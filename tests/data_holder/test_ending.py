@@ -10,18 +10,18 @@ from unittest.mock import Mock
 import httpx2
 import pytest
 
-from data_holder import runner
+from data_holder import approvals, runner
 from data_holder.ending import OWED, Ending
 from shared.errors import GputError, Unavailable, VerificationFailed
 from tests.data_holder.conftest import Running, Start
-from tests.data_holder.holder_world import SESSION, b64, problem
+from tests.data_holder.holder_world import SESSION, b64, make_manifest, problem
 from tests.data_holder.test_holder_receipts import stored, visited
 
 Wire = Callable[[httpx2.Request, str, bytes], Awaitable[httpx2.Response]]
 
 
 async def awaited(running: Running) -> str | None:
-    return await running.holder.runner._approvals.awaited(SESSION)
+    return await running.holder.runner._approvals.awaiting.shown(SESSION)
 
 
 async def missed(running: Running) -> None:
@@ -200,6 +200,28 @@ async def test_an_end_that_the_orchestrator_takes_back_is_none(
     assert (shown["state"], shown["phase"], shown["waiting_for"]) == ("approved", None, None)
     await ending.hear(SESSION, "COMPLETED")
     assert running.holder.ledger.state(SESSION).ended == "COMPLETED"
+
+
+ENDS = {
+    "COMPLETED": "COMPLETED", "FAILED": "FAILED", "CANCELLED": "CANCELLED", "RUNNING": "ENDED", "": "ENDED", None: "ENDED",
+    "\x1b[2J" + "X" * 1000: "ENDED",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", ENDS)
+async def test_an_end_is_kept_shown_and_told_by_a_name_of_its_table(
+    running: Running, monkeypatch: pytest.MonkeyPatch, said: str | None
+) -> None:
+    """What was said was stored as it was, shown to the operator's terminal, and too long for the database tried for ever."""
+    log = Mock()
+    monkeypatch.setattr(approvals, "_log", log)
+    running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
+    await running.until(lambda: running.orchestrator.approvals)
+    running.orchestrator.post("ended", phase=said)
+    await running.until(lambda: log.info.call_args.args == ("session ended",))
+    assert log.info.call_args.kwargs == {"session": SESSION, "phase": ENDS[said]}
+    assert running.holder.ledger.state(SESSION).ended == ENDS[said]
+    assert (await running.get(f"/v1/requests/{SESSION}"))["phase"] == ENDS[said]
 
 
 async def test_a_veto_stays_one_and_is_said_again_when_its_session_goes_on(running: Running) -> None:

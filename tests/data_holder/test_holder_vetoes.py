@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
 
 import httpx2
 import pytest
 
+from data_holder import runner
 from data_holder.ending import OWED
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION, make_manifest, problem
@@ -120,6 +122,24 @@ async def test_an_end_that_nobody_proved_takes_no_veto_away(
     assert running.gpu.calls == calls
     await running.holder.runner._ending.taken_back(SESSION)
     assert (await running.get(REQUEST))["state"] == "vetoed"
+
+
+async def test_of_what_was_vetoed_no_channel_is_opened_at_a_start(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each start had told of it as of something that was not done yet."""
+    async with start() as running:
+        await running.approved_with_channel()
+        await vetoed(running)
+        await running.until(lambda: running.orchestrator.approvals[-1].decision == "veto")
+    running.orchestrator.items.clear()
+    log = Mock()
+    monkeypatch.setattr(runner, "_log", log)
+    async with start() as again:
+        again.orchestrator.ask_head("11" * 32)
+        await again.until(lambda: again.orchestrator.head_statements)  # it has begun, and listens
+        assert again.open_channel() is None
+    assert not log.warning.called
 
 
 async def test_a_session_that_was_not_decided_before_its_end_and_goes_on_is_decided(start: Start) -> None:

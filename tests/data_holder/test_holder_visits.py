@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import AsyncMock, Mock, call
 
 import numpy as np
 import pytest
 
+from data_holder import visits
 from data_holder.carriers import HttpCarrier
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION, visit_key
@@ -21,7 +23,9 @@ async def visit(running: Running, epoch: int = 1, **changes: Any) -> Any:
     return document
 
 
-async def test_a_visit_delivers_exactly_the_planned_records(running: Running) -> None:
+async def test_a_visit_delivers_exactly_the_planned_records(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Mock()
+    monkeypatch.setattr(visits, "_log", log)
     await running.approved_with_channel()
     await visit(running)
     await running.until(lambda: running.orchestrator.reports)
@@ -40,6 +44,10 @@ async def test_a_visit_delivers_exactly_the_planned_records(running: Running) ->
         assert not any(window in body for body in running.orchestrator.bodies)  # law L9
         assert not any(window in body for body in running.gpu.transcript)
     await running.until(lambda: running.attempt_phase(1) == "REPORTED")
+    await running.until(lambda: log.info.called)
+    assert log.info.call_args_list == [
+        call("visit provisioned and reported", session=SESSION, visit=report.visit, epoch=1)
+    ]
     [row] = (await running.get("/v1/visits"))["items"]
     assert row["phase"] == "REPORTED"
     assert row["commitment"] == report.commitment
@@ -102,6 +110,32 @@ async def test_a_refusal_of_the_gpu_ends_the_visit(running: Running) -> None:
     await running.until(lambda: running.orchestrator.refusals)
     assert running.orchestrator.refusals[0]["code"] == "copy-refused"
     assert running.gpu.transcript == []
+
+
+@pytest.mark.parametrize("said", ["Copy_Refused", "x" * 70, "copy-refused\x1b[2J"])
+async def test_whoever_answers_in_the_gpus_place_does_not_keep_a_refusal_from_being_heard(
+    running: Running, said: str
+) -> None:
+    """The orchestrator takes no such code. Saying it failed, nobody was told, and the GPU waited out its lease."""
+    await running.approved_with_channel()
+    running.gpu.refuse_with = said
+    await visit(running)
+    await running.until(lambda: running.orchestrator.refusals)
+    assert running.orchestrator.refusals[0]["code"] == "protocol-violation"
+    [row] = (await running.get("/v1/visits"))["items"]
+    assert (row["phase"], row["refusal"]["code"]) == ("REFUSED", "protocol-violation")
+    assert row["refusal"]["detail"].isprintable()
+
+
+async def test_a_refusal_that_cannot_be_said_is_one_all_the_same(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running.approved_with_channel()
+    running.gpu.refuse_with = "copy-refused"
+    monkeypatch.setattr(running.holder.visits._facts, "gave_up", AsyncMock(side_effect=KeyError("refusal_code")))
+    await visit(running)
+    await running.until(lambda: running.orchestrator.refusals)
+    assert [refusal["code"] for refusal in running.orchestrator.refusals] == ["internal"]
 
 
 async def test_duplicates_are_harmless(running: Running) -> None:

@@ -13,9 +13,9 @@ import httpx2
 import pytest
 
 import shared.errors
-from shared.errors import GputError, VerificationFailed
+from shared.errors import Conflict, GputError, VerificationFailed
 from shared.service.logging import configure_logging
-from shared.service.problem_reader import MAX_RETRY_AFTER_S, error_of, retry_after_s
+from shared.service.problem_reader import MAX_RETRY_AFTER_S, MAX_TEXT, error_of, retry_after_s
 from shared.service.problems import bare_problem
 from tests.service.service_world import World
 
@@ -132,6 +132,27 @@ def test_an_answer_that_is_no_problem_is_still_an_error(status: int, name: str, 
     error = error_of(status, body, "peer")
     assert type(error).__name__ == name
     assert str(status) in error.detail
+
+
+@pytest.mark.parametrize(
+    "code", ["Copy_Refused", "x" * 65, "two words", "copy-refused\ud800", "copy-refused\n", 7, ["a"], ""]
+)
+def test_a_code_that_is_none_is_not_taken_over(code: object) -> None:
+    """It is stored, counted and said to others, who hold it to what a code is."""
+    body = json.dumps({"title": Conflict.title, "code": code, "detail": "d"}).encode()
+    assert error_of(409, body, "peer").code == "conflict"
+
+
+def test_of_a_peers_texts_only_so_much_is_kept_and_nothing_that_steers_a_terminal() -> None:
+    said = "\x1b[2J\ud800line\nnext" + "x" * 10_000
+    fields = [{said: said}]
+    body = json.dumps({"title": "?", "detail": said, "remedy": said, "got": said, "errors": fields}).encode()
+    error = error_of(409, body, "peer")
+    [[(name, value)]] = [entry.items() for entry in error.errors or []]
+    for text in (error.detail.removeprefix("peer: "), error.remedy, error.got, name, value):
+        assert text is not None
+        assert text.startswith("?[2J?line\nnextx")
+        assert len(text) == MAX_TEXT
 
 
 @pytest.mark.parametrize(
