@@ -42,9 +42,6 @@ def test_the_operator_approves_and_then_vetoes(tab: NewTab, stage: UiStage) -> N
     session = stage.submit_waiting(HOSTILE)
     page = opened(tab, stage, f"#/requests/{session}").page
     page.get_by_role("heading", name=HOSTILE).wait_for()
-    asked = stage.call(stage.world.operator(HOLDER).get(f"requests/{session}"))
-    key = page.locator("dt", has_text="Signed by the key").locator("xpath=following-sibling::dd[1]")
-    assert asked["owner_key"] in key.inner_html()
     page.get_by_text("visits, steps, records and bytes are the manifest's, as this holder read it").wait_for()
     page.get_by_role("checkbox", name="Say how large values are").uncheck()
     approve = page.get_by_role("button", name="Approve")
