@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from data_holder.links import OrchestratorLink
 from shared.canonical import json_value
-from shared.errors import BadRequest, VerificationFailed
+from shared.errors import VerificationFailed
 
 PAGE: Final = 200
 Model = TypeVar("Model", bound=BaseModel)
@@ -28,15 +28,6 @@ def parsed(model: type[Model], answer: object, code: str) -> Model:
         raise malformed(f"no {model.__name__}: {where}: {first['msg']}", code) from None
 
 
-async def fetched(link: OrchestratorLink, path: str, code: str, **asked: Any) -> object:
-    """The JSON value at a path. Raises: VerificationFailed, by `code`: it is no JSON. Unavailable: no answer. Else as it was answered."""
-    answer = await link.get(path, params=asked)
-    try:
-        return json_value(answer)
-    except BadRequest:
-        raise malformed("no JSON", code) from None
-
-
 async def listed(
     link: OrchestratorLink, path: str, code: str, max_pages: int, **asked: Any
 ) -> AsyncIterator[dict[str, Any]]:
@@ -47,7 +38,8 @@ async def listed(
     """
     params: dict[str, Any] = {"limit": PAGE, **asked}
     for _ in range(max_pages):
-        items, after = _page(await fetched(link, path, code, **params), code)
+        page = json_value(await link.get(path, params=params))
+        items, after = _page(page, code)
         for item in items:
             yield item
         if not after:

@@ -22,7 +22,6 @@ from data_holder.fitting import Chosen, fitting
 from data_holder.identity import OwnKeys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
-from data_holder.owners import signer_of
 from data_holder.policy import Policy
 from data_holder.policy_rules import allowed, evaluate
 from data_holder.protocol.state import DECISION, ENDED, REQUEST, SessionState
@@ -34,7 +33,6 @@ from data_holder.requests import (
     verify_approved,
     verify_decision,
     verify_manifest,
-    verify_owner,
     verify_program,
 )
 from data_holder.rule_finding import RuleFinding
@@ -86,8 +84,7 @@ class Approvals:
         """Take in a request; a known one is delivered again if decided. Another manifest for a known session is refused.
 
         Raises:
-            InvalidManifest, NotPermitted: not addressed to this holder as it is. Conflict: `manifest-changed`. VerificationFailed: it is
-                said to be signed by who did not. Unavailable: nobody says by whom.
+            InvalidManifest, NotPermitted: not addressed to this holder as it is. Conflict: `manifest-changed`.
         """
         known = self._ledger.knows(session)
         request = verify_manifest(manifest_bytes, self.name, self.keys if known else OwnKeys(self.keys.current))
@@ -98,14 +95,13 @@ class Approvals:
             if state.decision is not None:
                 await self._update(session, {"delivered": False})
             return
-        signer = await signer_of(self._link, session, manifest_bytes)
         row = {
             "manifest_digest": request.digest, "manifest": request.data, "program": None, "state": "waiting", "phase": None,
             "dataset": None, "reason": "", "decided_by": None, "decided_at": None, "delivered": False, "findings": "[]",
             "waiting_for": "the orchestrator (program archive)", "received_at": self._clock(),
         }  # fmt: skip
         await self._ledger.record(
-            session, [(REQUEST, {"manifest": b64encode(manifest_bytes).decode(), **signer})],
+            session, [(REQUEST, {"manifest": b64encode(manifest_bytes).decode()})],
             lambda connection: put_row(connection, REQUESTS, {"session": session}, row),
         )  # fmt: skip
         _log.info("approval wanted", session=session, manifest=request.digest)
@@ -124,7 +120,7 @@ class Approvals:
         request, program = await self.show(session)
         async with self._shown(session):
             await self._predecessors.check(session, request.manifest)
-        findings = self.findings(session, request, program)
+        findings = self.findings(request, program)
         waiting_for = "this holder's policy" if self.automatic else "this holder's operator"
         shown = json.dumps([finding.as_json() for finding in findings])
         await self._update(session, {"findings": shown, "waiting_for": waiting_for})
@@ -160,12 +156,9 @@ class Approvals:
         archive = await self._link.get(f"/v1/programs/{digest}/archive")
         return await asyncio.to_thread(program_from_archive, archive, digest)
 
-    def findings(self, session: str, request: VerifiedManifest, program: ProgramManifest) -> list[RuleFinding]:
+    def findings(self, request: VerifiedManifest, program: ProgramManifest) -> list[RuleFinding]:
         """What the local policy says; empty without a policy."""
-        if self.policy is None:
-            return []
-        owner = verify_owner(self._ledger.state(session))
-        return evaluate(self.policy, request.manifest, program, self.name, owner=owner)
+        return [] if self.policy is None else evaluate(self.policy, request.manifest, program, self.name)
 
     async def _decide_by_policy(self, session: str, request: VerifiedManifest, findings: list[RuleFinding]) -> None:
         broken = [f"{f.rule}: expected {f.expected}, got {f.got}" for f in findings if not f.ok]

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from data_holder.protocol.state import DECISION, KINDS, REQUEST, SessionState
+from data_holder.protocol.state import DECISION, KINDS, SessionState
 from data_holder.tables.schema import PURGES, REQUESTS
 from shared.crypto.secret import Secret
 from shared.errors import NotFound, Unavailable
@@ -29,8 +29,7 @@ VOCABULARY = Vocabulary(
     versions=dict.fromkeys(KINDS, 1) | {DECISION: 2},
     steps={(DECISION, 1): lambda body: body},
     # Approvals signed before they said how many records they are over, and before there was a second rule for their root.
-    # And requests of before a holder was told whose they are.
-    added={DECISION: {"records": None, "record_rule": 1}, REQUEST: {"owner_key": None, "owner_signature": None}},
+    added={DECISION: {"records": None, "record_rule": 1}},
 )
 """How facts of earlier releases are read."""
 

@@ -9,15 +9,13 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from shared.claims import Claim
-from shared.claims.manifest import GpuRules, KeyFingerprint
+from shared.claims.manifest import GpuRules, PartyName
 from shared.claims.operators import GROUPS
 from shared.claims.program import HexSha384
 from shared.claims.snp_rules import ANY_SNP, SnpRules
 from shared.claims.tdx_policy import TdxPolicy
 from shared.errors import ConfigurationError
 
-RequiredParty = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}(:[0-9a-f]{64})?$")]
-"""NAME, or NAME:FINGERPRINT of the key that the roster must name it with."""
 Glob = Annotated[str, Field(min_length=1, max_length=80)]
 
 
@@ -62,16 +60,14 @@ class SessionRules(Claim):
     """With whom, and under which name. `continuation`: whether another session may go on with the model without this holder.
 
     `min_parties`, `required_parties`: how many, and who, must take part from the start to the end; a manifest whose quorum can do without
-    them does not hold them. NAME:FINGERPRINT asks for a party's key, too: its name is the orchestrator's to give. `owners`: fingerprints
-    of keys, by one of which the manifest must be signed. `min_recovery_shares`: of holders at least, so that together they give the
-    session's key away; all unless said, or where there are fewer.
+    them does not hold them. `min_recovery_shares`: of holders at least, so that together they give the session's key away; all unless
+    said, or where there are fewer.
     """
 
     names: tuple[Glob, ...] = ()
     continuation: bool = False
     min_parties: int | None = Field(default=None, ge=1)
-    owners: tuple[KeyFingerprint, ...] = ()
-    required_parties: tuple[RequiredParty, ...] = ()
+    required_parties: tuple[PartyName, ...] = ()
     min_recovery_shares: int | None = Field(default=None, ge=1)
 
 

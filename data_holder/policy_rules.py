@@ -19,22 +19,14 @@ from shared.claims.program import ProgramManifest
 from shared.claims.snp_rules import ANY_SNP
 from shared.claims.tdx_policy import TdxPolicy
 
-OWNERS = "session.owners"
 
-
-def evaluate(
-    policy: Policy, manifest: Manifest, program: ProgramManifest, holder: str, *, owner: str | None = None
-) -> list[RuleFinding]:
-    """Every rule's verdict on one request; the request is allowed when all are `ok` (see `allowed`).
-
-    Args:
-        owner: fingerprint of the key that signed the manifest; None where nobody says.
-    """
+def evaluate(policy: Policy, manifest: Manifest, program: ProgramManifest, holder: str) -> list[RuleFinding]:
+    """Every rule's verdict on one request; the request is allowed when all are `ok` (see `allowed`)."""
     return [
         *_program_rules(policy.programs, manifest, program),
         *_limit_rules(policy.limits, manifest, holder),
         _subset("output.release_to", manifest.output.release_to, policy.output.release_to),
-        *_session_rules(policy.session, manifest, owner),
+        *_session_rules(policy.session, manifest),
         *_evidence_rules(policy.evidence, manifest),
         *_peer_rules(policy.evidence, {one.holder: one.evidence for one in manifest.roster if one.holder != holder}),
     ]
@@ -90,15 +82,11 @@ def _privacy_rule(most: float, delta: float, asked: Privacy | None) -> RuleFindi
     )  # fmt: skip
 
 
-def _session_rules(rules: SessionRules, manifest: Manifest, owner: str | None) -> Iterator[RuleFinding]:
+def _session_rules(rules: SessionRules, manifest: Manifest) -> Iterator[RuleFinding]:
     everybody = len(manifest.roster)
     if rules.names:
         matched = any(fnmatch.fnmatchcase(manifest.name, pattern) for pattern in rules.names)
         yield RuleFinding("session.names", matched, expected=f"one of {', '.join(rules.names)}", got=manifest.name)
-    if rules.owners:
-        yield RuleFinding(
-            OWNERS, owner in rules.owners, expected=f"signed by one of {', '.join(rules.owners)}", got=owner or "not said",
-        )  # fmt: skip
     if rules.min_parties is not None:
         # Not the roster's length: beyond the quorum a name there may stand for nobody, or for one that never approves.
         parties = manifest.quorum or everybody
@@ -118,18 +106,11 @@ def _session_rules(rules: SessionRules, manifest: Manifest, owner: str | None) -
 
 def _required_parties(required: tuple[str, ...], manifest: Manifest) -> RuleFinding:
     """A quorum below the roster names nobody, so that each of its holders can be missing."""
-    keys = {entry.holder: entry.key for entry in manifest.roster}
-    pinned = {name for name, _, key in (one.partition(":") for one in required) if key}
-    names = [f"{name}:{key}" if name in pinned else name for name, key in keys.items()]
+    names = [entry.holder for entry in manifest.roster]
     quorum = manifest.quorum or len(names)
     got = f"[{', '.join(names)}]" + (f", any {quorum} of them enough" if quorum < len(names) else "")
-    ok = all(_in_roster(one, keys) for one in required) and quorum == len(names)
+    ok = set(required) <= set(names) and quorum == len(names)
     return RuleFinding("session.required_parties", ok, f"[{', '.join(required)}] never absent", got)
-
-
-def _in_roster(party: str, keys: dict[str, str]) -> bool:
-    name, _, key = party.partition(":")
-    return name in keys and key in ("", keys[name])
 
 
 def _evidence_rules(rules: EvidenceRules, manifest: Manifest) -> Iterator[RuleFinding]:

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from data_holder.identity import OwnKeys
 from data_holder.protocol.state import SessionState
 from shared.attestation.approvals import LABEL
-from shared.attestation.signed_manifests import verify_signer
 from shared.canonical import json_bytes, json_value, sha256, sha384
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest, parse_manifest
@@ -87,15 +86,6 @@ def _verified(data: bytes, holder: str, known: frozenset[str], current: str) -> 
             expected=current, got=entry.key, remedy="Enrol this holder's key again at the orchestrator",
         )  # fmt: skip
     return VerifiedManifest(manifest, data, sha256(data).hex(), _MINT)
-
-
-def verify_owner(state: SessionState) -> str | None:
-    """Fingerprint of the key that signed the manifest; None where the orchestrator did not say.
-
-    Raises:
-        VerificationFailed: the stored signature is another's, or over another manifest.
-    """
-    return None if state.owner is None else verify_signer(state.manifest, state.owner.key, state.owner.signature)
 
 
 def program_from_archive(archive: bytes, digest: str) -> bytes:

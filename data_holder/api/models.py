@@ -185,9 +185,6 @@ class RequestDetail(RequestView):
     the measurements of orchestrators that its share of the session's key was given to."""
 
     document: dict[str, Any]
-    owner_key: str | None = Field(
-        description="fingerprint of the key that signed the manifest, verified here; null: the orchestrator did not say"
-    )
     dataset_root: str | None
     estimate: EstimateView
     profile: dict[str, Any] | None = Field(description="what the approval says of the dataset's fields, as signed")

@@ -25,7 +25,7 @@ from data_holder.api.models import (
 from data_holder.assembly import Holder
 from data_holder.estimate import expected
 from data_holder.policy_rules import allowed
-from data_holder.requests import verify_decision, verify_manifest, verify_owner, verify_program
+from data_holder.requests import verify_decision, verify_manifest, verify_program
 from data_holder.tables import rows
 from shared.canonical import json_value
 from shared.claims.accountant import spent
@@ -110,7 +110,7 @@ async def check_policy(body: SessionBody, _: Writer, holder: HolderDep) -> Check
     if holder.foundation.policy is None:
         raise Conflict("this holder has no policy file", code="no-policy", remedy="Set policy to a TOML file")
     request, program = await holder.approvals.show(body.session)
-    findings = holder.approvals.findings(body.session, request, program)
+    findings = holder.approvals.findings(request, program)
     return CheckResult.model_validate(
         {"allowed": allowed(findings), "findings": [finding.as_json() for finding in findings]}
     )
@@ -143,7 +143,6 @@ async def _detail(holder: Holder, session: str) -> RequestDetail:
         "estimate": estimate,
         "profile": said and said.profile and said.profile.model_dump(mode="json"),
         "share_released_to": state.released,
-        "owner_key": verify_owner(state),
         "log_head": state.head and f"{state.head.size}:{state.head.root.hex()}",
     }  # fmt: skip
     return RequestDetail.model_validate({**view, "program": program and _program(program, request.manifest.program)})

@@ -36,14 +36,6 @@ class RememberedReceipt:
 
 
 @dataclass(frozen=True)
-class Signer:
-    """The key (raw Ed25519) that signed the manifest, and its signature."""
-
-    key: bytes
-    signature: bytes
-
-
-@dataclass(frozen=True)
 class Decision:
     """This holder's newest signed word on the session, as bytes; verified again whenever it is used."""
 
@@ -85,7 +77,6 @@ class SessionState:
     session: str
     seq: int = 0
     manifest: bytes = b""
-    owner: Signer | None = None  # None: the orchestrator did not say who signed the manifest
     decision: Decision | None = None
     dataset_root: str = ""  # as approved, over so many `records`; a veto does not take it from the visits before
     records: int = 0
@@ -129,8 +120,6 @@ class SessionState:
 
 def _request(state: SessionState, body: Mapping[str, Any]) -> None:
     state.manifest = base64.b64decode(body["manifest"])
-    if body["owner_key"] is not None:
-        state.owner = Signer(bytes.fromhex(body["owner_key"]), base64.b64decode(body["owner_signature"]))
 
 
 def _decision(state: SessionState, body: Mapping[str, Any]) -> None:

@@ -43,7 +43,6 @@ from shared.service.callers import require_still
 from shared.service.idempotency import KEY_HONOURED, KEY_REQUIRED, KeyReused
 from shared.service.pagination import Paging
 from shared.service.signatures import Caller
-from shared.wire.visit import ManifestSigner
 
 router = APIRouter(tags=["sessions"])
 Wait = Annotated[float, Query(ge=0, le=30, description="Seconds to wait for news.")]
@@ -214,16 +213,6 @@ async def remove(session: str, caller: Owner, parts: Parts) -> Response:
 async def manifest(session: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
     await visible(parts, caller, session)
     return signed_manifest(await parts.catalogue.row(session)).model_dump(mode="json")
-
-
-@router.get(
-    "/v1/sessions/{session}/owner", summary="The key that signed the manifest",
-    responses=ex.of(ManifestSigner, {"key": ex.H64, "signature": ex.B64}),
-)  # fmt: skip
-async def owner(session: str, caller: Anybody, parts: Parts) -> ManifestSigner:
-    await visible(parts, caller, session)
-    row = await parts.catalogue.row(session)
-    return ManifestSigner(key=row["owner_key"], signature=signed_manifest(row).signature)
 
 
 @router.get(

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, func, insert, select
 
 from orchestrator.ids import new_session_id
 from orchestrator.library import Library
+from orchestrator.sessions.approvals import MANIFEST_LABEL
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import VOCABULARY, new_fact
 from orchestrator.sessions.heritage import Heritage, Inheritance
@@ -27,9 +28,8 @@ from orchestrator.sessions.views import summary
 from orchestrator.sessions.watching import Noted, Watcher
 from orchestrator.tables import HEADS, SESSIONS
 from shared.attestation.one_time_keys import decoded
-from shared.attestation.signed_manifests import verify_signer
 from shared.claims.manifest import Manifest
-from shared.crypto.signing import fingerprint
+from shared.crypto.signing import fingerprint, verify
 from shared.errors import Conflict, GputError, NotFound, Unavailable
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SESSION, SessionFact
@@ -92,7 +92,7 @@ class Catalogue:
         """
         session = new_session_id(owner, act)
         document, signature = decoded(signed.document), decoded(signed.signature)
-        verify_signer(document, owner_key, signature)
+        verify(owner_key, MANIFEST_LABEL, document, signature)
         manifest = read_manifest(document)
         if await self._exists(session):
             return await self.open(session)

@@ -109,13 +109,6 @@ class Signed(Claim):
     signature: Base64
 
 
-class ManifestSigner(Claim):
-    """Answer to GET /v1/sessions/{id}/owner: by which key the manifest was signed, label "gput/manifest" over its exact bytes."""
-
-    key: HexSha256 = Field(description="raw Ed25519 public key, hex")
-    signature: Base64
-
-
 class ChannelProof(Claim):
     """Holder -> orchestrator, PUT /v1/sessions/{id}/channels/{channel}: the holder's proof and its first one-time key."""
 

@@ -134,7 +134,6 @@ async def returned(value: Any) -> Any:
 
 
 LISTS: dict[str, tuple[Any, str]] = {
-    "no JSON": (None, "no JSON"),
     "no list": ([1], "no page"),
     "no items": ({"next": None}, "no page"),
     "items of another kind": ({"items": ["a"], "next": None}, "no page"),

@@ -101,7 +101,7 @@ async function privacy(request, receipts, signal) {
 
 function heading(request) {
   return h("div", null, h("h1", null, request.document.name, " ", badge(request.state, STATES[request.state] ?? "quiet")), facts([
-    ["Session", request.session], ["Manifest", digest(request.manifest, 16)], ["Signed by the key", request.owner_key ? digest(request.owner_key, 16) : "the orchestrator did not say"], ["Came", moment(request.received_at)], ["Decided by", request.decided_by ?? "nobody yet"], ["Decided", request.decided_at ? moment(request.decided_at) : null],
+    ["Session", request.session], ["Manifest", digest(request.manifest, 16)], ["Came", moment(request.received_at)], ["Decided by", request.decided_by ?? "nobody yet"], ["Decided", request.decided_at ? moment(request.decided_at) : null],
     ["Reason", request.reason], ["Dataset", request.dataset], ["Dataset root signed for", request.dataset_root ? digest(request.dataset_root, 16) : null],
     ["Newest log head seen", request.log_head ? digest(request.log_head, 16) : null], ["Waits for", request.waiting_for], ["Session's phase", request.phase],
   ]));
