@@ -87,6 +87,7 @@ def _session_rules(rules: SessionRules, manifest: Manifest) -> Iterator[RuleFind
     if rules.names:
         matched = any(fnmatch.fnmatchcase(manifest.name, pattern) for pattern in rules.names)
         yield RuleFinding("session.names", matched, expected=f"one of {', '.join(rules.names)}", got=manifest.name)
+    yield _subset("session.travel_modes", (manifest.travel_mode,), rules.travel_modes)
     if rules.min_parties is not None:
         # Not the roster's length: beyond the quorum a name there may stand for nobody, or for one that never approves.
         parties = manifest.quorum or everybody
@@ -115,6 +116,8 @@ def _required_parties(required: tuple[str, ...], manifest: Manifest) -> RuleFind
 
 def _evidence_rules(rules: EvidenceRules, manifest: Manifest) -> Iterator[RuleFinding]:
     yield _no_emulated(rules, {*manifest.orchestrator_evidence.roots, *manifest.gpu_evidence.roots})
+    oldest = max(manifest.orchestrator_evidence.max_age_s, manifest.gpu_evidence.max_age_s)
+    yield _at_most("evidence.max_age_s", oldest, rules.max_age_s)
     asked, listed = manifest.orchestrator_evidence, rules.orchestrator_measurements
     # Also where the policy lists none: what a manifest names replaces the trust folder's reference values, and its owner wrote it.
     finding = _subset("evidence.orchestrator_measurements", asked.measurements, listed)
@@ -144,6 +147,7 @@ def _peer_rules(rules: EvidenceRules, peers: dict[str, EvidencePolicy]) -> Itera
 
 def _peer(rules: EvidenceRules, asked: EvidencePolicy) -> Iterator[RuleFinding]:
     yield _no_emulated(rules, set(asked.roots))
+    yield _at_most("evidence.max_age_s", asked.max_age_s, rules.max_age_s)
     yield _subset("evidence.holder_measurements", asked.measurements, rules.holder_measurements)
     if {"INTEL", "EMULATED"} & set(asked.roots):
         # What is stricter than the manifest's defaults is meant for the orchestrator; a roster's entry has no reason to be so.
