@@ -22,7 +22,7 @@ from data_holder.identity import OwnKeys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.policy import Policy
-from data_holder.policy_rules import allowed, evaluate
+from data_holder.policy_rules import evaluate
 from data_holder.protocol.state import DECISION, ENDED, REQUEST, SessionState
 from data_holder.requests import (
     Approved,
@@ -41,10 +41,10 @@ from data_holder.tables.schema import REQUESTS
 from shared.claims.program import ProgramManifest
 from shared.errors import (
     Conflict,
-    InvalidData,
+    GputError,
     InvalidManifest,
+    InvalidProgram,
     NotAuthenticated,
-    NotFound,
     Unavailable,
     VerificationFailed,
 )
@@ -56,6 +56,8 @@ from shared.service.statements import put_row, update_row
 from shared.service.store import Store
 from shared.wire.visit import Approval, Decision
 
+_NEVER = (VerificationFailed, InvalidManifest, InvalidProgram)
+"""What no waiting makes good: somebody lied, or the manifest may not be approved. (Of a dataset it is this holder's to mend.)"""
 STATES = {"approve": "approved", "refuse": "refused", "veto": "vetoed"}
 _log = get_logger("data_holder.approvals")
 
@@ -105,29 +107,31 @@ class Approvals:
         )  # fmt: skip
         _log.info("approval wanted", session=session, manifest=request.digest)
 
-    async def consider(self, session: str) -> None:
-        """Fetch and check the program and what is said of a predecessor, show the policy's findings, and decide by policy where the holder
-        runs so.
+    async def is_waiting(self, session: str) -> bool:
+        """Whether nobody has decided yet, and the session has not ended. Raises: NotFound."""
+        return bool(
+            (await self._store.read(lambda connection: rows.request(connection, session)))["state"] == "waiting"
+        )
+
+    async def examined(self, session: str) -> tuple[VerifiedManifest, ProgramManifest]:
+        """The request with all that is checked before anybody decides: its program, and what is said of a predecessor.
 
         Raises:
             Unavailable: the orchestrator did not answer; call again later. VerificationFailed, InvalidProgram: it lied. ManifestRefused:
                 it may not go on with its predecessor's model.
         """
-        row = await self._store.read(lambda connection: rows.request(connection, session))
-        if row["state"] != "waiting":
-            return
-        request, program = await self.show(session)
-        async with self._shown(session):
+        async with self._shown(session, "the orchestrator"):
+            request, program = await self.show(session)
             await self._predecessors.check(session, request.manifest)
-        findings = self.findings(request, program)
-        waiting_for = "this holder's policy" if self.automatic else "this holder's operator"
+        return request, program
+
+    async def put_before(self, session: str, findings: list[RuleFinding], whom: str) -> None:
+        """Show what was found, and who decides."""
         shown = json.dumps([finding.as_json() for finding in findings])
-        await self._update(session, {"findings": shown, "waiting_for": waiting_for})
-        if self.automatic:
-            await self._decide_by_policy(session, request, findings)
+        await self._update(session, {"findings": shown, "waiting_for": whom})
 
     async def show(self, session: str) -> tuple[VerifiedManifest, ProgramManifest]:
-        """The request as verified from its bytes: manifest and program. Fetches a program once. Raises: as `consider`."""
+        """The request as verified from its bytes: manifest and program. Fetches a program once. Raises: as `examined`."""
         request = verify_manifest(self._ledger.state(session).manifest, self.name, self.keys)
         digest = request.manifest.program
         row = await self._store.read(lambda connection: rows.request(connection, session))
@@ -142,14 +146,24 @@ class Approvals:
         return request, self._programs[digest][1]
 
     @asynccontextmanager
-    async def _shown(self, session: str) -> AsyncIterator[None]:
-        """Why it cannot be approved is shown to the operator."""
+    async def _shown(self, session: str, whom: str) -> AsyncIterator[None]:
+        """Why it cannot be decided yet, and `whom` it waits for, is shown to the operator."""
         try:
             yield
-        except (VerificationFailed, InvalidManifest) as error:
-            detail = f"nobody: it cannot be approved ({error.code}: {error.detail})"
-            await self._update(session, {"waiting_for": detail[:200]})
+        except Unavailable:
+            raise  # that passes, and who does not answer may be the database
+        except GputError as error:
+            if self._ledger.state(session).decision is None:
+                lied = isinstance(error, _NEVER) and not error.code.startswith("dataset-")
+                said = "nobody: it cannot be approved" if lied else whom
+                await self.waiting_for(session, printable(f"{said} ({error.code}: {error.detail})")[:200])
             raise
+
+    async def unknown_datasets(self) -> list[str]:
+        """Datasets that policy or settings name for approvals, and that this holder does not have. Raises: Unavailable."""
+        known = {row["name"] for row in await self._store.read(rows.all_datasets)}
+        named = (self._default_dataset, self.policy and self.policy.dataset)
+        return [name for name in named if name is not None and name not in known]
 
     async def _fetched(self, digest: str) -> bytes:
         archive = await self._link.get(f"/v1/programs/{digest}/archive")
@@ -158,17 +172,6 @@ class Approvals:
     def findings(self, request: VerifiedManifest, program: ProgramManifest) -> list[RuleFinding]:
         """What the local policy says; empty without a policy."""
         return [] if self.policy is None else evaluate(self.policy, request.manifest, program, self.name)
-
-    async def _decide_by_policy(self, session: str, request: VerifiedManifest, findings: list[RuleFinding]) -> None:
-        broken = [f"{f.rule}: expected {f.expected}, got {f.got}" for f in findings if not f.ok]
-        decision: Decision = "approve" if allowed(findings) else "refuse"
-        reason = printable("; ".join(broken))[:500]
-        try:
-            await self.decide(session, request.digest, decision, dataset=None, reason=reason, by="policy")
-        except (InvalidData, NotFound) as error:
-            await self.decide(
-                session, request.digest, "refuse", dataset=None, reason=printable(error.detail)[:500], by="policy"
-            )  # fmt: skip
 
     async def decide(
         self, session: str, manifest: str, decision: Decision, *, dataset: str | None, reason: str, by: str,
@@ -213,11 +216,10 @@ class Approvals:
             _log.warning("decision not delivered yet", session=session, code=error.code)
 
     async def _fitting(self, session: str, dataset: str | None, measure: bool) -> Chosen:
-        request, program = await self.show(session)
+        request, program = await self.examined(session)
         before = self._ledger.state(session).decision
         name = dataset or (before and before.dataset) or (self.policy and self.policy.dataset) or self._default_dataset
-        async with self._shown(session):
-            await self._predecessors.check(session, request.manifest)
+        async with self._shown(session, "this holder's operator"):
             return await fitting(
                 self._catalogue, self._commitments, session, self.name, request.manifest, program, name,
                 measure=measure and self.may_measure,

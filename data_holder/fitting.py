@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from data_holder.catalogue import Catalogue, finding_text
 from data_holder.commitments import Commitments
@@ -13,6 +13,12 @@ from shared.claims.accountant import over_budget
 from shared.claims.manifest import Manifest
 from shared.claims.program import ProgramManifest
 from shared.errors import InvalidData
+
+UNFIT: Final = frozenset({
+    "data-missing-field", "data-wrong-shape", "data-wrong-type", "data-out-of-range", "data-too-short", "data-schema-unsupported",
+    "privacy-budget",
+})  # fmt: skip
+"""Codes of data that were read and do not fit. Any other may be gone at the next try: a file that is away, or being written."""
 
 
 @dataclass(frozen=True)
