@@ -9,7 +9,7 @@ import asyncio
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -23,16 +23,15 @@ from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.policy import Policy
 from data_holder.policy_rules import evaluate
+from data_holder.programs import Programs
 from data_holder.protocol.state import DECISION, ENDED, REQUEST, SessionState
 from data_holder.requests import (
     Approved,
     VerifiedManifest,
-    program_from_archive,
     sign_decision,
     verify_approved,
     verify_decision,
     verify_manifest,
-    verify_program,
 )
 from data_holder.rule_finding import RuleFinding
 from data_holder.succession import Predecessors
@@ -77,8 +76,9 @@ class Approvals:
         self._commitments, self._default_dataset = commitments, default_dataset
         self.delivery = Delivery(ledger, store, link)
         self._deciding = asyncio.Lock()
-        self._programs: dict[str, tuple[bytes, ProgramManifest]] = {}
+        self._programs = Programs(store, link)
         self._predecessors = Predecessors(name, lambda: self.keys, ledger, store, link)
+        commitments.told = self._busy
         self.on_veto: Callable[[str], None] = lambda session: None
 
     async def receive(self, session: str, manifest_bytes: bytes) -> None:
@@ -131,43 +131,33 @@ class Approvals:
         await self._update(session, {"findings": shown, "waiting_for": whom})
 
     async def show(self, session: str) -> tuple[VerifiedManifest, ProgramManifest]:
-        """The request as verified from its bytes: manifest and program. Fetches a program once. Raises: as `examined`."""
+        """The request as verified from its bytes: manifest and program. Raises: as `examined`."""
         request = verify_manifest(self._ledger.state(session).manifest, self.name, self.keys)
-        digest = request.manifest.program
-        row = await self._store.read(lambda connection: rows.request(connection, session))
-        data = row["program"]
-        if data is None:  # every request keeps its own: it outlives this process, and another session's removal
-            data = self._programs[digest][0] if digest in self._programs else await self._fetched(digest)
-            await self._update(session, {"program": data})
-        if digest not in self._programs:
-            if len(self._programs) >= 16:  # a cache: a program manifest can be megabytes
-                self._programs.clear()
-            self._programs[digest] = data, verify_program(data, digest)
-        return request, self._programs[digest][1]
+        return request, await self._programs.of(session, request.manifest.program)
 
     @asynccontextmanager
     async def _shown(self, session: str, whom: str) -> AsyncIterator[None]:
         """Why it cannot be decided yet, and `whom` it waits for, is shown to the operator."""
         try:
             yield
-        except Unavailable:
-            raise  # that passes, and who does not answer may be the database
         except GputError as error:
             if self._ledger.state(session).decision is None:
                 lied = isinstance(error, _NEVER) and not error.code.startswith("dataset-")
                 said = "nobody: it cannot be approved" if lied else whom
-                await self.waiting_for(session, printable(f"{said} ({error.code}: {error.detail})")[:200])
+                with suppress(Unavailable):  # it may be the database that does not answer
+                    await self.waiting_for(session, printable(f"{said} ({error.code}: {error.detail})")[:200])
             raise
+
+    async def _busy(self, session: str, doing: str) -> None:
+        """Show what this holder does with its data before a decision is made."""
+        if self._ledger.state(session).decision is None:
+            await self.waiting_for(session, f"this holder's data ({doing})")
 
     async def unknown_datasets(self) -> list[str]:
         """Datasets that policy or settings name for approvals, and that this holder does not have. Raises: Unavailable."""
         known = {row["name"] for row in await self._store.read(rows.all_datasets)}
-        named = (self._default_dataset, self.policy and self.policy.dataset)
+        named = (self._default_dataset, None if self.policy is None else self.policy.dataset)
         return [name for name in named if name is not None and name not in known]
-
-    async def _fetched(self, digest: str) -> bytes:
-        archive = await self._link.get(f"/v1/programs/{digest}/archive")
-        return await asyncio.to_thread(program_from_archive, archive, digest)
 
     def findings(self, request: VerifiedManifest, program: ProgramManifest) -> list[RuleFinding]:
         """What the local policy says; empty without a policy."""
@@ -219,6 +209,7 @@ class Approvals:
         request, program = await self.examined(session)
         before = self._ledger.state(session).decision
         name = dataset or (before and before.dataset) or (self.policy and self.policy.dataset) or self._default_dataset
+        await self._busy(session, "being read")
         async with self._shown(session, "this holder's operator"):
             return await fitting(
                 self._catalogue, self._commitments, session, self.name, request.manifest, program, name,

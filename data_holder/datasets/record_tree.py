@@ -87,8 +87,8 @@ class _Builder:
 class RecordTree:
     """The tree over `dataset` under `salt` (32 bytes), from its kept file in `folder` or built into it.
 
-    Blocking. `root` is what the holder approves (32 bytes). The file is trusted as the dataset's own files are: it lies beside them, and
-    whatever it says wrong the GPU refuses.
+    Blocking; while it is built, `hashed(n)` is told after each block how many records are done. `root` is what the holder approves
+    (32 bytes). The file is trusted as the dataset's own files are: it lies beside them, and whatever it says wrong the GPU refuses.
 
     Raises:
         UnfitData: a file of the dataset changed meanwhile. ConfigurationError: the folder cannot keep the tree.
@@ -96,9 +96,10 @@ class RecordTree:
     """
 
     def __init__(
-        self, dataset: Dataset, salt: bytes, folder: Path, stem: str, *, stopping: Callable[[], bool] = lambda: False
-    ) -> None:
-        self._dataset, self._salt, self._stopping = dataset, salt, stopping
+        self, dataset: Dataset, salt: bytes, folder: Path, stem: str, *, stopping: Callable[[], bool] = lambda: False,
+        hashed: Callable[[int], None] = lambda done: None,
+    ) -> None:  # fmt: skip
+        self._dataset, self._salt, self._stopping, self._hashed = dataset, salt, stopping, hashed
         self.records, self.record_bytes = dataset.records, dataset.record_bytes
         self._lowest = lowest_kept(self.records, self.record_bytes)
         self._header = _HEADER.pack(MAGIC, self.records, self.record_bytes, self._lowest)
@@ -169,6 +170,7 @@ class RecordTree:
             if self._stopping():
                 raise Unavailable("the data holder stops; the dataset was not hashed to its end", code="stopping")
             builder.add(self._leaves(np.arange(first, min(first + step, self.records), dtype=np.int64)))
+            self._hashed(min(first + step, self.records))
         builder.finish()
 
 

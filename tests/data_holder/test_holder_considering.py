@@ -14,7 +14,8 @@ import httpx2
 import numpy as np
 import pytest
 
-from data_holder import considering, pauses, runner
+from data_holder import commitments, considering, pauses, runner
+from data_holder.datasets import Dataset, RecordTree
 from data_holder.succession import Predecessors
 from shared.errors import Unavailable
 from tests.data_holder.conftest import POLICY, Running, Start
@@ -240,3 +241,31 @@ async def test_a_file_that_is_being_written_waits(running: Running, tmp_path: Pa
     write_dataset(tmp_path / "ehr.npz")
     await running.until(lambda: running.orchestrator.approvals)
     assert running.orchestrator.approvals[0].decision == "approve"
+
+
+async def test_how_far_hashing_is_is_logged_and_shown(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An approval of large data was answered after hours, and nothing said that anything went on."""
+    free, log, leaves = threading.Event(), Mock(), RecordTree._leaves
+
+    def slow(self: RecordTree, indexes: Any) -> list[bytes]:
+        assert indexes[0] < 30 or free.wait(60)
+        return leaves(self, indexes)
+
+    monkeypatch.setattr(RecordTree, "_leaves", slow)
+    monkeypatch.setattr(Dataset, "block_records", 10)
+    monkeypatch.setattr(commitments, "TOLD_S", 0.01)
+    monkeypatch.setattr(commitments, "_log", log)
+    async with start(approve="manual") as running:
+        ask(running)
+        request = await shown(running, "this holder's operator")
+        body = {"manifest": request["manifest"], "dataset": "ehr"}
+        approving = asyncio.create_task(running.client.post(f"/v1/requests/{SESSION}/approve", json=body))
+        try:
+            await shown(running, "this holder's data (hashing, 60 % of 50 records)")
+        finally:
+            free.set()
+        done = (await approving).json()
+        assert (done["state"], done["waiting_for"]) == ("approved", None)
+    told = [(call.args[0], call.kwargs.get("percent")) for call in log.info.call_args_list]
+    assert ("hashing dataset", 60) in told
+    assert told[-1] == ("dataset hashed", None)
