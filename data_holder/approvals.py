@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -24,7 +23,7 @@ from data_holder.links import OrchestratorLink
 from data_holder.policy import Policy
 from data_holder.policy_rules import evaluate
 from data_holder.programs import Programs
-from data_holder.protocol.state import DECISION, ENDED, REQUEST, SessionState
+from data_holder.protocol.state import DECISION, ENDED, REQUEST, SessionState, request_body
 from data_holder.requests import (
     Approved,
     VerifiedManifest,
@@ -32,11 +31,13 @@ from data_holder.requests import (
     verify_approved,
     verify_decision,
     verify_manifest,
+    verify_signer,
 )
 from data_holder.rule_finding import RuleFinding
 from data_holder.succession import Predecessors
 from data_holder.tables import rows
 from data_holder.tables.schema import REQUESTS
+from shared.attestation.owners import verify_owner
 from shared.claims.program import ProgramManifest
 from shared.errors import (
     Conflict,
@@ -81,18 +82,28 @@ class Approvals:
         commitments.told = self._busy
         self.on_veto: Callable[[str], None] = lambda session: None
 
-    async def receive(self, session: str, manifest_bytes: bytes) -> None:
+    async def receive(self, session: str, manifest_bytes: bytes, owner: tuple[bytes, bytes] | None = None) -> None:
         """Take in a request; a known one is delivered again if decided. Another manifest for a known session is refused.
 
+        Args:
+            owner: the key (raw) that signed the manifest, and its signature; None from an orchestrator that does not say.
+
         Raises:
+            VerificationFailed: `bad-signature`: the manifest is not that owner's.
             InvalidManifest, NotPermitted: not addressed to this holder as it is. Conflict: `manifest-changed`.
         """
+        if owner is not None:
+            verify_owner(manifest_bytes, *owner)
         known = self._ledger.knows(session)
         request = verify_manifest(manifest_bytes, self.name, self.keys if known else OwnKeys(self.keys.current))
         if known:
             state = self._ledger.state(session)
             if state.manifest != manifest_bytes:
                 raise Conflict(f"session {session} was offered with another manifest before", code="manifest-changed")
+            if owner is not None and state.owner is None:  # it came from an orchestrator that did not say
+                await self._ledger.record(
+                    session, [(REQUEST, request_body(manifest_bytes, owner))], lambda connection: None
+                )
             if state.decision is not None:
                 await self._update(session, {"delivered": False})
             return
@@ -102,7 +113,7 @@ class Approvals:
             "waiting_for": "the orchestrator (program archive)", "received_at": self._clock(),
         }  # fmt: skip
         await self._ledger.record(
-            session, [(REQUEST, {"manifest": b64encode(manifest_bytes).decode()})],
+            session, [(REQUEST, request_body(manifest_bytes, owner))],
             lambda connection: put_row(connection, REQUESTS, {"session": session}, row),
         )  # fmt: skip
         _log.info("approval wanted", session=session, manifest=request.digest)
@@ -159,9 +170,11 @@ class Approvals:
         named = (self._default_dataset, None if self.policy is None else self.policy.dataset)
         return [name for name in named if name is not None and name not in known]
 
-    def findings(self, request: VerifiedManifest, program: ProgramManifest) -> list[RuleFinding]:
-        """What the local policy says; empty without a policy."""
-        return [] if self.policy is None else evaluate(self.policy, request.manifest, program, self.name)
+    def findings(self, session: str, request: VerifiedManifest, program: ProgramManifest) -> list[RuleFinding]:
+        """What the local policy says; empty without a policy. Raises: VerificationFailed: the stored owner was changed."""
+        owner = verify_signer(self._ledger.state(session))
+        fingerprint = None if owner is None else owner.fingerprint
+        return [] if self.policy is None else evaluate(self.policy, request.manifest, program, self.name, fingerprint)
 
     async def decide(
         self, session: str, manifest: str, decision: Decision, *, dataset: str | None, reason: str, by: str,

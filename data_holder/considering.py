@@ -13,10 +13,10 @@ from data_holder.fitting import UNFIT
 from data_holder.ledger import Ledger
 from data_holder.outward import sentence
 from data_holder.pauses import Due
-from data_holder.policy_rules import allowed
+from data_holder.policy_rules import OWNERS, UNKNOWN_OWNER, allowed
 from data_holder.requests import VerifiedManifest
 from data_holder.rule_finding import RuleFinding
-from shared.errors import GputError, InvalidData, Unavailable
+from shared.errors import GputError, InvalidData, Unavailable, VerificationFailed
 from shared.service.logging import get_logger
 from shared.service.printable import printable
 from shared.service.trouble import TroubleOf
@@ -89,13 +89,15 @@ class Considering:
         if not await self._approvals.is_waiting(session):
             return
         request, program = await self._approvals.examined(session)
-        findings = self._approvals.findings(request, program)
+        findings = self._approvals.findings(session, request, program)
         automatic = self._approvals.automatic
         await self._approvals.put_before(session, findings, "this holder's " + ("policy" if automatic else "operator"))
         if automatic:
             await self._by_policy(session, request, findings)
 
     async def _by_policy(self, session: str, request: VerifiedManifest, findings: list[RuleFinding]) -> None:
+        if [(f.rule, f.got) for f in findings if not f.ok] == [(OWNERS, UNKNOWN_OWNER)]:
+            raise await self._unsigned(session)
         broken = [f"{f.rule}: expected {f.expected}, got {f.got}" for f in findings if not f.ok]
         try:
             await self._decide(session, request, "approve" if allowed(findings) else "refuse", "; ".join(broken))
@@ -107,6 +109,15 @@ class Considering:
             found = RuleFinding("dataset", ok=False, expected="data that fit", got=printable(error.detail))
             await self._approvals.put_before(session, [*findings, found], "this holder's policy")
             await self._decide(session, request, "refuse", f"{error.code}: {sentence(error.code)}")
+
+    async def _unsigned(self, session: str) -> GputError:
+        """Whose manifest it is may be known later, so that nothing is refused for good."""
+        error = VerificationFailed(
+            "the policy names owners, and the orchestrator does not say who signed the manifest", code="owner-unknown",
+            remedy="Have the orchestrator updated, or decide by hand",
+        )  # fmt: skip
+        await self._approvals.waiting_for(session, f"this holder's operator ({error.code}: {error.detail})")
+        return error
 
     async def _decide(self, session: str, request: VerifiedManifest, decision: Decision, reason: str) -> None:
         await self._approvals.decide(

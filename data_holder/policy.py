@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from shared.claims import Claim
-from shared.claims.manifest import MAX_AGE_S, GpuRules, PartyName
+from shared.claims.manifest import MAX_AGE_S, GpuRules, KeyFingerprint
 from shared.claims.operators import GROUPS
 from shared.claims.program import HexSha384
 from shared.claims.snp_rules import ANY_SNP, SnpRules
@@ -17,6 +17,8 @@ from shared.claims.tdx_policy import TdxPolicy
 from shared.errors import ConfigurationError
 from shared.names import TravelMode
 
+Party = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}(:[0-9a-f]{64})?$")]
+"""A holder's name, which the orchestrator says who has; with a fingerprint, the one who has that key."""
 Glob = Annotated[str, Field(min_length=1, max_length=80)]
 
 
@@ -59,7 +61,8 @@ class Output(Claim):
 
 class SessionRules(Claim):
     """With whom, under which name, and how the GPU travels. `continuation`: whether another session may go on with the model without this
-    holder. `travel_modes`: in `paper` every holder can read the model, so that it must be named to be approved.
+    holder. `owners`: fingerprints of keys, one of which must have signed the manifest; anybody's whom the orchestrator lets submit unless
+    said. `travel_modes`: in `paper` every holder can read the model, so that it must be named to be approved.
 
     `min_parties`, `required_parties`: how many, and who, must take part from the start to the end; a manifest whose quorum can do without
     them does not hold them. `min_recovery_shares`: of holders at least, so that together they give the session's key away; all unless
@@ -67,10 +70,11 @@ class SessionRules(Claim):
     """
 
     names: tuple[Glob, ...] = ()
+    owners: tuple[KeyFingerprint, ...] = ()
     travel_modes: tuple[TravelMode, ...] = (TravelMode.SCOPED, TravelMode.DIRECT)
     continuation: bool = False
     min_parties: int | None = Field(default=None, ge=1)
-    required_parties: tuple[PartyName, ...] = ()
+    required_parties: tuple[Party, ...] = ()
     min_recovery_shares: int | None = Field(default=None, ge=1)
 
 

@@ -133,7 +133,7 @@ class Runner:
         after, pause = 0, FIRST_PAUSE_S
         while not self._stopping.is_set:
             try:
-                params = {"after": after, "wait": self._wait_s}
+                params: dict[str, str | int] = {"after": after, "wait": self._wait_s, "owners": "true"}
                 data = await self._link.get("/v1/inbox", params=params, timeout_s=self._wait_s + 10)
                 inbox = Inbox.model_validate(json_value(data))
             except Exception as error:
@@ -206,7 +206,10 @@ class Runner:
     async def _handle(self, item: InboxItem) -> None:
         session = item.session
         if item.kind == "approval_wanted" and item.manifest is not None:
-            await self._approvals.receive(session, decoded(item.manifest))
+            owner = None
+            if item.owner_key is not None and item.owner_signature is not None:
+                owner = bytes.fromhex(item.owner_key), decoded(item.owner_signature)
+            await self._approvals.receive(session, decoded(item.manifest), owner)
             await self._ending.asked_again(session)
             self._consider(session)
         elif item.kind == "head_wanted" and item.challenge is not None:

@@ -5,14 +5,21 @@ A field without either would be approved by every policy that never mentions it.
 
 from __future__ import annotations
 
+import json
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from data_holder.policy import Policy, load_policy
+from data_holder.policy_rules import OWNERS, UNKNOWN_OWNER, evaluate
+from shared.claims.archive import open_archive
 from shared.claims.manifest import EvidencePolicy, GpuRules, Manifest, OutputPolicy, RosterEntry
 from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import TrainingOptions
-from tests.data_holder.holder_world import make_manifest
+from shared.errors import ConfigurationError
+from tests.data_holder.holder_world import ARCHIVE, make_manifest
 from tests.data_holder.test_holder_policy import GOOD, privacy, verdict, with_rules
 
 OLD = EvidencePolicy(roots=("EMULATED",), max_age_s=86_401)
@@ -123,3 +130,38 @@ def test_the_rules_of_a_gpu_are_ruled_on_each() -> None:
 )  # fmt: skip
 def test_travel_modes_and_the_age_of_proofs(policy: str, manifest: dict[str, Any], denies: list[str]) -> None:
     assert verdict(policy, **manifest) == denies
+
+
+SOUTH = "cd" * 32
+
+
+@pytest.mark.parametrize(
+    ("required", "ok"),
+    [
+        (["south"], True), ([f"south:{SOUTH}"], True), ([f"south:{'ce' * 32}"], False), ([f"west:{SOUTH}"], False),
+        (["south", f"south:{SOUTH}"], True), ([f"north:{SOUTH}"], False),
+    ],
+)  # fmt: skip
+def test_a_party_is_one_by_its_key_where_the_policy_says_so(required: list[str], ok: bool) -> None:
+    """Whoever writes the orchestrator's list of keys could put anybody in the place of a name."""
+    denied = verdict(with_rules(f"[session]\nrequired_parties = {json.dumps(required)}"))
+    assert denied == ([] if ok else ["session.required_parties"])
+
+
+@pytest.mark.parametrize("owner", ["aa" * 32, "bb" * 32, None])
+def test_an_owner_is_one_of_those_that_are_named(owner: str | None) -> None:
+    policy = Policy.model_validate(tomllib.loads(with_rules(f'[session]\nowners = ["{"aa" * 32}"]')))
+    findings = evaluate(policy, make_manifest("ef" * 32), open_archive(ARCHIVE).manifest, "north", owner)
+    denied = [(finding.rule, finding.got) for finding in findings if not finding.ok]
+    expected = {"aa" * 32: [], "bb" * 32: [(OWNERS, f"key {'bb' * 32}")], None: [(OWNERS, UNKNOWN_OWNER)]}
+    assert denied == expected[owner]
+
+
+@pytest.mark.parametrize(
+    "rule", ['owners = ["ada"]', 'required_parties = ["south:cd"]', 'required_parties = ["South"]']
+)
+def test_what_names_nobody_is_refused_at_the_start(tmp_path: Path, rule: str) -> None:
+    (tmp_path / "policy.toml").write_text(with_rules(f"[session]\n{rule}"))
+    with pytest.raises(ConfigurationError) as caught:
+        load_policy(tmp_path / "policy.toml")
+    assert caught.value.code == "policy-malformed"
