@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -23,29 +22,30 @@ from data_holder.identity import OwnKeys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.policy import Policy
-from data_holder.policy_rules import allowed, evaluate
-from data_holder.protocol.state import DECISION, ENDED, REQUEST, SessionState
+from data_holder.policy_rules import evaluate
+from data_holder.programs import Programs
+from data_holder.protocol.state import DECISION, ENDED, REQUEST, SessionState, request_body
 from data_holder.requests import (
     Approved,
     VerifiedManifest,
-    program_from_archive,
     sign_decision,
     verify_approved,
     verify_decision,
     verify_manifest,
-    verify_program,
+    verify_signer,
 )
 from data_holder.rule_finding import RuleFinding
 from data_holder.succession import Predecessors
 from data_holder.tables import rows
 from data_holder.tables.schema import REQUESTS
+from shared.attestation.owners import verify_owner
 from shared.claims.program import ProgramManifest
 from shared.errors import (
     Conflict,
     GputError,
-    InvalidData,
     InvalidManifest,
-    NotFound,
+    InvalidProgram,
+    Unavailable,
     VerificationFailed,
     may_heal,
 )
@@ -57,6 +57,8 @@ from shared.service.statements import put_row, update_row
 from shared.service.store import Store
 from shared.wire.visit import Approval, Decision
 
+_NEVER = (VerificationFailed, InvalidManifest, InvalidProgram)
+"""What no waiting makes good: somebody lied, or the manifest may not be approved. (Of a dataset it is this holder's to mend.)"""
 STATES = {"approve": "approved", "refuse": "refused", "veto": "vetoed"}
 _log = get_logger("data_holder.approvals")
 
@@ -76,22 +78,33 @@ class Approvals:
         self._commitments, self._default_dataset = commitments, default_dataset
         self.delivery, self.awaiting = Delivery(ledger, store, link), Awaiting(store)
         self._deciding = asyncio.Lock()
-        self._programs: dict[str, tuple[bytes, ProgramManifest]] = {}
+        self._programs = Programs(store, link)
         self._predecessors = Predecessors(name, lambda: self.keys, ledger, store, link)
+        commitments.told = self._busy
         self.on_veto: Callable[[str], None] = lambda session: None
 
-    async def receive(self, session: str, manifest_bytes: bytes) -> None:
+    async def receive(self, session: str, manifest_bytes: bytes, owner: tuple[bytes, bytes] | None = None) -> None:
         """Take in a request; a known one is delivered again if decided. Another manifest for a known session is refused.
 
+        Args:
+            owner: the key (raw) that signed the manifest, and its signature; None from an orchestrator that does not say.
+
         Raises:
+            VerificationFailed: `bad-signature`: the manifest is not that owner's.
             InvalidManifest, NotPermitted: not addressed to this holder as it is. Conflict: `manifest-changed`.
         """
+        if owner is not None:
+            verify_owner(manifest_bytes, *owner)
         known = self._ledger.knows(session)
         request = verify_manifest(manifest_bytes, self.name, self.keys if known else OwnKeys(self.keys.current))
         if known:
             state = self._ledger.state(session)
             if state.manifest != manifest_bytes:
                 raise Conflict(f"session {session} was offered with another manifest before", code="manifest-changed")
+            if owner is not None and state.owner is None:  # it came from an orchestrator that did not say
+                await self._ledger.record(
+                    session, [(REQUEST, request_body(manifest_bytes, owner))], lambda connection: None
+                )
             if state.decision is not None:
                 await self._update(session, {"delivered": False})
             return
@@ -101,75 +114,68 @@ class Approvals:
             "waiting_for": "the orchestrator (program archive)", "received_at": self._clock(),
         }  # fmt: skip
         await self._ledger.record(
-            session, [(REQUEST, {"manifest": b64encode(manifest_bytes).decode()})],
+            session, [(REQUEST, request_body(manifest_bytes, owner))],
             lambda connection: put_row(connection, REQUESTS, {"session": session}, row),
         )  # fmt: skip
         _log.info("approval wanted", session=session, manifest=request.digest)
 
-    async def consider(self, session: str) -> None:
-        """Fetch and check the program and what is said of a predecessor, show the policy's findings, and decide by policy where the holder
-        runs so.
+    async def is_waiting(self, session: str) -> bool:
+        """Whether nobody has decided yet, and the session has not ended. Raises: NotFound."""
+        return bool(
+            (await self._store.read(lambda connection: rows.request(connection, session)))["state"] == "waiting"
+        )
+
+    async def examined(self, session: str) -> tuple[VerifiedManifest, ProgramManifest]:
+        """The request with all that is checked before anybody decides: its program, and what is said of a predecessor.
 
         Raises:
             Unavailable: the orchestrator did not answer; call again later. VerificationFailed, InvalidProgram: it lied. ManifestRefused:
                 it may not go on with its predecessor's model.
         """
-        row = await self._store.read(lambda connection: rows.request(connection, session))
-        if row["state"] != "waiting":
-            return
-        request, program = await self.show(session)
-        async with self._shown(session):
+        async with self._shown(session, "the orchestrator"):
+            request, program = await self.show(session)
             await self._predecessors.check(session, request.manifest)
-        findings = self.findings(request, program)
-        waiting_for = "this holder's policy" if self.automatic else "this holder's operator"
+        return request, program
+
+    async def put_before(self, session: str, findings: list[RuleFinding], whom: str) -> None:
+        """Show what was found, and who decides."""
         shown = json.dumps([finding.as_json() for finding in findings])
-        await self._update(session, {"findings": shown, "waiting_for": waiting_for})
-        if self.automatic:
-            await self._decide_by_policy(session, request, findings)
+        await self._update(session, {"findings": shown, "waiting_for": whom})
 
     async def show(self, session: str) -> tuple[VerifiedManifest, ProgramManifest]:
-        """The request as verified from its bytes: manifest and program. Fetches a program once. Raises: as `consider`."""
+        """The request as verified from its bytes: manifest and program. Raises: as `examined`."""
         request = verify_manifest(self._ledger.state(session).manifest, self.name, self.keys)
-        digest = request.manifest.program
-        row = await self._store.read(lambda connection: rows.request(connection, session))
-        data = row["program"]
-        if data is None:  # every request keeps its own: it outlives this process, and another session's removal
-            data = self._programs[digest][0] if digest in self._programs else await self._fetched(digest)
-            await self._update(session, {"program": data})
-        if digest not in self._programs:
-            if len(self._programs) >= 16:  # a cache: a program manifest can be megabytes
-                self._programs.clear()
-            self._programs[digest] = data, verify_program(data, digest)
-        return request, self._programs[digest][1]
+        return request, await self._programs.of(session, request.manifest.program)
 
     @asynccontextmanager
-    async def _shown(self, session: str) -> AsyncIterator[None]:
-        """Why it cannot be approved is shown to the operator."""
+    async def _shown(self, session: str, whom: str) -> AsyncIterator[None]:
+        """Why it cannot be decided yet, and `whom` it waits for, is shown to the operator."""
         try:
             yield
-        except (VerificationFailed, InvalidManifest) as error:
-            detail = f"nobody: it cannot be approved ({error.code}: {error.detail})"
-            await self._update(session, {"waiting_for": detail[:200]})
+        except GputError as error:
+            if self._ledger.state(session).decision is None:
+                lied = isinstance(error, _NEVER) and not error.code.startswith("dataset-")
+                said = "nobody: it cannot be approved" if lied else whom
+                with suppress(Unavailable):  # it may be the database that does not answer
+                    await self.awaiting.show(session, printable(f"{said} ({error.code}: {error.detail})"))
             raise
 
-    async def _fetched(self, digest: str) -> bytes:
-        archive = await self._link.get(f"/v1/programs/{digest}/archive")
-        return await asyncio.to_thread(program_from_archive, archive, digest)
+    async def _busy(self, session: str, doing: str) -> None:
+        """Show what this holder does with its data before a decision is made."""
+        if self._ledger.state(session).decision is None:
+            await self.awaiting.show(session, f"this holder's data ({doing})")
 
-    def findings(self, request: VerifiedManifest, program: ProgramManifest) -> list[RuleFinding]:
-        """What the local policy says; empty without a policy."""
-        return [] if self.policy is None else evaluate(self.policy, request.manifest, program, self.name)
+    async def unknown_datasets(self) -> list[str]:
+        """Datasets that policy or settings name for approvals, and that this holder does not have. Raises: Unavailable."""
+        known = {row["name"] for row in await self._store.read(rows.all_datasets)}
+        named = (self._default_dataset, None if self.policy is None else self.policy.dataset)
+        return [name for name in named if name is not None and name not in known]
 
-    async def _decide_by_policy(self, session: str, request: VerifiedManifest, findings: list[RuleFinding]) -> None:
-        broken = [f"{f.rule}: expected {f.expected}, got {f.got}" for f in findings if not f.ok]
-        decision: Decision = "approve" if allowed(findings) else "refuse"
-        reason = printable("; ".join(broken))[:500]
-        try:
-            await self.decide(session, request.digest, decision, dataset=None, reason=reason, by="policy")
-        except (InvalidData, NotFound) as error:
-            await self.decide(
-                session, request.digest, "refuse", dataset=None, reason=printable(error.detail)[:500], by="policy"
-            )  # fmt: skip
+    def findings(self, session: str, request: VerifiedManifest, program: ProgramManifest) -> list[RuleFinding]:
+        """What the local policy says; empty without a policy. Raises: VerificationFailed: the stored owner was changed."""
+        owner = verify_signer(self._ledger.state(session))
+        fingerprint = None if owner is None else owner.fingerprint
+        return [] if self.policy is None else evaluate(self.policy, request.manifest, program, self.name, fingerprint)
 
     async def decide(
         self, session: str, manifest: str, decision: Decision, *, dataset: str | None, reason: str, by: str,
@@ -216,11 +222,11 @@ class Approvals:
             _log.warning("decision not delivered yet", session=session, code=error.code)
 
     async def _fitting(self, session: str, dataset: str | None, measure: bool) -> Chosen:
-        request, program = await self.show(session)
+        request, program = await self.examined(session)
         before = self._ledger.state(session).decision
         name = dataset or (before and before.dataset) or (self.policy and self.policy.dataset) or self._default_dataset
-        async with self._shown(session):
-            await self._predecessors.check(session, request.manifest)
+        await self._busy(session, "being read")
+        async with self._shown(session, "this holder's operator"):
             return await fitting(
                 self._catalogue, self._commitments, session, self.name, request.manifest, program, name,
                 measure=measure and self.may_measure,

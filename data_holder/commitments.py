@@ -7,6 +7,8 @@ A tree is built once per state of the dataset's files and kept; building may out
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from shared.crypto.secret import Secret
 from shared.errors import GputError, Unavailable
 from shared.service.logging import get_logger
 
+TOLD_S = 30.0
+"""How often it is said how far a tree is."""
 INLINE_RECORDS = 256  # up to this many a proof is read faster than a thread is reached
 _log = get_logger("data_holder.commitments")
 
@@ -49,12 +53,29 @@ class Committed:
         self.tree.close()
 
 
+@dataclass
+class _Hashed:
+    """How far a tree is: `done` of `records`."""
+
+    records: int
+    done: int = 0
+
+    def up_to(self, done: int) -> None:
+        self.done = done
+
+    @property
+    def percent(self) -> int:
+        return 100 * self.done // self.records
+
+
 class Commitments:
-    """Opens datasets with their trees; nothing before `unlock`."""
+    """Opens datasets with their trees; nothing before `unlock`. `told(session, words)` is called with how far one is that is being built,
+    which takes minutes to hours."""
 
     def __init__(self, holder: str, catalogue: Catalogue, folder: Path, reads: LongReads) -> None:
         self._holder, self._catalogue, self._folder, self._reads = holder, catalogue, folder, reads
         self._key: Secret | None = None
+        self.told: Callable[[str, str], Awaitable[None]] = _to_nobody
         self._building: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     def unlock(self, key: Secret) -> None:
@@ -113,10 +134,24 @@ class Commitments:
 
     async def _build(self, session: str, name: str, program: ProgramManifest, salt: Secret) -> None:
         dataset = await self._catalogue.open_dataset(name, program)
+        hashed, ready = _Hashed(dataset.records), asyncio.Event()
+        telling = asyncio.create_task(self._tell(session, name, hashed, ready))
         try:
-            (await self._tree(session, dataset, salt)).close()
+            (await self._tree(session, dataset, salt, hashed.up_to)).close()
         finally:
+            ready.set()
+            await telling  # to its end: its last word must not come after what is said of the outcome
             dataset.close()
+        _log.info("dataset hashed", session=session, dataset=name, records=dataset.records)
+
+    async def _tell(self, session: str, name: str, hashed: _Hashed, ready: asyncio.Event) -> None:
+        while not ready.is_set():
+            _log.info("hashing dataset", session=session, dataset=name, records=hashed.records, percent=hashed.percent)
+            with suppress(GputError):
+                await self.told(session, f"hashing, {hashed.percent} % of {hashed.records} records")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TOLD_S):
+                    await ready.wait()
 
     def _settled(self, session: str, name: str, done: asyncio.Task[None]) -> None:
         del self._building[session, name]
@@ -126,9 +161,11 @@ class Commitments:
                 "no commitment was built", session=session, dataset=name, error=type(error).__name__, exc_info=frames
             )
 
-    async def _tree(self, session: str, dataset: Dataset, salt: Secret) -> RecordTree:
+    async def _tree(
+        self, session: str, dataset: Dataset, salt: Secret, hashed: Callable[[int], None] = lambda done: None
+    ) -> RecordTree:
         return await self._reads.if_needed(
-            lambda go_on: RecordTree(dataset, salt.reveal(), self._folder, session, go_on=go_on)
+            lambda go_on: RecordTree(dataset, salt.reveal(), self._folder, session, go_on=go_on, hashed=hashed)
         )
 
     def _salt(self, session: str, name: str) -> Secret:
@@ -138,3 +175,7 @@ class Commitments:
                 remedy="Check that the platform's quoting enclave runs and that the evidence token is this CVM's",
             )  # fmt: skip
         return Secret(dataset_salt(self._key.reveal(), self._holder, session, name))
+
+
+async def _to_nobody(session: str, words: str) -> None:
+    """Before anybody wants to be told."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from data_holder.catalogue import Catalogue, finding_text
 from data_holder.commitments import Commitments
@@ -13,6 +13,14 @@ from shared.claims.accountant import over_budget
 from shared.claims.manifest import Manifest
 from shared.claims.program import ProgramManifest
 from shared.errors import InvalidData
+from shared.service.logging import get_logger
+
+_log = get_logger("data_holder.fitting")
+UNFIT: Final = frozenset({
+    "data-missing-field", "data-wrong-shape", "data-wrong-type", "data-out-of-range", "data-too-short", "data-schema-unsupported",
+    "privacy-budget",
+})  # fmt: skip
+"""Codes of data that were read and do not fit. Any other may be gone at the next try: a file that is away, or being written."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,9 @@ async def fitting(
             "no dataset was named for this approval", code="dataset-not-named",
             remedy="Name one in the approval, in the policy (`dataset = …`) or in the settings",
         )  # fmt: skip
+    _log.info("reading dataset", session=session, dataset=name)
     report = await catalogue.inspect(name, program)
+    _log.info("dataset read", session=session, dataset=name, records=report.records, fits=report.fits)
     if not report.fits:
         code = report.findings[0].code if report.findings else "invalid-data"
         raise InvalidData(f"dataset {name!r} does not fit the program: {finding_text(report)}", code=code)

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from data_holder.protocol.state import DECISION, KINDS, SessionState
+from data_holder.protocol.state import DECISION, KINDS, REQUEST, SessionState
 from data_holder.tables.schema import PURGES, REQUESTS
 from shared.crypto.secret import Secret
 from shared.errors import NotFound, Unavailable
@@ -28,8 +28,9 @@ VOCABULARY = Vocabulary(
     # 2: the signed document may have a profile, which an older reader would take for a changed one.
     versions=dict.fromkeys(KINDS, 1) | {DECISION: 2},
     steps={(DECISION, 1): lambda body: body},
+    # Requests of before orchestrators said whose they are.
     # Approvals signed before they said how many records they are over, and before there was a second rule for their root.
-    added={DECISION: {"records": None, "record_rule": 1}},
+    added={REQUEST: {"owner_key": "", "owner_signature": ""}, DECISION: {"records": None, "record_rule": 1}},
 )
 """How facts of earlier releases are read."""
 

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from time import monotonic
 from typing import Final
 
 from data_holder.approvals import Approvals
 from data_holder.channel import Channels, Disbelieved
 from data_holder.ending import Ending
 from data_holder.ledger import Ledger
+from data_holder.pauses import Due
 from data_holder.requests import verify_decision
 from data_holder.visits import Visits
 from shared.errors import Conflict, GputError, NotAuthenticated, Unavailable, VerificationFailed
 from shared.service.metrics import Failures
-from shared.service.trouble import Trouble
+from shared.service.trouble import TroubleOf
 
 FIRST_PAUSE_S: Final = 1.0
 LAST_PAUSE_S: Final = 16.0
 NOT_TRUSTED: Final = "nobody: the orchestrator is not trusted"
 NOT_BELIEVED: Final = "nobody: the orchestrator does not believe this holder"
-TroubleOf = Callable[[str, str], Trouble]
-"""(session, event) -> where an outage of it is said once."""
-
-
-@dataclass(frozen=True)
-class Due:
-    """A channel that is to be tried again: at a time of this process' own clock, `pause_s` after it was tried last."""
-
-    at: float
-    pause_s: float
 
 
 class Openings:
@@ -50,8 +38,7 @@ class Openings:
     def due(self) -> list[str]:
         """Those that are to be tried again now; not when they have ended since, or been removed."""
         self.wanted = {session: due for session, due in self.wanted.items() if self.goes_on(session)}
-        now = monotonic()
-        return [session for session, due in self.wanted.items() if due.at <= now]
+        return [session for session, due in self.wanted.items() if due.is_now]
 
     async def open(self, session: str) -> None:
         """A new channel kills the old one: a visit under the old one is over. Whoever asks for one after the session's end gets it: the
@@ -85,9 +72,7 @@ class Openings:
             await self.open(session)
 
     def _once_more(self, session: str) -> None:
-        before = self.wanted.get(session)
-        pause_s = FIRST_PAUSE_S if before is None else min(before.pause_s * 2, LAST_PAUSE_S)
-        self.wanted[session] = Due(monotonic() + pause_s, pause_s)
+        self.wanted[session] = Due.after(self.wanted.get(session), FIRST_PAUSE_S, LAST_PAUSE_S)
 
     def goes_on(self, session: str) -> bool:
         """Whether the session was ever offered here, and has not ended."""

@@ -9,13 +9,16 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from shared.claims import Claim
-from shared.claims.manifest import GpuRules, PartyName
+from shared.claims.manifest import MAX_AGE_S, GpuRules, KeyFingerprint
 from shared.claims.operators import GROUPS
 from shared.claims.program import HexSha384
 from shared.claims.snp_rules import ANY_SNP, SnpRules
 from shared.claims.tdx_policy import TdxPolicy
 from shared.errors import ConfigurationError
+from shared.names import TravelMode
 
+Party = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}(:[0-9a-f]{64})?$")]
+"""A holder's name, which the orchestrator says who has; with a fingerprint, the one who has that key."""
 Glob = Annotated[str, Field(min_length=1, max_length=80)]
 
 
@@ -57,7 +60,9 @@ class Output(Claim):
 
 
 class SessionRules(Claim):
-    """With whom, and under which name. `continuation`: whether another session may go on with the model without this holder.
+    """With whom, under which name, and how the GPU travels. `continuation`: whether another session may go on with the model without this
+    holder. `owners`: fingerprints of keys, one of which must have signed the manifest; anybody's whom the orchestrator lets submit unless
+    said. `travel_modes`: in `paper` every holder can read the model, so that it must be named to be approved.
 
     `min_parties`, `required_parties`: how many, and who, must take part from the start to the end; a manifest whose quorum can do without
     them does not hold them. `min_recovery_shares`: of holders at least, so that together they give the session's key away; all unless
@@ -65,19 +70,22 @@ class SessionRules(Claim):
     """
 
     names: tuple[Glob, ...] = ()
+    owners: tuple[KeyFingerprint, ...] = ()
+    travel_modes: tuple[TravelMode, ...] = (TravelMode.SCOPED, TravelMode.DIRECT)
     continuation: bool = False
     min_parties: int | None = Field(default=None, ge=1)
-    required_parties: tuple[PartyName, ...] = ()
+    required_parties: tuple[Party, ...] = ()
     min_recovery_shares: int | None = Field(default=None, ge=1)
 
 
 class EvidenceRules(Claim):
     """What peers must prove beyond the manifest's own rule. `gpu`, `tdx`, `snp`: the most that a manifest may accept of a GPU, and of
     the orchestrator's TDX platform or SEV-SNP guest; strict unless said. Of other holders' platforms it may accept as much, or what it
-    does unless said.
+    does unless said. `max_age_s`: how old a proof may be at most, of the orchestrator, the GPU and other holders.
     No `orchestrator_measurements`, or `holder_measurements`: a manifest may name none of the orchestrator, or of another holder."""
 
     allow_emulated: bool = False
+    max_age_s: int = Field(default=MAX_AGE_S, ge=60)
     orchestrator_measurements: tuple[HexSha384, ...] = ()
     holder_measurements: tuple[HexSha384, ...] = ()
     gpu: GpuRules = GpuRules()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator
 from math import inf
+from typing import Final
 
 from data_holder.policy import EvidenceRules, Limits, Policy, Programs, SessionRules
 from data_holder.rule_finding import RuleFinding
@@ -19,14 +20,23 @@ from shared.claims.program import ProgramManifest
 from shared.claims.snp_rules import ANY_SNP
 from shared.claims.tdx_policy import TdxPolicy
 
+OWNERS: Final = "session.owners"
+UNKNOWN_OWNER: Final = "a key that the orchestrator does not name"
 
-def evaluate(policy: Policy, manifest: Manifest, program: ProgramManifest, holder: str) -> list[RuleFinding]:
-    """Every rule's verdict on one request; the request is allowed when all are `ok` (see `allowed`)."""
+
+def evaluate(
+    policy: Policy, manifest: Manifest, program: ProgramManifest, holder: str, owner: str | None
+) -> list[RuleFinding]:
+    """Every rule's verdict on one request; the request is allowed when all are `ok` (see `allowed`).
+
+    Args:
+        owner: fingerprint of the key that signed the manifest; None: not known.
+    """
     return [
         *_program_rules(policy.programs, manifest, program),
         *_limit_rules(policy.limits, manifest, holder),
         _subset("output.release_to", manifest.output.release_to, policy.output.release_to),
-        *_session_rules(policy.session, manifest),
+        *_session_rules(policy.session, manifest, owner),
         *_evidence_rules(policy.evidence, manifest),
         *_peer_rules(policy.evidence, {one.holder: one.evidence for one in manifest.roster if one.holder != holder}),
     ]
@@ -82,11 +92,15 @@ def _privacy_rule(most: float, delta: float, asked: Privacy | None) -> RuleFindi
     )  # fmt: skip
 
 
-def _session_rules(rules: SessionRules, manifest: Manifest) -> Iterator[RuleFinding]:
+def _session_rules(rules: SessionRules, manifest: Manifest, owner: str | None) -> Iterator[RuleFinding]:
     everybody = len(manifest.roster)
+    if rules.owners:
+        got = UNKNOWN_OWNER if owner is None else f"key {owner}"
+        yield RuleFinding(OWNERS, owner in rules.owners, expected=f"key {' or '.join(rules.owners)}", got=got)
     if rules.names:
         matched = any(fnmatch.fnmatchcase(manifest.name, pattern) for pattern in rules.names)
         yield RuleFinding("session.names", matched, expected=f"one of {', '.join(rules.names)}", got=manifest.name)
+    yield _subset("session.travel_modes", (manifest.travel_mode,), rules.travel_modes)
     if rules.min_parties is not None:
         # Not the roster's length: beyond the quorum a name there may stand for nobody, or for one that never approves.
         parties = manifest.quorum or everybody
@@ -106,15 +120,19 @@ def _session_rules(rules: SessionRules, manifest: Manifest) -> Iterator[RuleFind
 
 def _required_parties(required: tuple[str, ...], manifest: Manifest) -> RuleFinding:
     """A quorum below the roster names nobody, so that each of its holders can be missing."""
-    names = [entry.holder for entry in manifest.roster]
+    pinned = {name for name, _, key in (one.partition(":") for one in required) if key}
+    names = [f"{one.holder}:{one.key}" if one.holder in pinned else one.holder for one in manifest.roster]
+    known = {*names, *(entry.holder for entry in manifest.roster)}
     quorum = manifest.quorum or len(names)
     got = f"[{', '.join(names)}]" + (f", any {quorum} of them enough" if quorum < len(names) else "")
-    ok = set(required) <= set(names) and quorum == len(names)
+    ok = set(required) <= known and quorum == len(names)
     return RuleFinding("session.required_parties", ok, f"[{', '.join(required)}] never absent", got)
 
 
 def _evidence_rules(rules: EvidenceRules, manifest: Manifest) -> Iterator[RuleFinding]:
     yield _no_emulated(rules, {*manifest.orchestrator_evidence.roots, *manifest.gpu_evidence.roots})
+    oldest = max(manifest.orchestrator_evidence.max_age_s, manifest.gpu_evidence.max_age_s)
+    yield _at_most("evidence.max_age_s", oldest, rules.max_age_s)
     asked, listed = manifest.orchestrator_evidence, rules.orchestrator_measurements
     # Also where the policy lists none: what a manifest names replaces the trust folder's reference values, and its owner wrote it.
     finding = _subset("evidence.orchestrator_measurements", asked.measurements, listed)
@@ -144,6 +162,7 @@ def _peer_rules(rules: EvidenceRules, peers: dict[str, EvidencePolicy]) -> Itera
 
 def _peer(rules: EvidenceRules, asked: EvidencePolicy) -> Iterator[RuleFinding]:
     yield _no_emulated(rules, set(asked.roots))
+    yield _at_most("evidence.max_age_s", asked.max_age_s, rules.max_age_s)
     yield _subset("evidence.holder_measurements", asked.measurements, rules.holder_measurements)
     if {"INTEL", "EMULATED"} & set(asked.roots):
         # What is stricter than the manifest's defaults is meant for the orchestrator; a roster's entry has no reason to be so.

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from data_holder.identity import OwnKeys
 from data_holder.protocol.state import SessionState
 from shared.attestation.approvals import LABEL
+from shared.attestation.owners import VerifiedOwner, verify_owner
 from shared.canonical import json_bytes, json_value, sha256, sha384
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest, parse_manifest
@@ -111,6 +112,11 @@ def verify_program(data: bytes, digest: str) -> ProgramManifest:
         return ProgramManifest.model_validate(json_value(data))
     except ValidationError as error:
         raise InvalidProgram(f"program manifest: {error.error_count()} faults") from None
+
+
+def verify_signer(state: SessionState) -> VerifiedOwner | None:
+    """Whose manifest it is, verified again from the signature; None: no orchestrator said so. Raises: VerificationFailed."""
+    return None if state.owner is None else verify_owner(state.manifest, *state.owner)
 
 
 def sign_decision(key: PartyKey, approval: Approval) -> Signed:

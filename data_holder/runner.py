@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -16,6 +17,7 @@ from data_holder.approvals import Approvals
 from data_holder.catalogue import Catalogue
 from data_holder.channel import Channels
 from data_holder.commitments import Commitments
+from data_holder.considering import Considering
 from data_holder.ending import Ending
 from data_holder.heads import HeadStatements
 from data_holder.keyring import Keyring, Keys
@@ -40,6 +42,8 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 5.0
 TEND_S = 1.0
 _log = get_logger("data_holder.runner")
 Act = Callable[[], Awaitable[None]]
+Item = InboxItem | Literal["veto", "consider"]
+"""What a session's worker does: what came through the inbox, or what this holder itself wants done behind it."""
 
 
 class Runner:
@@ -57,14 +61,15 @@ class Runner:
         self._stopping, self.retention = stopping, retention
         self._ending = Ending(ledger, approvals, receipts, link)
         self._release, self.connected = release, False
-        self._queues: dict[str, asyncio.Queue[InboxItem | None]] = {}
+        self._queues: dict[str, asyncio.Queue[Item]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
-        self._again: list[tuple[str, InboxItem | None]] = []
+        self._again: list[tuple[str, Item]] = []
         self._away = Trouble(_log, "inbox not reachable")
         self._undone: dict[tuple[str, str], Trouble] = {}
         self._openings = Openings(
             ledger=ledger, approvals=approvals, channels=channels, visits=visits, ending=self._ending, trouble=self._trouble,
         )  # fmt: skip
+        self._considering = Considering(approvals, ledger, self._trouble)
         self.distrust = self._openings.distrust
         approvals.on_veto = self._vetoed
 
@@ -109,6 +114,7 @@ class Runner:
         return False
 
     async def _begin(self) -> None:
+        await self._considering.warn_of_unknown()
         await self._visits.recover()
         await self._reopen_channels()
 
@@ -127,7 +133,7 @@ class Runner:
         after, pause = 0, FIRST_PAUSE_S
         while not self._stopping.is_set:
             try:
-                params = {"after": after, "wait": self._wait_s}
+                params: dict[str, str | int] = {"after": after, "wait": self._wait_s, "owners": "true"}
                 data = await self._link.get("/v1/inbox", params=params, timeout_s=self._wait_s + 10)
                 inbox = Inbox.model_validate(json_value(data))
             except Exception as error:
@@ -147,7 +153,7 @@ class Runner:
             for item in inbox.items:
                 self._enqueue(item.session, item)
 
-    def _enqueue(self, session: str, item: InboxItem | None) -> None:
+    def _enqueue(self, session: str, item: Item) -> None:
         """Items of one session are handled in order by its worker; sessions do not wait for one another."""
         if session not in self._queues:
             self._queues[session] = asyncio.Queue()
@@ -156,21 +162,23 @@ class Runner:
 
     def _vetoed(self, session: str) -> None:
         self._visits.halt(session)  # before anything else that the session's worker may be busy with
-        self._enqueue(session, None)
+        self._enqueue(session, "veto")
 
-    async def _work(self, session: str, queue: asyncio.Queue[InboxItem | None]) -> None:
+    async def _work(self, session: str, queue: asyncio.Queue[Item]) -> None:
         with bind_afresh(session=session):
             await self._work_off(session, queue)
 
-    async def _work_off(self, session: str, queue: asyncio.Queue[InboxItem | None]) -> None:
+    async def _work_off(self, session: str, queue: asyncio.Queue[Item]) -> None:
         while True:
             item = await queue.get()
-            kind = item.kind if item else "veto"
+            kind = item if isinstance(item, str) else item.kind
             try:
-                if item is None:
+                if isinstance(item, InboxItem):
+                    await self._handle(item)
+                elif item == "veto":
                     await self._visits.close(session)
                 else:
-                    await self._handle(item)
+                    await self._considering.consider(session)
                 self._trouble(session, f"{kind} not done yet").over()
             except Unavailable as error:
                 self._trouble(session, f"{kind} not done yet").met(error)
@@ -182,7 +190,7 @@ class Runner:
             except Exception as error:
                 # A defect must not end what serves the session: nobody would ever hear of it again.
                 self._trouble(session, f"{kind} not done yet").fault(error)
-                if kind != "offer":
+                if kind not in ("offer", "consider"):  # when to consider it again, it remembers itself
                     self._again.append((session, item))
             if queue.empty() and not self._openings.goes_on(session):
                 # Nothing more comes of a session that has ended, or that somebody made up. Nothing is awaited from here on: what comes
@@ -198,9 +206,12 @@ class Runner:
     async def _handle(self, item: InboxItem) -> None:
         session = item.session
         if item.kind == "approval_wanted" and item.manifest is not None:
-            await self._approvals.receive(session, decoded(item.manifest))
+            owner = None
+            if item.owner_key is not None and item.owner_signature is not None:
+                owner = bytes.fromhex(item.owner_key), decoded(item.owner_signature)
+            await self._approvals.receive(session, decoded(item.manifest), owner)
             await self._ending.asked_again(session)
-            await self._consider(session)
+            self._consider(session)
         elif item.kind == "head_wanted" and item.challenge is not None:
             await self._heads.asked(session, item.challenge)
         elif item.kind == "channel_wanted":
@@ -219,11 +230,10 @@ class Runner:
             await self._visits.close(session)
             await self._ending.hear(session, item.phase)  # said again at every start
 
-    async def _consider(self, session: str) -> None:
-        try:
-            await self._approvals.consider(session)
-        except Unavailable as error:
-            _log.warning("request not considered yet", session=session, code=error.code)
+    def _consider(self, session: str) -> None:
+        """Have it considered by its own worker, since hashing its data may take hours; once, however often that is wanted."""
+        if self._considering.take(session):
+            self._enqueue(session, "consider")
 
     async def _tend(self) -> None:
         """What was not delivered or not done, once a second while there is anything."""
@@ -244,8 +254,8 @@ class Runner:
             self._enqueue(session, item)
         for session in await self._approvals.delivery.undelivered():
             await self._try(session, partial(self._approvals.delivery.send, session))
-        for session in await self._approvals.unconsidered():
-            await self._try(session, partial(self._approvals.consider, session))
+        for session in await self._considering.due():
+            self._consider(session)
         for session in list(self._heads.unanswered):
             await self._try(session, partial(self._heads.answer, session))
         for session in self._openings.due():

@@ -20,6 +20,7 @@ from data_holder.gpu_channel import Provisioner, Sleep
 from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, OrchestratorLink, document
 from data_holder.offers import Admission, Admitted
+from data_holder.outward import outward
 from data_holder.protocol.visit import HolderFact, HolderPhase
 from data_holder.sealing import RecordSealer
 from data_holder.visit_facts import VisitFacts
@@ -36,8 +37,6 @@ from shared.wire.visit import OfferDocument, VisitOffer, VisitRefusal
 
 _log = get_logger("data_holder.visits")
 _F = HolderFact
-OWN_TROUBLE = ("disk-full", "disk-unusable", "database-unreachable")
-"""Codes whose details name this holder's own paths and addresses."""
 
 
 class Visits:
@@ -285,9 +284,7 @@ class Visits:
             await self._refuse(visit, epoch, GputError("this holder failed to say why it refused the visit"))
 
     async def _refuse(self, visit: str, epoch: int, error: GputError) -> None:
-        # Where this holder keeps its state is nobody else's business.
-        detail = "the data holder cannot keep its own records" if error.code in OWN_TROUBLE else error.detail
-        refusal = VisitRefusal(visit=visit, epoch=epoch, code=error.code[:64], detail=detail[:500])
+        refusal = VisitRefusal(visit=visit, epoch=epoch, code=error.code[:64], detail=outward(error)[:500])
         try:
             await self._link.send(
                 "POST", f"/v1/visits/{visit}/refusal", document(refusal), idempotency_key=f"refusal-{visit}-{epoch}"

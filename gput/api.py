@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from gput.download import Download
 from gput.ids import pick, whole
+from shared.attestation.owners import LABEL as MANIFEST_LABEL
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest, Predecessor, parse_manifest
 from shared.crypto.signing import PartyKey
@@ -160,7 +161,7 @@ class Api:
         document = manifest.canonical()
         signed = Signed(
             document=b64encode(document).decode(),
-            signature=b64encode(self._key.sign("gput/manifest", document)).decode(),
+            signature=b64encode(self._key.sign(MANIFEST_LABEL, document)).decode(),
         )
         path = f"/v1/sessions?gpu={gpu}" if gpu else "/v1/sessions"
         key = idempotency_key or f"submit-{secrets.token_hex(16)}"

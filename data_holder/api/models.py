@@ -185,6 +185,10 @@ class RequestDetail(RequestView):
     the measurements of orchestrators that its share of the session's key was given to."""
 
     document: dict[str, Any]
+    owner: str | None = Field(
+        description="fingerprint of the key that signed the manifest, to which the model goes where it is released to the owner; null: "
+        "the orchestrator is of a release that does not say"
+    )
     dataset_root: str | None
     estimate: EstimateView
     profile: dict[str, Any] | None = Field(description="what the approval says of the dataset's fields, as signed")

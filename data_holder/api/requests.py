@@ -25,7 +25,7 @@ from data_holder.api.models import (
 from data_holder.assembly import Holder
 from data_holder.estimate import expected
 from data_holder.policy_rules import allowed
-from data_holder.requests import verify_decision, verify_manifest, verify_program
+from data_holder.requests import verify_decision, verify_manifest, verify_program, verify_signer
 from data_holder.tables import rows
 from shared.canonical import json_value
 from shared.claims.accountant import spent
@@ -110,7 +110,7 @@ async def check_policy(body: SessionBody, _: Writer, holder: HolderDep) -> Check
     if holder.foundation.policy is None:
         raise Conflict("this holder has no policy file", code="no-policy", remedy="Set policy to a TOML file")
     request, program = await holder.approvals.show(body.session)
-    findings = holder.approvals.findings(request, program)
+    findings = holder.approvals.findings(body.session, request, program)
     return CheckResult.model_validate(
         {"allowed": allowed(findings), "findings": [finding.as_json() for finding in findings]}
     )
@@ -131,7 +131,7 @@ async def _detail(holder: Holder, session: str) -> RequestDetail:
     program = row["program"] and verify_program(row["program"], request.manifest.program)
     state = holder.ledger.state(session)
     manifest = request.manifest
-    said = verify_decision(state, holder.approvals.keys)
+    said, owner = verify_decision(state, holder.approvals.keys), verify_signer(state)
     estimate = await expected(
         holder.orchestrator, session, manifest, program or None, holder.approvals.name, records=state.records or None,
         ask=row["state"] == "waiting",
@@ -139,6 +139,7 @@ async def _detail(holder: Holder, session: str) -> RequestDetail:
     planned = spent(manifest, holder.approvals.name, manifest.rounds, state.records or None)
     view = {
         **_view(row), "manifest": request.digest, "document": json_value(request.data), "dataset_root": state.dataset_root or None,
+        "owner": None if owner is None else owner.fingerprint,
         "privacy": planned and planned.model_dump(mode="json"),
         "estimate": estimate,
         "profile": said and said.profile and said.profile.model_dump(mode="json"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -89,16 +89,19 @@ class _Builder:
 class RecordTree:
     """The tree over `dataset` under `salt` (32 bytes), from its kept file in `folder` or built into it.
 
-    Blocking. `root` is what the holder approves (32 bytes). The file is trusted as the dataset's own files are: it lies beside them, and
-    whatever it says wrong the GPU refuses.
+    Blocking; while it is built, `hashed(n)` is told after each block how many records are done. `root` is what the holder approves
+    (32 bytes). The file is trusted as the dataset's own files are: it lies beside them, and whatever it says wrong the GPU refuses.
 
     Raises:
         UnfitData: a file of the dataset changed meanwhile. ConfigurationError: the folder cannot keep the tree.
         Whatever `go_on` raises before or while it is built; nothing is kept.
     """
 
-    def __init__(self, dataset: Dataset, salt: bytes, folder: Path, stem: str, *, go_on: GoOn = unhindered) -> None:
-        self._dataset, self._salt, self._go_on = dataset, salt, go_on
+    def __init__(
+        self, dataset: Dataset, salt: bytes, folder: Path, stem: str, *, go_on: GoOn = unhindered,
+        hashed: Callable[[int], None] = lambda done: None,
+    ) -> None:  # fmt: skip
+        self._dataset, self._salt, self._go_on, self._hashed = dataset, salt, go_on, hashed
         self.records, self.record_bytes = dataset.records, dataset.record_bytes
         self._lowest = lowest_kept(self.records, self.record_bytes)
         self._header = _HEADER.pack(MAGIC, self.records, self.record_bytes, self._lowest)
@@ -185,6 +188,7 @@ class RecordTree:
         for first in range(0, self.records, step):
             self._go_on()
             builder.add(self._leaves(np.arange(first, min(first + step, self.records), dtype=np.int64)))
+            self._hashed(min(first + step, self.records))
         builder.finish()
 
 

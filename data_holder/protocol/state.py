@@ -77,6 +77,7 @@ class SessionState:
     session: str
     seq: int = 0
     manifest: bytes = b""
+    owner: tuple[bytes, bytes] | None = None  # the key (raw) that signed it, and its signature; None: nobody said
     decision: Decision | None = None
     dataset_root: str = ""  # as approved, over so many `records`; a veto does not take it from the visits before
     records: int = 0
@@ -118,8 +119,17 @@ class SessionState:
         return next(iter(known), None)
 
 
+def request_body(manifest: bytes, owner: tuple[bytes, bytes] | None) -> dict[str, str]:
+    """What is written down of a request. `owner`: the key (raw) that signed it and its signature, or None while nobody said."""
+    key, signature = owner or (b"", b"")
+    said = {"owner_key": key.hex(), "owner_signature": base64.b64encode(signature).decode()}
+    return {"manifest": base64.b64encode(manifest).decode(), **said}
+
+
 def _request(state: SessionState, body: Mapping[str, Any]) -> None:
     state.manifest = base64.b64decode(body["manifest"])
+    if body["owner_key"]:
+        state.owner = bytes.fromhex(body["owner_key"]), base64.b64decode(body["owner_signature"])
 
 
 def _decision(state: SessionState, body: Mapping[str, Any]) -> None:

@@ -100,15 +100,23 @@ def _data(archive: Archive, places: Mapping[str, Path]) -> list[Remark]:
 
 
 def _policies(manifest: Manifest, archive: Archive, files: Mapping[str, Path]) -> list[Remark]:
+    """What holders' policies say. Whose key will sign the manifest is not known yet: of that a rehearsal only reminds."""
     from data_holder.policy import load_policy
-    from data_holder.policy_rules import evaluate
+    from data_holder.policy_rules import OWNERS, evaluate
     from gput.rehearsing import Remark
 
+    broken = [
+        (holder, found)
+        for holder, file in files.items()
+        for found in evaluate(load_policy(file), manifest, archive.manifest, holder, None) if not found.ok
+    ]  # fmt: skip
     return [
+        Remark(holder, "note", f"its policy approves only what is signed by {found.expected}", "Sign the manifest with such a key.",
+               "policy-names-owners")
+        if found.rule == OWNERS else
         Remark(holder, "fault", f"its policy refuses by {found.rule}: expected {found.expected}, got {found.got}",
                "Change the manifest, or ask the holder to decide by hand.", "policy-refuses")
-        for holder, file in files.items()
-        for found in evaluate(load_policy(file), manifest, archive.manifest, holder) if not found.ok
+        for holder, found in broken
     ]  # fmt: skip
 
 

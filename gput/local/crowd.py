@@ -81,7 +81,7 @@ class Crowd:
         (self.folder / "policy.toml").write_text(
             policy_file(
                 "corpus", f'digests = ["{archive.digest.hex()}"]', rounds=self.rounds, floor=training.batch_size,
-                parties=len(self.names),
+                parties=len(self.names), mode=self._load.mode,
             )
         )  # fmt: skip
         self.say(f"starting {len(self.names)} holders …")

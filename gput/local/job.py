@@ -21,6 +21,7 @@ from shared.claims.archive import Archive, open_archive
 from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry, Validation
 from shared.crypto.signing import fingerprint
 from shared.errors import Unavailable
+from shared.names import TravelMode
 
 EMULATED = EvidencePolicy(roots=("EMULATED",))
 Say = Callable[[str], None]
@@ -151,11 +152,11 @@ def _write(path: Path, content: bytes) -> None:
 def policy_text(plan: Plan, programs: str, parties: int | None = None) -> str:
     """A holder's local policy file for a demo's job. `programs`: the line of its [programs] table; `parties`: all of the plan's if None."""
     least = len(plan.holders) if parties is None else parties
-    return policy_file(plan.dataset, programs, rounds=plan.rounds, floor=plan.batch, parties=least)
+    return policy_file(plan.dataset, programs, rounds=plan.rounds, floor=plan.batch, parties=least, mode=plan.mode)
 
 
 def policy_file(
-    dataset: str, programs: str, *, rounds: int, floor: int, parties: int, shares: int | None = None,
+    dataset: str, programs: str, *, rounds: int, floor: int, parties: int, mode: TravelMode, shares: int | None = None,
     release_to: Sequence[str] = ("owner",),
 ) -> str:  # fmt: skip
     """A holder's local policy file for a job on emulated hardware.
@@ -164,6 +165,7 @@ def policy_file(
         programs: the line of its [programs] table.
         rounds, floor: the job's rounds and privacy floor; of rounds a thousand are always allowed.
         parties: holders of a session at least that must take part.
+        mode: how the GPU travels; `paper` is approved where it is said only.
         shares: holders at least whose shares give its key away; as many as parties if None.
     """
     return f"""# What this holder approves without asking its operator; everything else is refused.
@@ -176,6 +178,7 @@ min_privacy_floor = {floor}
 [output]
 release_to = {json.dumps(list(release_to))}
 [session]
+travel_modes = {json.dumps([mode])}
 min_parties = {parties}
 min_recovery_shares = {parties if shares is None else shares}
 [evidence]

@@ -157,6 +157,7 @@ class _Rehearsal:
             np.savez(file, **made)
         policy = policy_file(
             DATASET, f'digests = ["{manifest.program}"]', rounds=manifest.rounds, floor=manifest.privacy_floor,
-            parties=manifest.quorum or len(manifest.roster), shares=manifest.recovery_shares, release_to=manifest.output.release_to,
+            parties=manifest.quorum or len(manifest.roster), mode=manifest.travel_mode, shares=manifest.recovery_shares,
+            release_to=manifest.output.release_to,
         )  # fmt: skip
         (self._folder / "policy.toml").write_text(policy)

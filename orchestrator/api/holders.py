@@ -26,9 +26,9 @@ from orchestrator.api.deps import (
 from orchestrator.api.visits import visit_row
 from orchestrator.holders.arrivals import Word
 from orchestrator.sessions.book import Book
-from orchestrator.sessions.catalogue import signed_manifest
 from orchestrator.sessions.keyring import KeyAway
 from orchestrator.sessions.rows import roster_of
+from orchestrator.sessions.signed import approval_wanted
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import read_manifest
 from shared.claims.manifest import RosterEntry
@@ -60,6 +60,9 @@ class Asked(BaseModel):
 
     after: Annotated[int, Field(ge=0, le=2**53, description="The last item that was heard of.")] = 0
     wait: Annotated[float, Field(ge=0, le=30, description="Seconds to wait for an item.")] = 0
+    owners: Annotated[
+        bool, Field(description="Whether to say who signed a manifest: a holder of before would not understand it.")
+    ] = False
 
 
 # This and the words on a visit are served directly (`shared.service.direct`): holders ask and speak several times in a visit.
@@ -74,7 +77,10 @@ async def inbox(request: Request) -> Response:
         caller.name, wanted.after, wanted.wait, lambda holder: _standing(parts, caller)
     )
     await require_still(request, caller)
-    return Response((await _shown(parts, caller, found)).model_dump_json(), media_type="application/json")
+    shown = await _shown(parts, caller, found)
+    if not wanted.owners:
+        shown = shown.model_copy(update={"items": [item.without_owner() for item in shown.items]})
+    return Response(shown.model_dump_json(), media_type="application/json")
 
 
 async def _shown(parts: Orchestrator, caller: Caller, found: Inbox) -> Inbox:
@@ -124,8 +130,7 @@ async def _standing(parts: Orchestrator, caller: Caller) -> list[dict[str, Any]]
 async def _wanted(parts: Orchestrator, book: Book, holder: str) -> list[dict[str, Any]]:
     state: SessionState = book.durable
     if holder not in state.decisions:
-        manifest = signed_manifest(await parts.catalogue.row(state.id)).document
-        return [{"kind": "approval_wanted", "session": state.id, "manifest": manifest}]
+        return [approval_wanted(await parts.catalogue.row(state.id))]
     items: list[dict[str, Any]] = []
     runner = parts.supervisor.runner(state.id)
     if runner is not None and runner.heads.wants(state, holder):

@@ -28,11 +28,11 @@ from orchestrator.api.deps import (
 )
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.book import Book
-from orchestrator.sessions.catalogue import signed_manifest
 from orchestrator.sessions.decisions import decide, view
 from orchestrator.sessions.keyring import KeyAway
 from orchestrator.sessions.removals import Removal
 from orchestrator.sessions.rows import legible
+from orchestrator.sessions.signed import approval_wanted, signed_manifest
 from orchestrator.sessions.submission import read_manifest
 from orchestrator.sessions.views import paused_until, summary
 from orchestrator.tables import APPROVALS
@@ -132,15 +132,15 @@ async def submit(
             gpu_memory=memory, allow_emulated=settings.allow_emulated,
         )  # fmt: skip
         state = book.durable
-        document = signed_manifest(await parts.catalogue.row(state.id)).document
+        asked = approval_wanted(await parts.catalogue.row(state.id))
         # The first answer may be kept no more, and its session is there.
-        if decoded(document) != decoded(body.document):
+        if decoded(asked["manifest"]) != decoded(body.document):
             raise KeyReused(
                 "This Idempotency-Key submitted another manifest", remedy="Submit this one with a fresh Idempotency-Key.",
                 expected=state.manifest_digest,
             )  # fmt: skip
         for entry in () if state.ended else state.manifest.roster:
-            parts.house.inboxes.post(entry.holder, kind="approval_wanted", session=state.id, manifest=document)
+            parts.house.inboxes.post(entry.holder, **asked)
         return await _answer(parts, book, 201)
 
     return await parts.replies.once(request, caller.fingerprint, act)

@@ -16,7 +16,6 @@ from sqlalchemy import Connection
 from orchestrator.ids import new_offer_id
 from orchestrator.ledger.log import event_leaf
 from orchestrator.runner.house import House
-from orchestrator.sessions.approvals import MANIFEST_LABEL
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import VOCABULARY, kind_of, new_fact
 from orchestrator.sessions.keyring import Dealt, SessionKeys, read_dealt, sharing_plan
@@ -25,6 +24,7 @@ from orchestrator.sessions.rows import legible
 from orchestrator.sessions.submission import read_manifest
 from shared.attestation.approvals import roster_key
 from shared.attestation.one_time_keys import decoded
+from shared.attestation.owners import verify_owner
 from shared.attestation.recovery import recovery_event, recovery_report_data, recovery_runtime, take_share
 from shared.attestation.session_events import RECOVERY_EVENT
 from shared.canonical import sha256
@@ -33,7 +33,6 @@ from shared.crypto.hpke import OneTimeKey
 from shared.crypto.schedule import session_key_check
 from shared.crypto.secret import Secret
 from shared.crypto.sharing import combine, share_digest
-from shared.crypto.signing import verify
 from shared.errors import Conflict, GputError, Unavailable, VerificationFailed
 from shared.protocol.session import SessionFact
 from shared.service.journal import Fact, Head, Journal
@@ -88,7 +87,7 @@ class KeyRecovery:
         row = await house.catalogue.row(session)
         with legible(session):
             document = bytes(row["manifest"])
-            verify(bytes.fromhex(row["owner_key"]), MANIFEST_LABEL, document, bytes(row["signature"]))
+            verify_owner(document, bytes.fromhex(row["owner_key"]), bytes(row["signature"]))
             dealt = await house.store.read(lambda connection: read_dealt(connection, session))
         if dealt is None:
             raise Conflict(f"the key row of {session} has been removed", code="session-key-removed")

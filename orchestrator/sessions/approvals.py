@@ -10,7 +10,6 @@ from shared.names import SessionPhase
 from shared.protocol.session import SessionFact
 from shared.wire.visit import Approval
 
-MANIFEST_LABEL = "gput/manifest"
 MOST_WORDS = 64
 """Decisions of one holder that a session takes, beside a veto: each is verified again whenever the session is loaded."""
 FACTS = {"approve": SessionFact.APPROVED, "refuse": SessionFact.REFUSED, "veto": SessionFact.VETOED}

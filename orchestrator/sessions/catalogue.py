@@ -7,15 +7,13 @@ the journal's chain. Projection rows are only shown.
 from __future__ import annotations
 
 import asyncio
-from base64 import b64encode
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select
 
 from orchestrator.ids import new_session_id
 from orchestrator.library import Library
-from orchestrator.sessions.approvals import MANIFEST_LABEL
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import VOCABULARY, new_fact
 from orchestrator.sessions.heritage import Heritage, Inheritance
@@ -28,8 +26,9 @@ from orchestrator.sessions.views import summary
 from orchestrator.sessions.watching import Noted, Watcher
 from orchestrator.tables import HEADS, SESSIONS
 from shared.attestation.one_time_keys import decoded
+from shared.attestation.owners import verify_owner
 from shared.claims.manifest import Manifest
-from shared.crypto.signing import fingerprint, verify
+from shared.crypto.signing import fingerprint
 from shared.errors import Conflict, GputError, NotFound, Unavailable
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SESSION, SessionFact
@@ -92,7 +91,7 @@ class Catalogue:
         """
         session = new_session_id(owner, act)
         document, signature = decoded(signed.document), decoded(signed.signature)
-        verify(owner_key, MANIFEST_LABEL, document, signature)
+        verify_owner(document, owner_key, signature)
         manifest = read_manifest(document)
         if await self._exists(session):
             return await self.open(session)
@@ -290,8 +289,3 @@ class Catalogue:
         if found is None:
             raise NotFound(f"There is no session {session}", code="unknown-session")
         return found
-
-
-def signed_manifest(row: Mapping[Any, Any]) -> Signed:
-    """The manifest exactly as its owner signed it."""
-    return Signed(document=b64encode(row["manifest"]).decode(), signature=b64encode(row["signature"]).decode())

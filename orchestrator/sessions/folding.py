@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.sessions.approvals import MANIFEST_LABEL
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import read_manifest
 from shared.attestation.approvals import verify_approval
-from shared.crypto.signing import fingerprint, verify
+from shared.attestation.owners import verify_owner
+from shared.crypto.signing import fingerprint
 from shared.errors import VerificationFailed
 from shared.service.journal import Fact
 from shared.wire.visit import Signed
@@ -36,7 +36,7 @@ def fold(row: Mapping[Any, Any], facts: list[Fact]) -> SessionState:
     if manifest.digest().hex() != first["manifest"] or fingerprint(owner_key) != first["owner_key"]:
         raise VerificationFailed(f"The stored manifest of {row['id']} is not the submitted one", code="manifest-changed",
                                  expected=first["manifest"], got=manifest.digest().hex())  # fmt: skip
-    verify(owner_key, MANIFEST_LABEL, document, bytes(row["signature"]))
+    verify_owner(document, owner_key, bytes(row["signature"]))
     state = SessionState(row["id"], manifest, first["owner"], first["gpu"])
     for fact in facts:
         if fact.kind in _DECISIONS:

@@ -18,6 +18,7 @@ from shared.names import TravelMode
 PartyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 KeyFingerprint = HexSha256
 DeviceId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+MAX_AGE_S = 86_400  # of a proof, where a manifest does not say
 
 
 class GpuRules(Claim):
@@ -46,7 +47,7 @@ class EvidencePolicy(Grown):
     later = ("gpu", "snp")
     roots: tuple[Literal["EMULATED", "NVIDIA", "INTEL", "AMD"], ...] = Field(min_length=1)
     measurements: tuple[HexSha384, ...] = ()
-    max_age_s: int = Field(default=86_400, ge=60, le=30 * 86_400)
+    max_age_s: int = Field(default=MAX_AGE_S, ge=60, le=30 * 86_400)
     gpu: GpuRules | None = Field(default=None, description="more about a GPU; strict rules if absent")
     tdx: TdxPolicy = Field(default=TdxPolicy(), description="what counts as a sound TDX platform")
     snp: SnpRules | None = Field(default=None, description="what counts as a sound SEV-SNP guest; defaults if absent")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from shared.errors import GputError, Unavailable
@@ -33,3 +34,7 @@ class Trouble:
         if self.error is not None:
             self._log.info(f"over: {self._event}", **self._names)
         self.error = None
+
+
+TroubleOf = Callable[[str, str], Trouble]
+"""(session, event) -> where an outage of it is said once."""

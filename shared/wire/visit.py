@@ -5,7 +5,7 @@ Signed documents travel as the exact bytes that were signed (base64 of canonical
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -247,18 +247,29 @@ class HeadStatement(Claim):
     receipt: HexSha256 | None = None
 
 
-class InboxItem(Claim):
-    """One thing that waits for a holder. `kind` says which field is set."""
+class InboxItem(Grown):
+    """One thing that waits for a holder. `kind` says which field is set.
 
+    With a manifest comes whose it is, to a holder that asks for it (`?owners=true`): the owner's key and its signature over the manifest's
+    bytes (`shared.attestation.owners`). An orchestrator of before sends neither.
+    """
+
+    later = ("owner_key", "owner_signature")
     seq: int
     kind: Literal["approval_wanted", "head_wanted", "channel_wanted", "share_wanted", "offer", "receipt", "ended"]
     session: SessionId
     manifest: Base64 | None = None
+    owner_key: HexSha256 | None = Field(default=None, description="raw Ed25519 public key, hex")
+    owner_signature: Base64 | None = None
     challenge: Nonce | None = None
     offer: VisitOffer | None = None
     receipt: Base64 | None = None
     receipt_index: int | None = None
     phase: str | None = None
+
+    def without_owner(self) -> Self:
+        """The item as holders of before know it."""
+        return self.model_copy(update={"owner_key": None, "owner_signature": None})
 
 
 class Inbox(Claim):

@@ -169,9 +169,13 @@ class Orchestrator(httpx2.AsyncBaseTransport):
         self.items.append({"seq": len(self.items) + 1, "kind": kind, "session": SESSION, **more})
         self.changed.set()
 
-    def ask_approval(self, manifest: Manifest) -> None:
-        self.manifest = manifest
-        self.post("approval_wanted", manifest=b64(manifest.canonical()))
+    def ask_approval(self, manifest: Manifest, owner: PartyKey | None = None, **changes: Any) -> None:
+        """`owner`: who signed it; an orchestrator of before says nothing of that."""
+        self.manifest, document = manifest, manifest.canonical()
+        signed = {} if owner is None else {
+            "owner_key": owner.public.hex(), "owner_signature": b64(owner.sign("gput/manifest", document))
+        }  # fmt: skip
+        self.post("approval_wanted", manifest=b64(document), **{**signed, **changes})
 
     def ask_head(self, challenge: str, session: str = SESSION) -> None:
         self.challenge = challenge

@@ -102,9 +102,11 @@ async def test_too_few_records_for_the_privacy_are_refused_with_both_numbers(sta
         await asked(running, privacy=asks, rounds=3)
         await running.until(lambda: running.orchestrator.approvals)
         [refusal] = running.orchestrator.approvals
-        assert refusal.decision == "refuse"
-        assert "the plan spends epsilon 2.94" in refusal.reason
-        assert "max_epsilon is 2.5" in refusal.reason
+        assert (refusal.decision, refusal.reason.partition(":")[0]) == ("refuse", "privacy-budget")
+        finding = (await running.get(f"/v1/requests/{SESSION}"))["findings"][-1]
+        assert (finding["rule"], finding["ok"]) == ("dataset", False)
+        assert "the plan spends epsilon 2.94" in finding["got"]
+        assert "max_epsilon is 2.5" in finding["got"]
 
 
 async def test_what_would_be_spent_is_shown_before_and_after_the_approval(start: Start) -> None:

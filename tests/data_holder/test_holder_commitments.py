@@ -73,7 +73,10 @@ async def test_other_data_of_the_same_size_is_not_written(running: Running) -> N
     await running.until(lambda: running.orchestrator.refusals)
     refusal = running.orchestrator.refusals[0]
     assert refusal["code"] == "dataset-changed"
-    assert "changed since this holder approved" in refusal["detail"]
+    assert "not the one that this holder approved" in refusal["detail"]
+    assert not [body for body in running.orchestrator.bodies if b"ehr" in body], (
+        "how it is called here is nobody else's"
+    )
     assert running.gpu.calls == 0
     path_of(running).write_bytes(honest)  # put back: another time, the same records
     await again(running, 2)

@@ -8,8 +8,8 @@ from unittest.mock import Mock
 import httpx2
 import pytest
 
-from data_holder import opening, runner
-from data_holder.opening import Due
+from data_holder import opening, pauses, runner
+from data_holder.pauses import Due
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION, make_manifest, problem
 
@@ -116,7 +116,7 @@ async def test_a_channel_that_is_refused_again_and_again_is_tried_ever_more_rare
     """Each try has the orchestrator attest the GPU, and whoever's CVM was taken from it is refused until somebody restarts it."""
     now = 0.0
     monkeypatch.setattr(opening, "FIRST_PAUSE_S", 1.0)
-    monkeypatch.setattr(opening, "monotonic", lambda: now)
+    monkeypatch.setattr(pauses, "monotonic", lambda: now)
     await approved(running)
     refusing = Refusing(running, monkeypatch, method="POST", code="cvm-taken", times=10**6)
     openings, tried = running.holder.runner._openings, list[float]()

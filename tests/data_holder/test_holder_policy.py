@@ -36,7 +36,7 @@ MEASURED = "ab" * 48
 def verdict(text: str, **manifest: Any) -> list[str]:
     """Names of the rules that deny."""
     policy = Policy.model_validate(tomllib.loads(text))
-    findings = evaluate(policy, make_manifest("ef" * 32, **manifest), PROGRAM_MANIFEST, "north")
+    findings = evaluate(policy, make_manifest("ef" * 32, **manifest), PROGRAM_MANIFEST, "north", None)
     assert allowed(findings) == all(finding.ok for finding in findings)
     return [finding.rule for finding in findings if not finding.ok]
 
@@ -246,7 +246,7 @@ def test_each_rule(name: str, text: str, manifest: dict[str, Any], denies: list[
 def test_a_fault_of_another_holders_says_whose() -> None:
     policy = Policy.model_validate(tomllib.loads(GENUINE))
     asked = make_manifest("ef" * 32, **asked_of("south", "EMULATED"))
-    (fault,) = [finding for finding in evaluate(policy, asked, PROGRAM_MANIFEST, "north") if not finding.ok]
+    (fault,) = [finding for finding in evaluate(policy, asked, PROGRAM_MANIFEST, "north", None) if not finding.ok]
     assert (fault.expected, fault.got) == ("no EMULATED roots", "EMULATED of holder south")
 
 

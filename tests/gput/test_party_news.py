@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from gput.commands import operator, party
 from shared.errors import NotFound
+from shared.service.http import PeerClient
 
 SESSION = "s_aaaaaaaaaaaaaaaa"
 ARGUMENTS = ["request", SESSION, "--holder-url", "http://127.0.0.1:1", "--token", "operator.token"]
@@ -20,7 +21,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, unknown: float, news_s: float = 2.0) 
     """The paths asked for; a holder that knows nothing of the session the first `unknown` times."""
     paths: list[str] = []
 
-    def holder(method: str, path: str, url: str, token: Path, body: Any = None) -> Any:
+    def holder(method: str, path: str, url: str, token: Path, body: Any = None, **more: Any) -> Any:
         paths.append(path)
         if len(paths) <= unknown:
             raise NotFound("no such session here")
@@ -64,3 +65,24 @@ def test_a_list_of_the_holders_is_told_to_its_last_page(noun: str, monkeypatch: 
     words = [noun, "--holder-url", "http://127.0.0.1:1", "--token", "operator.token", "--format", "jsonl"]
     result = CliRunner().invoke(party.app, words, catch_exceptions=False)
     assert [json.loads(line)["session"] for line in result.stdout.splitlines()] == ["one", "two", "three"]
+
+
+def test_an_approval_is_waited_for_as_long_as_hashing_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gave up after 30 s, and said again it read the dataset a second time."""
+    waited: dict[str, float] = {}
+
+    async def get(self: PeerClient, path: str, **more: Any) -> Any:
+        return {"session": SESSION}
+
+    async def post(self: PeerClient, path: str, body: Any, *, timeout_s: float | None = None, **more: Any) -> Any:
+        waited[path.rpartition("/")[2]] = timeout_s or 0.0
+        return {"session": SESSION}
+
+    monkeypatch.setattr(PeerClient, "get_json", get)
+    monkeypatch.setattr(PeerClient, "post_json", post)
+    monkeypatch.setattr(operator, "read_token", lambda token: "token")
+    for verb in ("approve", "refuse"):
+        said = [verb, SESSION, "--manifest", "ab" * 32, *ARGUMENTS[2:]]
+        assert CliRunner().invoke(party.app, said, catch_exceptions=False).exit_code == 0
+    assert waited["approve"] > 24 * 3600.0
+    assert waited["refuse"] == operator.HOLDER_TIMEOUT_S

@@ -190,6 +190,17 @@ def test_a_policy_that_would_refuse(files: list[str], played: dict[str, Any], tm
     assert not any("max_rounds" in reason for reason in refusals)
 
 
+def test_a_policy_that_names_owners_is_told_and_refuses_nothing(
+    files: list[str], played: dict[str, Any], tmp_path: Path, capsys: Capture
+) -> None:
+    owned = POLICY + f'[session]\nowners = ["{"ab" * 32}"]\n'
+    (tmp_path / "policy.toml").write_text(owned)
+    _, found, _ = rehearse(capsys, *files, "--policy", f"north={tmp_path / 'policy.toml'}")
+    [told] = [row for row in found["remarks"] if row["code"] == "policy-names-owners"]
+    assert (told["level"], "ab" * 32 in told["reason"]) == ("note", True)
+    assert not [row for row in found["remarks"] if "session.owners" in row["reason"]]
+
+
 @pytest.mark.parametrize(("words", "code"), [
     (("--program", "OTHER"), "other-program"), (("--program", "absent"), "no-program"), (("--weights", "absent"), "no-weights"),
 ])  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import httpx2
 from sqlalchemy import delete
 
 from shared.attestation.head_statements import sign_head_statement
+from shared.attestation.owners import verify_owner
 from shared.protocol.merkle import EMPTY_ROOT
 from shared.service.tables import IDEMPOTENT_REPLIES, JOURNAL
 from tests.orchestrator.orchestrator_samples import approval, key, manifest
@@ -58,6 +60,12 @@ async def test_a_session_is_submitted_once_and_shown_to_those_it_concerns(world:
     assert (await holder.get(f"/v1/sessions/{first.json()['id']}/manifest")).json()["document"]
     inbox = (await holder.get("/v1/inbox?after=0&wait=1")).json()
     assert [item["kind"] for item in inbox["items"]] == ["approval_wanted"]
+    assert not [name for item in inbox["items"] for name in item if name.startswith("owner")], (
+        "as holders of before know it"
+    )
+    [item] = (await holder.get("/v1/inbox?after=0&wait=1&owners=true")).json()["items"]
+    document, signature = (base64.b64decode(item[name]) for name in ("manifest", "owner_signature"))
+    assert verify_owner(document, bytes.fromhex(item["owner_key"]), signature).key == OWNER.public
 
 
 async def test_a_key_names_its_session_when_its_answer_is_kept_no_more(world: World) -> None:

@@ -53,6 +53,7 @@ async def test_the_operator_sees_what_it_approves(new_world: NewWorld) -> None:
         assert shown["document"]["output"]["release_to"] == ["owner"]
         assert shown["program"]["digest"] == world.material.program
         assert shown["program"]["operators"]
+        assert shown["owner"] == world.material.keys["owner"].fingerprint
 
 
 async def test_another_manifest_than_the_shown_one_cannot_be_approved(new_world: NewWorld) -> None:

@@ -33,6 +33,7 @@ min_privacy_floor = 4
 [output]
 release_to = ["owner"]
 [session]
+travel_modes = ["paper", "scoped", "direct"]
 min_recovery_shares = 2
 [evidence]
 allow_emulated = true

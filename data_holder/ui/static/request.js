@@ -26,7 +26,7 @@ function programView(program) {
 function terms(request) {
   const says = request.document;
   return h("div", null, facts([
-    ["Session's name", says.name], ["Rounds", says.rounds], ["Steps per visit", says.steps_per_visit], ["Travel mode", says.travel_mode], ["Collect", says.collect],
+    ["Session's name", says.name], ["Signed by the owner's key", request.owner ? digest(request.owner, 24) : "not known: the orchestrator does not say"], ["Rounds", says.rounds], ["Steps per visit", says.steps_per_visit], ["Travel mode", says.travel_mode], ["Collect", says.collect],
     ["Privacy floor", count(says.privacy_floor, "record")], ["Losses rounded to", `${says.loss_decimals} decimals`], ["Model goes to", says.output.release_to.join(", ") || "nobody"],
     ["GPU evidence", says.gpu_evidence.roots.join(" or ")], ["With", says.roster.map((one) => one.holder).join(", ")],
     ["Goes on from", says.predecessor ? `${says.predecessor.session} at step ${says.predecessor.step}` : "no other session"],
