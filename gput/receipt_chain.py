@@ -91,19 +91,19 @@ def _check_first_link(receipt: HeldReceipt, start: Predecessor, who: str, *, fir
 
 
 def check_spent_once(receipts: Checked, manifest: Manifest, where: str) -> None:
-    """No stop was trained on twice with different noise: then what the plan spends is the most that was spent.
+    """No holder's records for a round were trained on twice with different noise: then what the plan spends is the most that was spent.
 
     A repeat after a reset of the GPU begins with the same model, draws the same noise, and tells nothing new.
 
     Raises:
         VerificationFailed: naming the leaf.
     """
-    began: dict[int, tuple[str, int]] = {}
+    began: dict[tuple[str, int], tuple[str, int]] = {}
     for leaf, receipt in receipts.items():
-        start = (receipt.model_before, receipt.first_step)
-        if manifest.privacy is not None and began.setdefault(receipt.stop, start) != start:
+        start, records = (receipt.model_before, receipt.first_step), (receipt.holder, receipt.round)
+        if manifest.privacy is not None and began.setdefault(records, start) != start:
             raise VerificationFailed(
-                f"{where}: leaf {leaf}: the records of visit {receipt.stop} took part twice, with other noise",
+                f"{where}: leaf {leaf}: the records of {receipt.holder} for round {receipt.round} took part twice, with other noise",
                 code="privacy-spent-twice",
             )
 

@@ -32,6 +32,7 @@ from gput.receipt_keys import believed_keys, named
 from gput.receipt_known import Keyring, Known
 from gput.receipt_leaves import HeldReceipt, check_leaf
 from gput.receipt_mixtures import check_mixtures
+from gput.receipt_stops import check_once
 from gput.receipt_successor import check_succession
 from gput.receipt_tours import check_accumulated, tour_ends
 from shared.canonical import cbor_value
@@ -138,6 +139,7 @@ def _verified(folder: Path, seen: Iterable[Seen], jobs: int, progress: Progress)
     check_memories(found.events, found.hashes, book, LEAVES)
     for one in seen:
         check_seen(found.hashes, one, "you were shown")
+    check_once(found.receipts, found.events, LEAVES)
     ends = tour_ends(found.events, known.keys, book, LEAVES)
     found.models = check_models(found.receipts, ends, found.events, LEAVES, book.manifest.predecessor)
     if book.manifest.accumulate is not None:

@@ -17,7 +17,9 @@ Held = dict[int, HeldReceipt]
 
 def visit(stop: int, before: str, after: str, **changes: Any) -> HeldReceipt:
     models = before * 64, after * 64
-    usual = HeldReceipt(f"v_{stop}", stop, 1, "city", "closed", "EMULATED", 16, 3 * stop, 3, *models, None, None, None)
+    usual = HeldReceipt(
+        f"v_{stop}", stop, 1, "city", "closed", "EMULATED", 16, 3 * stop, 3, *models, None, None, None, 2 * stop
+    )
     return usual._replace(**changes)
 
 

@@ -79,11 +79,6 @@ def test_only_the_holders_own_word_counts(book: SignedFor, gput_material: Materi
         check_memories(event(book, gput_material.keys["city"]), HASHES, without, LEAVES)
 
 
-def test_an_event_of_another_session(book: SignedFor) -> None:
-    with pytest.raises(VerificationFailed, match="leaf 3: an event of another session"):
-        check_memories({3: ["gput/log-event/1", "s_aaaaaaaaaaaaaaaa", "restored", {}]}, HASHES, book, LEAVES)
-
-
 def test_a_head_that_somebody_was_shown(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:
     found = verify(saved.folder)
     good, forked = f"{found.leaves}:{found.root}", f"{found.leaves}:{'ab' * 32}"

@@ -42,7 +42,7 @@ def visit(stop: int, model: str, before: str, after: str, batches: int, outcome:
     """A visit of two batches."""
     return HeldReceipt(
         f"v_{stop}", stop, 1, "city", outcome, "EMULATED", 16, 0, 2, name(model), name(model), None,
-        (name(before), name(after), batches), None,
+        (name(before), name(after), batches), None, 2 * stop,
     )  # fmt: skip
 
 

@@ -119,7 +119,7 @@ def test_a_changed_path(bundle: Bundle, change: str) -> None:
 
 def test_a_forged_event_is_named_by_its_own_place(bundle: Bundle) -> None:
     """An event has no signature of its own: the log's path tells which one it is."""
-    other = cbor_bytes(["gput/log-event/1", bundle.value["session"], "restored", {}])
+    other = cbor_bytes(["gput/log-event/1", bundle.value["session"], "restored", {"position": 0}])
     for leaf in bundle.value["leaves"]:
         good = leaf["leaf"]
         leaf["leaf"], leaf["kind"], kind = base64.b64encode(other).decode(), "event", leaf["kind"]

@@ -86,7 +86,9 @@ START = Predecessor(
 
 def _visit(stop: int, first_step: int, before: str, after: str) -> HeldReceipt:
     models = before * 64, after * 64
-    return HeldReceipt(f"v_{stop}", stop, 1, "city", "closed", "EMULATED", 16, first_step, 3, *models, None, None, None)
+    return HeldReceipt(
+        f"v_{stop}", stop, 1, "city", "closed", "EMULATED", 16, first_step, 3, *models, None, None, None, 2 * stop
+    )
 
 
 @pytest.mark.parametrize(
