@@ -18,15 +18,8 @@ from shared.claims.receipt import DeviceStatement, Receipt
 from shared.claims.visit_end import expected_of_end
 from shared.crypto.cose import parse1, verify1
 from shared.errors import VerificationFailed
-from shared.protocol.log_events import checked_event
+from shared.protocol.log_events import checked_event, is_receipt
 from shared.protocol.merkle import leaf_hash, verify_inclusion
-
-COSE_SIGN1_TAG = b"\xd2"
-
-
-def is_receipt(leaf: bytes) -> bool:
-    """Whether a leaf is a receipt (tagged COSE_Sign1, RFC 9052 section 2) and no event (an array): its bytes say so, not the bundle."""
-    return leaf[:1] == COSE_SIGN1_TAG
 
 
 class HeldReceipt(NamedTuple):

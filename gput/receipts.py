@@ -121,7 +121,7 @@ def verify(
     found, known = _verified(folder, seen, jobs, report)
     if predecessor is not None:
         before, then = _verified(predecessor, (), jobs, report)
-        check_succession(known.book.manifest.predecessor, then.book, before.receipts, before.hashes)
+        check_succession(known.book.manifest.predecessor, then.book, before.receipts, before.events, before.hashes)
     return _summed_up(found, known)
 
 

@@ -57,8 +57,8 @@ def show_(folder: Folder, fmt: FormatOption = Format.TABLE) -> None:
     Example:  gput receipts show runs/latest/receipts
     """
     from gput.receipt_folder import LEAVES, parse_line, read_lines
-    from gput.receipt_leaves import is_receipt
     from shared.errors import GputError
+    from shared.protocol.log_events import is_receipt
 
     rows = []
     for number, line in enumerate(read_lines(folder, LEAVES)):

@@ -27,7 +27,6 @@ from gpu_agent.platform.settings import PlatformSettings
 from gput.local.installation import GPU, HolderSpec, Installation
 from gput.local.job import EMULATED
 from gput.receipt_folder import write
-from gput.receipt_leaves import is_receipt
 from orchestrator.api.log import head_view, leaf_view
 from orchestrator.app import measured_guest
 from orchestrator.ids import new_session_id, new_visit_id
@@ -47,6 +46,7 @@ from shared.claims.training import AdamW, TrainingOptions
 from shared.claims.visit import VisitTimers
 from shared.crypto.signing import PartyKey
 from shared.errors import EmulationWarning
+from shared.protocol.log_events import is_receipt
 from shared.service.evidence import EmulatedProvider
 from shared.service.guest import Guest
 from shared.service.logging import configure_logging

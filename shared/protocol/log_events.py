@@ -9,6 +9,12 @@ from shared.errors import VerificationFailed
 from shared.protocol.session import SessionFact
 
 LABEL: Final = "gput/log-event/1"
+_COSE_SIGN1 = b"\xd2"
+
+
+def is_receipt(leaf: bytes) -> bool:
+    """Whether a leaf is a receipt (tagged COSE_Sign1, RFC 9052 section 2) and no event (an array): its bytes say so, not who shows it."""
+    return leaf[:1] == _COSE_SIGN1
 
 
 def event_bytes(session: str, kind: str, details: dict[str, Any]) -> bytes:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gput.receipt_folder import LEAVES
-from gput.receipt_leaves import is_receipt
 from gput.receipts import save, verify
 from shared.canonical import cbor_bytes
+from shared.protocol.log_events import is_receipt
 from tests.gput.gput_samples import Bundle, Saved
 from tests.gput.receipts_world import flipped_hex, receipt_leaves, refused
 
