@@ -141,7 +141,11 @@ def _verified(folder: Path, seen: Iterable[Seen], jobs: int, progress: Progress)
         check_seen(found.hashes, one, "you were shown")
     check_once(found.receipts, found.events, LEAVES)
     ends = tour_ends(found.events, known.keys, book, LEAVES)
-    found.models = check_models(found.receipts, ends, found.events, LEAVES, book.manifest.predecessor)
+    rule = book.manifest.validation
+    best = rule is not None and rule.release == "best"
+    found.models = check_models(
+        found.receipts, ends, found.events, LEAVES, book.manifest.predecessor, releases_best=best
+    )
     if book.manifest.accumulate is not None:
         check_accumulated(found.receipts, ends, found.events, LEAVES)
     if book.manifest.collect == "tour":

@@ -79,6 +79,21 @@ def test_a_whole_log_holds(book: SignedFor) -> None:
     check_accumulated(receipts, ends, events, LEAVES)
 
 
+def test_a_restore_to_a_tours_last_stop_may_lie_on_either_side_of_its_end(book: SignedFor) -> None:
+    """A checkpoint may have been sealed between the last visit and the step, and one behind it; both have three stops behind them."""
+    receipts, ends, _ = log(book)
+    del receipts[4]
+
+    def last(position: int) -> str:
+        restored = {5: ["gput/log-event/1", book.session, "restored", {"position": position}]}
+        return "".join(model[0] for model in check_models(receipts, ends, restored, LEAVES))
+
+    assert (last(2), last(3)) == ("a", "ab")
+    again = {**receipts, 7: visit(4, "b", "4", "5", 2)}
+    restored = {5: ["gput/log-event/1", book.session, "restored", {"position": 3}]}
+    assert check_models(again, {**ends, 6: ends[3]}, restored, LEAVES) == (name("b"),)
+
+
 def test_after_a_restore_the_log_goes_on_from_what_an_earlier_leaf_left(book: SignedFor) -> None:
     receipts, ends, events = log(book)
     receipts[6] = visit(3, "a", "2", "3", 4)
