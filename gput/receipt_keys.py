@@ -50,7 +50,7 @@ class named:  # noqa: N801  # reads as a word at the call
 @dataclass(frozen=True)
 class _Rules:
     """What the keys are held to: trust from the folder, policies from the manifest. `max_age_s`: how long a quote counts.
-    `session`, `manifest`: whose they are, the latter by its digest (hex). `since`: of its first approval, Unix seconds."""
+    `session`, `manifest`: whose they are, the latter by its digest (hex). `since`: when it began at the earliest, Unix seconds."""
 
     session: str
     manifest: str
@@ -62,7 +62,7 @@ class _Rules:
 
 
 def believed_keys(folder: Path, book: SignedFor) -> Keyring:
-    """The folder's keys, each no older than the first approval in `book`. Raises: VerificationFailed: naming the key and the check."""
+    """The folder's keys, each no older than the session. Raises: VerificationFailed: naming the key and the check."""
     rules = _rules(folder, book)
     found = {}
     for number, line in enumerate(read_lines(folder, KEYS)):
@@ -80,8 +80,7 @@ def _rules(folder: Path, book: SignedFor) -> _Rules:
     policy = CpuPolicy.of(orchestrator, allow_emulated=True)
     cpu = CpuTrust(roots, reference, policy, collateral, SnpTrust.load(folder))
     gpu_policy = GpuPolicy.of(book.manifest.gpu_evidence, allow_emulated=True)
-    since = min(book.approved_at, default=0.0)
-    return _Rules(book.session, book.digest, cpu, GpuTrust.load(folder), gpu_policy, orchestrator.max_age_s, since)
+    return _Rules(book.session, book.digest, cpu, GpuTrust.load(folder), gpu_policy, orchestrator.max_age_s, book.since)
 
 
 def _signer(item: dict[str, Any], runtime_bytes: bytes, rules: _Rules) -> Signer:

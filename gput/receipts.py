@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gput.api import Api
-from gput.approvals import signed_for
+from gput.approvals import check_quorum, signed_for
 from gput.receipt_chain import check_models, check_spent_once, spent_by_holder
 from gput.receipt_crew import held
 from gput.receipt_folder import (
@@ -136,6 +136,8 @@ def _verified(folder: Path, seen: Iterable[Seen], jobs: int, progress: Progress)
     found = _check_leaves(folder, known, jobs, progress)
     if log_altered:
         raise not_as_saved(LEAVES)
+    if found.receipts:
+        check_quorum(book)
     check_memories(found.events, found.hashes, book, LEAVES)
     for one in seen:
         check_seen(found.hashes, one, "you were shown")
