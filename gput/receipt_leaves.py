@@ -15,7 +15,7 @@ from gput.receipt_privacy import check_privacy
 from gput.receipt_stops import expected_of_stop
 from shared.canonical import cbor_value, json_value
 from shared.claims.receipt import DeviceStatement, Receipt
-from shared.claims.visit_end import expected_of_end
+from shared.claims.visit_end import expected_of_end, expected_of_verdict
 from shared.crypto.cose import parse1, verify1
 from shared.errors import VerificationFailed
 from shared.protocol.log_events import checked_event, is_receipt
@@ -117,6 +117,7 @@ def _compare(known: Known, receipt: Receipt, statement: DeviceStatement, signer:
         **expected_of_stop(receipt, book.manifest),
         **expected_of_mixture(receipt, statement, book.manifest),
         **expected_of_end(statement, receipt.outcome, receipt.holder, book.manifest),
+        **expected_of_verdict(receipt, book.manifest),
     }
     for name, values in expected.items():
         if values.count(values[0]) != len(values):
