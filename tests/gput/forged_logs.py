@@ -69,14 +69,21 @@ class Forger(Maker):
     def _manifest(self) -> Manifest:
         return Manifest.model_validate(super()._manifest().model_dump() | self._changes)
 
-    def log(self, *leaves: Leaf, **parts: Any) -> Path:
-        """A saved folder whose log has these leaves. `parts`: of the bundle, otherwise than usual."""
+    def bundle(self, *leaves: Leaf, **parts: Any) -> dict[str, Any]:
+        """What the API gives of a session whose log has these leaves. `parts`: of it, otherwise than usual."""
         self.tree = MerkleTree()
-        bundle = self._bundle(self._opened, list(self._made(leaves)))
+        return self._bundle(self._opened, list(self._made(leaves))) | parts
+
+    def saved(self, bundle: dict[str, Any]) -> Path:
+        """The folder in which it is kept."""
         self._count += 1
         folder = self._folder / f"log-{self._count}"
-        write(folder, bundle | parts, self.installation.trust)
+        write(folder, bundle, self.installation.trust)
         return folder
+
+    def log(self, *leaves: Leaf, **parts: Any) -> Path:
+        """A saved folder of `bundle`."""
+        return self.saved(self.bundle(*leaves, **parts))
 
     def verified(self, *leaves: Leaf, **parts: Any) -> Verified:
         """The log, written and verified."""
