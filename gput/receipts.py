@@ -97,6 +97,7 @@ def verify(
     jobs: int = 1,
     progress: Progress | None = None,
     predecessor: Path | None = None,
+    trust: Path | None = None,
 ) -> Verified:
     """Verify everything in `folder`, in numbered steps; what fails is named by its file and its number there.
 
@@ -112,25 +113,29 @@ def verify(
     `predecessor`: the folder of the session that this one goes on from, verified in the same way; 7. then it came to rest as the manifest
     says: log, model, step, and whose records are in it.
 
+    `trust`: the trust folder to judge the keys of both by; None: each folder's own copy, which whoever saved it chose.
+
     An altered log is gone through first, so that the leaf is named by what is wrong with it; steps 2 to 6 do not rely on step 1.
 
     Raises:
         VerificationFailed: naming file, key, approval or leaf, and the check. BadRequest: the folder is incomplete.
     """
     report = progress or (lambda done, total: None)
-    found, known = _verified(folder, seen, jobs, report)
+    found, known = _verified(folder, seen, jobs, report, trust)
     if predecessor is not None:
-        before, then = _verified(predecessor, (), jobs, report)
+        before, then = _verified(predecessor, (), jobs, report, trust)
         check_succession(known.book.manifest.predecessor, then.book, before.receipts, before.events, before.hashes)
     return _summed_up(found, known)
 
 
-def _verified(folder: Path, seen: Iterable[Seen], jobs: int, progress: Progress) -> tuple[_Leaves, Known]:
+def _verified(
+    folder: Path, seen: Iterable[Seen], jobs: int, progress: Progress, trust: Path | None
+) -> tuple[_Leaves, Known]:
     log_altered = check_as_saved(folder)
     session = read_session(folder)
     # Before the keys, of which each names the manifest: an altered one is told by whoever signed another.
     book = signed_for(session, read_lines(folder, APPROVALS))
-    keys = believed_keys(folder, book)
+    keys = believed_keys(folder, book, trust)
     head = _check_head(session, keys)
     known = Known(head, keys, book)
     found = _check_leaves(folder, known, jobs, progress)

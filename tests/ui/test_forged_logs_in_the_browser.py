@@ -67,7 +67,10 @@ HONEST: dict[str, Make] = {
     "a restore": _log(ONE, TWO, _restored(1), Visited(2, start=0), THREE),
     "events of other kinds": _log(Happened("recalled", {}), ONE),
     "a veto behind an approval": _approvals(
-        _word(A), _word(B), _word(C), _word(C, "veto", decision="veto", dataset_root=None, records=None, record_bytes=None)
+        _word(A),
+        _word(B),
+        _word(C),
+        _word(C, "veto", decision="veto", dataset_root=None, records=None, record_bytes=None),
     ),
 }
 FORGED: dict[str, tuple[Make, str]] = {
