@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from data_holder.receipts import Check
 from shared.canonical import json_value
 from shared.crypto.tree_head import TreeHead, verify_tree_head
 from shared.errors import VerificationFailed
+from shared.protocol.log_events import checked_event, is_receipt
 from shared.protocol.merkle import leaf_hash, verify_consistency, verify_inclusion
 
 PAGE = 200
@@ -112,6 +113,33 @@ class LogReader:
             if not after:
                 return found
 
+    async def events(self, size: int, root: bytes) -> AsyncIterator[tuple[int, list[Any]]]:
+        """By index, each event among the leaves of the tree of this size and root, to which its path leads. What the orchestrator leaves
+        out is not missed here.
+
+        Raises:
+            VerificationFailed: `bad-inclusion-proof`: what it lists is not there, or has no end; `malformed`, `mismatch`: no event of this
+                session.
+        """
+        asked: dict[str, Any] = {"size": size, "limit": PAGE}
+        newest, after = -1, dict[str, Any]()
+        while True:
+            answer = json_value(await self._link.get(f"{self._path}/leaves", params=asked | after))
+            try:
+                page = [(int(item["index"]), *_bytes_of(item)) for item in answer["items"]]
+                after = {"after": str(answer["next"])} if answer["next"] else {}
+            except (KeyError, TypeError, ValueError):
+                raise _bad_paths("malformed") from None
+            if after and (not page or page[-1][0] <= newest):
+                raise _bad_paths("without end")
+            for index, leaf, path in page:
+                if not is_receipt(leaf):
+                    verify_inclusion(leaf_hash(leaf), index, size, path, root)
+                    yield index, checked_event(leaf, self._state.session)
+            if not after:
+                return
+            newest = page[-1][0]
+
     @staticmethod
     def inclusion(leaf: bytes, index: int, head: TreeHead, path: list[bytes] | None) -> Check:
         """Whether the receipt lies in the log at its index, as a named check. No path: the orchestrator lists no such leaf."""
@@ -122,6 +150,10 @@ class LogReader:
         except VerificationFailed as error:
             return Check("log inclusion", False, error.detail)
         return Check("log inclusion", True)
+
+
+def _bytes_of(item: Mapping[str, Any]) -> tuple[bytes, list[bytes]]:
+    return base64.b64decode(item["leaf"], validate=True), [bytes.fromhex(node) for node in item["path"]]
 
 
 def _bad_paths(how: str) -> VerificationFailed:

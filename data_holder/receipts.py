@@ -19,7 +19,7 @@ from shared.canonical import cbor_in_any_form, cbor_value, sha256
 from shared.claims.accountant import spent
 from shared.claims.manifest import Manifest
 from shared.claims.receipt import DeviceStatement, Receipt
-from shared.claims.visit_end import expected_of_end
+from shared.claims.visit_end import expected_of_end, expected_of_verdict
 from shared.crypto.cose import Sign1, load_verifier, parse1, verify1
 from shared.errors import BadRequest, GputError, VerificationFailed
 from shared.protocol.mixture import mixture_seed
@@ -109,6 +109,8 @@ def check_receipt(
     checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))
     for name, (value, got) in expected_of_end(statement, receipt.outcome, holder, request.manifest).items():
         checks.append(_agrees(f"statement: {name}", value, got))
+    for name, (value, got) in expected_of_verdict(receipt, request.manifest).items():
+        checks.append(_agrees(f"receipt: {name}", value, got))
     _own_memory(checks, receipt, statement, visit)
     return CheckedReceipt(index, cose, receipt, statement, tuple(checks))
 

@@ -6,7 +6,7 @@ The orchestrator checked the same at submission; nothing is taken from its word 
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,8 @@ from shared.claims.faults import ManifestRefused
 from shared.claims.manifest import Manifest, Predecessor, parse_manifest
 from shared.claims.succession import succession_findings
 from shared.errors import BadRequest, VerificationFailed
-from shared.protocol.merkle import leaf_hash, verify_consistency
+from shared.protocol.log_events import restored_to
+from shared.protocol.merkle import leaf_hash, verify_consistency, verify_inclusion
 from shared.service.store import Store
 
 PAGE = 200
@@ -58,8 +59,9 @@ class Predecessors:
             own = self._ledger.state(said.session)
             if sha256(own.manifest).hex() != said.manifest:
                 raise _other("manifest", sha256(own.manifest).hex(), said.manifest)
-            await _log(LogReader(self._link, own), own, said)
-            await self._models(said)
+            log = LogReader(self._link, own)
+            await _log(log, own, said)
+            await self._models(log, said)
         self._checked.add(session)
 
     async def _manifest(self, session: str, said: Predecessor) -> Manifest:
@@ -91,24 +93,18 @@ class Predecessors:
             item async for item in listed(self._link, f"/v1/parties/{party}/keys", "predecessor-mismatch", MAX_PAGES)
         ]
 
-    async def _models(self, said: Predecessor) -> None:
-        """Where an own receipt says what the model was at this step, it was this one; and whose visit was accepted is a contributor."""
-        async for cose in self._closed(said.session):
-            if self._name not in {one.holder for one in said.contributors}:
-                raise _other(
-                    "contributors", f"{self._name} among them", ", ".join(one.holder for one in said.contributors)
-                )
-            statement = explain(cose)[1]
-            for step, model in (
-                (statement["first_step"], statement["model_before"]),
-                (statement["first_step"] + statement["steps"], statement["model_after"]),
-            ):
-                if step == said.step and model != said.model:
-                    raise _other(f"model at step {step}", model, said.model)
+    async def _models(self, log: LogReader, said: Predecessor) -> None:
+        """Where an own receipt says what the model was at this step, it was this one; and whose visit was accepted until then is a
+        contributor. Unless the log shows that a restore took the visit back: then nothing of it need be in the model."""
+        async for index, cose in self._closed(said.session):
+            receipt, statement = explain(cose)
+            contradiction = _contradicted(self._name, statement, said)
+            if contradiction is not None and not await _taken_back(log, said, cose, index, receipt["index"]):
+                raise contradiction
 
-    async def _closed(self, session: str) -> AsyncIterator[bytes]:
-        """This holder's verified receipts of accepted visits, all that its journal remembers: the rows by themselves are the platform's
-        word, which can write them and take them away.
+    async def _closed(self, session: str) -> AsyncIterator[tuple[int, bytes]]:
+        """By leaf, this holder's verified receipts of accepted visits, all that its journal remembers: the rows by themselves are the
+        platform's word, which can write them and take them away.
 
         Raises:
             VerificationFailed: `predecessor-mismatch`: one is not there. Or `journal-tampered`.
@@ -121,10 +117,39 @@ class Predecessors:
                 cose = bytes(row["cose"])
                 if (leaf := leaf_hash(cose)) in lacking:
                     lacking.remove(leaf)
-                    yield cose
+                    yield row["index"], cose
             after = session, page[-1]["index"]
         if lacking:
             raise _other("receipts", f"{len(facts)} here of accepted visits", f"{len(lacking)} fewer in the database")
+
+
+def _contradicted(name: str, statement: Mapping[str, Any], said: Predecessor) -> VerificationFailed | None:
+    """What is wrong with the manifest's word on its predecessor if this accepted visit of `name` stands."""
+    before, after = statement["first_step"], statement["first_step"] + statement["steps"]
+    named = {one.holder for one in said.contributors}
+    if after <= said.step and name not in named:
+        return _other("contributors", f"{name} among them", ", ".join(sorted(named)))
+    for step, model in ((before, statement["model_before"]), (after, statement["model_after"])):
+        if step == said.step and model != said.model:
+            return _other(f"model at step {step}", model, said.model)
+    return None
+
+
+async def _taken_back(log: LogReader, said: Predecessor, cose: bytes, index: int, stop: int) -> bool:
+    """Whether the log that the model came to rest with has the leaf of a restore to before this stop behind its receipt, leaf `index`.
+
+    Raises:
+        VerificationFailed: what the orchestrator shows for it is not in that log.
+    """
+    size, root = said.log_size, bytes.fromhex(said.log_root)
+    if index >= size:
+        return False
+    verify_inclusion(leaf_hash(cose), index, size, await log.path(index, size), root)
+    async for at, event in log.events(size, root):
+        position = restored_to(event)
+        if at > index and position is not None and position < stop:
+            return True
+    return False
 
 
 async def _log(log: LogReader, own: SessionState, said: Predecessor) -> None:

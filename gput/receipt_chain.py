@@ -2,53 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from gput.receipt_keys import named
 from gput.receipt_leaves import HeldReceipt
 from gput.receipt_mixtures import Place
+from gput.receipt_past import Past
 from gput.receipt_tours import Ends
 from shared.claims.manifest import Manifest, Predecessor
 from shared.errors import VerificationFailed
-from shared.protocol.session import SessionFact
 
 Checked = Mapping[int, HeldReceipt]
 """Receipts by the number of their leaf, in the log's order."""
 
 
 def check_models(
-    receipts: Checked, ends: Ends, events: Mapping[int, Any], where: str, start: Predecessor | None = None
+    receipts: Checked,
+    ends: Ends,
+    events: Mapping[int, Any],
+    where: str,
+    start: Predecessor | None = None,
+    *,
+    releases_best: bool = False,
 ) -> tuple[str, ...]:
     """Each visit starts from the model the last committed one left, or a tour's end; only a visit after the leaf of a restore may go on
-    from an earlier one. Else an accepted visit's update could vanish unsaid. Visits of one collected tour all start where its first does.
-    `start`: what the first one starts from, where the manifest names a predecessor.
+    from an earlier one, and then from the one that stood where that leaf says. Else an accepted visit's update could vanish unsaid. Visits
+    of one collected tour all start where its first does. `start`: what the first one starts from, where the manifest names a predecessor.
+    `releases_best`: whether the manifest releases the model of the least held-out loss.
 
     Returns:
-        Digests of the models that the log may end with: one; after a restore that no visit followed, any of the earlier ones.
+        Digests of the models that the log may end with: one; two after a restore that no visit followed, where a tour ended there.
 
     Raises:
         VerificationFailed: naming the leaf.
     """
-    known = set() if start is None else {start.model}
-    last = set(known)
+    past = Past() if start is None else Past.from_model(start.model)
     leaves = sorted({*receipts, *ends, *events})
     first = min((*receipts, *ends), default=None)
     before: HeldReceipt | None = None
     for leaf in leaves:
-        receipt = receipts.get(leaf)
+        receipt, at = receipts.get(leaf), f"{where}: leaf {leaf}"
         if receipt is None and leaf not in ends:
-            last = _after(events[leaf], known, last, f"{where}: leaf {leaf}")
+            with named(at):
+                past.hear(events[leaf], releases_best=releases_best)
             continue
         said = ends[leaf] if receipt is None else receipt
-        who = "the end of a tour" if receipt is None else f"visit {receipt.visit}"
+        who = f"{at}: the end of a tour" if receipt is None else f"{at}: visit {receipt.visit}"
         if start is not None and receipt is not None:
-            _check_first_link(receipt, start, f"{where}: leaf {leaf}: {who}", first=leaf == first)
-        stands = {before.model_before} if before and _same_tour(before, receipt) else last
-        _check_start(said.model_before, stands, known, f"{where}: leaf {leaf}: {who}")
+            _check_first_link(receipt, start, who, first=leaf == first)
+        past.check_start(
+            said.model_before, who, {before.model_before} if before and _same_tour(before, receipt) else past.stands
+        )
         before = receipt
-        last = {said.model_after if receipt is None or receipt.outcome == "closed" else said.model_before}
-        known |= {said.model_before, *last}
-    return tuple(sorted(last))
+        kept = receipt is None or receipt.outcome == "closed"
+        past.leave(
+            None if receipt is None else receipt.stop,
+            said.model_before,
+            said.model_after if kept else said.model_before,
+        )
+    return tuple(sorted(past.ends))
 
 
 def _same_tour(before: HeldReceipt, receipt: HeldReceipt | None) -> bool:
@@ -57,27 +70,6 @@ def _same_tour(before: HeldReceipt, receipt: HeldReceipt | None) -> bool:
         return False
     was, now = Place(*before.place), Place(*receipt.place)
     return now.first > 0 and now._replace(first=0) == was._replace(first=0)
-
-
-def _check_start(model: str, last: Collection[str], known: Collection[str], who: str) -> None:
-    """`last`: what the log may stand at; empty before anything was trained. Raises: VerificationFailed `model-gap`."""
-    if not last or model in last:
-        return
-    gone_back = "an earlier model, and no leaf tells of a restore"
-    why = gone_back if model in known else "a model that no earlier receipt left"
-    raise VerificationFailed(f"{who} starts from {why}", code="model-gap")
-
-
-def _after(event: Any, known: set[str], last: set[str], where: str) -> set[str]:
-    """What the log may end with after an event: a restore, or the choice of the model with the least held-out loss, moves it."""
-    _, _, kind, details = event
-    if kind == SessionFact.RESTORED:
-        return set(known)
-    if kind != SessionFact.BEST_CHOSEN:
-        return last
-    if details["model"] not in known:
-        raise VerificationFailed(f"{where}: the chosen model is one that no earlier receipt left", code="model-gap")
-    return {details["model"]}
 
 
 def _check_first_link(receipt: HeldReceipt, start: Predecessor, who: str, *, first: bool) -> None:
@@ -91,19 +83,19 @@ def _check_first_link(receipt: HeldReceipt, start: Predecessor, who: str, *, fir
 
 
 def check_spent_once(receipts: Checked, manifest: Manifest, where: str) -> None:
-    """No stop was trained on twice with different noise: then what the plan spends is the most that was spent.
+    """No holder's records for a round were trained on twice with different noise: then what the plan spends is the most that was spent.
 
     A repeat after a reset of the GPU begins with the same model, draws the same noise, and tells nothing new.
 
     Raises:
         VerificationFailed: naming the leaf.
     """
-    began: dict[int, tuple[str, int]] = {}
+    began: dict[tuple[str, int], tuple[str, int]] = {}
     for leaf, receipt in receipts.items():
-        start = (receipt.model_before, receipt.first_step)
-        if manifest.privacy is not None and began.setdefault(receipt.stop, start) != start:
+        start, records = (receipt.model_before, receipt.first_step), (receipt.holder, receipt.round)
+        if manifest.privacy is not None and began.setdefault(records, start) != start:
             raise VerificationFailed(
-                f"{where}: leaf {leaf}: the records of visit {receipt.stop} took part twice, with other noise",
+                f"{where}: leaf {leaf}: the records of {receipt.holder} for round {receipt.round} took part twice, with other noise",
                 code="privacy-spent-twice",
             )
 

@@ -60,25 +60,35 @@ def check_seen(hashes: Sequence[bytes], seen: Seen, whose: str) -> None:
 
 
 def check_memories(events: Mapping[int, Any], hashes: Sequence[bytes], book: SignedFor, where: str) -> int:
-    """Every restart in the log was vouched for by its holders' own signatures over heads of this very log; how many heads there are.
+    """Every leaf of a restart was vouched for by a quorum of holders' own signatures over heads of this very log, given for that start; how
+    many heads there are. A restart that left no leaf is not seen: lives change within a process, too, so they do not tell of one.
 
     Raises:
         VerificationFailed: naming the leaf.
     """
-    count = 0
+    count, asked = 0, dict[str, int]()
     for index, event in events.items():
         with named(f"{where}: leaf {index}"):
-            _, session, kind, details = event
-            if session != book.session:
-                raise VerificationFailed(
-                    "an event of another session", code="mismatch", expected=book.session, got=str(session)
-                )
+            _, _, kind, details = event
             if kind != SessionFact.HEADS_CONFIRMED:
                 continue
+            _check_new(asked, details["challenge"], index)
             for said in details["statements"]:
                 _check_memory(said, details["challenge"], hashes[:index], book)
                 count += 1
+            whose = {said["holder"] for said in details["statements"]}
+            if len(whose) < book.quorum:
+                raise VerificationFailed(
+                    "too few holders vouched for a restart", code="quorum-lost", expected=f"at least {book.quorum}", got=str(len(whose)),
+                )  # fmt: skip
     return count
+
+
+def _check_new(asked: dict[str, int], challenge: str, index: int) -> None:
+    """Each start asks anew. It writes the answers down once more only where it cannot know whether it has: then nothing lies between."""
+    if challenge in asked and asked[challenge] != index - 1:
+        raise VerificationFailed("the statements of an earlier restart once more", code="head-challenge")
+    asked[challenge] = index
 
 
 def _check_memory(said: Mapping[str, str], challenge: str, before: Sequence[bytes], book: SignedFor) -> None:

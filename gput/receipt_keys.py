@@ -50,7 +50,7 @@ class named:  # noqa: N801  # reads as a word at the call
 @dataclass(frozen=True)
 class _Rules:
     """What the keys are held to: trust from the folder, policies from the manifest. `max_age_s`: how long a quote counts.
-    `session`, `manifest`: whose they are, the latter by its digest (hex). `since`: of its first approval, Unix seconds."""
+    `session`, `manifest`: whose they are, the latter by its digest (hex). `since`: when it began at the earliest, Unix seconds."""
 
     session: str
     manifest: str
@@ -61,9 +61,16 @@ class _Rules:
     since: float
 
 
-def believed_keys(folder: Path, book: SignedFor) -> Keyring:
-    """The folder's keys, each no older than the first approval in `book`. Raises: VerificationFailed: naming the key and the check."""
-    rules = _rules(folder, book)
+def believed_keys(folder: Path, book: SignedFor, trust: Path | None = None) -> Keyring:
+    """The folder's keys, each no older than the session.
+
+    `trust`: the folder of roots, reference values and lists to believe them by; None: the copy that lies beside the receipts, which whoever
+    saved them chose.
+
+    Raises:
+        VerificationFailed: naming the key and the check. ConfigurationError: no trust folder.
+    """
+    rules = _rules(trust or folder, book)
     found = {}
     for number, line in enumerate(read_lines(folder, KEYS)):
         with named(f"{KEYS}: key {number}"):
@@ -73,15 +80,14 @@ def believed_keys(folder: Path, book: SignedFor) -> Keyring:
     return Keyring(found)
 
 
-def _rules(folder: Path, book: SignedFor) -> _Rules:
+def _rules(trust: Path, book: SignedFor) -> _Rules:
     orchestrator = book.manifest.orchestrator_evidence
-    roots, reference = CpuRoots.load(folder / "cpu-roots.pem"), CpuReference.load(folder / "reference.json")
-    collateral = CollateralStore.load(folder / "collateral", roots.certificates, archive=True)
+    roots, reference = CpuRoots.load(trust / "cpu-roots.pem"), CpuReference.load(trust / "reference.json")
+    collateral = CollateralStore.load(trust / "collateral", roots.certificates, archive=True)
     policy = CpuPolicy.of(orchestrator, allow_emulated=True)
-    cpu = CpuTrust(roots, reference, policy, collateral, SnpTrust.load(folder))
+    cpu = CpuTrust(roots, reference, policy, collateral, SnpTrust.load(trust))
     gpu_policy = GpuPolicy.of(book.manifest.gpu_evidence, allow_emulated=True)
-    since = min(book.approved_at, default=0.0)
-    return _Rules(book.session, book.digest, cpu, GpuTrust.load(folder), gpu_policy, orchestrator.max_age_s, since)
+    return _Rules(book.session, book.digest, cpu, GpuTrust.load(trust), gpu_policy, orchestrator.max_age_s, book.since)
 
 
 def _signer(item: dict[str, Any], runtime_bytes: bytes, rules: _Rules) -> Signer:

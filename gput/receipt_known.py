@@ -60,14 +60,29 @@ class Dataset:
 @dataclass(frozen=True)
 class SignedFor:
     """`digest`: the manifest's, hex. `approved`: by holder; `keys`: the holder's raw public key, which the roster names. `approved_at`:
-    each approval's time, Unix seconds."""
+    when each holder first approved by its own word, Unix seconds."""
 
     session: str
     manifest: Manifest
     digest: str
     approved: dict[str, Dataset] = field(default_factory=dict)
     keys: dict[str, bytes] = field(default_factory=dict)
-    approved_at: list[float] = field(default_factory=list)
+    approved_at: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def quorum(self) -> int:
+        """Approvals that the manifest asks for."""
+        return self.manifest.quorum or len(self.manifest.roster)
+
+    @property
+    def since(self) -> float:
+        """When the session began at the earliest, Unix seconds: before a quorum has approved, no channel opens. 0: nobody approved.
+
+        Each time is a holder's own word. So it is the middle one of a quorum's, which neither one that lies can put back by itself nor one
+        whose clock is fast can put off; of two it is the earlier one.
+        """
+        times = sorted(self.approved_at.values())[: self.quorum]
+        return times[(len(times) - 1) // 2] if times else 0.0
 
     def dataset_of(self, holder: str) -> Dataset:
         """What the holder approved with. Raises: VerificationFailed `not-approved`: nothing, so no visit of it may be."""

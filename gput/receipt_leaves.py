@@ -12,19 +12,14 @@ from typing import Any, NamedTuple
 from gput.receipt_known import Known, Signer
 from gput.receipt_mixtures import Place, expected_of_mixture
 from gput.receipt_privacy import check_privacy
+from gput.receipt_stops import expected_of_stop
 from shared.canonical import cbor_value, json_value
 from shared.claims.receipt import DeviceStatement, Receipt
-from shared.claims.visit_end import expected_of_end
+from shared.claims.visit_end import expected_of_end, expected_of_verdict
 from shared.crypto.cose import parse1, verify1
 from shared.errors import VerificationFailed
+from shared.protocol.log_events import checked_event, is_receipt
 from shared.protocol.merkle import leaf_hash, verify_inclusion
-
-COSE_SIGN1_TAG = b"\xd2"
-
-
-def is_receipt(leaf: bytes) -> bool:
-    """Whether a leaf is a receipt (tagged COSE_Sign1, RFC 9052 section 2) and no event (an array): its bytes say so, not the bundle."""
-    return leaf[:1] == COSE_SIGN1_TAG
 
 
 class HeldReceipt(NamedTuple):
@@ -46,6 +41,7 @@ class HeldReceipt(NamedTuple):
     epsilon: float | None
     accumulated: tuple[str, str, int] | None
     place: tuple[int, int, int, int, int] | None  # as `Place`
+    epoch: int
 
     @classmethod
     def of(cls, receipt: Receipt, said: DeviceStatement) -> HeldReceipt:
@@ -55,6 +51,7 @@ class HeldReceipt(NamedTuple):
             receipt.visit, receipt.index, receipt.round, receipt.holder, receipt.outcome, said.backend, said.records,
             said.first_step, said.steps, said.model_before, said.model_after, None if spent is None else spent.epsilon,
             None if added is None else (added.before, added.after, added.batches), Place.of(said.mixed),
+            receipt.epoch,
         )  # fmt: skip
 
 
@@ -71,7 +68,7 @@ def check_leaf(known: Known, index: int, line: bytes) -> HeldLeaf:
     if is_receipt(leaf):
         says: HeldReceipt | bytes = _receipt(known, leaf)
     else:
-        cbor_value(leaf)
+        checked_event(leaf, known.book.session)
         says = leaf
     return HeldLeaf(_placed(known, index, leaf, path), says)
 
@@ -117,8 +114,10 @@ def _compare(known: Known, receipt: Receipt, statement: DeviceStatement, signer:
         "device": (signer.device, statement.device),
         "backend": (signer.backend, statement.backend),
         "accumulation": (book.manifest.accumulate is not None, statement.accumulated is not None),
+        **expected_of_stop(receipt, book.manifest),
         **expected_of_mixture(receipt, statement, book.manifest),
         **expected_of_end(statement, receipt.outcome, receipt.holder, book.manifest),
+        **expected_of_verdict(receipt, book.manifest),
     }
     for name, values in expected.items():
         if values.count(values[0]) != len(values):

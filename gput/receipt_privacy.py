@@ -6,6 +6,7 @@ from shared.claims.accountant import spent
 from shared.claims.manifest import Manifest
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.errors import VerificationFailed
+from shared.protocol.stops import round_of
 
 
 def check_privacy(receipt: Receipt, statement: DeviceStatement, manifest: Manifest, records: int) -> None:
@@ -14,7 +15,7 @@ def check_privacy(receipt: Receipt, statement: DeviceStatement, manifest: Manife
     Raises:
         VerificationFailed: naming the field, with what it should be.
     """
-    round_number = (receipt.index - 1) // len(manifest.roster) + 1
+    round_number = round_of(manifest, receipt.index)
     expected = {
         "round": (round_number, receipt.round),
         "privacy": (manifest.privacy, statement.privacy),

@@ -5,19 +5,25 @@ Knows what both logs say once each has been verified by itself; no file, no sign
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from gput.receipt_heads import Seen, check_seen
 from gput.receipt_known import SignedFor
 from gput.receipt_leaves import HeldReceipt
+from gput.receipt_stops import still_counting
 from shared.claims.manifest import Predecessor
 from shared.errors import BadRequest, VerificationFailed
 
 
 def check_succession(
-    said: Predecessor | None, before: SignedFor, receipts: Mapping[int, HeldReceipt], hashes: Sequence[bytes]
+    said: Predecessor | None,
+    before: SignedFor,
+    receipts: Mapping[int, HeldReceipt],
+    events: Mapping[int, Any],
+    hashes: Sequence[bytes],
 ) -> None:
-    """`said` is of the session `before`, whose log has these receipts (by their leaf) and leaf hashes.
+    """`said` is of the session `before`, whose log has these receipts and events (by their leaf) and leaf hashes.
 
     Raises:
         BadRequest: it is another session's folder. VerificationFailed: `predecessor-mismatch`, `log-rolled-back`, `log-split-view`.
@@ -37,12 +43,18 @@ def check_succession(
     left |= set() if first is None else {(first.model, first.step)}
     if (said.model, said.step) not in left:
         raise _other("the model", "one that an accepted visit left", f"{said.model} at step {said.step}")
-    whose = {one.holder for one in closed} | (
-        {one.holder for one in first.contributors} if first is not None else set()
-    )
+    _check_contributors(said, first, closed, still_counting(receipts, events).values())
+
+
+def _check_contributors(
+    said: Predecessor, first: Predecessor | None, closed: Collection[HeldReceipt], counting: Collection[HeldReceipt]
+) -> None:
+    """Named is everybody whose records are in the model. Whose accepted visits a restore took back, and were not made again, may be."""
+    inherited = {one.holder for one in first.contributors} if first is not None else set()
     named = {one.holder for one in said.contributors}
-    if whose != named:
-        raise _other("whose records are in it", ", ".join(sorted(whose)), ", ".join(sorted(named)))
+    due = inherited | {one.holder for one in closed if one in counting}
+    if not due <= named or not named <= inherited | {one.holder for one in closed}:
+        raise _other("whose records are in it", ", ".join(sorted(due)), ", ".join(sorted(named)))
 
 
 def _other(what: str, expected: str, got: str) -> VerificationFailed:

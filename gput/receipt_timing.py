@@ -15,11 +15,11 @@ from typing import Any
 from gput.approvals import signed_for
 from gput.receipt_folder import APPROVALS, LEAVES, parse_line, read_lines, read_session
 from gput.receipt_keys import believed_keys
-from gput.receipt_leaves import is_receipt
 from gput.receipts import verify
 from shared.canonical import cbor_value
 from shared.claims.receipt import Receipt
 from shared.crypto.cose import Sign1, Verifier, parse1
+from shared.protocol.log_events import is_receipt
 
 
 def times(folder: Path, jobs: int) -> dict[str, Any]:

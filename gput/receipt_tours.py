@@ -14,6 +14,7 @@ from gput.receipt_known import Keyring, SignedFor
 from gput.receipt_leaves import HeldReceipt
 from shared.canonical import cbor_value
 from shared.claims.receipt import TourStatement
+from shared.claims.visit_end import rose_too_far
 from shared.crypto.cose import raw_verifier, verify1
 from shared.errors import VerificationFailed
 from shared.protocol.session import SessionFact
@@ -44,6 +45,10 @@ def tour_ends(events: Mapping[int, Any], keys: Keyring, book: SignedFor, where: 
                     raise VerificationFailed(
                         f"{name} differs", code="mismatch", expected=str(value), got=str(getattr(said, name))
                     )
+            if said.stepped and rose_too_far(book.manifest, details["validation_before"], details["validation_after"]):
+                raise VerificationFailed(
+                    "a tour's step was kept though the held-out loss rose too far", code="mismatch"
+                )
             found[index] = said
     return found
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gput.api import Api
-from gput.approvals import signed_for
+from gput.approvals import check_quorum, signed_for
 from gput.receipt_chain import check_models, check_spent_once, spent_by_holder
 from gput.receipt_crew import held
 from gput.receipt_folder import (
@@ -32,6 +32,7 @@ from gput.receipt_keys import believed_keys, named
 from gput.receipt_known import Keyring, Known
 from gput.receipt_leaves import HeldReceipt, check_leaf
 from gput.receipt_mixtures import check_mixtures
+from gput.receipt_stops import check_once
 from gput.receipt_successor import check_succession
 from gput.receipt_tours import check_accumulated, tour_ends
 from shared.canonical import cbor_value
@@ -96,6 +97,7 @@ def verify(
     jobs: int = 1,
     progress: Progress | None = None,
     predecessor: Path | None = None,
+    trust: Path | None = None,
 ) -> Verified:
     """Verify everything in `folder`, in numbered steps; what fails is named by its file and its number there.
 
@@ -111,35 +113,46 @@ def verify(
     `predecessor`: the folder of the session that this one goes on from, verified in the same way; 7. then it came to rest as the manifest
     says: log, model, step, and whose records are in it.
 
+    `trust`: the trust folder to judge the keys of both by; None: each folder's own copy, which whoever saved it chose.
+
     An altered log is gone through first, so that the leaf is named by what is wrong with it; steps 2 to 6 do not rely on step 1.
 
     Raises:
         VerificationFailed: naming file, key, approval or leaf, and the check. BadRequest: the folder is incomplete.
     """
     report = progress or (lambda done, total: None)
-    found, known = _verified(folder, seen, jobs, report)
+    found, known = _verified(folder, seen, jobs, report, trust)
     if predecessor is not None:
-        before, then = _verified(predecessor, (), jobs, report)
-        check_succession(known.book.manifest.predecessor, then.book, before.receipts, before.hashes)
+        before, then = _verified(predecessor, (), jobs, report, trust)
+        check_succession(known.book.manifest.predecessor, then.book, before.receipts, before.events, before.hashes)
     return _summed_up(found, known)
 
 
-def _verified(folder: Path, seen: Iterable[Seen], jobs: int, progress: Progress) -> tuple[_Leaves, Known]:
+def _verified(
+    folder: Path, seen: Iterable[Seen], jobs: int, progress: Progress, trust: Path | None
+) -> tuple[_Leaves, Known]:
     log_altered = check_as_saved(folder)
     session = read_session(folder)
     # Before the keys, of which each names the manifest: an altered one is told by whoever signed another.
     book = signed_for(session, read_lines(folder, APPROVALS))
-    keys = believed_keys(folder, book)
+    keys = believed_keys(folder, book, trust)
     head = _check_head(session, keys)
     known = Known(head, keys, book)
     found = _check_leaves(folder, known, jobs, progress)
     if log_altered:
         raise not_as_saved(LEAVES)
+    if found.receipts:
+        check_quorum(book)
     check_memories(found.events, found.hashes, book, LEAVES)
     for one in seen:
         check_seen(found.hashes, one, "you were shown")
+    check_once(found.receipts, found.events, LEAVES)
     ends = tour_ends(found.events, known.keys, book, LEAVES)
-    found.models = check_models(found.receipts, ends, found.events, LEAVES, book.manifest.predecessor)
+    rule = book.manifest.validation
+    best = rule is not None and rule.release == "best"
+    found.models = check_models(
+        found.receipts, ends, found.events, LEAVES, book.manifest.predecessor, releases_best=best
+    )
     if book.manifest.accumulate is not None:
         check_accumulated(found.receipts, ends, found.events, LEAVES)
     if book.manifest.collect == "tour":

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import shake_256
 
-from shared.canonical import cbor_bytes
 from shared.claims.manifest import Manifest
 from shared.claims.visit import CursorRange
+from shared.protocol.stops import last_stop, travel_order
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Itinerary:
     @property
     def length(self) -> int:
         """Number of planned visits."""
-        return self.manifest.rounds * len(self.manifest.roster)
+        return last_stop(self.manifest)
 
     @property
     def steps_per_round(self) -> int:
@@ -54,25 +53,12 @@ class Itinerary:
         """Training steps of the model at the session's end if nothing is skipped, its predecessor's included."""
         return self.manifest.steps_behind + self.manifest.rounds * self.steps_per_round
 
-    def order(self, round_number: int) -> tuple[str, ...]:
-        """Holders of one round in travel order: the roster's, or a Fisher-Yates shuffle drawn from (seed, round)."""
-        names = [entry.holder for entry in self.manifest.roster]
-        if self.manifest.visit_order == "roster":
-            return tuple(names)
-        # SHAKE-256 rather than `random`: the order must be the same in every version of every language.
-        draws = shake_256(cbor_bytes(["gput/visit-order", self.manifest.training.seed, round_number]))
-        stream = draws.digest(8 * len(names))
-        for last in range(len(names) - 1, 0, -1):
-            chosen = int.from_bytes(stream[8 * last : 8 * last + 8], "big") % (last + 1)
-            names[last], names[chosen] = names[chosen], names[last]
-        return tuple(names)
-
     def visit(self, index: int) -> PlannedVisit:
         """The stop number `index` (1-based). Raises: IndexError beyond the last."""
         if not 1 <= index <= self.length:
             raise IndexError(f"visit {index} of {self.length}")
         round_before, place = divmod(index - 1, len(self.manifest.roster))
-        order = self.order(round_before + 1)
+        order = travel_order(self.manifest, round_before + 1)
         holder = order[place]
         steps = self._steps[holder]
         before_in_round = sum(self._steps[name] for name in order[:place])
@@ -91,7 +77,7 @@ class Itinerary:
     def records_behind(self, position: int) -> dict[str, int]:
         """By holder, how many records of its stream lie behind `position` stops, whatever became of its visits."""
         rounds, place = divmod(position, len(self.manifest.roster))
-        begun = set(self.order(rounds + 1)[:place])
+        begun = set(travel_order(self.manifest, rounds + 1)[:place])
         return {holder: self._cursor(holder, rounds + (holder in begun)).start for holder in self._steps}
 
     @cached_property

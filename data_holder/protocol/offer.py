@@ -17,6 +17,7 @@ from shared.errors import Refused
 from shared.names import holder_port
 from shared.protocol.membership import proof_limit
 from shared.protocol.merkle import verify_consistency
+from shared.protocol.stops import holder_at, round_of
 from shared.protocol.travel import TRAVEL
 from shared.wire.visit import OfferDocument
 
@@ -99,10 +100,10 @@ def _grant_within(document: OfferDocument, agreement: Agreement, at: float) -> N
 
 def _cursor_as_planned(document: OfferDocument, manifest: Manifest, holder: str) -> None:
     """The itinerary follows from the manifest alone: every holder once a round, whole steps, in order. Nothing else is read."""
-    cursor, place = document.grant.cursor, (document.index - 1) % len(manifest.roster)
-    _equal("index-not-planned", "round of the visit", (document.index - 1) // len(manifest.roster) + 1, document.round)
-    if manifest.visit_order == "roster":
-        _equal("index-not-planned", "holder at this stop", manifest.roster[place].holder, holder)
+    cursor = document.grant.cursor
+    _equal("index-not-planned", "round of the visit", round_of(manifest, document.index), document.round)
+    # At another's stop, too, the round's records would take part in it, once for each.
+    _equal("index-not-planned", "holder at this stop", holder_at(manifest, document.index), holder)
     _equal("order-not-planned", "record order", manifest.record_order, cursor.order)
     _equal("order-not-planned", "seed of the record order", manifest.training.seed, cursor.seed)
     start = manifest.records_behind(holder) + (document.round - 1) * cursor.count

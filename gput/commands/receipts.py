@@ -24,6 +24,12 @@ PredecessorOption = Annotated[
     Path | None,
     typer.Option(help="folder of the session that this one goes on from; verified too, and that the two fit together"),
 ]
+TrustOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="your trust folder, to judge the keys by; default: the copy in FOLDER, which whoever saved it chose"
+    ),
+]
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, max=1024, help="processes to verify with; default: the cores it may use")
 ]
@@ -32,7 +38,7 @@ JobsOption = Annotated[
 @app.command()
 def verify(
     folder: Folder, head: HeadOption = None, model: ModelOption = None, predecessor: PredecessorOption = None,
-    jobs: JobsOption = None, fmt: FormatOption = Format.TABLE,
+    trust: TrustOption = None, jobs: JobsOption = None, fmt: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
     """Verify keys, log and every receipt; exit code 4 and one line that names file, number and check where something does not hold.
 
@@ -44,10 +50,12 @@ def verify(
     from shared.quota import usable_cores
 
     with Ticker("leaves hold") as ticker:
-        found = check(folder, [Seen.parse(text) for text in head or ()], jobs or usable_cores(), ticker.at, predecessor)
+        seen = [Seen.parse(text) for text in head or ()]
+        found = check(folder, seen, jobs or usable_cores(), ticker.at, predecessor, trust)
     if model is not None:
         check_model(model, found.models)
-    show({"result": "all hold", **found.__dict__}, fmt)
+    believed_by = f"{folder}, the copy saved there" if trust is None else str(trust)
+    show({"result": "all hold", "trust": believed_by, **found.__dict__}, fmt)
 
 
 @app.command("show")
@@ -57,8 +65,8 @@ def show_(folder: Folder, fmt: FormatOption = Format.TABLE) -> None:
     Example:  gput receipts show runs/latest/receipts
     """
     from gput.receipt_folder import LEAVES, parse_line, read_lines
-    from gput.receipt_leaves import is_receipt
     from shared.errors import GputError
+    from shared.protocol.log_events import is_receipt
 
     rows = []
     for number, line in enumerate(read_lines(folder, LEAVES)):

@@ -46,6 +46,7 @@ from shared.claims.training import AdamW, TrainingOptions
 from shared.claims.visit import VisitTimers
 from shared.crypto.signing import PartyKey
 from shared.errors import EmulationWarning
+from shared.protocol.log_events import is_receipt
 from shared.service.evidence import EmulatedProvider
 from shared.service.guest import Guest
 from shared.service.logging import configure_logging
@@ -87,17 +88,21 @@ class Maker:
     async def make(self, target: Path) -> None:
         """Write the receipts folder `target`."""
         channels = await self._channels()
-        leaves = list(self._leaves(channels))
+        bundle = self._bundle(channels, list(self._leaves(channels)))
+        write(target, bundle, self.installation.trust)
+
+    def _bundle(self, channels: dict[str, _Channel], leaves: list[bytes]) -> dict[str, Any]:
+        """What is saved of a session whose log has these leaves, which lie in the tree already."""
         signed = sign_head(self.tree, self.session, self.signing_key, time.time())
-        size = self.tree.size
-        bundle = {
+        kinds = ["receipt" if is_receipt(leaf) else "event" for leaf in leaves]
+        paths = [self.tree.inclusion(at, self.tree.size) for at in range(self.tree.size)]
+        return {
             "session": self.session, "head": head_view(signed.columns()),
             "manifest": {"document": b64encode(self.manifest.canonical()).decode()},
             "approvals": [self._approval(name) for name in HOLDERS],
             "keys": [channel.view for channel in channels.values()],
-            "leaves": [leaf_view(at, "receipt", leaf, self.tree.inclusion(at, size)) for at, leaf in enumerate(leaves)],
+            "leaves": [leaf_view(at, *found) for at, found in enumerate(zip(kinds, leaves, paths, strict=True))],
         }  # fmt: skip
-        write(target, bundle, self.installation.trust)
 
     def _manifest(self) -> Manifest:
         roster = tuple(RosterEntry(holder=n, key=key.fingerprint, evidence=EMULATED) for n, key in self.keys.items())

@@ -1,6 +1,6 @@
 """Leaves and signed heads of a session's log. Knows no HTTP; the tree's size lives in the journal's facts.
 
-A leaf is a receipt (COSE bytes) or an event (deterministic CBOR ["gput/log-event/1", session, kind, details]): restores, recalls,
+A leaf is a receipt (COSE bytes) or an event (`shared.protocol.log_events`): restores, recalls,
 roll-backs and repeats are leaves themselves (design 4.3), so nobody can hide one.
 """
 
@@ -14,13 +14,11 @@ from sqlalchemy import Connection
 from orchestrator.ledger.tree import MerkleTree
 from orchestrator.sessions.book import Row
 from orchestrator.tables import HEADS, LEAVES
-from shared.canonical import cbor_bytes
 from shared.crypto.signing import PartyKey
 from shared.crypto.tree_head import TreeHead, sign_tree_head
+from shared.protocol.log_events import event_bytes
 from shared.protocol.merkle import leaf_hash
 from shared.service.statements import find_row, insert_row, put_row
-
-EVENT = "gput/log-event/1"
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class NewLeaf:
 
 def event_leaf(tree: MerkleTree, session: str, kind: str, details: dict[str, Any]) -> NewLeaf:
     """The leaf of something that happened to the session besides a closed visit."""
-    return _leaf(tree, session, "event", cbor_bytes([EVENT, session, kind, details]), {"visit": details.get("visit")})
+    return _leaf(tree, session, "event", event_bytes(session, kind, details), {"visit": details.get("visit")})
 
 
 def receipt_leaf(tree: MerkleTree, session: str, cose: bytes, *, visit: str, holder: str, outcome: str) -> NewLeaf:

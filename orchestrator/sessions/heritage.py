@@ -17,7 +17,7 @@ from orchestrator.gpu_session.checkpoints import restore_file
 from orchestrator.gpu_session.life import GpuLife
 from orchestrator.gpu_session.placement import Fill
 from orchestrator.gpu_session.sealed import SealedSecrets, SessionSecrets
-from orchestrator.ledger.log import EVENT, read_head
+from orchestrator.ledger.log import read_head
 from orchestrator.parties import Parties
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.keyring import Keyring
@@ -34,6 +34,7 @@ from shared.claims.succession import succession_findings
 from shared.crypto.schedule import checkpoint_key
 from shared.crypto.secret import Secret
 from shared.errors import Conflict, NotFound, VerificationFailed
+from shared.protocol.log_events import LABEL
 from shared.protocol.merkle import leaf_hash
 from shared.service.clock import Entropy
 from shared.service.statements import find_row
@@ -195,5 +196,5 @@ def _only_events(connection: Connection, state: SessionState, size: int) -> bool
 def _is_event(leaf: bytes) -> bool:
     match cbor_value(leaf):
         case [kind, *_]:
-            return bool(kind == EVENT)
+            return bool(kind == LABEL)
     return False

@@ -20,6 +20,7 @@ from orchestrator.visits.tour_failures import tour_failed
 from orchestrator.visits.training import WorkFailed, held_out_loss, work
 from shared.claims.layout import require_named
 from shared.claims.receipt import TourStatement
+from shared.claims.visit_end import rose_too_far
 from shared.errors import ProtocolViolation, VerificationFailed
 from shared.protocol.session import SessionFact
 from shared.wire.gpu import Commit, EndTour, RollBack, Scrub
@@ -91,16 +92,16 @@ async def _work(run: Run, key: str, round_number: int, *, step: bool) -> WorkSta
 
 async def _judge(run: Run, ended: WorkState, key: str, round_number: int) -> JudgedTour:
     """The step is finite, and at the manifest's cadence the held-out loss did not rise by more than it may."""
-    rule, before = run.state.manifest.validation, run.committed.validation
+    before = run.committed.validation
     keep, drop = f"{key}/step", f"{key}/drop"
     if not ended.finite or ended.update_norm is None or not math.isfinite(ended.update_norm):
         return JudgedTour(round_number, drop, False, "the tour's step is not finite", before, None)
-    if rule is None or not check_due(run, round_number):
+    if run.state.manifest.validation is None or not check_due(run, round_number):
         return JudgedTour(round_number, keep, True, "", before, None)
     after = await held_out_loss(run, f"{key}/eval", run.placement.validation_region)
     if after is None:
         return JudgedTour(round_number, drop, False, "the held-out loss is not finite", before, None)
-    if rule.max_loss_increase is not None and before is not None and after - before > rule.max_loss_increase:
+    if rose_too_far(run.state.manifest, before, after):
         return JudgedTour(round_number, drop, False, f"the held-out loss rose from {before} to {after}", before, after)
     return JudgedTour(round_number, keep, True, "", before, after)
 

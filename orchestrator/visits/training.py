@@ -19,6 +19,7 @@ from orchestrator.tables import LOSSES
 from orchestrator.visits.journey import heard
 from orchestrator.visits.run import Run
 from shared.claims.training import learning
+from shared.claims.visit_end import rose_too_far
 from shared.errors import GputError
 from shared.protocol.training import TrainingFact
 from shared.service.statements import insert_rows
@@ -163,12 +164,11 @@ async def check_held_out(run: Run, key: str) -> Verdict:
     Raises:
         WorkFailed: the validation records do not fit the program. Unavailable: the GPU is gone.
     """
-    rule, before = run.state.manifest.validation, run.committed.validation
+    before = run.committed.validation
     after = await held_out_loss(run, key, run.placement.validation_region)
     if after is None:
         return Verdict(False, "the held-out loss is not finite", before, None)
-    limit = rule.max_loss_increase if rule is not None else None
-    if limit is not None and before is not None and after - before > limit:
+    if rose_too_far(run.state.manifest, before, after):
         return Verdict(False, f"the held-out loss rose from {before} to {after}", before, after)
     return Verdict(True, "", before, after)
 

@@ -9,7 +9,19 @@ from typing import Any
 
 from shared.canonical.zeros import zeros_digest
 from shared.claims.manifest import Manifest
-from shared.claims.receipt import DeviceStatement
+from shared.claims.receipt import DeviceStatement, Receipt
+
+
+def rose_too_far(manifest: Manifest, before: float | None, after: float | None) -> bool:
+    """Whether the held-out loss rose by more than an accepted update may raise it; also if it is no number. Not, if it was not measured."""
+    limit = None if manifest.validation is None else manifest.validation.max_loss_increase
+    return limit is not None and before is not None and after is not None and not after - before <= limit
+
+
+def expected_of_verdict(receipt: Receipt, manifest: Manifest) -> dict[str, tuple[Any, Any]]:
+    """As `expected_of_end`, of the losses that the receipt states: what raised them too far was not accepted."""
+    rose = rose_too_far(manifest, receipt.validation_before, receipt.validation_after)
+    return {"held-out loss of an accepted visit": (False, receipt.outcome == "closed" and rose)}
 
 
 def expected_of_end(said: DeviceStatement, outcome: str, holder: str, manifest: Manifest) -> dict[str, tuple[Any, Any]]:
@@ -22,6 +34,7 @@ def expected_of_end(said: DeviceStatement, outcome: str, holder: str, manifest: 
     return {
         "scrubbed bytes": (room, said.scrubbed_bytes),
         "scrub digest": (zeros_digest(room).hex(), said.scrub_digest),
+        "records of its stop": (manifest.steps_for(holder) * manifest.training.batch_size, said.records),
         "records trained on": _trained(said, outcome, holder, manifest),
         **(_unchanged(said) if outcome == "rejected" else {}),
     }

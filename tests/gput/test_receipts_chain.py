@@ -17,7 +17,9 @@ Held = dict[int, HeldReceipt]
 
 def visit(stop: int, before: str, after: str, **changes: Any) -> HeldReceipt:
     models = before * 64, after * 64
-    usual = HeldReceipt(f"v_{stop}", stop, 1, "city", "closed", "EMULATED", 16, 3 * stop, 3, *models, None, None, None)
+    usual = HeldReceipt(
+        f"v_{stop}", stop, 1, "city", "closed", "EMULATED", 16, 3 * stop, 3, *models, None, None, None, 2 * stop
+    )
     return usual._replace(**changes)
 
 
@@ -40,7 +42,7 @@ def test_a_whole_chain_holds() -> None:
     assert ends_with({0: visit(1, "a", "b"), 1: visit(2, "b", "c"), 2: rejected, 5: visit(4, "c", "d")}) == "d"
 
 
-@pytest.mark.parametrize("events", [{}, {2: event("recalled", visit="v_3")}, {4: event("restored")}])
+@pytest.mark.parametrize("events", [{}, {2: event("recalled", visit="v_3")}, {4: event("restored", position=1)}])
 def test_an_update_that_vanishes_unsaid_is_named(events: dict[int, Any]) -> None:
     with pytest.raises(
         VerificationFailed, match=r"leaf 3: visit v_3 starts from an earlier model, and no leaf"
@@ -49,20 +51,82 @@ def test_an_update_that_vanishes_unsaid_is_named(events: dict[int, Any]) -> None
     assert caught.value.code == "model-gap"
 
 
-def test_the_leaf_of_a_restore_tells_of_it() -> None:
-    assert ends_with(gone_back(), {2: event("restored")}) == "d"
-    assert ends_with(gone_back(), {2: event("restored"), 4: event("restored")}) == "abcd"
+def restored(position: Any) -> list[Any]:
+    return event("restored", checkpoint="c", position=position)
+
+
+def test_the_leaf_of_a_restore_tells_to_which_model() -> None:
+    assert ends_with(gone_back(), {2: restored(1)}) == "d"
+    whole = {0: visit(1, "a", "b"), 1: visit(2, "b", "c"), 2: visit(3, "c", "d")}
+    assert [ends_with(whole, {3: restored(position)}) for position in range(5)] == ["a", "b", "c", "d", "d"]
+    for position in (0, 2, 3):
+        with pytest.raises(VerificationFailed, match="leaf 3: visit v_3 starts from an earlier model") as caught:
+            check_models(gone_back(), {}, {2: restored(position)}, LEAVES)
+        assert caught.value.code == "model-gap"
+
+
+def test_what_a_restore_took_back_is_gone_back_to_by_no_later_one() -> None:
+    """Two histories: a-b-c, and from b on, d. Where three stops lie behind, the second one stands."""
+    both = {**gone_back(), 4: visit(4, "d", "e")}
+    assert ends_with(both, {2: restored(1), 5: restored(3)}) == "d"
+    assert ends_with(both, {2: restored(1), 5: restored(2)}) == "b"
+    assert ends_with(both, {2: restored(1), 5: restored(3), 6: restored(0)}) == "a"
+
+
+def test_stops_that_were_passed_over_lie_behind_as_well() -> None:
+    gaps = {0: visit(2, "a", "b"), 1: visit(6, "b", "c")}
+    assert [ends_with(gaps, {2: restored(position)}) for position in (0, 1, 2, 5, 6, 9)] == list("aabbcc")
+    assert ends_with({1: visit(2, "a", "b")}, {0: restored(0)}) == "b"
+
+
+def test_a_rejected_visit_is_behind_where_it_left_the_model() -> None:
+    log = {0: visit(1, "a", "b"), 1: visit(2, "b", "c", outcome="rejected"), 2: visit(3, "b", "d")}
+    assert [ends_with(log, {3: restored(position)}) for position in (1, 2, 3)] == list("bbd")
+
+
+@pytest.mark.parametrize("position", [None, -1, "1", [1]])
+def test_a_restore_to_nowhere_is_named(position: Any) -> None:
+    with pytest.raises(VerificationFailed, match=f"{LEAVES}: leaf 2: ") as caught:
+        check_models(gone_back(), {}, {2: restored(position)}, LEAVES)
+    assert caught.value.code == "malformed"
 
 
 def test_a_restore_counts_for_one_visit_only() -> None:
     with pytest.raises(VerificationFailed, match="leaf 4: visit v_4"):
-        check_models(gone_back() | {4: visit(4, "b", "e")}, {}, {2: event("restored")}, LEAVES)
+        check_models(gone_back() | {4: visit(4, "b", "e")}, {}, {2: restored(1)}, LEAVES)
+
+
+def ends_best(receipts: Held, events: dict[int, Any]) -> str:
+    return "".join(model[0] for model in check_models(receipts, {}, events, LEAVES, releases_best=True))
 
 
 def test_the_choice_of_the_best_goes_back_to_that_model_only() -> None:
-    assert ends_with(gone_back(), {2: event("best_chosen", model="b" * 64)}) == "d"
+    chosen = event("best_chosen", model="b" * 64)
+    assert ends_best(gone_back(), {2: chosen}) == "d"
+    assert ends_best({0: visit(1, "a", "b"), 1: visit(2, "b", "c")}, {2: chosen}) == "b"
     with pytest.raises(VerificationFailed, match="leaf 3: visit v_3"):
-        check_models(gone_back(), {}, {2: event("best_chosen", model="a" * 64)}, LEAVES)
+        ends_best(gone_back(), {2: event("best_chosen", model="a" * 64)})
+    with pytest.raises(VerificationFailed, match="leaf 4: the chosen model is one that no earlier receipt left"):
+        ends_best(gone_back(), {2: restored(1), 4: event("best_chosen", model="c" * 64)})
+
+
+def test_a_late_approval_may_come_before_the_gpu_has_gone_back_to_the_best() -> None:
+    """What was chosen is written down first; a process that dies then finds a visit to make, from the last model."""
+    log = {0: visit(1, "a", "b"), 1: visit(2, "b", "c"), 3: visit(3, "c", "d")}
+    chosen = event("best_chosen", model="b" * 64)
+    assert ends_best(log, {2: chosen}) == "d"
+    assert ends_best(log, {2: chosen, 4: event("best_chosen", model="b" * 64)}) == "b"
+
+
+def test_nothing_is_chosen_where_the_last_model_is_released() -> None:
+    with pytest.raises(
+        VerificationFailed, match=f"{LEAVES}: leaf 2: the choice of a best model in a session"
+    ) as caught:
+        check_models(gone_back(), {}, {2: event("best_chosen", model="b" * 64)}, LEAVES)
+    assert caught.value.code == "mismatch"
+    for details in ({}, {"model": ["b" * 64]}):
+        with pytest.raises(VerificationFailed, match=f"{LEAVES}: leaf 2: the choice of a model that names none"):
+            ends_best(gone_back(), {2: event("best_chosen", **details)})
 
 
 def tour(at: int, before: str, after: str, number: int = 1) -> Held:

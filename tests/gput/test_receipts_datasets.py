@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from gput.approvals import signed_for
+from gput.receipt_folder import read_session
 from gput.receipts import verify
 from shared.canonical import json_bytes, json_value
 from shared.crypto.signing import PartyKey
@@ -21,7 +23,8 @@ def approval(bundle: Bundle, holder: str) -> dict[str, Any]:
 
 def signed_again(item: dict[str, Any], key: PartyKey, **changes: Any) -> dict[str, Any]:
     """The approval with some fields changed, signed by `key`."""
-    document = json_bytes({**json_value(base64.b64decode(item["document"])), **changes})
+    says = {**json_value(base64.b64decode(item["document"])), **changes}
+    document = json_bytes({name: value for name, value in says.items() if name != "profile" or value is not None})
     signature = base64.b64encode(key.sign("gput/approval", document)).decode()
     return {
         **item,
@@ -29,6 +32,10 @@ def signed_again(item: dict[str, Any], key: PartyKey, **changes: Any) -> dict[st
         "signature": signature,
         "public_key": key.public.hex(),
     }
+
+
+NOTHING = {"records": None, "record_bytes": None, "dataset_root": None, "profile": None}
+"""What a decision that is no approval states of a dataset."""
 
 
 def refused(bundle: Bundle, part: str, code: str) -> VerificationFailed:
@@ -69,10 +76,28 @@ def test_a_visit_of_a_holder_that_never_approved(bundle: Bundle) -> None:
 
 
 def test_a_veto_afterwards_takes_nothing_away(bundle: Bundle, gput_material: Material) -> None:
-    none = {"records": None, "record_bytes": None, "dataset_root": None}
-    veto = signed_again(approval(bundle, "city"), gput_material.keys["city"], decision="veto", **none)
+    veto = signed_again(approval(bundle, "city"), gput_material.keys["city"], decision="veto", **NOTHING)
     bundle.value["approvals"].append({**veto, "decision": "veto"})
     verify(bundle.write())
+
+
+@pytest.mark.parametrize(("signed", "shown"), [("veto", "approve"), ("refuse", "approve"), ("approve", "veto")])
+def test_a_decision_that_is_shown_as_another(bundle: Bundle, gput_material: Material, signed: str, shown: str) -> None:
+    """The line's own word is nobody's: a refusal had counted as an approval."""
+    changes = {"decision": signed} | ({} if signed == "approve" else NOTHING)
+    said = signed_again(approval(bundle, "city"), gput_material.keys["city"], **changes)
+    bundle.value["approvals"].append({**said, "decision": shown})
+    error = refused(bundle, "approvals.jsonl: approval 3: city signed another decision", "mismatch")
+    assert (error.expected, error.got) == (signed, shown)
+
+
+def test_of_who_never_approved_no_key_is_shown(saved: Saved, bundle: Bundle, gput_material: Material) -> None:
+    """A session that does not need everybody goes on without who refuses; that word is kept with the others."""
+    refusal = signed_again(approval(bundle, "north"), gput_material.keys["north"], decision="refuse", **NOTHING)
+    lines = [json_bytes({**refusal, "decision": "refuse", "public_key": None})]
+    assert signed_for(read_session(saved.folder), lines).approved == {}
+    with pytest.raises(VerificationFailed, match="approval 0: malformed"):
+        signed_for(read_session(saved.folder), [json_bytes({**approval(bundle, "north"), "public_key": None})])
 
 
 def test_an_approval_that_the_holder_did_not_sign(bundle: Bundle, gput_material: Material) -> None:

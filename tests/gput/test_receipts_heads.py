@@ -29,7 +29,9 @@ AT = 5
 
 @pytest.fixture
 def book(saved: Saved) -> SignedFor:
-    return signed_for(read_session(saved.folder), read_lines(saved.folder, APPROVALS))
+    """Of a session that one holder's word is enough for."""
+    found = signed_for(read_session(saved.folder), read_lines(saved.folder, APPROVALS))
+    return dataclasses.replace(found, manifest=found.manifest.model_copy(update={"quorum": 1}))
 
 
 def event(book: SignedFor, key: PartyKey, **changes: Any) -> dict[int, Any]:
@@ -79,9 +81,43 @@ def test_only_the_holders_own_word_counts(book: SignedFor, gput_material: Materi
         check_memories(event(book, gput_material.keys["city"]), HASHES, without, LEAVES)
 
 
-def test_an_event_of_another_session(book: SignedFor) -> None:
-    with pytest.raises(VerificationFailed, match="leaf 3: an event of another session"):
-        check_memories({3: ["gput/log-event/1", "s_aaaaaaaaaaaaaaaa", "restored", {}]}, HASHES, book, LEAVES)
+def confirmed(book: SignedFor, material: Material, *holders: str, challenge: str = CHALLENGE) -> list[Any]:
+    """A restart's leaf, in which these holders vouch for the first four leaves."""
+    said = []
+    for holder in holders:
+        options: dict[str, Any] = {"session": book.session, "holder": holder, "size": 4, "root": root(HASHES[:4])}
+        signed = sign_head_statement(material.keys[holder], challenge=challenge, receipt=None, **options)
+        said.append({"holder": holder, "document": signed.document, "signature": signed.signature})
+    return ["gput/log-event/1", book.session, "heads_confirmed", {"challenge": challenge, "statements": said}]
+
+
+@pytest.mark.parametrize(
+    ("holders", "enough"), [((), 0), (("city",), 1), (("city", "city"), 1), (("city", "north"), 2)]
+)
+def test_a_quorum_vouches_for_every_restart(
+    book: SignedFor, gput_material: Material, holders: tuple[str, ...], enough: int
+) -> None:
+    for quorum in (1, 2, None):
+        asked = dataclasses.replace(book, manifest=book.manifest.model_copy(update={"quorum": quorum}))
+        events = {AT: confirmed(book, gput_material, *holders)}
+        if enough >= asked.quorum:
+            assert check_memories(events, HASHES, asked, LEAVES) == len(holders)
+            continue
+        with pytest.raises(VerificationFailed, match=f"leaf {AT}: too few holders vouched") as caught:
+            check_memories(events, HASHES, asked, LEAVES)
+        assert (caught.value.code, caught.value.got) == ("quorum-lost", str(enough))
+
+
+def test_each_restart_is_vouched_for_anew(book: SignedFor, gput_material: Material) -> None:
+    first, again = (confirmed(book, gput_material, *holders) for holders in (("city",), ("city", "north")))
+    anew = confirmed(book, gput_material, "city", challenge="c5" * 32)
+    assert check_memories({4: first, 6: anew}, HASHES, book, LEAVES) == 2
+    # A start that could not know whether its leaf was kept writes it once more, before anything else happens.
+    assert check_memories({4: first, 5: again, 6: anew}, HASHES, book, LEAVES) == 4
+    for later in ({6: first}, {5: ["gput/log-event/1", book.session, "recalled", {}], 6: again}, {5: anew, 6: first}):
+        with pytest.raises(VerificationFailed, match="leaf 6: the statements of an earlier restart") as caught:
+            check_memories({4: first, **later}, HASHES, book, LEAVES)
+        assert caught.value.code == "head-challenge"
 
 
 def test_a_head_that_somebody_was_shown(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:

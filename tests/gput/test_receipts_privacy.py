@@ -9,13 +9,14 @@ import pytest
 
 from gput.receipt_chain import check_spent_once, spent_by_holder
 from gput.receipt_folder import LEAVES, parse_line, read_lines
-from gput.receipt_leaves import HeldReceipt, is_receipt
+from gput.receipt_leaves import HeldReceipt
 from gput.receipt_privacy import check_privacy
 from shared.claims.accountant import spent
 from shared.claims.manifest import Manifest
 from shared.claims.privacy import Privacy, PrivacySpent
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.errors import VerificationFailed
+from shared.protocol.log_events import is_receipt
 from tests.gput.gput_samples import Saved
 from tests.world.world_material import HOLDERS, RECORDS, ROUNDS, Material
 

@@ -17,6 +17,7 @@ from gput.receipt_known import Keyring, SignedFor, Signer
 from gput.receipt_leaves import HeldReceipt
 from gput.receipt_tours import Ends, check_accumulated, tour_ends
 from shared.canonical import cbor_bytes
+from shared.claims.manifest import Validation
 from shared.claims.receipt import TourStatement
 from shared.crypto.cose import sign1
 from shared.errors import VerificationFailed
@@ -42,7 +43,7 @@ def visit(stop: int, model: str, before: str, after: str, batches: int, outcome:
     """A visit of two batches."""
     return HeldReceipt(
         f"v_{stop}", stop, 1, "city", outcome, "EMULATED", 16, 0, 2, name(model), name(model), None,
-        (name(before), name(after), batches), None,
+        (name(before), name(after), batches), None, 2 * stop,
     )  # fmt: skip
 
 
@@ -55,11 +56,16 @@ def statement(book: SignedFor, **changes: Any) -> TourStatement:
     return TourStatement(**(fields | changes))
 
 
-def end(book: SignedFor, key: ec.EllipticCurvePrivateKey = DEVICE, **changes: Any) -> list[Any]:
+def end(
+    book: SignedFor, key: ec.EllipticCurvePrivateKey = DEVICE, losses: tuple[Any, Any] = (None, None), **changes: Any
+) -> list[Any]:
     """The leaf of a tour's end, as CBOR gives it."""
     said = statement(book, **changes)
     cose = sign1(cbor_bytes(said.model_dump(mode="python")), key, kid=b"device")
-    details = {"round": 1, "stepped": True, "statement": b64encode(cose).decode()}
+    details = {
+        "round": 1, "stepped": said.stepped, "statement": b64encode(cose).decode(), "validation_before": losses[0],
+        "validation_after": losses[1],
+    }  # fmt: skip
     return ["gput/log-event/1", book.session, "tour_ended", details]
 
 
@@ -77,6 +83,21 @@ def test_a_whole_log_holds(book: SignedFor) -> None:
     receipts, ends, events = log(book)
     check_models(receipts, ends, {}, LEAVES)
     check_accumulated(receipts, ends, events, LEAVES)
+
+
+def test_a_restore_to_a_tours_last_stop_may_lie_on_either_side_of_its_end(book: SignedFor) -> None:
+    """A checkpoint may have been sealed between the last visit and the step, and one behind it; both have three stops behind them."""
+    receipts, ends, _ = log(book)
+    del receipts[4]
+
+    def last(position: int) -> str:
+        restored = {5: ["gput/log-event/1", book.session, "restored", {"position": position}]}
+        return "".join(model[0] for model in check_models(receipts, ends, restored, LEAVES))
+
+    assert (last(2), last(3)) == ("a", "ab")
+    again = {**receipts, 7: visit(4, "b", "4", "5", 2)}
+    restored = {5: ["gput/log-event/1", book.session, "restored", {"position": 3}]}
+    assert check_models(again, {**ends, 6: ends[3]}, restored, LEAVES) == (name("b"),)
 
 
 def test_after_a_restore_the_log_goes_on_from_what_an_earlier_leaf_left(book: SignedFor) -> None:
@@ -117,12 +138,33 @@ def test_a_model_that_no_end_left_is_named(book: SignedFor) -> None:
         check_models(receipts, {3: ends[3].model_copy(update={"model_before": name("c")})}, {}, LEAVES)
 
 
+def _told(book: SignedFor, **details: Any) -> list[Any]:
+    """An end whose leaf says otherwise than the device."""
+    leaf = end(book)
+    leaf[3] |= details
+    return leaf
+
+
+def test_a_step_that_raised_the_held_out_loss_too_far_is_named(book: SignedFor) -> None:
+    validation = Validation(dataset="ab" * 32, records=8, max_loss_increase=0.5)
+    ruled = dataclasses.replace(book, manifest=book.manifest.model_copy(update={"validation": validation}))
+    for losses in ((1.0, 1.5), (1.0, 0.2), (None, 9.0), (1.0, None)):
+        assert tour_ends({3: end(book, losses=losses)}, KEYS, ruled, LEAVES)
+    dropped = end(book, losses=(1.0, 2.0), stepped=False)
+    assert tour_ends({3: dropped}, KEYS, ruled, LEAVES)
+    for losses in ((1.0, 1.75), (1.0, float("nan"))):
+        assert tour_ends({3: end(book, losses=losses)}, KEYS, book, LEAVES), "nobody agreed on a limit"
+        with pytest.raises(VerificationFailed, match="leaf 3: a tour's step was kept though") as caught:
+            tour_ends({3: end(book, losses=losses)}, KEYS, ruled, LEAVES)
+        assert caught.value.code == "mismatch"
+
+
 def test_an_end_is_the_attested_devices_own_word(book: SignedFor) -> None:
     for leaf, code in (
         (end(book, STRANGER), "bad-signature"),
         (end(book, device="gpu-1"), "bad-signature"),
         (end(book, round=2), "mismatch"),
-        (end(book, stepped=False), "mismatch"),
+        (_told(book, stepped=False), "mismatch"),
         (end(book, session="s_0000000000000000"), "mismatch"),
         (end(book, program="0" * 96), "mismatch"),
     ):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gput.receipt_folder import LEAVES
-from gput.receipt_leaves import is_receipt
 from gput.receipts import save, verify
 from shared.canonical import cbor_bytes
+from shared.protocol.log_events import is_receipt
 from tests.gput.gput_samples import Bundle, Saved
 from tests.gput.receipts_world import flipped_hex, receipt_leaves, refused
 
@@ -119,7 +119,7 @@ def test_a_changed_path(bundle: Bundle, change: str) -> None:
 
 def test_a_forged_event_is_named_by_its_own_place(bundle: Bundle) -> None:
     """An event has no signature of its own: the log's path tells which one it is."""
-    other = cbor_bytes(["gput/log-event/1", bundle.value["session"], "restored", {}])
+    other = cbor_bytes(["gput/log-event/1", bundle.value["session"], "restored", {"position": 0}])
     for leaf in bundle.value["leaves"]:
         good = leaf["leaf"]
         leaf["leaf"], leaf["kind"], kind = base64.b64encode(other).decode(), "event", leaf["kind"]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from orchestrator.itinerary import Itinerary
 from shared.claims.manifest import Manifest, RosterEntry
 from shared.claims.training import TrainingOptions
+from shared.protocol.stops import travel_order
 from tests.orchestrator.orchestrator_samples import EMULATED, key, manifest
 
 
@@ -51,8 +52,8 @@ def test_every_round_visits_everybody_once(agreed: Manifest) -> None:
 def test_a_shuffled_order_differs_between_rounds_and_seeds_but_not_between_runs() -> None:
     def orders(seed: int) -> list[tuple[str, ...]]:
         options = TrainingOptions(batch_size=1, seed=seed)
-        itinerary = Itinerary(manifest(6, visit_order="shuffled", training=options, rounds=8))
-        return [itinerary.order(number) for number in range(1, 9)]
+        agreed = manifest(6, visit_order="shuffled", training=options, rounds=8)
+        return [travel_order(agreed, number) for number in range(1, 9)]
 
     assert len(set(orders(1))) > 1
     assert orders(1) != orders(2)

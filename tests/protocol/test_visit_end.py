@@ -8,8 +8,9 @@ import pytest
 
 from shared.canonical import blake3_256
 from shared.canonical.zeros import zeros_digest
-from shared.claims.receipt import Accumulated, DeviceStatement, Mixed
-from shared.claims.visit_end import expected_of_end
+from shared.claims.manifest import Validation
+from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt
+from shared.claims.visit_end import expected_of_end, expected_of_verdict, rose_too_far
 from tests.orchestrator.orchestrator_samples import manifest
 
 RULES = manifest()
@@ -24,7 +25,7 @@ def differing(outcome: str = "closed", **changes: Any) -> set[str]:
     """Names of what is not as expected in a statement that is right but for these changes."""
     right: dict[str, Any] = {
         "model_before": "1" * 64, "model_after": "2" * 64, "steps": STEPS, "scrubbed_bytes": ROOM,
-        "scrub_digest": blake3_256(bytes(ROOM)).hex(),
+        "scrub_digest": blake3_256(bytes(ROOM)).hex(), "records": STEPS * BATCH,
     }  # fmt: skip
     said = DeviceStatement.model_construct(**(right | changes))
     return {name for name, (value, got) in expected_of_end(said, outcome, HOLDER, RULES).items() if value != got}
@@ -41,7 +42,12 @@ def test_what_is_right_passes(changes: dict[str, Any]) -> None:
     assert differing(**changes) == set()
 
 
-TRAINED, MODEL, ADDED = "records trained on", "model after a rejected visit", "accumulator after a rejected visit"
+OWN, TRAINED, MODEL, ADDED = (
+    "records of its stop",
+    "records trained on",
+    "model after a rejected visit",
+    "accumulator after a rejected visit",
+)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +56,10 @@ TRAINED, MODEL, ADDED = "records trained on", "model after a rejected visit", "a
         ({"scrub_digest": "33" * 32}, "scrub digest"),
         ({"scrubbed_bytes": ROOM - 1}, "scrubbed bytes"),
         ({"scrubbed_bytes": 1 << 62}, "scrubbed bytes"),
+        ({"records": 0}, OWN),
+        ({"records": STEPS * BATCH + 1}, OWN),
+        (REJECTED | {"records": 10**9}, OWN),
+        ({"mixed": MIXED, "steps": 3 * STEPS, "records": 3 * STEPS * BATCH}, OWN),
         ({"steps": STEPS - 1}, TRAINED),
         ({"steps": STEPS + 1}, TRAINED),
         ({"mixed": MIXED}, TRAINED),
@@ -62,6 +72,24 @@ TRAINED, MODEL, ADDED = "records trained on", "model after a rejected visit", "a
 )
 def test_what_is_not_is_named(changes: dict[str, Any], named: str) -> None:
     assert differing(**changes) == {named}
+
+
+LIMITED = RULES.model_copy(update={"validation": Validation(dataset="ab" * 32, records=8, max_loss_increase=0.25)})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rose"),
+    [(1.0, 1.25, False), (1.0, 1.2500001, True), (1.0, 0.5, False), (None, 9.0, False), (1.0, None, False), (1.0, float("nan"), True)],
+)  # fmt: skip
+def test_what_raised_the_held_out_loss_too_far_was_not_accepted(
+    before: float | None, after: float | None, rose: bool
+) -> None:
+    assert rose_too_far(LIMITED, before, after) is rose
+    assert not rose_too_far(RULES.model_copy(update={"validation": None}), before, after)
+    for outcome in ("closed", "rejected"):
+        receipt = Receipt.model_construct(outcome=outcome, validation_before=before, validation_after=after)
+        expected, got = expected_of_verdict(receipt, LIMITED)["held-out loss of an accepted visit"]
+        assert (expected != got) is (rose and outcome == "closed")
 
 
 @pytest.mark.parametrize("length", [0, 1, (1 << 20) - 1, 1 << 20, (3 << 20) + 5])

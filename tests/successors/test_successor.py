@@ -86,7 +86,9 @@ START = Predecessor(
 
 def _visit(stop: int, first_step: int, before: str, after: str) -> HeldReceipt:
     models = before * 64, after * 64
-    return HeldReceipt(f"v_{stop}", stop, 1, "city", "closed", "EMULATED", 16, first_step, 3, *models, None, None, None)
+    return HeldReceipt(
+        f"v_{stop}", stop, 1, "city", "closed", "EMULATED", 16, first_step, 3, *models, None, None, None, 2 * stop
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def _visit(stop: int, first_step: int, before: str, after: str) -> HeldReceipt:
 )
 def test_a_forged_first_link_is_named(forged: HeldReceipt, code: str) -> None:
     sound = {0: _visit(1, 9, "a", "b"), 1: _visit(2, 12, "b", "c"), 3: _visit(1, 9, "a", "b")}
-    restored = {2: ["gput/log-event/1", "s_bbbbbbbbbbbbbbbb", "restored", {}]}
+    restored = {2: ["gput/log-event/1", "s_bbbbbbbbbbbbbbbb", "restored", {"position": 0}]}
     check_models(sound, {}, restored, LEAVES, START)
     with pytest.raises(
         VerificationFailed, match=r"leaves\.jsonl: leaf 0: visit v_1 does not go on where s_a"

@@ -128,10 +128,18 @@ def test_a_visits_end_is_held_against_the_manifest(page: Any) -> None:
     rules = {
         "roster": [{"holder": "city", "steps_per_visit": None}], "steps_per_visit": 3, "training": {"batch_size": 4}, "buffer_bytes": 64,
     }  # fmt: skip
-    right = {"outcome": "closed", "model_before": "m", "model_after": "n", "steps": 3, "scrubbed_bytes": 64}
+    right = {
+        "outcome": "closed",
+        "model_before": "m",
+        "model_after": "n",
+        "steps": 3,
+        "records": 12,
+        "scrubbed_bytes": 64,
+    }
     cases: list[tuple[dict[str, Any], str]] = [
         ({}, ""), (KEPT, ""), (KEPT | {"steps": 0}, ""), ({"mixed": {"records": 24}, "steps": 6}, ""),
-        (KEPT | {"accumulated": {"before": "a", "after": "a"}}, ""), ({"scrubbed_bytes": 63}, "scrub"), ({"steps": 2}, "steps"),
+        (KEPT | {"accumulated": {"before": "a", "after": "a"}}, ""), ({"scrubbed_bytes": 63}, "scrub"),
+        ({"records": 13}, "records"), ({"steps": 2}, "steps"),
         ({"mixed": {"records": 24}}, "steps"), (KEPT | {"steps": 4}, "steps"), ({"outcome": "rejected"}, "rejected"),
         (KEPT | {"accumulated": {"before": "a", "after": "b"}}, "rejected"),
     ]  # fmt: skip
@@ -141,11 +149,12 @@ def test_a_visits_end_is_held_against_the_manifest(page: Any) -> None:
 
 
 CHAIN = """async cases => {
-  const { checkChain } = await import("/ui/common/receipts_check.js");
+  const { checkChain } = await import("/ui/common/receipts_chain.js");
   const mapped = said => new Map(Object.entries(said).map(([name, one]) => [name, Object(one) === one ? mapped(one) : one]));
   const leaf = (said, index) => typeof said[0] === "string" ? { index, event: ["gput/log-event/1", "s", said[0], mapped(said[1])] }
-    : { index, receipt: mapped(said[0]), statement: mapped(said[1]) };
-  return cases.map(leaves => { try { checkChain(leaves.map(leaf), null); return ""; } catch (error) { return error.message; } });
+    : { index, receipt: mapped({ index: index + 1, ...said[0] }), statement: mapped(said[1]) };
+  const rules = { predecessor: null, validation: { release: "best" } };
+  return cases.map(leaves => { try { checkChain(leaves.map(leaf), rules); return ""; } catch (error) { return error.message; } });
 }"""
 
 
@@ -158,12 +167,14 @@ def trained(before: str, after: str, first: int | None = None, number: int = 1) 
 
 def test_an_update_that_vanishes_from_the_chain_unsaid_is_named(page: Any) -> None:
     two, back = [trained("a", "b"), trained("b", "c")], trained("b", "d")
+    restored = ["restored", {"position": 1}]
     tour, undone = [trained("a", "b", 0), trained("a", "b", 4)], [trained("a", "c", 0), trained("a", "c", 4)]
-    unsaid = "starts from an earlier model, and no leaf tells of a restore"
+    unsaid = "starts from an earlier model, and no leaf tells of a restore to it"
     cases: list[tuple[list[Any], str]] = [
         ([*two, trained("c", "c"), trained("c", "d")], ""), ([*two, back], f"leaf 2 {unsaid}"),
-        ([*two, ["recalled", {}], back], f"leaf 3 {unsaid}"), ([*two, ["restored", {}], back], ""),
-        ([*two, ["restored", {}], back, back], f"leaf 4 {unsaid}"), ([*two, ["best_chosen", {"model": "b"}], back], ""),
+        ([*two, ["recalled", {}], back], f"leaf 3 {unsaid}"), ([*two, restored, back], ""),
+        ([*two, restored, back, back], f"leaf 4 {unsaid}"), ([*two, ["restored", {"position": 2}], back], f"leaf 3 {unsaid}"),
+        ([*two, ["restored", {"position": 0}], trained("a", "d")], ""), ([*two, ["best_chosen", {"model": "b"}], back], ""),
         ([*two, ["best_chosen", {"model": "a"}], back], f"leaf 3 {unsaid}"),
         ([*two, ["best_chosen", {"model": "e"}]], "leaf 2 chooses a model that no earlier receipt left"),
         ([*two, trained("e", "d")], "leaf 2 starts from a model that no earlier receipt left"),

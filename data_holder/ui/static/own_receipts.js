@@ -3,7 +3,9 @@
 import { CheckFailed, fromBase64, fromHex, hashed, toHex, toText } from "./common/bytes.js";
 import { checkLabelled, ed25519, publicKey } from "./common/cose.js";
 import { checkConsistency } from "./common/merkle.js";
-import { checkFirstLink, checkHead, judged, readManifest, require, step } from "./common/receipts_check.js";
+import { checkFirstLink } from "./common/receipts_chain.js";
+import { checkHead, judged, readManifest, step } from "./common/receipts_check.js";
+import { require } from "./common/require.js";
 
 const STRANGER = "signed by a key that this holder never attested";
 
@@ -46,7 +48,7 @@ async function agreedManifest(agreement, session) {
   return { ...manifest, session };
 }
 
-/** The root of the dataset that this holder's own signed word approved. Throws CheckFailed. */
+/** The dataset that this holder's own signed word approved: {root, records}; the latter null where that word is a veto. Throws CheckFailed. */
 async function ownDecision({ decision, public_key: key, holder, dataset_root: root }, manifest) {
   require("decision", decision !== null, "this holder has not decided yet");
   const document = fromBase64(decision.document);
@@ -54,8 +56,9 @@ async function ownDecision({ decision, public_key: key, holder, dataset_root: ro
   const said = JSON.parse(toText(document));
   require("decision", said.manifest === manifest.digest && said.session === manifest.session && said.holder === holder, "it is about another manifest, session or holder");
   // A veto names no dataset; the visits before it were still on the one approved.
-  if (said.decision === "approve") require("dataset root", said.dataset_root === root, "another dataset than the one approved");
-  return root;
+  if (said.decision !== "approve") return { root, records: null };
+  require("dataset root", said.dataset_root === root, "another dataset than the one approved");
+  return { root, records: said.records };
 }
 
 /** What only this holder can check: the GPU took in exactly what this holder wrote. Throws CheckFailed. */
@@ -93,11 +96,11 @@ export async function checkOwnReceipts(bundle, session, told = () => {}) {
   const { agreement } = bundle;
   const manifest = await step(whole, "the manifest is the one this holder decided on, and names it", () => agreedManifest(agreement, session));
   const signers = await step(whole, "the keys this holder attested can be used", () => attestedSigners(bundle.keys));
-  const root = manifest && await step(whole, "this holder's decision is signed by its own key", () => ownDecision(agreement, manifest));
-  if (!signers || root === null || !manifest) return { whole, results, known: null };
+  const dataset = manifest && await step(whole, "this holder's decision is signed by its own key", () => ownDecision(agreement, manifest));
+  if (!signers || !dataset || !manifest) return { whole, results, known: null };
   const head = await step(whole, "the tree head is signed by one of them", () => logHead(bundle, session, signers));
   if (head) await step(whole, "the log extends the one that this holder remembers", () => extendsMemory(bundle.log, head));
-  const known = { session, signers, head, manifest, roots: new Map([[agreement.holder, root]]), own: againstMemory(agreement, bundle.visits, manifest.says.predecessor) };
+  const known = { session, signers, head, manifest, datasets: new Map([[agreement.holder, dataset]]), own: againstMemory(agreement, bundle.visits, manifest.says.predecessor) };
   for (const item of bundle.leaves) {
     results.push(await judged(item, known));
     told(results.length, bundle.leaves.length);

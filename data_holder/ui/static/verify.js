@@ -9,7 +9,7 @@ import { checkOwnReceipts } from "./own_receipts.js";
 const LARGE = 2000;
 const NOTE = "Signatures of orchestrator, device and log (Ed25519), inclusion in the signed tree, that the log extends the one remembered here, and what this holder "
   + "itself wrote, checked in your browser with the keys that this holder attested. Evidence behind those keys was verified by the service when each channel opened, not here; "
-  + "privacy, mixtures and accumulation are among the service's own checks above. The command below checks everything, with a program and roots of your own.";
+  + "privacy, mixtures and accumulation are among the service's own checks above. The command below checks everything, with --trust by roots of your own.";
 
 /** The log's signed head, or the problem in its place: signatures can be checked while the orchestrator is away. */
 async function head(path, options) {

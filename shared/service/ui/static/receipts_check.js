@@ -4,6 +4,8 @@ import { CheckFailed, fromBase64, fromHex, hashed, toBase64, toHex } from "./byt
 import { decode, encode } from "./cbor.js";
 import { checkLabelled, ed25519, parse, verified } from "./cose.js";
 import { checkInclusion, leafHash } from "./merkle.js";
+import { checkChain, checkOnce } from "./receipts_chain.js";
+import { require } from "./require.js";
 import { signersOf } from "./signers.js";
 
 const SAME = ["session", "visit", "epoch", "holder", "dataset_root"];
@@ -23,25 +25,35 @@ export async function readManifest(signed) {
   return { digest: toHex(await hashed("SHA-256", raw)), says: JSON.parse(new TextDecoder().decode(raw)) };
 }
 
-/** The holders' approvals, by holder: root of the dataset each signed for. Throws CheckFailed naming the decision. */
-export async function checkApprovals(items, manifest, session) {
-  const roots = new Map();
-  for (const item of items.filter((one) => one.decision === "approve")) {
-    const raw = fromBase64(item.document);
-    const said = JSON.parse(new TextDecoder().decode(raw));
-    const entry = manifest.says.roster.find((one) => one.holder === said.holder);
-    const key = fromHex(item.public_key);
-    if (!entry || entry.key !== toHex(await hashed("SHA-256", key))) throw new CheckFailed("approval", `${said.holder}: not by the key that the roster names`);
-    await checkLabelled(await ed25519(key), "gput/approval", raw, fromBase64(item.signature), `${said.holder}'s approval`);
-    if (said.manifest !== manifest.digest || said.session !== session) throw new CheckFailed("approval", `${said.holder} approved another manifest or session`);
-    roots.set(said.holder, said.dataset_root);
-  }
-  return roots;
+async function decisionOf(item, manifest, session) {
+  const raw = fromBase64(item.document);
+  const said = JSON.parse(new TextDecoder().decode(raw));
+  const entry = manifest.says.roster.find((one) => one.holder === said.holder);
+  const key = fromHex(item.public_key);
+  require("approval", entry && entry.key === toHex(await hashed("SHA-256", key)), `${said.holder}: not by the key that the roster names`);
+  await checkLabelled(await ed25519(key), "gput/approval", raw, fromBase64(item.signature), `${said.holder}'s decision`);
+  require("approval", said.manifest === manifest.digest && said.session === session, `${said.holder} decided on another manifest or session`);
+  require("approval", said.decision === item.decision, `${said.holder} signed another decision than the service says`);
+  return said;
 }
 
-/** One check, by name. Throws CheckFailed. */
-export function require(check, held, detail) {
-  if (!held) throw new CheckFailed(check, detail);
+/** The holders' approvals, by holder: {root, records} of the dataset each signed for. Throws CheckFailed naming the decision. */
+export async function checkApprovals(items, manifest, session) {
+  const datasets = new Map();
+  // Of who never approved no key is shown, and nothing is taken.
+  for (const item of items.filter((one) => one.decision === "approve" || one.public_key !== null)) {
+    const { decision, holder, dataset_root: root, records } = await decisionOf(item, manifest, session);
+    if (decision !== "approve") continue;
+    require("approval", (datasets.get(holder)?.root ?? root) === root, `${holder} approved two datasets`);
+    datasets.set(holder, { root, records });
+  }
+  return datasets;
+}
+
+/** As many holders approved as the manifest asks for before anything of it runs. Throws CheckFailed. */
+export function checkQuorum({ quorum, roster }, approved) {
+  const least = quorum ?? roster.length;
+  require("quorum", approved >= least, `something was trained though ${approved} approved where the manifest asks for ${least}`);
 }
 
 /**
@@ -55,11 +67,29 @@ export function checkEnd(receipt, statement, rules) {
   const taken = statement.get("steps") * batch;
   const rejected = receipt.get("outcome") === "rejected";
   require("scrub", statement.get("scrubbed_bytes") === rules.buffer_bytes, "not the whole buffer was scrubbed");
+  require("records", statement.get("records") === (entry.steps_per_visit ?? rules.steps_per_visit) * batch, "other records than planned for this stop");
   require("steps", rejected ? taken >= 0 && taken <= planned : taken === planned, "other steps than planned");
   if (!rejected) return;
   const added = statement.get("accumulated");
   require("rejected", statement.get("model_before") === statement.get("model_after"), "the model changed all the same");
   require("rejected", !added || added.get("before") === added.get("after"), "the accumulator changed all the same");
+}
+
+/** The stop is one of the plan's, and this holder's; where the order is shuffled, only `checkOnce` tells (no browser has SHAKE-256). */
+export function checkStop(receipt, { rounds, roster, visit_order: order }) {
+  const index = receipt.get("index");
+  require("stop", index >= 1 && index <= rounds * roster.length, "the plan has no such stop");
+  require("stop", receipt.get("round") === Math.floor((index - 1) / roster.length) + 1, "not of this round");
+  require("stop", order !== "roster" || roster[(index - 1) % roster.length].holder === receipt.get("holder"), "another holder's stop");
+}
+
+/** What raised the held-out loss too far was not accepted. Throws CheckFailed. */
+export function checkVerdict(receipt, rules) {
+  const limit = rules.validation?.max_loss_increase ?? null;
+  const [before, after] = [receipt.get("validation_before") ?? null, receipt.get("validation_after") ?? null];
+  require("outcome", ["closed", "rejected"].includes(receipt.get("outcome")), "neither closed nor rejected");
+  if (receipt.get("outcome") !== "closed" || [limit, before, after].includes(null)) return;
+  require("held-out loss", after - before <= limit, "accepted though it rose too far");
 }
 
 function compare(receipt, statement, signer, known) {
@@ -69,9 +99,13 @@ function compare(receipt, statement, signer, known) {
   require("program", statement.get("program") === known.manifest.says.program, "another program ran");
   require("travel mode", statement.get("travel_mode") === known.manifest.says.travel_mode, "another travel mode");
   require("GPU evidence", receipt.get("gpu_evidence") === signer.gpuEvidence, "another GPU than the key's");
-  require("dataset root", receipt.get("dataset_root") === known.roots.get(receipt.get("holder")), "not the dataset that its holder approved");
+  const approved = known.datasets.get(receipt.get("holder"));
+  require("dataset root", approved && receipt.get("dataset_root") === approved.root, "not the dataset that its holder approved");
+  require("dataset", [null, statement.get("dataset_records")].includes(approved.records), "another number of records than its holder approved");
   require("fence", receipt.get("fence_epoch") > receipt.get("epoch"), "the fence is not after the visit");
   require("scrub", statement.get("scrubbed_bytes") >= statement.get("length"), "fewer bytes scrubbed than were written");
+  checkStop(receipt, known.manifest.says);
+  checkVerdict(receipt, known.manifest.says);
   checkEnd(receipt, statement, known.manifest.says);
 }
 
@@ -89,66 +123,34 @@ async function receiptOf(leaf, known) {
   return { receipt, statement };
 }
 
+/** The four parts of an event of this session, with what the chain reads of it. Throws CheckFailed. */
+export function eventOf(leaf, session) {
+  const event = decode(leaf);
+  require("event", Array.isArray(event) && event.length === 4 && event[0] === "gput/log-event/1", "not the form of one");
+  const [, of, kind, details] = event;
+  require("event", of === session, "of another session");
+  require("event", typeof kind === "string" && details instanceof Map, "not the form of one");
+  const position = details.get("position");
+  require("event", kind !== "restored" || (Number.isSafeInteger(position) && position >= 0), "a restore that does not say how many stops lie behind it");
+  require("event", kind !== "best_chosen" || typeof details.get("model") === "string", "the choice of a model that names none");
+  return event;
+}
+
 /**
  * Check one leaf: {index, kind, receipt, statement}; an event has `event`. Throws CheckFailed.
  *
- * `known`: session, signers, head (null: there is none to prove inclusion in), manifest, roots; `own(receipt, statement, signer)`: more checks.
+ * `known`: session, signers, head (null: there is none to prove inclusion in), manifest, datasets; `own(receipt, statement, signer)`: more checks.
  */
 export async function checkLeaf(item, known) {
   const leaf = fromBase64(item.leaf);
   const kind = leaf[0] === COSE_SIGN1 ? "receipt" : "event";
   require("kind", item.kind === kind, `the service calls it ${item.kind}, its bytes say ${kind}`);
-  const found = kind === "receipt" ? await receiptOf(leaf, known) : { event: decode(leaf) };
+  const found = kind === "receipt" ? await receiptOf(leaf, known) : { event: eventOf(leaf, known.session) };
   if (known.head) {
     require("inclusion proof", Array.isArray(item.path), "the log has none for this leaf");
     await checkInclusion(await leafHash(leaf), item.index, known.head.size, item.path.map(fromHex), known.head.root);
   }
   return { index: item.index, kind, ...found };
-}
-
-/** A receipt goes on where the manifest's predecessor came to rest, if it is of the next step; none is of one before. Throws CheckFailed. */
-export function checkFirstLink(statement, start, who, first) {
-  if (!start) return;
-  const step = statement.get("first_step");
-  const fits = step >= start.step && (!first || step === start.step) && (step !== start.step || statement.get("model_before") === start.model);
-  if (!fits) throw new CheckFailed("predecessor", `${who} does not go on where ${start.session} came to rest`);
-}
-
-/** Whether a receipt goes on with the mixture that the one before it is of: `gput.receipt_chain` has the same rule. */
-function sameTour(before, mixed) {
-  return Boolean(before && mixed) && mixed.get("first") > 0 && ["round", "seed", "visits", "records"].every((name) => before.get(name) === mixed.get(name));
-}
-
-/** The models that the log may stand at after an event: a restore puts any earlier one back, the choice of the best that one. */
-function afterEvent([, , kind, details], known, last, index) {
-  if (kind === "restored") return new Set(known);
-  if (kind !== "best_chosen") return last;
-  if (!known.has(details.get("model"))) throw new CheckFailed("chain of models", `leaf ${index} chooses a model that no earlier receipt left`);
-  return new Set([details.get("model")]);
-}
-
-/**
- * Each receipt starts from the model that the one before it left, the first from its predecessor's if there is one; only behind the leaf of a
- * restore may one start from an earlier model. Throws CheckFailed naming the leaf. `checked`: receipts and events in the log's order.
- */
-export function checkChain(checked, start) {
-  const known = new Set(start ? [start.model] : []);
-  let last = new Set(known);
-  let before = null;
-  for (const { index, receipt, statement, event } of checked) {
-    if (!receipt) {
-      last = afterEvent(event, known, last, index);
-      continue;
-    }
-    checkFirstLink(statement, start, `leaf ${index}`, before === null);
-    const [from, to] = [statement.get("model_before"), statement.get(receipt.get("outcome") === "closed" ? "model_after" : "model_before")];
-    const stands = sameTour(before?.get("mixed"), statement.get("mixed")) ? new Set([before.get("model_before")]) : last;
-    const why = known.has(from) ? "an earlier model, and no leaf tells of a restore" : "a model that no earlier receipt left";
-    if (stands.size > 0 && !stands.has(from)) throw new CheckFailed("chain of models", `leaf ${index} starts from ${why}`);
-    before = statement;
-    last = new Set([to]);
-    known.add(from).add(to);
-  }
 }
 
 /** One check among those of the whole log: its result goes to `whole`, its value comes back, null where it does not hold. */
@@ -176,18 +178,24 @@ export async function checkLog(bundle, session, told = () => {}) {
   if (!manifest) return { whole, results, known: null };
   const signers = await step(whole, "keys are named by the orchestrator's quotes and the GPU's certificates", () => signersOf(bundle.keys, session, manifest.digest));
   const head = signers && await step(whole, "the tree head is signed by one of them", () => checkHead(bundle.head, session, signers));
-  const roots = await step(whole, "each holder's approval is signed by the key in the roster", () => checkApprovals(bundle.approvals, manifest, session));
-  if (!head || !roots) return { whole, results, known: null };
-  const known = { session, signers, head, manifest, roots };
+  const datasets = await step(whole, "each holder's decision is signed by the key in the roster", () => checkApprovals(bundle.approvals, manifest, session));
+  if (!head || !datasets) return { whole, results, known: null };
+  const known = { session, signers, head, manifest, datasets };
   for (const item of bundle.leaves) {
     results.push(await judged(item, known));
     told(results.length, bundle.leaves.length);
   }
   await step(whole, "every leaf of the signed tree is here, once and in its place", () => require("log",
     bundle.leaves.length === head.size && bundle.leaves.every((item, at) => item.index === at), `${bundle.leaves.length} leaves of ${head.size} came, or out of order`));
-  // The chain is told of leaves that hold: one that does not is named for itself.
-  if (!manifest.says.accumulate && results.every((one) => one.ok)) await step(whole, "each visit starts from the model that the one before it left", () => checkChain(results, manifest.says.predecessor));
+  // What leaves say of one another is asked of leaves that hold: one that does not is named for itself.
+  if (results.every((one) => one.ok)) await checkTogether(whole, results, manifest.says, datasets.size);
   return { whole, results, known };
+}
+
+async function checkTogether(whole, results, rules, approved) {
+  if (results.some((one) => one.receipt)) await step(whole, "as many holders approved as the manifest asks for", () => checkQuorum(rules, approved));
+  await step(whole, "no stop, visit or epoch has two receipts", () => checkOnce(results));
+  if (!rules.accumulate) await step(whole, "each visit starts from the model that the one before it left", () => checkChain(results, rules));
 }
 
 /** One leaf's result, whatever comes. */

@@ -1,0 +1,56 @@
+"""By whose trust folder a saved log's keys are believed: the copy beside it is its maker's choice, the reader's own folder is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gput.__main__ import main
+from gput.receipt_folder import KEYS
+from gput.receipts import verify
+from shared.errors import VerificationFailed
+from tests.gput.forged_logs import Forger, Visited
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Forger:
+    return Forger(tmp_path_factory.mktemp("theirs"))
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trust folder of another installation."""
+    return Forger(tmp_path_factory.mktemp("other")).installation.trust
+
+
+def test_an_installation_of_ones_own_makes_a_log_that_only_its_own_copy_believes(theirs: Forger, other: Path) -> None:
+    folder = theirs.log(Visited(1), Visited(2))
+    assert verify(folder).receipts == verify(folder, trust=theirs.installation.trust).receipts == 2
+    with pytest.raises(VerificationFailed, match=f"^{KEYS}: key 0: "):
+        verify(folder, trust=other)
+
+
+def test_a_predecessor_is_judged_by_the_same_folder(theirs: Forger, other: Path) -> None:
+    folder = theirs.log(Visited(1))
+    with pytest.raises(VerificationFailed, match=f"^{KEYS}: key 0: "):
+        verify(folder, predecessor=folder, trust=other)
+
+
+def test_the_command_says_whose_trust_it_was(
+    theirs: Forger, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = theirs.log(Visited(1))
+
+    def command(*words: Path | str) -> tuple[int, str, str]:
+        code = main(["receipts", "verify", str(folder), "--format", "json", *map(str, words)])
+        return code, *capsys.readouterr()
+
+    assert json.loads(command()[1])["trust"] == f"{folder}, the copy saved there"
+    mine = theirs.installation.trust
+    assert json.loads(command("--trust", mine)[1])["trust"] == str(mine)
+    code, _, said = command("--trust", other)
+    assert (code, f"{KEYS}: key 0: " in said) == (4, True)
+    code, _, said = command("--trust", tmp_path / "none")
+    assert (code, "cpu-roots.pem" in said) == (2, True)

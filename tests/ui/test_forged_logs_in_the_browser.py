@@ -1,0 +1,125 @@
+"""Logs that no honest orchestrator writes, judged by the browser and by `gput receipts verify`: what one refuses the other does, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from gput.receipts import verify
+from shared.canonical import cbor_bytes
+from shared.claims.manifest import Validation
+from shared.errors import BadRequest, VerificationFailed
+from shared.protocol.log_events import event_bytes
+from tests.gput.forged_logs import A, Again, B, C, Forger, Happened, Visited
+from tests.gput.test_receipts_agreed import word
+from tests.ui.conftest import NewTab
+from tests.ui.stage import UiStage
+from tests.ui.test_receipts_in_the_browser import CHECK
+
+RULE = Validation(dataset="ab" * 32, records=10, every_visits=1, max_loss_increase=0.125)
+ONE, TWO, THREE = Visited(1), Visited(2), Visited(3)
+ROSE = {"validation_before": 1.0, "validation_after": 101.0}
+Make = Callable[[Forger], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def forger(tmp_path_factory: pytest.TempPathFactory) -> Forger:
+    """A session of two rounds that releases its last model."""
+    folder, changes = tmp_path_factory.mktemp("forged"), {"rounds": 2, "validation": RULE.model_dump()}
+    with ThreadPoolExecutor(1) as beside:  # what drives the browser has an event loop in this thread
+        return beside.submit(Forger, folder, **changes).result()
+
+
+@pytest.fixture
+def page(tab: NewTab, stage: UiStage) -> Any:
+    """A page of the dashboard, to run its modules in."""
+    page = tab().open()
+    page.get_by_role("heading", name="Queue").wait_for()
+    return page
+
+
+def _log(*leaves: Any) -> Make:
+    return lambda forger: forger.bundle(*leaves)
+
+
+def _approvals(*made: Callable[[Forger], dict[str, Any]], leaves: tuple[Any, ...] = (ONE,)) -> Make:
+    return lambda forger: forger.bundle(*leaves, approvals=[one(forger) for one in made])
+
+
+def _word(holder: str, label: str | None = None, **said: Any) -> Callable[[Forger], dict[str, Any]]:
+    return lambda forger: word(forger, holder, **said) | ({"decision": label} if label else {})
+
+
+def _restored(position: int) -> Happened:
+    return Happened("restored", {"checkpoint": "c", "position": position, "from": 3, "boot_counter": 2})
+
+
+def _best(at: int) -> Happened:
+    return Happened("best_chosen", lambda forger: {"position": 1, "model": forger.models[at]})
+
+
+HONEST: dict[str, Make] = {
+    "the plan as it is": _log(ONE, TWO, THREE, Visited(4)),
+    "stops passed over": _log(TWO, Visited(6)),
+    "a restore": _log(ONE, TWO, _restored(1), Visited(2, start=0), THREE),
+    "events of other kinds": _log(Happened("recalled", {}), ONE),
+    "a veto behind an approval": _approvals(
+        _word(A),
+        _word(B),
+        _word(C),
+        _word(C, "veto", decision="veto", dataset_root=None, records=None, record_bytes=None),
+    ),
+}
+FORGED: dict[str, tuple[Make, str]] = {
+    "a stop twice": (_log(ONE, ONE, TWO), "no stop, visit or epoch has two receipts"),
+    "a receipt twice, behind a restore": (_log(ONE, TWO, _restored(1), Again(1)), "visit v_"),
+    "another holder's stop": (_log(ONE, Visited(2, A)), "another holder's stop"),
+    "a stop that no plan has": (_log(Visited(7)), "the plan has no such stop"),
+    "a stop before the first": (_log(Visited(0, C)), "the plan has no such stop"),
+    "another round's": (_log(Visited(1, told={"round": 2})), "round"),
+    "a restore that goes back further than it says": (
+        _log(ONE, TWO, THREE, _restored(3), Visited(4, start=0)), "starts from an earlier model",
+    ),
+    "a best model that nobody agreed on": (_log(ONE, TWO, THREE, _best(0)), "chooses a best model"),
+    "a loss that rose too far": (_log(Visited(1, told=ROSE)), "held-out loss"),
+    "another number of records": (_log(Visited(1, said={"records": 10**9})), "other records than planned"),
+    "another number of records approved": (
+        _log(Visited(1, said={"dataset_records": 999})), "another number of records than its holder approved",
+    ),
+    "an event of another session": (_log(ONE, event_bytes("s_aaaaaaaaaaaaaaaa", "restored", {"position": 0})), "of another session"),
+    "an event under another label": (
+        lambda forger: forger.bundle(ONE, cbor_bytes(["gput/log-event/9", forger.session, "recalled", {}])), "not the form of one",
+    ),
+    "too few approved": (_approvals(_word(A), _word(B)), "2 approved where the manifest asks for 3"),
+    "a refusal relabelled": (
+        _approvals(_word(A), _word(B), _word(C, "approve", decision="refuse", reason="no")), "signed another decision",
+    ),
+    "two datasets of one holder": (_approvals(_word(A), _word(B), _word(C), _word(C, dataset_root="0" * 64)), "approved two datasets"),
+}  # fmt: skip
+
+
+def held_by_gput(forger: Forger, bundle: dict[str, Any]) -> bool:
+    """Whether it holds. Every refusal is one of its own."""
+    try:
+        verify(forger.saved(bundle))
+    except (VerificationFailed, BadRequest):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_log_holds_in_both(page: Any, forger: Forger, name: str) -> None:
+    bundle = HONEST[name](forger)
+    assert (page.evaluate(CHECK, bundle), held_by_gput(forger, bundle)) == ([], True)
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_log_is_refused_by_both(page: Any, forger: Forger, name: str) -> None:
+    make, named = FORGED[name]
+    bundle = make(forger)
+    found = page.evaluate(CHECK, bundle)
+    assert any(named in line for line in found), found
+    assert not held_by_gput(forger, bundle)
