@@ -17,6 +17,8 @@ from shared.service.http import Peers
 HolderUrl = Annotated[str, typer.Option("--holder-url", envvar="GPUT_HOLDER_URL", help="your own holder service")]
 Token = Annotated[Path, typer.Option("--token", envvar="GPUT_HOLDER_TOKEN", help="its operator.token file")]
 HOLDER_TIMEOUT_S = 30.0
+HASHING_TIMEOUT_S = 7 * 86_400.0
+"""For an approval, which reads and hashes the whole dataset: whoever gave up earlier could only begin it a second time."""
 PAGE = 200
 REMEDY = "It is the file operator.token in the holder's data folder."
 
@@ -44,8 +46,12 @@ def read_token(token: Path) -> str:
     return words[0]
 
 
-def ask(method: str, path: str, url: str, token: Path, body: Any = None) -> Any:
-    """One call of the operator's API; the answer's JSON value. Raises: as the service answered; Unavailable; BadRequest `no-token`."""
+def ask(method: str, path: str, url: str, token: Path, body: Any = None, *, timeout_s: float = HOLDER_TIMEOUT_S) -> Any:
+    """One call of the operator's API; the answer's JSON value, waited for `timeout_s`.
+
+    Raises:
+        BadRequest: `no-token`. Unavailable: no answer. Or as the service answered.
+    """
 
     async def call() -> Any:
         async with Peers(timeout_s=HOLDER_TIMEOUT_S) as peers:
@@ -55,7 +61,9 @@ def ask(method: str, path: str, url: str, token: Path, body: Any = None) -> Any:
             if method == "PUT":
                 return await peer.put_json(f"/v1/{path}", body)
             # With a key the call may be repeated when its connection breaks: the holder decides once.
-            return await peer.post_json(f"/v1/{path}", body, idempotency_key=f"decide-{secrets.token_hex(16)}")
+            return await peer.post_json(
+                f"/v1/{path}", body, idempotency_key=f"decide-{secrets.token_hex(16)}", timeout_s=timeout_s
+            )
 
     return asyncio.run(call())
 

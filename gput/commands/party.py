@@ -11,7 +11,7 @@ import typer
 from gput.commands import party_keys
 from gput.commands.connection import KeyOption, NoInputOption, Session, UrlOption, YesOption, confirm, connect
 from gput.commands.manners import Commands, DryRunOption, FormatOption
-from gput.commands.operator import HolderUrl, Token, ask, every
+from gput.commands.operator import HASHING_TIMEOUT_S, HOLDER_TIMEOUT_S, HolderUrl, Token, ask, every
 from gput.commands.party_data import datasets, declare
 from gput.files import place_for, written
 from gput.ids import pick, whole
@@ -177,6 +177,9 @@ def approve(
 ) -> None:  # fmt: skip
     """Approve a manifest by your holder's signature, after `gput party request` showed you what it would run.
 
+    It waits until your service has read and hashed the dataset, which for a large one takes minutes to hours; `gput party requests` shows
+    how far it is.
+
     Example:  gput party approve s_7f --manifest DIGEST --dataset ehr
     """
     more = ({"dataset": dataset} if dataset is not None else {}) | ({} if statistics else {"statistics": False})
@@ -213,7 +216,8 @@ def veto(
 def _decide(verb: str, session: str, url: str, token: Path, body: dict[str, Any], dry_run: bool, fmt: Format) -> None:
     path = _path(session, url, token)
     if not dry_run:
-        _decided(ask("POST", f"{path}/{verb}", url, token, body), fmt)
+        timeout_s = HASHING_TIMEOUT_S if verb == "approve" else HOLDER_TIMEOUT_S
+        _decided(ask("POST", f"{path}/{verb}", url, token, body, timeout_s=timeout_s), fmt)
         return
     view = ask("GET", path, url, token)
     if view["manifest"] != body["manifest"]:

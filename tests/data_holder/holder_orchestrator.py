@@ -37,7 +37,7 @@ from shared.wire.visit import (
     VisitReport,
 )
 from tests.attestation.cpu_world import Machine
-from tests.data_holder.holder_papers import forced_offer, quoted_offer, signed_receipt
+from tests.data_holder.holder_papers import asked_by, forced_offer, quoted_offer, signed_receipt
 from tests.data_holder.holder_world import (
     AGENT,
     ARCHIVE,
@@ -170,12 +170,8 @@ class Orchestrator(httpx2.AsyncBaseTransport):
         self.changed.set()
 
     def ask_approval(self, manifest: Manifest, owner: PartyKey | None = None, **changes: Any) -> None:
-        """`owner`: who signed it; an orchestrator of before says nothing of that."""
-        self.manifest, document = manifest, manifest.canonical()
-        signed = {} if owner is None else {
-            "owner_key": owner.public.hex(), "owner_signature": b64(owner.sign("gput/manifest", document))
-        }  # fmt: skip
-        self.post("approval_wanted", manifest=b64(document), **{**signed, **changes})
+        self.manifest = manifest
+        self.post("approval_wanted", **(asked_by(owner, manifest.canonical()) | changes))
 
     def ask_head(self, challenge: str, session: str = SESSION) -> None:
         self.challenge = challenge

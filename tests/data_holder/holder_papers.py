@@ -75,3 +75,9 @@ def signed_receipt(document: OfferDocument, report: VisitReport, signer: PartyKe
     }  # fmt: skip
     receipt = Receipt(**{**fields, **changes})
     return sign1(cbor_bytes(receipt.model_dump(mode="python")), signer, kid=bytes.fromhex(signer.fingerprint))
+
+
+def asked_by(owner: PartyKey | None, manifest: bytes) -> dict[str, str]:
+    """What an inbox item says of a manifest, and of who signed it; an orchestrator of before says nothing of that (None)."""
+    signature = {} if owner is None else {"owner_signature": b64(owner.sign("gput/manifest", manifest))}
+    return {"manifest": b64(manifest), **signature, **({} if owner is None else {"owner_key": owner.public.hex()})}

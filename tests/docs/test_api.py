@@ -42,5 +42,5 @@ def test_a_row_says_what_its_request_may_ask_for() -> None:
     rows = orchestrator_reference().splitlines()
     asked = {row.split("`")[1]: row.split(" | ")[0] for row in rows if row.startswith("| `")}
     assert asked["GET /v1/sessions"].endswith("`<br>?phase<br>in pages")
-    assert asked["GET /v1/inbox"].endswith("`<br>?after, wait")  # not in pages, so `after` is the inbox's own
+    assert asked["GET /v1/inbox"].endswith("`<br>?after, wait, owners")  # not in pages, so `after` is the inbox's own
     assert asked["GET /v1/sessions/{session}/events"].endswith("`<br>?after")

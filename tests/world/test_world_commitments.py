@@ -76,7 +76,7 @@ async def test_data_swapped_between_visits_is_refused_until_it_is_put_back(world
     honest: list[bytes] = []
     before_second_visit(world, lambda: honest.append(swap(world)))
     session = await world.submit()
-    said = await reason(world, session, "city refused: dataset-changed", "changed since this holder approved")
+    said = await reason(world, session, "city refused: dataset-changed", "not the one that this holder approved")
     assert "GPU" not in said  # an honest holder does not even seal
     view = await world.owner.session(session)
     assert view["phase"] == "RUNNING"
