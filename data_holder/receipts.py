@@ -105,14 +105,18 @@ def check_receipt(
     _accumulation(checks, statement, request.manifest)
     _first_link(checks, statement, request.manifest)
     _mixture(checks, receipt, statement, request.manifest)
-    checks.append(Check("fence after visit", receipt.fence_epoch > receipt.epoch))
-    checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))
-    for name, (value, got) in expected_of_end(statement, receipt.outcome, holder, request.manifest).items():
-        checks.append(_agrees(f"statement: {name}", value, got))
-    for name, (value, got) in expected_of_verdict(receipt, request.manifest).items():
-        checks.append(_agrees(f"receipt: {name}", value, got))
+    _end(checks, receipt, statement, request.manifest, holder)
     _own_memory(checks, receipt, statement, visit)
     return CheckedReceipt(index, cose, receipt, statement, tuple(checks))
+
+
+def _end(checks: list[Check], receipt: Receipt, statement: DeviceStatement, manifest: Manifest, holder: str) -> None:
+    checks.append(Check("fence after visit", receipt.fence_epoch > receipt.epoch))
+    checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))
+    for name, (value, got) in expected_of_end(statement, receipt.outcome, holder, manifest).items():
+        checks.append(_agrees(f"statement: {name}", value, got))
+    for name, (value, got) in expected_of_verdict(receipt, manifest).items():
+        checks.append(_agrees(f"receipt: {name}", value, got))
 
 
 def _privacy(
