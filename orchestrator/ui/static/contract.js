@@ -3,7 +3,7 @@
 import { all, get } from "./common/api.js";
 import { badge, command, digest, facts, fold, h, show, table } from "./common/dom.js";
 import { count, moment } from "./common/format.js";
-import { filled, panel, problemBox } from "./common/panel.js";
+import { filled, panel, problemBox, redrawn } from "./common/panel.js";
 import { agreementView, estimateView } from "./agreed.js";
 import { differences, flat } from "./diff.js";
 import { manifestOf } from "./manifest.js";
@@ -107,7 +107,7 @@ export function contractTab({ path, live, signal, emulated }) {
     return summary(manifest, live);
   });
   const update = () => {
-    show(datasets.body, agreementView(live.view.agreement));
+    redrawn(datasets.body, () => show(datasets.body, agreementView(live.view.agreement)));
     if (roster !== null && decisions() !== heard) hear();
   };
   return { element: h("div", null, contract.element, expected.element, said.element, datasets.element, veto.element, differs.element), update };

@@ -2,7 +2,7 @@
 
 import { announce, badge, digest, facts, h, show } from "./common/dom.js";
 import { count, moment } from "./common/format.js";
-import { panel, problemBox } from "./common/panel.js";
+import { panel, problemBox, redrawn } from "./common/panel.js";
 import { artifactsTab } from "./artifacts.js";
 import { contractTab } from "./contract.js";
 import { Live } from "./live.js";
@@ -73,19 +73,22 @@ export function sessionPage(wanted, told) {
   const failed = (problem) => { if (!told.signal.aborted) show(place, problemBox(problem)); };
   const live = new Live(wanted.id, told.signal, {
     changed: () => paint(),
-    said: (now) => { state = now; if (live.view) show(head, heading(live.view, state)); },
+    said: (now) => { state = now; if (live.view) headed(); },
     failed,
   });
   let phase = null;
   let loud = false; // once said, it stays
   const emulated = (yes) => { loud ||= yes; told.emulated(loud); };
+  function headed() {
+    redrawn(head, () => show(head, heading(live.view, state)));
+  }
   function paint() {
     if (told.signal.aborted) return;
     const { view } = live;
     told.title(view.name);
     emulated(view.backend === "EMULATED");
-    show(head, heading(view, state));
-    show(sum.body, overview(view));
+    headed();
+    redrawn(sum.body, () => show(sum.body, overview(view)));
     if (phase !== null && phase !== view.phase) announce(`The session is ${view.phase}`);
     phase = view.phase;
     if (part === null) {

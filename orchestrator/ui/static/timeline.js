@@ -2,6 +2,7 @@
 
 import { announce, badge, digest, facts, fold, h, s, show, table } from "./common/dom.js";
 import { axisTime, bytes, duration, moment, number, ticks } from "./common/format.js";
+import { redrawn } from "./common/panel.js";
 import { layOut, moved, took, totals, tourOf, zoomed } from "./tour.js";
 import { SPANS } from "./words.js";
 
@@ -46,7 +47,7 @@ export class Timeline {
     const state = { view: live.view, visits: [...live.visits.values()], facts: live.facts, at: live.at, now: Date.now() / 1000 };
     this.#tour = tourOf(state);
     this.#draw();
-    show(this.sums, this.#table());
+    redrawn(this.sums, () => show(this.sums, this.#table()));
   }
 
   #range() {

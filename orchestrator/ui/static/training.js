@@ -2,6 +2,7 @@
 
 import { badge, facts, fold, h, s, show, table } from "./common/dom.js";
 import { number, ticks } from "./common/format.js";
+import { redrawn } from "./common/panel.js";
 import { BIAS_SHARE, curves, heldOut, recency, thinned } from "./losses.js";
 
 const HEIGHT = 280;
@@ -31,7 +32,7 @@ export class Training {
     const bias = recency(this.visits);
     show(this.summary, this.#facts(bias));
     this.#draw();
-    show(this.tables, fold("As tables: losses on arrival and on leaving, the last losses, privacy", ...this.#tables(bias)));
+    redrawn(this.tables, () => show(this.tables, fold("As tables: losses on arrival and on leaving, the last losses, privacy", ...this.#tables(bias))));
   }
 
   #facts(bias) {
