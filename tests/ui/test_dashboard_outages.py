@@ -94,6 +94,43 @@ def test_an_address_that_is_no_encoding_is_no_reason_to_ask_for_the_token(tab: N
     assert page.get_by_label("Bearer token").count() == 0
 
 
+def test_for_whom_a_session_waits_is_read_again_though_no_event_tells_of_it(tab: NewTab, stage: UiStage) -> None:
+    session, awaited = stage.sessions["waiting"], ["head of holder city", "harbour"]
+    one = tab()
+
+    def answer(route: Any) -> None:
+        view = route.fetch()
+        route.fulfill(response=view, json=view.json() | {"waiting_for": awaited})
+
+    one.page.route(re.compile(f"/v1/sessions/{session}$"), answer)
+    page = one.open(f"#/sessions/{session}/tour")
+    page.get_by_text("Waits for head of holder city, harbour.", exact=True).wait_for()
+    page.locator('.live[data-state="live"]').wait_for()
+    page.wait_for_timeout(1000)  # the facts that were told from the beginning brought their own reading
+    awaited[:] = ["head of holder harbour"]
+    page.get_by_text("Waits for head of holder harbour.", exact=True).wait_for(timeout=20_000)
+
+
+def test_after_a_restart_page_and_list_say_for_whom_it_waits(troubled: Tab, tab: NewTab, stage: UiStage) -> None:
+    session = stage.submit(name="restarted under a reader", rounds=1000)
+    page, first = troubled.open(f"#/sessions/{session}/tour"), (listed := tab()).open()
+    stage.approve(session)
+    stage.call(stage.world.until(session, lambda view: view["visits_closed"]))
+    row = first.locator("section", has=first.get_by_role("heading", name="Queue")).get_by_role("row", name=session[:10])
+    row.get_by_text("nobody").wait_for()
+    stage.call(stage.world["holder-harbour"].kill())
+    try:
+        stage.call(stage.world["orchestrator"].restart())
+        page.get_by_text("Waits for head of holder harbour.", exact=True).wait_for(timeout=30_000)
+        row.get_by_text("head of holder harbour").wait_for(timeout=30_000)
+    finally:
+        stage.call(stage.world["holder-harbour"].start())
+    page.get_by_text(re.compile("^Waits for head of holder")).wait_for(state="detached", timeout=30_000)
+    stage.call(stage.world.owner.act(session, "cancel"))
+    page.locator(".heading .badge", has_text="CANCELLED").wait_for()
+    listed.complaints[:] = [text for text in listed.complaints if not text.startswith(COMPLAINT)]
+
+
 LONG = """async () => {
   const { Training } = await import("/ui/training.js");
   const losses = Array.from({ length: 300000 }, (_, step) => [step, { visit: "v", holder: "city", step, loss: 2 + Math.sin(step) }]);
