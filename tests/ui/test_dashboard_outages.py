@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import threading
+from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -75,6 +79,78 @@ def test_a_stream_that_nobody_answers_is_not_called_live(tab: NewTab, stage: UiS
     page = one.open(f"#/sessions/{stage.sessions['done']}/tour")
     page.locator("g.visit").first.wait_for()
     assert page.locator(".live").inner_text() == "connecting"
+
+
+class Hushed:
+    """A way to a service on which, once it is `silent`, nothing comes any more, and nobody is told: as where a network fails."""
+
+    def __init__(self, url: str) -> None:
+        self._to, self._at = urlsplit(url), socket.create_server(("127.0.0.1", 0))
+        self.url, self.silent = f"http://127.0.0.1:{self._at.getsockname()[1]}", threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                pair = self._at.accept()[0], socket.create_connection((self._to.hostname, self._to.port))
+                for way in (pair, pair[::-1]):
+                    threading.Thread(target=self._pump, args=way, daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if not self.silent.is_set():
+                    sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._at.close()
+
+
+def test_a_network_that_falls_silent_is_not_called_live(tab: NewTab, stage: UiStage) -> None:
+    network = Hushed(stage.orchestrator.url)
+    one, first = tab(network.url), tab(network.url)
+    for each in (one, first):
+        each.page.clock.install()
+    page, listed = one.open(f"#/sessions/{stage.sessions['waiting']}/tour"), first.open()
+    page.locator('.live[data-state="live"]').wait_for()
+    listed.get_by_role("table", name=re.compile("Every session")).get_by_text("visits").first.wait_for()
+    network.silent.set()
+    page.clock.fast_forward(16_000)
+    page.get_by_text("connection lost: asking again").wait_for(timeout=20_000)
+    listed.clock.fast_forward(4_000)
+    listed.wait_for_timeout(500)
+    listed.clock.fast_forward(31_000)
+    listed.get_by_text("The service does not answer, or not to the end.").first.wait_for(timeout=20_000)
+    for each in (one, first):
+        each.close()
+    network.close()
+
+
+def test_an_answer_that_breaks_off_is_no_reason_to_ask_for_the_token(tab: NewTab) -> None:
+    one = tab()
+    one.page.route(
+        "**/v1/whoami", lambda route: route.fulfill(status=200, content_type="application/json", body='{"na')
+    )
+    page = one.open()
+    page.get_by_text("no-answer").wait_for()
+    assert page.get_by_label("Bearer token").count() == 0
+    one.page.unroute("**/v1/whoami")
+    page.get_by_text("reading as owner").wait_for(timeout=20_000)
+
+
+def test_a_page_that_is_refused_does_not_say_that_it_asks_again(troubled: Tab, stage: UiStage) -> None:
+    refused = {"status": 401, "code": "token-unknown", "detail": "Nobody has this token."}
+    answers = [(200, "text/event-stream", ": alive\n\n"), (401, "application/problem+json", json.dumps(refused))]
+
+    def answer(route: Any) -> None:
+        status, kind, body = answers.pop(0)
+        route.fulfill(status=status, content_type=kind, body=body)
+
+    troubled.page.route("**/events*", answer)
+    page = troubled.open(f"#/sessions/{stage.sessions['waiting']}/tour")
+    page.get_by_text(refused["detail"]).wait_for(timeout=20_000)
+    assert page.locator(".live").inner_text() == "refused: open the page again"
 
 
 def test_a_page_that_is_loaded_while_the_service_is_away_keeps_its_token_and_asks_again(troubled: Tab) -> None:

@@ -124,7 +124,8 @@ def of_session(fact: str, at: float, kind: str = "session", **more: Any) -> dict
 
 
 FIRST_LIFE = [
-    of_session("started", 0), of_session("claimed", 0.5, "gpu", life=1, boot_counter=1), of_session("life_opened", 1, life=1, boot_counter=1),
+    of_session("started", 0), of_session("claimed", 0.5, "gpu", life=1, boot_counter=1),
+    of_session("life_opened", 1, life=1, boot_counter=1),
     of_session("placed", 3),
 ]  # fmt: skip
 RESTARTED = [

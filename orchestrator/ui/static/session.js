@@ -13,7 +13,9 @@ import { trustTab } from "./trust.js";
 import { PHASES, backendBadge } from "./words.js";
 
 const TABS = { tour: "Tour", training: "Training", trust: "Trust", contract: "Contract", receipts: "Receipts", artifacts: "Artifacts" };
-const STREAM = { opening: "connecting", live: "live", waiting: "connection lost: asking again", ended: "ended: nothing more will come" };
+const STREAM = {
+  opening: "connecting", live: "live", waiting: "connection lost: asking again", ended: "ended: nothing more will come", refused: "refused: open the page again",
+};
 
 function tabs({ id, tab }) {
   return h("nav", { class: "tabs", "aria-label": "Parts of the session" }, Object.entries(TABS).map(([name, words]) => h("a", {
