@@ -122,10 +122,24 @@ def test_differences_of_documents(run: Any) -> None:
 
 def test_durations(run: Any) -> None:
     said = {
-        0: "0 s", 2e-5: "20 µs", 0.0034: "3.4 ms", 0.25: "250 ms", 5: "5.0 s", 59.7: "60 s", 125: "2 min 5 s", 7500: "2 h 5 min",
+        0: "0 s", 2e-5: "20 µs", 0.0034: "3.4 ms", 0.25: "250 ms", 5: "5.0 s", 59.7: "1 min 0 s", 0.9996: "1.0 s",
+        0.0009999: "1.0 ms", 125: "2 min 5 s", 7500: "2 h 5 min",
         1e6: "11 d 13 h",
     }  # fmt: skip
     assert {seconds: run("common/format", "duration", seconds) for seconds in said} == said
+
+
+def test_numbers_and_sizes_at_their_edges(run: Any) -> None:
+    assert [run("common/format", "number", *given) for given in ((0.00003,), (0.12345,), (0,), (0.04, 1), (-0.00003,))] == [
+        "0.00003", "0.1235", "0", "0.04", "-0.00003",
+    ]  # fmt: skip
+    assert [run("common/format", "bytes", count) for count in (1023, 1024, 1048575, 1048576)] == [
+        "1023 B",
+        "1.0 KiB",
+        "1.0 MiB",
+        "1.0 MiB",
+    ]
+    assert run("common/format", "moment", 1_800_000_000.5) == "2027-01-15 08:00:00 UTC"
 
 
 def test_points_of_a_time_axis_say_no_more_than_tells_them_apart(run: Any) -> None:

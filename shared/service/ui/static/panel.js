@@ -48,7 +48,8 @@ export function redrawn(place, draw) {
   });
 }
 
-function stayingAt(place, draw) {
+/** Draw; whoever was at a link or another control in the place is then at the same one, where there is one. */
+export function stayingAt(place, draw) {
   const controls = () => [...place.querySelectorAll("a, button, select, input, summary, [tabindex]")];
   const [before, one] = [controls(), document.activeElement];
   draw();
