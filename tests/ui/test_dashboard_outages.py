@@ -250,6 +250,19 @@ def test_the_list_goes_on_under_a_readers_hands_and_they_stay_where_they_are(tab
     assert link.evaluate("one => one === document.activeElement")
 
 
+def test_evidence_that_could_not_be_read_is_read_again_though_the_session_has_ended(
+    troubled: Tab, stage: UiStage
+) -> None:
+    results = re.compile("/attestations")
+    refuse(troubled, results)
+    page = troubled.open(f"#/sessions/{stage.sessions['done']}/trust")
+    page.get_by_text(AWAY["detail"]).first.wait_for()
+    page.locator('.live[data-state="ended"]').wait_for()
+    page.wait_for_timeout(500)
+    page.unroute(results)
+    page.get_by_role("heading", name="The machine of city").wait_for(timeout=20_000)
+
+
 def test_evidence_grows_older_on_a_page_that_stays_open(tab: NewTab, stage: UiStage) -> None:
     one = tab()
     one.page.clock.install()

@@ -1,6 +1,6 @@
 /* The trust tab: what the orchestrator relied on, check by check, how old it is, emulated or real. Knows the API's views. */
 
-import { all } from "./common/api.js";
+import { all, passing } from "./common/api.js";
 import { badge, digest, facts, fold, h, show, table } from "./common/dom.js";
 import { age, count, duration, moment } from "./common/format.js";
 import { UNCHANGED, filled, panel, problemCode, redrawn } from "./common/panel.js";
@@ -9,6 +9,7 @@ import { backendBadge } from "./words.js";
 
 const KINDS = { pass: "good", affirming: "good", accepted: "good", warning: "warn", warn: "warn", skip: "quiet", "not-available": "quiet", none: "quiet", fail: "bad", contraindicated: "bad", rejected: "bad" };
 const AGES_MS = 5000;
+const AGAIN_MS = 2000;
 const NOTE = "Evidence that the orchestrator verified and relied on: the GPU's in each of its lives, and each holder's machine, with every channel. "
   + "A result counts by its signed token; gput attest session checks that, this table only reads it.";
 
@@ -102,7 +103,14 @@ export function trustTab({ path, live, signal, emulated }) {
   const update = () => {
     if (busy || lives(live) === seen) return;
     busy = true;
-    filled(trust.body, read).finally(() => { busy = false; });
+    const again = (problem) => {
+      if (passing(problem)) setTimeout(update, AGAIN_MS); // a session that has ended brings no other reason to look again
+      throw problem;
+    };
+    filled(trust.body, () => read().catch(again)).finally(() => {
+      busy = false;
+      if (seen !== null) update(); // a life may have opened meanwhile
+    });
   };
   return { element: h("div", null, trust.element, keys.element), update };
 }
