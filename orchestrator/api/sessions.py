@@ -54,7 +54,7 @@ async def session_view(parts: Orchestrator, book: Book, created_at: float) -> di
         "created_at": created_at,
         **summary(book.durable),
         "paused_until": paused_until(book.durable.paused_at, parts.house.settings.pause_limit_s),
-        "waiting_for": parts.supervisor.waits(book),
+        "waiting_for": parts.supervisor.awaited.by(book),
         "removal": None,
     }
     for holder in body["holders"]:
@@ -104,10 +104,9 @@ async def _away(parts: Orchestrator, request: Request, caller: Caller, session: 
 def _row_view(parts: Orchestrator, row: dict[str, Any]) -> dict[str, Any]:
     # Rows that an older release wrote do not say since when they are paused.
     until = paused_until(row["summary"].get("paused_at"), parts.house.settings.pause_limit_s)
-    view = {"created_at": row["created_at"], "paused_at": None, **row["summary"], "paused_until": until}
-    return (
-        {**view, "waiting_for": parts.supervisor.waits_away(row["id"])} if row["id"] in parts.catalogue.away else view
-    )
+    waits = parts.supervisor.awaited.by_row(row["summary"])
+    view = {"created_at": row["created_at"], "paused_at": None, **row["summary"]}
+    return {**view, "paused_until": until, "waiting_for": waits}
 
 
 @router.post(

@@ -10,14 +10,14 @@ import asyncio
 from typing import NoReturn
 
 from orchestrator.holders.channels import Channels
+from orchestrator.runner.awaited import Awaited
 from orchestrator.runner.house import House
 from orchestrator.runner.recoveries import Recoveries
 from orchestrator.runner.session_runner import SessionRunner
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
-from orchestrator.sessions.views import waiting_for
 from shared.errors import Conflict, GputError, Unavailable
-from shared.names import Role, SessionPhase, VisitPhase
+from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
 from shared.service.logging import bind_afresh, get_logger
 
@@ -40,6 +40,7 @@ class Supervisor:
         self._leases: dict[str, str] = {}
         self._runners: dict[str, SessionRunner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.awaited = Awaited(house, self._runners, self._leases, self.recoveries)
         self._stopping = False
         self._settling: asyncio.Task[None] | None = None
 
@@ -172,25 +173,6 @@ class Supervisor:
         for session, runner in self._runners.items():
             if runner.trouble is not None and runner.trouble.code in OWN_TROUBLE:
                 raise Unavailable(f"{session} waits: {runner.trouble.advice}", code=runner.trouble.code)
-
-    def waits(self, book: Book) -> list[str]:
-        """For whom the session waits at this moment, for its page."""
-        state, runner = book.durable, self._runners.get(book.durable.id)
-        if runner is not None and state.phase is SessionPhase.RUNNING:
-            visit = state.current
-            if not runner.wishes.waiting_for and visit is not None and visit.phase is VisitPhase.AWAY:
-                return [f"{visit.holder} (records)"]  # it may have gone away with the GPU: the lease ends that
-            return runner.wishes.waiting_for
-        owner = self._leases.get(state.gpu)
-        # A running one has no GPU either, where its lease went to another while its journal could not be read.
-        if state.phase in (SessionPhase.READY, SessionPhase.RUNNING) and owner not in (None, state.id):
-            return [f"{state.gpu} (in use by {owner})"]
-        return waiting_for(state)
-
-    def waits_away(self, session: str) -> list[str]:
-        """The same of a session whose key is away."""
-        recovery = self.recoveries.of(session)
-        return ["nobody: its key is sealed to another CVM or release"] if recovery is None else recovery.waits()
 
     # ------------------------------------------------------------ owners' words
 

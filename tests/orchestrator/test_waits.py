@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from orchestrator.runner.supervisor import Supervisor
+from orchestrator.sessions.views import waiting_for
 from shared.names import SessionPhase
 from tests.orchestrator.orchestrator_samples import SESSION
 
@@ -26,12 +27,18 @@ CASES: list[tuple[SessionPhase, str | None, list[str]]] = [
 ]
 
 
+def house() -> Any:
+    return Mock(catalogue=SimpleNamespace(away=set()))
+
+
 @pytest.mark.parametrize(("phase", "leased_to", "expected"), CASES)
 async def test_for_whom_a_session_without_a_runner_waits(
     phase: SessionPhase, leased_to: str | None, expected: list[str]
 ) -> None:
-    supervisor = Supervisor(Mock())
+    supervisor = Supervisor(house())
     if leased_to is not None:
         supervisor._leases["gpu-0"] = leased_to
     book: Any = SimpleNamespace(durable=SimpleNamespace(id=SESSION, gpu="gpu-0", phase=phase, owner="alice"))
-    assert supervisor.waits(book) == expected
+    assert supervisor.awaited.by(book) == expected
+    stored = {"id": SESSION, "phase": phase.value, "gpu": "gpu-0", "waiting_for": waiting_for(book.durable)}
+    assert supervisor.awaited.by_row(stored) == expected

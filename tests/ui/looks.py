@@ -53,12 +53,16 @@ _COLLIDED = """() => {
     }
     for (const { left, right, top, bottom } of range.getClientRects()) {
       const box = { left: Math.max(left, edge.left), right: Math.min(right, edge.right), top, bottom };
-      if (box.right - box.left > 1) lines.push({ box, text: node.textContent.trim().slice(0, 40) });
+      // What is cut to an ellipsis has two boxes: as it is shown, and whole.
+      const cut = getComputedStyle(element).textOverflow === "ellipsis" ? node : null;
+      if (box.right - box.left > 1) lines.push({ box, cut, text: node.textContent.trim().slice(0, 40) });
     }
   }
   const deep = (a, b) =>
     Math.min(a.right, b.right) - Math.max(a.left, b.left) > 3 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 5;
-  return lines.flatMap((one, at) => lines.slice(at + 1).filter((two) => deep(one.box, two.box)).map((two) => `${one.text} / ${two.text}`));
+  const others = (one, at) => lines.slice(at + 1).filter((two) => !(one.cut && one.cut === two.cut));
+  return lines.flatMap((one, at) =>
+    others(one, at).filter((two) => deep(one.box, two.box)).map((two) => `${one.text} / ${two.text}`));
 }"""
 _CUT = """() => [...document.querySelectorAll(".scroller")]
   .filter(one => one.checkVisibility() && one.querySelector("caption span").getBoundingClientRect().width > one.clientWidth + 1)

@@ -82,6 +82,8 @@ def test_it_follows_a_session_while_that_runs(tab: NewTab, stage: UiStage) -> No
     session = stage.submit(name="followed")
     page = tab().open(f"#/sessions/{session}/tour")
     page.locator(".heading .badge", has_text="AWAITING_APPROVAL").wait_for()
+    tables = page.locator("summary", has_text="As tables")
+    tables.click()
     page.evaluate("""() => {
       window.seen = new Set();
       new MutationObserver(() => {
@@ -95,6 +97,10 @@ def test_it_follows_a_session_while_that_runs(tab: NewTab, stage: UiStage) -> No
     seen = page.evaluate("[...window.seen]")  # gone, had the page been loaded anew
     assert {"RUNNING", "EMULATED", "COMPLETED", 6} <= set(seen)
     assert page.locator(".live").get_attribute("data-state") == "ended"
+    assert page.locator("details").first.evaluate("one => one.open"), (
+        "what a reader unfolded stays so while the session runs"
+    )
+    assert tables.evaluate("one => one === document.activeElement")
     page.get_by_role("link", name="Training").click()
     page.locator("path.curve").nth(2).wait_for()
 

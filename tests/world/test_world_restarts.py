@@ -68,6 +68,8 @@ async def test_a_holder_that_is_away_at_the_restart_is_waited_for_by_name(
         await world[ORCH].start()
         view = await world.until(session, lambda view: view["waiting_for"] == AWAITED)
         assert view["phase"] == "RUNNING"
+        [listed] = await world.owner.items("sessions")
+        assert listed["waiting_for"] == AWAITED, "a list of many says what the session's page says"
         assert _acts(world) == acts, "the GPU is not touched before the log is known to be whole"
         await world[HARBOUR].start()
         await _same_end(world, session, recorded)

@@ -3,7 +3,7 @@
 import { all, curl } from "./common/api.js";
 import { badge, command, digest, facts, h, show, table } from "./common/dom.js";
 import { bytes } from "./common/format.js";
-import { filled, panel } from "./common/panel.js";
+import { filled, panel, redrawn } from "./common/panel.js";
 import { manifestOf } from "./manifest.js";
 
 const TRAFFIC = {
@@ -47,8 +47,8 @@ export function artifactsTab({ path, live, signal }) {
     const now = JSON.stringify([release, live.view.model, live.view.bytes]);
     if (now === shown) return; // not under a reader's hands
     shown = now;
-    if (release !== null) show(finished.body, model(live.view, release));
-    show(traffic.body, table("Bytes of bodies", [["Link", ([name]) => TRAFFIC[name] ?? name], ["Bytes", ([, count]) => bytes(count), "number"]], Object.entries(live.view.bytes)));
+    if (release !== null) redrawn(finished.body, () => show(finished.body, model(live.view, release)));
+    redrawn(traffic.body, () => show(traffic.body, table("Bytes of bodies", [["Link", ([name]) => TRAFFIC[name] ?? name], ["Bytes", ([, count]) => bytes(count), "number"]], Object.entries(live.view.bytes))));
   };
   return { element: h("div", null, finished.element, rest.element, traffic.element, files.element), update };
 }

@@ -3,7 +3,7 @@
 import { all, get } from "./common/api.js";
 import { badge, command, digest, facts, fold, h, show, table } from "./common/dom.js";
 import { count, moment } from "./common/format.js";
-import { filled, panel, problemBox } from "./common/panel.js";
+import { filled, panel, problemBox, redrawn } from "./common/panel.js";
 import { agreementView, estimateView } from "./agreed.js";
 import { differences, flat } from "./diff.js";
 import { manifestOf } from "./manifest.js";
@@ -20,7 +20,7 @@ const DECISIONS = { approve: "good", refuse: "bad", veto: "bad" };
 
 function summary({ says, digest: own }, live) {
   const same = own === null ? badge("not hashed here", "quiet") : own === live.view.manifest_digest ? badge("digest holds", "good") : badge("ANOTHER DIGEST THAN THE SESSION'S", "bad");
-  return h("div", null, h("p", { class: "row" }, "Digest ", digest(own ?? live.view.manifest_digest, 24), same), facts([
+  return h("div", null, h("p", { class: "row" }, "Digest ", h("code", null, own ?? live.view.manifest_digest), same), facts([
     ["Program", digest(says.program)], ["Travel mode", says.travel_mode], ["Rounds", says.rounds], ["Steps per visit", says.steps_per_visit],
     ["Collect", says.collect], ["Accumulate", says.accumulate ?? "no"], ["Buffer", `${says.buffer_bytes} bytes`], ["Privacy floor", count(says.privacy_floor, "record")],
     ["Differential privacy", says.privacy ? JSON.stringify(says.privacy) : "none"], ["Losses rounded to", `${says.loss_decimals} decimals`],
@@ -58,15 +58,13 @@ function comparison(here, live, signal) {
     for (const one of found.reverse()) if (one.id !== live.view.id) select.append(h("option", { value: one.id }, `${one.name} · ${one.id}`));
     if (live.view.predecessor) select.value = live.view.predecessor;
     return compare();
-  }).catch(() => {});
+  }).catch((problem) => { if (problem.name !== "AbortError") show(place, problemBox(problem)); });
   async function compare() {
-    if (!select.value) return;
-    try {
-      const there = await manifestOf(`/v1/sessions/${encodeURIComponent(select.value)}`, signal);
-      show(place, diffTable(there.says, here.says, select.selectedOptions[0].textContent));
-    } catch (problem) {
-      show(place, problemBox(problem));
-    }
+    const [asked, name] = [select.value, select.selectedOptions[0].textContent];
+    place.replaceChildren(); // what stands there is of another session
+    if (!asked) return;
+    const found = await manifestOf(`/v1/sessions/${encodeURIComponent(asked)}`, signal).then((there) => diffTable(there.says, here.says, name), problemBox);
+    if (select.value === asked) show(place, found); // else the answer came too late
   }
   select.addEventListener("change", compare);
   return h("div", null, h("label", { for: "other" }, "Compare with the manifest of "), select, place);
@@ -83,7 +81,7 @@ function vetoing(live) {
 }
 
 /** The tab. */
-export function contractTab({ path, live, signal, emulated }) {
+export function contractTab({ path, live, signal }) {
   const contract = panel("Manifest", { paths: [`${path}/manifest`], note: "What every holder approves, by digest. A changed manifest is another manifest." });
   const said = panel("Approvals", { paths: [`${path}/approvals`] });
   const expected = panel("What it takes", { paths: [`${path}/estimate`], note: "Before anybody approves: from the manifest, and from visits of earlier sessions here." });
@@ -100,14 +98,13 @@ export function contractTab({ path, live, signal, emulated }) {
   };
   filled(contract.body, async () => {
     const manifest = await manifestOf(path, signal);
-    if (manifest.says.gpu_evidence.roots.includes("EMULATED")) emulated(true);
     roster = manifest.says.roster;
     await hear();
     show(differs.body, comparison(manifest, live, signal));
     return summary(manifest, live);
   });
   const update = () => {
-    show(datasets.body, agreementView(live.view.agreement));
+    redrawn(datasets.body, () => show(datasets.body, agreementView(live.view.agreement)));
     if (roster !== null && decisions() !== heard) hear();
   };
   return { element: h("div", null, contract.element, expected.element, said.element, datasets.element, veto.element, differs.element), update };

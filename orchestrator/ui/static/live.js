@@ -4,10 +4,11 @@ import { all, get, passing, stream } from "./common/api.js";
 
 const TICK_MS = 250;
 const AGAIN_MS = 2000;
+const AFRESH_MS = 5000; // for whom a session waits and which channels are open is in no event
 const AT_ONCE = 12; // visits read anew one by one; with more, the list is read again
 const FINAL = new Set(["completed", "failed", "cancelled"]);
 
-/** `view`, `visits` by id, `facts` of the session and of whole tours in order, `losses` by visit and step; `changed` is called at most four times a second. */
+/** `view`, `visits` by id, `facts` of the session and of whole tours in order, `losses` by visit and step; `changed` is called where something did, at most four times a second. */
 export class Live {
   constructor(id, signal, { changed, said, failed }) {
     this.path = `/v1/sessions/${encodeURIComponent(id)}`;
@@ -20,6 +21,7 @@ export class Live {
     this.#changed = changed;
     this.#said = said;
     this.#failed = failed;
+    signal.addEventListener("abort", () => clearInterval(this.#afresh));
   }
 
   #signal;
@@ -27,8 +29,12 @@ export class Live {
   #said;
   #failed;
   #dirty = new Set();
-  #stale = false;
+  #stale = false; // the view
+  #news = false; // what nobody was told of yet
+  #reading = false;
   #timer = null;
+  #afresh = null;
+  #broke = false;
 
   /** Read everything, then follow. Throws Problem where the session cannot be read. */
   async begin() {
@@ -42,10 +48,31 @@ export class Live {
   }
 
   #follow() {
+    if (this.#signal.aborted) return;
+    this.#afresh = setInterval(() => { if (!document.hidden) this.#readAfresh(); }, AFRESH_MS);
     stream(`${this.path}/events?after=0`, {
-      after: null, signal: this.#signal, said: this.#said,
+      after: null, signal: this.#signal, said: (state) => this.#heard(state),
       take: (event) => this.#take(event), over: (event) => event.event === "session" && FINAL.has(event.data.fact),
-    }).catch((problem) => this.#failed(problem));
+    }).catch((problem) => {
+      clearInterval(this.#afresh);
+      this.#failed(problem);
+    });
+  }
+
+  #heard(state) {
+    if (state === "ended") clearInterval(this.#afresh);
+    if (state === "live" && this.#broke) this.#readAfresh(); // whoever answers again may wait for somebody else
+    this.#broke = state === "waiting";
+    this.#said(state);
+  }
+
+  #readAfresh() {
+    this.#stale = true;
+    this.#due(0);
+  }
+
+  #due(ms = TICK_MS) {
+    this.#timer ??= setTimeout(() => this.#tick(), ms);
   }
 
   #loss(one) {
@@ -57,7 +84,8 @@ export class Live {
     else if (data.visit) this.#ofVisit(data);
     if (event !== "loss" && (!data.visit || data.tour_durations)) this.facts.push(data);
     this.#stale ||= event === "session" || data.fact === "closed";
-    this.#timer ??= setTimeout(() => this.#tick(), TICK_MS);
+    this.#news = true;
+    this.#due();
   }
 
   #ofVisit(data) {
@@ -73,14 +101,27 @@ export class Live {
 
   async #tick() {
     this.#timer = null;
-    this.#changed();
+    this.#tell();
+    if (this.#reading) return; // it looks again itself when it has read
+    this.#reading = true;
+    let wait = TICK_MS;
     try {
       await this.#readAnew();
-      this.#changed();
+      this.#tell();
     } catch (problem) {
-      // What could not be read is read again: after the last event there is no other that would bring it.
-      if (passing(problem)) this.#timer ??= setTimeout(() => this.#tick(), AGAIN_MS);
+      if (!passing(problem)) return; // the stream hears it too, and says so
+      wait = AGAIN_MS;
+    } finally {
+      this.#reading = false;
     }
+    // What could not be read is read again: after the last event there is no other that would bring it.
+    if (this.#stale || this.#dirty.size > 0) this.#due(wait);
+  }
+
+  #tell() {
+    if (!this.#news) return;
+    this.#news = false;
+    this.#changed();
   }
 
   async #readAnew() {
@@ -99,9 +140,14 @@ export class Live {
 
   async #read(wanted, stale) {
     const options = { signal: this.#signal };
-    if (stale) this.view = await get(this.path, options);
+    if (stale) {
+      const view = await get(this.path, options);
+      this.#news ||= JSON.stringify(view) !== JSON.stringify(this.view);
+      this.view = view;
+    }
     const found = wanted.length > AT_ONCE ? await all(`${this.path}/visits`, options)
       : await Promise.all(wanted.map((id) => get(`/v1/visits/${id}`, options)));
     for (const visit of found) this.visits.set(visit.id, visit);
+    this.#news ||= found.length > 0;
   }
 }

@@ -24,14 +24,20 @@ function median(values) {
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
+/** Visits that were closed, in order of their steps; after a restore a visit is made again, and its last attempt stands for it. */
+function closedOnce(visits) {
+  const closed = visits.filter((one) => one.outcome === "closed");
+  return [...new Map(closed.map((one) => [`${one.holder}:${one.first_step}`, one])).values()].sort((a, b) => a.first_step - b.first_step);
+}
+
 /**
  * Recency bias, from released losses alone: how much worse the model is at a holder's records when it comes back than when it left.
  *
  * For each holder's last two closed visits: loss on arrival now against loss on leaving then. `share` is the median over the holders of
- * (arrival − leaving) ÷ leaving. Returns {state: "unknown" | "none" | "biased", share, rows: [{holder, left, back, share}]}.
+ * (arrival − leaving) ÷ leaving; a loss on leaving that was released as 0 has no share. Returns {state: "unknown" | "none" | "biased", share, rows: [{holder, left, back, share}]}.
  */
 export function recency(visits) {
-  const closed = visits.filter((one) => one.outcome === "closed" && (one.losses ?? []).length > 0).sort((a, b) => a.first_step - b.first_step);
+  const closed = closedOnce(visits).filter((one) => (one.losses ?? []).length > 0);
   const byHolder = new Map();
   for (const visit of closed) byHolder.set(visit.holder, [...(byHolder.get(visit.holder) ?? []).slice(-1), visit]);
   const rows = [];
@@ -39,7 +45,7 @@ export function recency(visits) {
     if (pair.length < 2) continue;
     const left = pair[0].losses.at(-1);
     const back = pair[1].losses[0];
-    rows.push({ holder, left, back, share: (back - left) / Math.max(Math.abs(left), 1e-9) });
+    if (left !== 0) rows.push({ holder, left, back, share: (back - left) / Math.abs(left) });
   }
   if (rows.length < MIN_PAIRS) return { state: "unknown", share: null, rows };
   const share = median(rows.map((one) => one.share));
@@ -60,8 +66,8 @@ export function thinned(points, most) {
   return found.filter((point, at) => at === 0 || point !== found[at - 1]);
 }
 
-/** Held-out losses that the orchestrator measured: [step, loss]. */
+/** Held-out losses that the orchestrator measured: [step, loss], one of each step. */
 export function heldOut(visits) {
-  return visits.filter((one) => one.outcome === "closed" && one.validation_after !== null && one.validation_after !== undefined)
-    .map((one) => [(one.first_step ?? 0) + (one.steps ?? 0), one.validation_after]).sort((a, b) => a[0] - b[0]);
+  const measured = visits.filter((one) => one.outcome === "closed" && one.validation_after !== null && one.validation_after !== undefined);
+  return [...new Map(measured.map((one) => [(one.first_step ?? 0) + (one.steps ?? 0), one.validation_after]))].sort((a, b) => a[0] - b[0]);
 }

@@ -14,5 +14,5 @@ startPage({
   name: () => "GPU Travelling",
   top: (who) => h("span", { class: "who" }, `reading as ${who.name} (${who.role})`),
   // #/ or #/sessions/ID/TAB
-  open: ([kind, id, tab], told) => (kind === "sessions" && id ? sessionPage({ id, tab: tab || "tour" }, told) : sessionsPage(told)),
+  open: ([kind, id, tab], told) => (kind === "sessions" && id ? sessionPage({ id, tab }, told) : sessionsPage(told)),
 });

@@ -11,3 +11,8 @@ export async function manifestOf(path, signal) {
   if (await canVerify()) return readManifest(signed);
   return { says: JSON.parse(toText(fromBase64(signed.document))), digest: null };
 }
+
+/** Whether a manifest admits evidence that no hardware gives, of anybody. */
+export function admitsEmulated(says) {
+  return [says.gpu_evidence, says.orchestrator_evidence, ...says.roster.map((one) => one.evidence)].some((one) => one?.roots.includes("EMULATED"));
+}

@@ -1,8 +1,8 @@
 /* The receipts' tab: what it reads of the log, and the words around the verification. Knows the API's paths. */
 
 import { all, get } from "./common/api.js";
-import { digest, facts, h } from "./common/dom.js";
-import { moment } from "./common/format.js";
+import { command, digest, facts, h, show } from "./common/dom.js";
+import { leaves, moment } from "./common/format.js";
 import { filled, panel } from "./common/panel.js";
 import { verifiedLog } from "./common/receipts_view.js";
 
@@ -19,19 +19,39 @@ async function bundle(path, session, signal) {
   return { session, head, leaves, keys, manifest, approvals };
 }
 
-/** The tab; a long log is checked when asked. */
+/** The tab; a long log is checked when asked. What was checked stays so, and what came since is said. */
 export function receiptsTab({ path, live, signal }) {
   const session = live.view.id;
   const log = panel("Log", { paths: [`${path}/log/head`] });
   const checks = panel("Receipts, verified in this browser", { paths: [`${path}/log/leaves?size=${live.view.log.size}`, `${path}/keys`], note: NOTE });
-  const place = h("div");
+  const [place, since] = [h("div"), h("p", { role: "status" })];
   const real = `gput session receipts ${session} --trust TRUST_FOLDER -o receipts && gput receipts verify receipts`;
-  const verify = () => verifiedLog(place, () => bundle(path, session, signal), real);
-  checks.body.append(h("button", { type: "button", class: "main", onclick: verify }, "Verify again"), place);
-  filled(log.body, async () => {
-    const head = await get(`${path}/log/head`, { signal });
-    return facts([["Leaves", head.size], ["Root", digest(head.root, 24)], ["Signed by", digest(head.key)], ["At", moment(head.time)]]);
-  });
-  if (live.view.log.size <= LARGE) verify();
-  return { element: h("div", null, log.element, checks.element) };
+  let [size, verified, begun] = [null, null, false];
+  const told = () => show(since, verified !== null && size > verified ? `${leaves(size - verified)} came since: this verdict is of the log before.` : null);
+  const read = async () => {
+    const found = await bundle(path, session, signal);
+    verified = found.head.size;
+    told();
+    return found;
+  };
+  const verify = () => {
+    begun = true;
+    return verifiedLog(place, read, real);
+  };
+  const button = h("button", { type: "button", class: "main", onclick: verify }, "Verify");
+  checks.body.append(h("div", { class: "row" }, button, since), place);
+  const update = () => {
+    if (live.view.log.size === size) return;
+    ({ size } = live.view.log);
+    button.disabled = size === 0;
+    told();
+    filled(log.body, async () => (size === 0 ? h("p", { class: "quiet" }, "The log has no leaf yet: the first visit writes the first receipt.") : headFacts(await get(`${path}/log/head`, { signal }))));
+    if (!begun && size > 0 && size <= LARGE) verify();
+    else if (!begun) show(place, h("p", { class: "quiet" }, size === 0 ? "There is nothing to verify yet." : `Not verified yet: ${leaves(size)} take a while.`), command(real));
+  };
+  return { element: h("div", null, log.element, checks.element), update };
+}
+
+function headFacts(head) {
+  return facts([["Leaves", head.size], ["Root", digest(head.root, 24)], ["Signed by", digest(head.key)], ["At", moment(head.time)]]);
 }

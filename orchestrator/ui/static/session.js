@@ -2,18 +2,22 @@
 
 import { announce, badge, digest, facts, h, show } from "./common/dom.js";
 import { count, moment } from "./common/format.js";
-import { panel, problemBox } from "./common/panel.js";
+import { panel, problemBox, redrawn } from "./common/panel.js";
 import { artifactsTab } from "./artifacts.js";
 import { contractTab } from "./contract.js";
 import { Live } from "./live.js";
 import { receiptsTab } from "./receipts.js";
+import { passing } from "./common/api.js";
+import { admitsEmulated, manifestOf } from "./manifest.js";
 import { Timeline } from "./timeline.js";
 import { Training } from "./training.js";
 import { trustTab } from "./trust.js";
 import { PHASES, backendBadge } from "./words.js";
 
 const TABS = { tour: "Tour", training: "Training", trust: "Trust", contract: "Contract", receipts: "Receipts", artifacts: "Artifacts" };
-const STREAM = { opening: "connecting", live: "live", waiting: "connection lost: asking again", ended: "ended: nothing more will come" };
+const STREAM = {
+  opening: "connecting", live: "live", waiting: "connection lost: asking again", ended: "ended: nothing more will come", refused: "refused: open the page again",
+};
 
 function tabs({ id, tab }) {
   return h("nav", { class: "tabs", "aria-label": "Parts of the session" }, Object.entries(TABS).map(([name, words]) => h("a", {
@@ -27,7 +31,9 @@ function heading(view, state) {
     h("span", { class: "live", dataset: { state } }, STREAM[state]));
   const waits = view.waiting_for.length > 0 ? h("p", null, `Waits for ${view.waiting_for.join(", ")}.`) : null;
   const until = view.paused_until ? h("p", null, `Paused since ${moment(view.paused_at)}. If it is not resumed, it ends at ${moment(view.paused_until)} and gives its GPU to others.`) : null;
-  return [head, line, waits, until, failure(view)];
+  const early = view.stopped_early ? h("p", null, `It ends early, before all its visits: ${view.stopped_early}.`) : null;
+  const left = view.holders.filter((one) => one.quarantined).map((one) => h("p", null, badge("quarantined", "bad"), ` ${one.holder} is visited no more.`));
+  return [head, line, waits, until, early, left, failure(view)];
 }
 
 function failure(view) {
@@ -61,8 +67,22 @@ function followed(tab, path, signal) {
 
 const ONCE = { trust: trustTab, contract: contractTab, receipts: receiptsTab, artifacts: artifactsTab };
 
+/** The band about emulation: said by the manifest too, which is read once, and once said it stays. */
+function band(path, told) {
+  let [loud, asked] = [false, false];
+  const emulated = (yes) => {
+    loud ||= yes;
+    told.emulated(loud);
+    if (loud || asked) return;
+    asked = true;
+    manifestOf(path, told.signal).then(({ says }) => emulated(admitsEmulated(says)), (problem) => { asked = !passing(problem); });
+  };
+  return emulated;
+}
+
 /** The page of one session and tab. */
-export function sessionPage(wanted, told) {
+export function sessionPage({ id, tab }, told) {
+  const wanted = { id, tab: Object.hasOwn(TABS, tab ?? "") ? tab : "tour" };
   const path = `/v1/sessions/${encodeURIComponent(wanted.id)}`;
   const head = h("div", { class: "heading" }, h("h1", null, "Session"));
   const sum = panel("At a glance", { paths: [path] });
@@ -73,19 +93,21 @@ export function sessionPage(wanted, told) {
   const failed = (problem) => { if (!told.signal.aborted) show(place, problemBox(problem)); };
   const live = new Live(wanted.id, told.signal, {
     changed: () => paint(),
-    said: (now) => { state = now; if (live.view) show(head, heading(live.view, state)); },
+    said: (now) => { state = now; if (live.view) headed(); },
     failed,
   });
   let phase = null;
-  let loud = false; // once said, it stays
-  const emulated = (yes) => { loud ||= yes; told.emulated(loud); };
+  const emulated = band(path, told);
+  function headed() {
+    redrawn(head, () => show(head, heading(live.view, state)));
+  }
   function paint() {
     if (told.signal.aborted) return;
     const { view } = live;
-    told.title(view.name);
+    told.title(`${view.name}: ${TABS[wanted.tab]}`);
     emulated(view.backend === "EMULATED");
-    show(head, heading(view, state));
-    show(sum.body, overview(view));
+    headed();
+    redrawn(sum.body, () => show(sum.body, overview(view)));
     if (phase !== null && phase !== view.phase) announce(`The session is ${view.phase}`);
     phase = view.phase;
     if (part === null) {

@@ -39,7 +39,7 @@ function sessionsTable(sessions) {
 
 function queueTable(sessions) {
   return table("Sessions that have not ended, in the order of submission, and for whom each waits", [
-    ["Session", link], ["Phase", phase], ["GPU", (one) => one.gpu], ["Waits for", reasons],
+    ["Session", link, "wide"], ["Phase", phase], ["GPU", (one) => one.gpu, "tight"], ["Waits for", reasons, "wide"],
   ], sessions.filter((one) => !ENDED.has(one.phase)), "Nothing is queued or running.");
 }
 

@@ -2,6 +2,7 @@
 
 import { announce, badge, digest, facts, fold, h, s, show, table } from "./common/dom.js";
 import { axisTime, bytes, duration, moment, number, ticks } from "./common/format.js";
+import { redrawn } from "./common/panel.js";
 import { layOut, moved, took, totals, tourOf, zoomed } from "./tour.js";
 import { SPANS } from "./words.js";
 
@@ -22,11 +23,12 @@ export class Timeline {
   #window = null; // [from, to]; null: all visits
   #until = null; // replay's position; null: live
   #chosen = null;
+  #chosenSays = "";
   #timer = null;
 
   constructor(signal) {
     this.drawing = h("div");
-    this.chosen = h("div", { class: "chosen", "aria-live": "polite" }, h("p", { class: "quiet" }, "Point at a visit, or move with Tab and the arrow keys, to see what its receipt says."));
+    this.chosen = h("div", { class: "chosen", "aria-live": "off" }, h("p", { class: "quiet" }, "Point at a visit, or move with Tab and the arrow keys, to see what its receipt says."));
     this.sums = h("div");
     this.slider = h("input", { type: "range", min: 0, max: 1000, value: 1000, "aria-label": "Replay position", oninput: () => this.#seek(Number(this.slider.value)) });
     this.play = h("button", { type: "button", onclick: () => this.#replay() }, "▶ Replay");
@@ -46,7 +48,8 @@ export class Timeline {
     const state = { view: live.view, visits: [...live.visits.values()], facts: live.facts, at: live.at, now: Date.now() / 1000 };
     this.#tour = tourOf(state);
     this.#draw();
-    show(this.sums, this.#table());
+    this.#showChosen("off"); // what a visit comes to is read by whoever looks: nobody is told each step of it
+    redrawn(this.sums, () => show(this.sums, this.#table()));
   }
 
   #range() {
@@ -204,13 +207,22 @@ export class Timeline {
       if (here) group.setAttribute("aria-current", "true");
       else group.removeAttribute("aria-current");
     }
-    show(this.chosen, visitFacts(visit));
+    this.#showChosen("polite");
+  }
+
+  #showChosen(live) {
+    const visit = this.#live.visits.get(this.#chosen);
+    const says = JSON.stringify(visit);
+    if (!visit || says === this.#chosenSays) return;
+    this.#chosenSays = says;
+    this.chosen.setAttribute("aria-live", live);
+    redrawn(this.chosen, () => show(this.chosen, visitFacts(visit)));
   }
 
   #table() {
     const sums = [...totals(this.#tour.spans)];
     const rows = [...this.#live.visits.values()].slice(-200).reverse();
-    announce(`${this.#live.view.visits_closed} of ${this.#live.view.visits_total} visits closed`);
+    announce(`${this.#live.view.visits_closed} of ${this.#live.view.visits_total} visits gone through`);
     return fold("As tables: where the time went, and the last 200 visits",
       table("Where the time went", [["Kind", ([kind]) => kind], ["Time", ([, seconds]) => duration(seconds), "number"]], sums),
       table("Visits, the newest first", [

@@ -109,19 +109,34 @@ function broken(visit) {
   return BROKEN.has(String(visit.outcome ?? visit.last_fact ?? visit.phase).toLowerCase());
 }
 
+const RESTS = new Set(["paused", "completed", "failed", "cancelled"]);
+
+/**
+ * Setup of each life: from its claim until the GPU opened it, and on until program and model lie there. A life whose GPU is as it was is placed
+ * no more: by its boot counter nothing is expected of it, and none grows until now.
+ */
 function setups(facts, now) {
   const spans = [];
-  let since = null;
+  const add = (start, end, name = "setup") => {
+    if (start !== null) spans.push({ visit: null, kind: "setup", lane: ORCHESTRATOR, start, end: Math.max(end, start), parts: [[name, Math.max(end - start, 0)]] });
+  };
+  let [since, opened, boot, placed] = [null, null, null, null]; // the last two: boot counters, of this life and of the one that was placed last
   for (const fact of facts) {
-    const name = fact.kind === "session" ? fact.fact : "";
-    if (["started", "resumed", "restored"].includes(name)) since ??= fact.at;
-    if (name === "placed" && since !== null) {
-      spans.push({ visit: null, kind: "setup", lane: ORCHESTRATOR, start: since, end: Math.max(fact.at, since), parts: [["setup", fact.at - since]] });
-      since = null;
-    }
-    if (name === "checkpointed" && fact.seconds) spans.push({ visit: null, kind: "setup", lane: ORCHESTRATOR, start: fact.at - fact.seconds, end: fact.at, parts: [["checkpoint", fact.seconds]] });
+    const name = fact.kind === "session" || fact.fact === "claimed" ? fact.fact : "";
+    if (name === "started" || name === "claimed") since ??= fact.at;
+    else if (name === "life_opened") {
+      add(since, fact.at);
+      [since, opened, boot] = [null, fact.at, fact.boot_counter ?? null];
+    } else if (name === "placed") {
+      add(opened, fact.at);
+      [opened, placed] = [null, boot];
+    } else if (RESTS.has(name)) {
+      add(since, fact.at);
+      [since, opened] = [null, null];
+    } else if (name === "checkpointed" && fact.seconds) add(fact.at - fact.seconds, fact.at, "checkpoint");
   }
-  if (since !== null && now - since < LONGEST_SETUP_S) spans.push({ visit: null, kind: "setup", lane: ORCHESTRATOR, start: since, end: now, parts: [["setup", now - since]] });
+  const open = since ?? (boot === null || boot !== placed ? opened : null);
+  if (open !== null && now - open < LONGEST_SETUP_S) add(open, now);
   return spans;
 }
 

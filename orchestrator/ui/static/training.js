@@ -1,7 +1,8 @@
 /* Training: losses per step and per holder as a chart and a table, the recency badge, privacy spent. Knows no network. */
 
 import { badge, facts, fold, h, s, show, table } from "./common/dom.js";
-import { number, ticks } from "./common/format.js";
+import { age, number, ticks } from "./common/format.js";
+import { redrawn } from "./common/panel.js";
 import { BIAS_SHARE, curves, heldOut, recency, thinned } from "./losses.js";
 
 const HEIGHT = 280;
@@ -31,7 +32,7 @@ export class Training {
     const bias = recency(this.visits);
     show(this.summary, this.#facts(bias));
     this.#draw();
-    show(this.tables, fold("As tables: losses on arrival and on leaving, the last losses, privacy", ...this.#tables(bias)));
+    redrawn(this.tables, () => show(this.tables, fold("As tables: losses on arrival and on leaving, the last losses, privacy", ...this.#tables(bias))));
   }
 
   #facts(bias) {
@@ -54,7 +55,7 @@ export class Training {
     const all = [...this.found.values(), this.validation].flat();
     const box = bounds(all, width);
     const lines = [...this.found].map(([, points], at) => curve(points, box, `curve c${at % STYLES}`));
-    const dots = this.validation.map(([step, loss]) => s("circle", { class: "dot c3", cx: box.x(step), cy: box.y(loss), r: 4 }, s("title", null, `held out, after step ${step}: ${number(loss)}`)));
+    const dots = thinned(this.validation, MOST_POINTS).map(([step, loss]) => s("circle", { class: "dot c3", cx: box.x(step), cy: box.y(loss), r: 4 }, s("title", null, `held out, after step ${step}: ${number(loss)}`)));
     const chart = s("svg", { class: "chart", viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": `Loss by step, ${this.found.size} curves. The tables below say the same.` }, axes(box, width), lines, dots);
     show(this.drawing, why, chart, this.#legend());
   }
@@ -69,6 +70,7 @@ export class Training {
   #tables(bias) {
     const last = [...this.found].map(([name, points]) => ({ name, first: points[0], last: points.at(-1), least: points.reduce((least, one) => Math.min(least, one[1]), Infinity) }));
     const { holders } = this.live.view;
+    const now = Date.now() / 1000;
     return [
       table("Losses by holder", [
         ["Holder", (one) => one.name], ["First", (one) => number(one.first[1]), "number"], ["Last", (one) => number(one.last[1]), "number"],
@@ -82,6 +84,8 @@ export class Training {
         ["Holder", (one) => one.holder], ["Records trained on", (one) => one.records_done, "number"],
         ["ε spent", (one) => number(one.privacy?.spent), "number"], ["ε planned", (one) => number(one.privacy?.planned), "number"],
         ["δ", (one) => one.privacy?.delta ?? "–", "number"],
+        ["Rejected", (one) => one.rejected, "number"], ["Visited", (one) => (one.quarantined ? badge("no more: quarantined", "bad") : "yes")],
+        ["Channel", (one) => (one.channel ? "open" : "none")], ["Last heard of", (one) => age(one.last_seen, now), "tight"],
       ], holders),
     ];
   }
@@ -118,7 +122,7 @@ function axes(box, width) {
     s("line", { class: "grid", x1: LEFT, x2: width - 10, y1: box.y(value), y2: box.y(value) }),
     s("text", { x: LEFT - 6, y: box.y(value) + 4, "text-anchor": "end" }, number(value, 3))));
   const whole = ticks(box.first, box.last, Math.max(2, Math.floor(width / 110))).filter(Number.isInteger);
-  const columns = whole.map((step) => s("text", { x: box.x(step), y: HEIGHT - 10, "text-anchor": "middle" }, `step ${step}`));
+  const columns = whole.map((step) => s("text", { x: box.x(step), y: HEIGHT - 10, "text-anchor": box.x(step) > width - 45 ? "end" : "middle" }, `step ${step}`));
   return [...rows, ...columns];
 }
 

@@ -28,7 +28,7 @@ TYPES: Final = {
     ".svg": "image/svg+xml",
 }
 POLICY: Final = "; ".join((
-    "default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "img-src 'self' data:", "base-uri 'none'",
+    "default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "img-src 'self'", "base-uri 'none'",
     "form-action 'none'", "frame-ancestors 'none'",
     "require-trusted-types-for 'script'", "trusted-types 'none'",  # no text ever becomes markup, whatever a script tries
 ))  # fmt: skip

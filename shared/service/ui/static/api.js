@@ -5,6 +5,8 @@ import { EventParser } from "./sse.js";
 const KEY = "gput-token";
 const PLACEHOLDER = "$GPUT_TOKEN";
 const RETRY_MS = 1000;
+const ANSWER_MS = 30000;
+const SILENT_MS = 15000; // a service says something on every stream each 4 s
 
 /** The code of a service that did not answer, or not with a problem. */
 export const NO_ANSWER = "no-answer";
@@ -58,9 +60,42 @@ async function ask(path, options = {}) {
   throw new Problem(answer.status, await answer.json().catch(() => ({})));
 }
 
+/** A signal that ends with `signal` too; `wait(ms)`: it ends by then, unless that is said again or `done`. */
+function patience(signal) {
+  const ends = new AbortController();
+  const end = () => ends.abort();
+  let timer = null;
+  if (signal?.aborted) end();
+  signal?.addEventListener("abort", end);
+  return {
+    signal: ends.signal,
+    wait: (ms) => { clearTimeout(timer); timer = setTimeout(end, ms); },
+    done: () => { clearTimeout(timer); signal?.removeEventListener("abort", end); },
+  };
+}
+
+/** What `answered(signal, again)` makes of an answer; `Problem` 0 where that breaks off, or nothing comes for `ms`. */
+async function whole(ms, signal, answered) {
+  const limit = patience(signal);
+  const again = () => { if (ms) limit.wait(ms); };
+  again();
+  try {
+    return await answered(limit.signal, again);
+  } catch (error) {
+    if (error instanceof Problem || signal?.aborted) throw error;
+    throw new Problem(0, { detail: "The service does not answer, or not to the end.", remedy: "Network or service may be overloaded: try again in a moment." });
+  } finally {
+    limit.done();
+  }
+}
+
 /** A JSON document. Throws Problem. */
 export async function get(path, options = {}) {
-  return (await ask(path, options)).json();
+  return whole(ANSWER_MS, options.signal, async (signal, again) => {
+    const answer = await ask(path, { ...options, signal });
+    again();
+    return answer.json();
+  });
 }
 
 /** 128 random bits, hex; also where the page is no secure context and has no randomUUID. */
@@ -71,7 +106,8 @@ function fresh() {
 /** Send a JSON document; a fresh idempotency key makes a repeat harmless. Throws Problem. */
 export async function post(path, body) {
   const headers = { "content-type": "application/json", "idempotency-key": fresh() };
-  return (await ask(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
+  // However long that takes: a service may have a whole dataset to read before it answers.
+  return whole(null, null, async () => (await ask(path, { method: "POST", headers, body: JSON.stringify(body) })).json());
 }
 
 /** Every item of a list, page by page. Throws Problem. */
@@ -89,7 +125,7 @@ export async function all(path, options = {}) {
   return found;
 }
 
-async function readStream(path, state, signal, take, said) {
+async function readStream(path, state, { signal, again }, take, said) {
   const headers = { accept: "text/event-stream" };
   if (state.last !== null) headers["last-event-id"] = state.last;
   const answer = await ask(path, { headers, signal });
@@ -98,6 +134,7 @@ async function readStream(path, state, signal, take, said) {
   const parser = new EventParser();
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
+    again();
     const { done, value } = await reader.read();
     if (done) return;
     for (const event of parser.push(value)) {
@@ -110,17 +147,20 @@ async function readStream(path, state, signal, take, said) {
 /**
  * Events from `after` on until `over(event)` or `signal`; a broken stream is taken up where it broke off.
  *
- * `said(state)` hears "live", "waiting" (it asks again) and "ended". Throws Problem where the caller may not read it.
+ * `said(state)` hears "live", "waiting" (it asks again), "ended", and "refused" before this throws. Throws Problem where the caller may not read it.
  */
 export async function stream(path, { after = "0", signal, take, over = () => false, said = () => {} }) {
   const state = { last: after, failures: 0 };
   let ended = false;
   while (!ended && !signal.aborted) {
     try {
-      await readStream(path, state, signal, (event) => { take(event); ended ||= over(event); }, said);
+      await whole(SILENT_MS, signal, (limit, again) => readStream(path, state, { signal: limit, again }, (event) => { take(event); ended ||= over(event); }, said));
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof Problem && !passing(error)) throw error;
+      if (!passing(error)) {
+        said("refused");
+        throw error;
+      }
     }
     if (!ended) {
       said("waiting");

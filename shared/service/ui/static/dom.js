@@ -50,11 +50,13 @@ export function facts(pairs) {
   return h("dl", { class: "facts" }, shown.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
 }
 
-/** A digest or an id: short to look at, whole to copy and to hear of on hover. */
+/** A digest or an id: short to look at, by its style; whole to copy and on hover. */
 export function digest(text, length = 12) {
   if (!text) return "–";
   const whole = String(text);
-  return h("code", { title: whole, class: "digest" }, whole.length > length + 1 ? `${whole.slice(0, length)}…` : whole);
+  const shown = h("code", { title: whole, class: "digest" }, whole);
+  shown.style.setProperty("--shown", length + 1);
+  return shown;
 }
 
 /** A coloured word; colour never says it alone. `kind`: good, warn, bad, info, quiet. */

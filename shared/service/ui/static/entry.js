@@ -1,8 +1,14 @@
 /* Where a reader types the token in, once per tab. Knows no data of the API. */
 
-import { get, token } from "./api.js";
+import { Problem, get, token } from "./api.js";
 import { h, show } from "./dom.js";
 import { problemBox } from "./panel.js";
+
+/** The text, if a header can carry it: what is typed off a document may have got quotes or dashes of print. Throws Problem. */
+function legible(text) {
+  if (/^[\x21-\x7e]+$/.test(text.trim())) return text;
+  throw new Problem(0, { detail: "That is no token: it has spaces, or signs that no token has.", remedy: "Copy it from its file, without quotation marks.", code: "page-error" });
+}
 
 /** Ask for the token until `path` can be read with one; then call `enter`. */
 export function askForToken(place, { path, words, enter, problem = null, title = "Read-only access" }) {
@@ -14,8 +20,8 @@ export function askForToken(place, { path, words, enter, problem = null, title =
     h("p", { class: "quiet" }, "The token is kept in this tab only and is sent to this service only, in a header."));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    token.put(field.value);
     try {
+      token.put(legible(field.value));
       enter(await get(path));
     } catch (found) {
       token.forget();

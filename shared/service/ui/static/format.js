@@ -7,7 +7,8 @@ export function bytes(count) {
   if (count === null || count === undefined) return "–";
   let value = count;
   let unit = 0;
-  while (value >= 1024 && unit < UNITS.length - 1) {
+  const shown = () => (unit === 0 ? value : Number(value.toFixed(1)));
+  while (shown() >= 1024 && unit < UNITS.length - 1) {
     value /= 1024;
     unit += 1;
   }
@@ -18,22 +19,20 @@ export function bytes(count) {
 export function duration(seconds) {
   if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "–";
   if (seconds <= 0) return "0 s";
-  if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;
-  if (seconds < 1) return `${(seconds * 1000).toFixed(seconds < 0.01 ? 1 : 0)} ms`;
-  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  // Each bound is where the next larger unit would be rounded to.
+  if (seconds < 0.0009995) return `${Math.round(seconds * 1e6)} µs`;
+  if (seconds < 0.9995) return `${(seconds * 1000).toFixed(seconds < 0.00995 ? 1 : 0)} ms`;
+  if (seconds < 59.5) return `${seconds.toFixed(seconds < 9.95 ? 1 : 0)} s`;
   const whole = Math.round(seconds);
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
   if (whole < 86400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
-/** A time in seconds since 1970 as local date and time. */
+/** A time in seconds since 1970 as date and time, as every command says it: people who read the same page are in several zones. */
 export function moment(seconds) {
   if (seconds === null || seconds === undefined) return "–";
-  const at = new Date(seconds * 1000);
-  const two = (number) => String(number).padStart(2, "0");
-  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
-  return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  return `${new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
 }
 
 /** How long ago `seconds` (since 1970) is at `now`. */
@@ -41,10 +40,11 @@ export function age(seconds, now) {
   return seconds === null || seconds === undefined ? "never" : `${duration(now - seconds)} ago`;
 }
 
-/** A loss or another small number, with four decimals at most. */
+/** A loss or another small number, with four decimals at most; what they would show as nothing, by its first two digits. */
 export function number(value, decimals = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  return Number(value.toFixed(decimals)).toString();
+  const rounded = Number(value.toFixed(decimals));
+  return (rounded === 0 ? Number(value.toPrecision(2)) : rounded).toString();
 }
 
 /** A point of a time axis whose ticks are `step` seconds apart, so that no two read alike; 0: it is the only one. */
@@ -58,6 +58,11 @@ export function axisTime(seconds, step) {
 /** "1 visit", "2 visits". */
 export function count(many, word) {
   return `${many} ${word}${many === 1 ? "" : "s"}`;
+}
+
+/** "1 leaf", "2 leaves": no other word here has such a plural. */
+export function leaves(many) {
+  return `${many} ${many === 1 ? "leaf" : "leaves"}`;
 }
 
 /** Round values between `low` and `high`, about `wanted` of them, for an axis. */

@@ -1,9 +1,9 @@
 /* The front door of a page: who reads, which place of it, the frame around that. Knows places by their hash only, and no data. */
 
 import { get, passing, token } from "./api.js";
-import { h, show } from "./dom.js";
+import { announce, h, show } from "./dom.js";
 import { askForToken } from "./entry.js";
-import { emulatedBand, problemBox } from "./panel.js";
+import { emulatedBand, problemBox, stayingAt } from "./panel.js";
 import { applyTheme, themeSwitch } from "./theme.js";
 
 const place = (id) => document.getElementById(id);
@@ -45,7 +45,7 @@ class Frame {
       place("content").focus();
     });
     window.addEventListener("hashchange", () => {
-      if (this.#who !== null && token.get()) this.#open();
+      if (this.#who !== null && token.get()) this.#move();
     });
     this.#start();
   }
@@ -53,6 +53,7 @@ class Frame {
   async #start() {
     this.#leave();
     this.#top(null);
+    this.#title(null);
     show(place("band"));
     if (!token.get()) {
       this.#ask(null);
@@ -103,16 +104,31 @@ class Frame {
     this.#start();
   }
 
+  /** The title; who moved hears it, since nothing else says that another place is there now. */
+  #title(text) {
+    const { suffix } = this.#of;
+    const title = text ? `${text} · ${suffix}` : suffix;
+    if (text && title !== document.title) announce(title);
+    document.title = title;
+  }
+
+  /** Open another place; who was at a link that is there as well stays at it, and nobody falls out of the page. */
+  #move() {
+    const content = place("content");
+    stayingAt(content, () => this.#open());
+    if (document.activeElement === document.body) content.focus({ preventScroll: true });
+  }
+
   #open() {
     this.#leave();
+    this.#title(null);
     const ends = new AbortController();
     this.#leave = () => ends.abort();
     show(place("band"));
-    const { suffix } = this.#of;
     const told = {
       signal: ends.signal,
       emulated: (yes) => { if (!ends.signal.aborted) show(place("band"), emulatedBand(yes)); },
-      title: (text) => { document.title = text ? `${text} · ${suffix}` : suffix; },
+      title: (text) => this.#title(text),
     };
     show(place("content"), this.#of.open(route(), told, this.#who));
   }

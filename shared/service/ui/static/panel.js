@@ -37,8 +37,19 @@ export function problemBox(problem) {
 /** What `make` gives where all is as it was: nothing is drawn anew. */
 export const UNCHANGED = Symbol("unchanged");
 
-/** Draw a place anew by `draw`; who is at a link or another control in it stays at the same one. */
+/** Draw a place anew by `draw`: who is at a link or another control in it stays at the same one; what is unfolded, or scrolled sideways, stays so. */
 export function redrawn(place, draw) {
+  const [folds, tables] = ["details", ".scroller"].map((kind) => () => [...place.querySelectorAll(kind)]);
+  const [open, left] = [folds().map((one) => one.open), tables().map((one) => one.scrollLeft)];
+  stayingAt(place, () => {
+    draw();
+    folds().forEach((one, at) => { one.open = open[at] ?? false; });
+    tables().forEach((one, at) => { one.scrollLeft = left[at] ?? 0; });
+  });
+}
+
+/** Draw; whoever was at a link or another control in the place is then at the same one, where there is one. */
+export function stayingAt(place, draw) {
   const controls = () => [...place.querySelectorAll("a, button, select, input, summary, [tabindex]")];
   const [before, one] = [controls(), document.activeElement];
   draw();

@@ -2,7 +2,7 @@
 
 import { badge, command, digest, facts, fold, h, show, table } from "./dom.js";
 import { lacking } from "./cose.js";
-import { count, moment } from "./format.js";
+import { count, leaves, moment } from "./format.js";
 import { problemBox } from "./panel.js";
 import { checkLog, judged, withFlippedBit } from "./receipts_check.js";
 
@@ -27,17 +27,17 @@ export async function verifiedLog(place, read, real, check = checkLog) {
       return;
     }
     const bundle = await read();
-    const found = await check(bundle, bundle.session, (done, of) => { if (done % 25 === 0) state.textContent = `${done} of ${of} leaves`; });
+    const found = await check(bundle, bundle.session, (done, of) => { if (done % 25 === 0) state.textContent = `${done} of ${leaves(of)}`; });
     show(place, ...report(bundle, found), command(real));
   } catch (problem) {
-    if (problem.name !== "AbortError") show(place, problemBox(problem));
+    if (problem.name !== "AbortError") show(place, problemBox(problem), command(real));
   }
 }
 
 function report(bundle, { whole, results, known }) {
   const bad = [...whole.filter((one) => !one.ok).map((one) => `${one.name}: ${one.detail}`), ...results.filter((one) => !one.ok).map(named)];
   const receipts = results.filter((one) => one.kind === "receipt").length;
-  const good = `All hold: ${count(results.length, "leaf").replace("leafs", "leaves")}, ${count(receipts, "receipt")} among them`;
+  const good = `All hold: ${leaves(results.length)}, ${count(receipts, "receipt")} among them`;
   const verdict = bad.length === 0 ? h("p", { id: "verdict" }, badge("VERIFIED HERE", "good"), " ", good)
     : h("div", { id: "verdict", class: "problem", role: "alert" }, h("strong", null, "Does not hold: "), h("ul", null, bad.slice(0, 20).map((text) => h("li", null, text))));
   return [
@@ -73,13 +73,13 @@ function claims({ receipt, statement }) {
 }
 
 /** Flip one bit of a copy, here in the browser, and see what finds it. */
-function flipper({ leaves }, known) {
+function flipper(bundle, known) {
   const said = h("p", { id: "flipped", role: "status" });
   const flip = async () => {
-    const item = leaves[Math.floor(Math.random() * leaves.length)];
+    const item = bundle.leaves[Math.floor(Math.random() * bundle.leaves.length)];
     const [offset, bit] = [Math.floor(Math.random() * 1e6), Math.floor(Math.random() * 8)];
     const result = await judged(withFlippedBit(item, offset, bit), known);
     show(said, badge(result.ok ? "NOT FOUND" : "found", result.ok ? "bad" : "good"), ` One bit of a copy of leaf ${item.index} was flipped: `, result.ok ? "nothing noticed it." : named(result));
   };
-  return h("div", { class: "row" }, h("button", { type: "button", onclick: flip, disabled: leaves.length === 0 }, "Flip one bit of a copy"), said);
+  return h("div", { class: "row" }, h("button", { type: "button", onclick: flip, disabled: bundle.leaves.length === 0 }, "Flip one bit of a copy"), said);
 }
