@@ -13,13 +13,13 @@ import typer
 from gput.commands.connection import NoInputOption, YesOption, confirm
 from gput.commands.manners import Commands, FormatOption
 from gput.commands.operator import HOLDER_TIMEOUT_S, Bearer, HolderUrl, Token, read_token
-from gput.files import place_for
+from gput.files import place_for, written
 from gput.output import Format, emit, say
 from shared.claims.free_text import unseen
 from shared.crypto.private_file import keep_owner, replace_private, write_private
-from shared.errors import BadRequest, Conflict, NotAuthenticated, NotFound, NotPermitted, Unavailable
+from shared.errors import BadRequest, Conflict, GputError, NotAuthenticated, NotFound, NotPermitted, Unavailable
 from shared.service.http import Peers
-from shared.service.reader_tokens import Reader, read_readers, token_digest, write_readers
+from shared.service.reader_tokens import Reader, changing, read_readers, token_digest, write_readers
 
 app = Commands("Bearer tokens.\n\nExample:  gput token rotate")
 TOKEN_BYTES = 32
@@ -101,16 +101,33 @@ def issue(
         raise BadRequest(f"the name {what}", code="bad-name", remedy="Name the person whom the token is for.")
     target = output or Path(f"{name}.token")
     place_for(target)
-    readers = read_readers(file) if file.exists() else {}
-    others = {digest: reader for digest, reader in readers.items() if reader.name != name}
-    if len(others) < len(readers) and not replace:
-        raise Conflict(f"{name} has a token", code="token-exists", remedy="--replace puts a new one in its place.")
-    if target.exists() and not replace:
-        raise Conflict(f"{target} exists already and is kept", code="token-exists", remedy="Name another file with -o.")
-    token = secrets.token_urlsafe(TOKEN_BYTES)
-    replace_private(target, f"{token}\n".encode())  # first: a token that counts must not be lost
-    write_readers(file, {**others, token_digest(token): Reader(name=name, role=role)})
+    with changing(file) as readers:
+        others = {digest: reader for digest, reader in readers.items() if reader.name != name}
+        if len(others) < len(readers) and not replace:
+            raise Conflict(f"{name} has a token", code="token-exists", remedy="--replace puts a new one in its place.")
+        if target.exists() and not replace:
+            raise Conflict(
+                f"{target} exists already and is kept", code="token-exists", remedy="Name another file with -o."
+            )
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        _count(token, target, file, {**others, token_digest(token): Reader(name=name, role=role)})
     say(f"{target} holds {name}'s token (keep it secret)" + (", and the old one is refused" if replace else ""))
+
+
+def _count(token: str, target: Path, file: Path, readers: dict[str, Reader]) -> None:
+    """Have a token count, and put it into its file: the one that counted until now is there until this one does, which is never lost."""
+    draft = target.with_name(f"{target.name}.next")
+    with written(target):
+        replace_private(draft, f"{token}\n".encode())
+    try:
+        with written(target):
+            keep_owner(draft, target)
+        write_readers(file, readers)
+    except GputError:
+        draft.unlink()
+        raise
+    with written(target):
+        os.replace(draft, target)
 
 
 @app.command()
@@ -119,15 +136,20 @@ def revoke(name: Person, file: Readers, yes: YesOption = False, no_input: NoInpu
 
     Example:  gput token revoke maria --file reader-tokens.json --yes
     """
-    readers = read_readers(file)
+    _without(name, read_readers(file), file)  # who has none is not asked after
+    confirm(f"Refuse {name}'s token from now on?", yes, no_input)
+    with changing(file) as readers:
+        write_readers(file, _without(name, readers, file))
+    say(f"{name}'s token is refused from now on")
+
+
+def _without(name: str, readers: dict[str, Reader], file: Path) -> dict[str, Reader]:
     left = {digest: reader for digest, reader in readers.items() if reader.name != name}
     if len(left) == len(readers):
         raise NotFound(
             f"{name} has no token in {file}", code="no-such-reader", remedy="`gput token list` shows who has."
         )
-    confirm(f"Refuse {name}'s token from now on?", yes, no_input)
-    write_readers(file, left)
-    say(f"{name}'s token is refused from now on")
+    return left
 
 
 @app.command("list")

@@ -6,10 +6,13 @@ reads what is released to owners (losses).
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -48,12 +51,33 @@ def read_readers(path: Path) -> dict[str, Reader]:
     return {digest: Reader(name=said) if isinstance(said, str) else said for digest, said in found.items()}
 
 
+@contextmanager
+def changing(path: Path) -> Iterator[dict[str, Reader]]:
+    """The readers that there are, held against every other change until the block ends: it writes those that shall be (`write_readers`).
+
+    Without it, what two change at once is what the later one has read: a token that was revoked would count again.
+
+    Raises:
+        ConfigurationError: the file cannot be used, or nothing can be written beside it.
+    """
+    try:
+        # Beside it, for the file itself is replaced. Only to be locked: whoever may write there may open what another user made.
+        lock = os.open(path.with_name(f".{path.name}.lock"), os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield read_readers(path) if path.exists() else {}
+    finally:
+        os.close(lock)
+
+
 def write_readers(path: Path, readers: Mapping[str, Reader]) -> None:
     """Put the whole file in the place of the one that is there, whose owner and rights it keeps. Raises: ConfigurationError."""
     said = {
         digest: reader.name if reader.role == "auditor" else reader.model_dump() for digest, reader in readers.items()
     }
-    draft = path.with_name(f".{path.name}.new")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         draft.write_text(json.dumps(said, indent=2) + "\n")
         if path.exists():
@@ -62,5 +86,10 @@ def write_readers(path: Path, readers: Mapping[str, Reader]) -> None:
         os.replace(draft, path)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise ConfigurationError(f"The reader tokens {path} cannot be written: {error.strerror}",
-                                 remedy="Run this as who owns the file.") from None  # fmt: skip
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"The reader tokens {path} cannot be written: {error.strerror}", remedy="Run this as who owns the file."
+    )
