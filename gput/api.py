@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from gput.download import Download
 from gput.ids import pick, whole
+from gput.whole import drafted
 from shared.attestation.owners import LABEL as MANIFEST_LABEL
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest, Predecessor, parse_manifest
@@ -272,14 +273,10 @@ class Api:
             Conflict `model-not-ready`. VerificationFailed `model-altered`: what came is not what the session exported. Unavailable: nothing
                 came for `PATIENCE_S`. What `check` raises.
         """
-        partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
-        try:
-            await Download(f"/v1/sessions/{session}/model", partial).run(await self._to(), PATIENCE_S)
+        with drafted(target) as draft:
+            await Download(f"/v1/sessions/{session}/model", draft).run(await self._to(), PATIENCE_S)
             if check is not None:
-                await asyncio.to_thread(check, partial)
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
+                await asyncio.to_thread(check, draft)
         return target
 
     async def raw(self, path: str) -> bytes:

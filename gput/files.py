@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -28,7 +28,9 @@ def place_for(file: Path, mode: int = 0o777) -> None:
         BadRequest: the folder cannot be made or written to, or the name is a folder's.
     """
     folder = file.absolute().parent
-    if file.is_dir():
+    with written(file):  # a name may be too long even to be asked after
+        is_folder = file.is_dir()
+    if is_folder:
         raise BadRequest(
             f"{file} is a folder", code="cannot-write", remedy=f"Name a file in it, for instance {file / 'NAME'}."
         )
@@ -51,6 +53,38 @@ def writable(folder: Path, mode: int = 0o777) -> Path:
     if not os.access(folder, os.W_OK):
         raise BadRequest(f"cannot write to {folder}: permission denied", code="cannot-write")
     return folder
+
+
+def distinct(outputs: Sequence[Path], inputs: Sequence[Path | None]) -> None:
+    """See that nothing is written over what the command reads, nor over another of its own results. What is no file (a pipe, a terminal)
+    loses nothing by it.
+
+    Args:
+        inputs: files, or folders that are read whole; None for one that was not named.
+
+    Raises:
+        BadRequest `same-file`: an output is an input, lies in one, or is another output.
+    """
+    for number, output in enumerate(outputs):
+        with written(output):
+            if output.exists() and not (output.is_file() or output.is_dir()):
+                continue
+            place = output.resolve()
+            for read in filter(None, inputs):
+                if _one(output, read) or (read.is_dir() and place.is_relative_to(read.resolve())):
+                    raise _same(output, f"what is read from {read}")
+            if any(_one(output, other) for other in outputs[:number]):
+                raise _same(output, "another result of this command")
+
+
+def _one(path: Path, other: Path) -> bool:
+    if path.exists() and other.exists():
+        return path.samefile(other)
+    return path.resolve() == other.resolve()
+
+
+def _same(output: Path, what: str) -> BadRequest:
+    return BadRequest(f"{output} would be written over {what}", code="same-file", remedy="Name another place for it.")
 
 
 @contextmanager

@@ -7,12 +7,14 @@ the ranges that the schema declares, least and greatest among them.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gput.files import distinct, written
 from gput.local.made_up import edges, with_edges
 from shared.canonical import json_bytes
 from shared.claims.records import RecordSchema
@@ -39,18 +41,35 @@ class Mock:
     seed: int
 
 
-def write_mock(mock: Mock, folder: Path) -> Path:
+def write_mock(mock: Mock, folder: Path, inputs: Sequence[Path | None]) -> Path:
     """Write the records below a folder, and the schema beside them; the path that a reader is to be given.
 
+    Args:
+        inputs: what it is made from, the dataset first of all: nothing of that is written over.
+
     Raises:
-        BadRequest `no-mock`: no such form can be made up for this schema.
+        BadRequest `no-mock`: no such form can be made up for this schema; `same-file`; `cannot-write`.
     """
     if any(low > high for low, high in map(edges, mock.schema.fields)):
         raise BadRequest(
             "a field's declared range holds no value of its type", code="no-mock", remedy="Correct the schema."
         )
-    (folder / SCHEMA).write_bytes(json_bytes(mock.schema.model_dump(mode="json")))
-    return _WRITERS[mock.kind](mock, folder / "mock")
+    with written(folder), tempfile.TemporaryDirectory(prefix=".mock-", dir=folder) as name:
+        draft = Path(name)
+        (draft / SCHEMA).write_bytes(json_bytes(mock.schema.model_dump(mode="json")))
+        made = _WRITERS[mock.kind](mock, draft / "mock").relative_to(draft)
+        _moved(draft, folder, inputs)
+    return folder / made
+
+
+def _moved(draft: Path, folder: Path, inputs: Sequence[Path | None]) -> None:
+    """Put every file of the draft in its place: each is there whole, or what was there before is."""
+    files = {path: folder / path.relative_to(draft) for path in sorted(draft.rglob("*")) if path.is_file()}
+    distinct(list(files.values()), inputs)
+    for path, target in files.items():
+        with written(target):
+            target.parent.mkdir(exist_ok=True)
+            path.replace(target)
 
 
 def _made(mock: Mock) -> Arrays:

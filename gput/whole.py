@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+
+_NAME: Final = 40
+"""Characters of a target's name in its draft's: whole, a name as long as the system takes would leave no room for what is added."""
 
 
 def replace_whole(target: Path, data: bytes) -> None:
@@ -11,16 +21,33 @@ def replace_whole(target: Path, data: bytes) -> None:
     Raises:
         OSError: nothing changed.
     """
+    with drafted(target) as draft:
+        draft.write_bytes(data)
+
+
+@contextmanager
+def drafted(target: Path) -> Iterator[Path]:
+    """An empty file to write in place of `target`, which gets what it holds once the block has ended well. Otherwise as `replace_whole`.
+
+    It lies beside the target and is readable for whom that is, so that a private file has no public draft.
+    """
     if target.exists() and not target.is_file():
-        target.write_bytes(data)
+        with tempfile.TemporaryDirectory() as folder:
+            draft = Path(folder) / "draft"
+            draft.touch(mode=0o600)
+            yield draft
+            with draft.open("rb") as written, target.open("wb") as out:
+                shutil.copyfileobj(written, out)
         return
     place = target.resolve()
-    partial = place.with_name(place.name + ".part")
+    draft = place.with_name(f".{place.name[:_NAME]}.{secrets.token_hex(4)}.part")
+    mode = place.stat().st_mode & 0o7777 if place.exists() else None
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600))
     try:
-        partial.write_bytes(data)
-        if place.exists():
-            partial.chmod(place.stat().st_mode & 0o7777)
-        partial.replace(place)
+        yield draft
+        if mode is not None:
+            draft.chmod(mode)
+        draft.replace(place)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise

@@ -11,7 +11,7 @@ from gput.commands.data_mock import mock
 from gput.commands.extras import pytorch
 from gput.commands.manners import Commands, FormatOption
 from gput.commands.reading import USUAL, Reading, program_manifest, reads_data
-from gput.files import content, place_for, written
+from gput.files import content, distinct, place_for, written
 from gput.held_out import SEED
 from gput.held_out import pack as draw
 from gput.output import Format, emit, say, show
@@ -70,6 +70,7 @@ def pack(
     """
     from data_holder.datasets import inspect_dataset
 
+    distinct([output], [path, program])
     manifest = program_manifest(program)
     report = inspect_dataset(path, manifest, options=reading.options)
     if not report.fits:

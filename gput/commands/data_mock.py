@@ -42,9 +42,8 @@ def mock(
     path, options = _place(dataset, config), reading.options
     with open_dataset(path, records, tokenizer, options=options) as real:
         kind = real.kind
-    made = write_mock(
-        Mock(records, kind, path.suffix if path.is_file() else "", options, count, seed), writable(output)
-    )
+    wanted = Mock(records, kind, path.suffix if path.is_file() else "", options, count, seed)
+    made = write_mock(wanted, writable(output), (path, program, fields, config))
     show({"path": str(made), "kind": kind, "records": count, "schema": str(output / SCHEMA)}, fmt)
 
 

@@ -165,10 +165,12 @@ async def _until_stopped(demo: Demo, doing: Coroutine[Any, Any, int]) -> int:
         stop.cancel()
         work.cancel()
         await asyncio.gather(work, stop, return_exceptions=True)  # the live panel ends before anything else is said
-        if stopping.is_set():
-            sealing = "" if demo.kept else "sealing a checkpoint, "
-            say(f"\nstopping (another Ctrl-C changes nothing): {sealing}ending every process …")
-        await demo.stop()
+        try:
+            if stopping.is_set():
+                sealing = "" if demo.kept else "sealing a checkpoint, "
+                say(f"\nstopping (another Ctrl-C changes nothing): {sealing}ending every process …")
+        finally:  # the terminal may be gone, and with it who would hear of it; the processes are not
+            await demo.stop()
         if stopping.is_set():
             goes_on = "" if demo.kept else f" Continue with:\n  {demo.continuing()}"
             say(f"\nstopped; nothing is left running.{goes_on}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -31,7 +31,7 @@ def keys(name: Name, url: UrlOption, key: KeyOption, fmt: FormatOption = Format.
 
     Example:  gput party keys north
     """
-    emit(connect(url, key, lambda client: client.items(f"parties/{name}/keys")), COLUMNS, fmt)
+    emit(connect(url, key, lambda client: client.items(f"parties/{quote(name, safe='')}/keys")), COLUMNS, fmt)
 
 
 def rotate_key(url: UrlOption, key: KeyOption, dry_run: DryRunOption = False, fmt: FormatOption = Format.TABLE) -> None:
@@ -116,14 +116,10 @@ def revoke_key(
     Example:  gput party revoke-key north --yes
     """
 
-    async def run(client: AsyncClient) -> Any:
-        was = await client.get(f"parties/{name}")
-        await asyncio.to_thread(
-            confirm, f"Refuse {name}'s key {was['key'][:16]}… from now on, for good?", yes, no_input
-        )
-        return await client.revoke_key(name, was["key"])
-
-    show(connect(url, key, run), fmt)
+    was = connect(url, key, lambda client: client.get(f"parties/{quote(name, safe='')}"))
+    # Asked while no event loop runs: in a thread of one, the question would outlive a Ctrl-C.
+    confirm(f"Refuse {name}'s key {was['key'][:16]}… from now on, for good?", yes, no_input)
+    show(connect(url, key, lambda client: client.revoke_key(was["name"], was["key"])), fmt)
 
 
 def replace_key(
@@ -141,16 +137,14 @@ def replace_key(
     except OSError as error:
         raise BadRequest(f"cannot read {public_key}: {error.strerror}", code="no-key") from None
 
-    async def run(client: AsyncClient) -> Any:
-        was = await client.get(f"parties/{name}")
-        change = f"{name}'s key {was['key']} by {fingerprint(public)}"
-        if dry_run:
-            say(f"would replace {change}; nothing was done")
-            return was
-        await asyncio.to_thread(confirm, f"Replace {change}?", yes, no_input)
-        return await client.replace_key(name, public, was["key"])
-
-    show(connect(url, key, run), fmt)
+    was = connect(url, key, lambda client: client.get(f"parties/{quote(name, safe='')}"))
+    change = f"{name}'s key {was['key']} by {fingerprint(public)}"
+    if dry_run:
+        say(f"would replace {change}; nothing was done")
+        show(was, fmt)
+        return
+    confirm(f"Replace {change}?", yes, no_input)
+    show(connect(url, key, lambda client: client.replace_key(was["name"], public, was["key"])), fmt)
 
 
 COMMANDS = (keys, rotate_key, revoke_key, replace_key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,15 +13,15 @@ import typer
 
 from gput.commands.extras import pytorch
 from gput.commands.manners import Commands, FormatOption
-from gput.files import written
+from gput.files import distinct, written
 from gput.output import Format, emit, say, show
-from gput.whole import replace_whole
+from gput.whole import drafted, replace_whole
 from shared.canonical import sha256
 from shared.claims.archive import Archive, open_archive
 from shared.claims.layout import plan_memory
 from shared.claims.operators import ALLOWED, GROUPS
 from shared.claims.records import RecordField
-from shared.errors import BadRequest, NotFound
+from shared.errors import BadRequest, Conflict, GputError, NotFound
 
 app = Commands("Build and inspect training programs.\n\nExample:  gput program build mymodel:program -o mymodel.gput")
 
@@ -55,10 +56,27 @@ def build(
         from gpu_agent.workload.builder import build as build_program
     sys.path.insert(0, str(Path.cwd()))  # the user's module lies where the command is run
     archive, weights = build_program(target, **options)
-    _write(output, archive)
     if weights is not None:
-        _write(output.with_suffix(".safetensors"), weights)
+        beside = output.with_suffix(".safetensors")
+        distinct([output, beside], [])
+        _may_replace(beside, weights, output)
+        _write(beside, weights)
+    _write(output, archive)
     typer.echo(open_archive(archive).digest.hex())
+
+
+def _may_replace(beside: Path, weights: bytes, archive: Path) -> None:
+    """Raises: Conflict: FILE.safetensors is neither these weights nor those of the archive that is written anew, but perhaps a model."""
+    if not beside.is_file():
+        return
+    known = [sha256(weights).hex()]
+    with suppress(OSError, GputError):  # no archive, or none that can be read: it names no weights
+        before = open_archive(archive.read_bytes()).manifest.initial_weights
+        known += [before.sha256] if before.kind == "safetensors" else []
+    if sha256(_read(beside)).hex() not in known:
+        raise Conflict(
+            f"{beside} exists already, is not {archive}'s, and is kept", code="weights-exist", remedy="Name another archive with -o."
+        )  # fmt: skip
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -87,6 +105,7 @@ def llmc_import(
     """
     with pytorch():
         from gpu_agent.workload.llmc_program import import_llmc, import_llmc_program
+    distinct([output] if program is None else [program, output], [model])
     if not model.is_file():
         raise NotFound(f"Cannot read {model}: no such file")
     if program is None:
@@ -111,11 +130,14 @@ def llmc_export(
     """
     with pytorch():
         from gpu_agent.workload.llmc_program import export_llmc
+    distinct([output], [model, program])
     manifest = open_archive(_read(program)).manifest
     if not model.is_file():
         raise NotFound(f"Cannot read {model}: no such file")
-    export_llmc(model, manifest, output)
-    say(f"wrote {output} ({output.stat().st_size} bytes)")
+    with written(output), drafted(output) as draft:
+        export_llmc(model, manifest, draft)
+        size = draft.stat().st_size
+    say(f"wrote {output} ({size} bytes)")
 
 
 @app.command()

@@ -29,7 +29,7 @@ from gput.draft import draft as manifest_for
 from gput.dry_run import would
 from gput.expected import PriceOption, in_full
 from gput.files import content as content_of
-from gput.files import place_for, writable
+from gput.files import distinct, place_for, writable, written
 from gput.output import Format, cell, emit, say, show
 from gput.uploads import upload as send
 from shared.claims.archive import open_archive
@@ -263,7 +263,8 @@ def export(
     from gput.model_file import model_check
 
     place_for(output)
-    with_session(session, url, key, lambda client, name: client.model(name, output, model_check(name, receipts)))
+    with written(output):
+        with_session(session, url, key, lambda client, name: client.model(name, output, model_check(name, receipts)))
     say(f"wrote {output}")
 
 
@@ -286,6 +287,8 @@ def receipts(
     if missing:
         remedy = "Name the folder that holds the roots you believe, for instance DEMO/services/trust."
         raise BadRequest(f"{trust} lacks {', '.join(missing)}", code="no-trust", remedy=remedy)
+    distinct([output / name for name in TRUST], [trust / name for name in TRUST])
     writable(output)
-    with_session(session, url, key, lambda client, name: save(client, name, output, trust))
+    with written(output):
+        with_session(session, url, key, lambda client, name: save(client, name, output, trust))
     say(f"wrote {output}; verify with: gput receipts verify {output}")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import importlib
 import json
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
@@ -13,7 +19,7 @@ from gput.__main__ import main
 from orchestrator.readers import reader_tokens
 from shared.errors import ConfigurationError, Conflict, TimedOut
 from shared.names import Role
-from shared.service.reader_tokens import token_digest
+from shared.service.reader_tokens import read_readers, token_digest
 
 
 def run(*words: str) -> int:
@@ -62,6 +68,71 @@ async def test_a_token_counts_from_its_issue_to_its_revocation(
     assert run("list", "--file", "readers.json", "--format", "json") == 0
     listed = capsys.readouterr().out
     assert json.loads(listed) == [{"name": "paul", "role": "auditor", "sha256": token_digest("of long ago")}]
+
+
+def test_a_token_counts_until_its_successor_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("issue", "maria", "--file", "readers.json") == 0
+    counts, known = (tmp_path / "maria.token").read_text(), (tmp_path / "readers.json").read_text()
+
+    replaced = os.replace
+
+    def refused(source: Path, target: Path) -> None:
+        if target.name == "readers.json":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        replaced(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shared.service.reader_tokens.os.replace", refused)
+        assert run("issue", "maria", "--file", "readers.json", "--replace") == 2
+        assert run("issue", "paul", "--file", "readers.json") == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert ((tmp_path / "maria.token").read_text(), (tmp_path / "readers.json").read_text()) == (counts, known)
+    assert {path.name for path in tmp_path.glob("*.token*")} == {"maria.token"}  # nothing is in the way of the next try
+    assert run("issue", "paul", "--file", "readers.json") == 0
+
+
+@pytest.mark.parametrize("words", [["issue", "paul"], ["revoke", "paul", "--yes"]], ids=" ".join)
+def test_a_revoked_token_is_not_brought_back_by_who_writes_at_once(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other command has read the file when maria's token is revoked, and writes afterwards."""
+    monkeypatch.chdir(tmp_path)
+    assert run("issue", "maria", "--file", "readers.json") == 0
+    if words[0] == "revoke":
+        assert run("issue", "paul", "--file", "readers.json") == 0
+    (reads, told), (goes_on, go) = os.pipe(), os.pipe()
+    writing = importlib.import_module("gput.commands.token").write_readers
+
+    def later(*given: Any) -> None:
+        os.write(told, b".")
+        os.read(goes_on, 1)
+        writing(*given)
+
+    if not (other := os.fork()):
+        monkeypatch.setattr("gput.commands.token.write_readers", later)
+        os._exit(run(*words, "--file", "readers.json"))
+    os.read(reads, 1)
+    revoking = subprocess.Popen(
+        [sys.executable, "-m", "gput", "token", "revoke", "maria", "--file", "readers.json", "--yes"]
+    )
+    while revoking.poll() is None and not _waits_for_a_lock(revoking.pid):
+        time.sleep(0.01)
+    os.write(go, b".")
+    assert os.waitpid(other, 0)[1] == 0
+    assert revoking.wait(60) == 0
+    assert [reader.name for reader in read_readers(tmp_path / "readers.json").values()] == ["paul"] * (
+        words[0] == "issue"
+    )
+
+
+def _waits_for_a_lock(process: int) -> bool:
+    return any(
+        line.split()[1:3] == ["->", "FLOCK"] and line.split()[5] == str(process)
+        for line in Path("/proc/locks").read_text().splitlines()
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,133 @@
+"""No command writes over what it reads, over another of its own results, or over a file of weights that may be somebody's model."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpu_agent.workload.llmc import write_llmc_model
+from gpu_agent.workload.programs.gpt2 import GPT2Config
+from gput.__main__ import main
+from tests.gput.test_mock_data import TABLE, csv, npy, program
+
+SIZES = GPT2Config(context=8, vocab=130, layers=1, heads=1, width=8)
+CLASSIFIER = [
+    "program",
+    "build",
+    "classifier",
+    "--option",
+    "features=3",
+    "--option",
+    "classes=2",
+    "--option",
+    "hidden=4",
+]
+
+
+def refused(capsys: pytest.CaptureFixture[str], code: str, *words: str) -> None:
+    assert main(words) == (1 if code == "weights-exist" else 2)
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"[{code}]" in line
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def llmc_file(path: Path) -> None:
+    widths = {"": 8, "attn.c_attn": 24, "mlp.c_fc": 32}
+    made = {"wte.weight": (130, 8), "wpe.weight": (8, 8), "ln_f.weight": (8,), "ln_f.bias": (8,)}
+    for name in ("ln_1", "ln_2", "attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"):
+        out, narrow = widths.get(name, 8), 32 if name == "mlp.c_proj" else 8
+        made |= {f"h.0.{name}.bias": (out,), f"h.0.{name}.weight": (out,) if name.startswith("ln") else (out, narrow)}
+    write_llmc_model(path, SIZES, {name: np.ones(shape, np.float32) for name, shape in made.items()})
+
+
+@pytest.mark.parametrize(("name", "make"), [("mock.csv", csv), ("mock", npy), ("elsewhere.csv", csv)])
+def test_mock_data_never_takes_the_dataset_s_place(
+    name: str, make: object, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert callable(make)
+    make(here / name)
+    if name == "elsewhere.csv":  # another name of the very file
+        os.link(name, "mock.csv")
+    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    manifest = program(here, TABLE)
+    refused(capsys, "same-file", "data", "mock", name, "--program", manifest, "-o", ".")
+    assert {path: path.read_bytes() for path in before} == before
+    assert set(here.iterdir()) == {here / path.relative_to(here).parts[0] for path in before} | {here / "program.json"}
+
+
+def test_mock_data_does_not_go_into_the_dataset(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    npy(here / "d")
+    before = sorted((here / "d").iterdir())
+    refused(capsys, "same-file", "data", "mock", "d", "--program", program(here, TABLE), "-o", "d")
+    assert sorted((here / "d").iterdir()) == before
+
+
+def test_mock_data_where_a_folder_is_in_its_place(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    csv(here / "d.csv")
+    (here / "out" / "mock.csv").mkdir(parents=True)
+    refused(capsys, "cannot-write", "data", "mock", "d.csv", "--program", program(here, TABLE), "-o", "out")
+
+
+def test_held_out_records_never_take_the_dataset_s_place(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    csv(here / "d.csv")
+    npy(here / "d")
+    before, manifest = (here / "d.csv").read_bytes(), program(here, TABLE)
+    (here / "link.csv").symlink_to("d.csv")
+    for output in ("d.csv", "link.csv", manifest):
+        refused(capsys, "same-file", "data", "pack", "d.csv", "--program", manifest, "-o", output)
+    refused(capsys, "same-file", "data", "pack", "d", "--program", manifest, "-o", "d/x.npy")
+    assert (here / "d.csv").read_bytes() == before
+    assert (
+        main(["data", "pack", "d.csv", "--program", manifest, "-o", "/dev/null"]) == 0
+    )  # what is no file loses nothing
+
+
+def test_a_program_s_weights_take_no_other_file_s_place(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, "same-file", *CLASSIFIER, "-o", "x.safetensors")
+    assert list(here.iterdir()) == []
+    (here / "model.safetensors").write_bytes(b"a released model")
+    refused(capsys, "weights-exist", *CLASSIFIER, "-o", "model.gput")
+    assert (here / "model.safetensors").read_bytes() == b"a released model"
+    assert list(here.iterdir()) == [here / "model.safetensors"]
+    for more in ([], [], ["--option", "seed=5"]):  # its own it writes anew, the same and others
+        assert main([*CLASSIFIER, "-o", "mine.gput", *more]) == 0
+
+
+def test_no_conversion_takes_the_place_of_what_it_converts(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    llmc_file(here / "f.bin")
+    before = (here / "f.bin").read_bytes()
+    for words in (["-o", "s.gput", "--program", "s.gput"], ["-o", "f.bin"], ["-o", "s", "--program", "f.bin"]):
+        refused(capsys, "same-file", "program", "llmc-import", "f.bin", *words)
+    assert list(here.iterdir()) == [here / "f.bin"]
+    assert main(["program", "llmc-import", "f.bin", "-o", "m", "--program", "p.gput"]) == 0
+    capsys.readouterr()
+    for output in ("m", "p.gput"):
+        refused(capsys, "same-file", "program", "llmc-export", "m", "--program", "p.gput", "-o", output)
+    refused(capsys, "cannot-write", "program", "llmc-export", "m", "--program", "p.gput", "-o", "absent/x.bin")
+    assert main(["program", "llmc-export", "m", "--program", "p.gput", "-o", "again.bin"]) == 0
+    assert (here / "again.bin").read_bytes() == before == (here / "f.bin").read_bytes()
+
+
+def test_an_export_that_does_not_fit_leaves_what_was_there(here: Path) -> None:
+    llmc_file(here / "f.bin")
+    assert main(["program", "llmc-import", "f.bin", "-o", "m", "--program", "p.gput"]) == 0
+    (here / "out.bin").write_bytes(b"before")
+    code = "import signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from gput.__main__ import main; sys.exit(main())"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "program", "llmc-export", "m", "--program", "p.gput", "-o", "out.bin"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, "[cannot-write]" in ended.stderr) == (2, True), ended.stderr
+    assert (here / "out.bin").read_bytes() == b"before"
+    assert {path.name for path in here.iterdir()} == {"f.bin", "m", "p.gput", "out.bin"}
