@@ -46,6 +46,8 @@ class Ledger:
         self._journal = Journal(self._reveal, VOCABULARY)
         self._states: dict[str, SessionState] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self.changes = 0
+        """Commits since this service started, those without a fact too: what a page shows of visits and receipts changes by these alone."""
 
     @property
     def is_open(self) -> bool:
@@ -129,12 +131,14 @@ class Ledger:
 
             await self._store.write(commit)
             self._states[session] = trial
+            self.changes += 1
             return trial
 
     def forget(self, session: str) -> None:
         """It is being removed: nobody finds it any more."""
         self._states.pop(session, None)
         self._locks.pop(session, None)
+        self.changes += 1
 
     def _load(self, connection: Connection) -> dict[str, SessionState]:
         states = {}

@@ -46,6 +46,10 @@ class Identity(Body):
     approve: Literal["manual", "policy"]
     connected: bool
     sessions: int
+    changes: int = Field(
+        description="commits to this holder's journals since its service started: while it stays the same, no visit and no receipt is "
+        "new or other than it was"
+    )
 
 
 class NewToken(Body):

@@ -36,6 +36,7 @@ async def identity(_: Reader, holder: HolderDep) -> Identity:
         name=settings.name, fingerprint=key.fingerprint, public_key=key.public_pem.decode(),
         orchestrator_url=settings.orchestrator_url, backend=settings.evidence.partition(":")[0],
         approve=settings.approve, connected=holder.runner.connected, sessions=len(list(holder.ledger.states())),
+        changes=holder.ledger.changes,
     )  # fmt: skip
 
 

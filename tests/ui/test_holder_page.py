@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from typing import Any
 
 import pytest
@@ -103,3 +106,207 @@ def test_what_asks_later_comes_to_a_page_that_stays_open(tab: NewTab, stage: UiS
     page.get_by_role("link", name=stage.sessions["done"]).first.wait_for()
     later = stage.submit_waiting("asked later")
     page.get_by_role("link", name=later).wait_for(timeout=20_000)
+
+
+# ------------------------------------------------ pages that stay open
+
+
+@pytest.fixture
+def troubled(tab: NewTab, stage: UiStage) -> Any:
+    """A tab of the operator's; what the browser itself says of refused requests is forgotten in the end."""
+    one = tab(stage.holder.url, stage.tokens["operator"])
+    yield one
+    one.complaints[:] = [text for text in one.complaints if not text.startswith("error: Failed to load resource")]
+
+
+def test_what_was_trained_comes_to_pages_that_stay_open(tab: NewTab, stage: UiStage) -> None:
+    session = stage.submit(name="followed to its end")
+    stage.call(stage.world.operator(HOLDER).request(session))
+    home, request = (opened(tab, stage, place).page for place in ("#/", f"#/requests/{session}"))
+    request.get_by_text("No receipt yet").wait_for()
+    home.get_by_role("link", name=session).first.wait_for()
+    stage.approve(session)
+    stage.completed(session)
+    for name in ("Visits of the GPU", "Receipts of this holder's visits"):
+        home.get_by_role("table", name=name).get_by_role("row").filter(has_text=session).first.wait_for()
+    request.locator("h1 .badge", has_text="ended").wait_for()
+    request.get_by_role("table", name="Receipts of this holder's visits").get_by_text("29 checks").nth(1).wait_for()
+    request.get_by_text("VERIFIED HERE").wait_for()
+    request.get_by_role("button", name="Verify again").click()
+    request.get_by_text("All hold: 2 leaves, 2 receipts among them").wait_for()
+    request.get_by_text("came since").wait_for(state="detached")
+
+
+def test_long_lists_are_read_again_only_where_something_was_written(tab: NewTab, stage: UiStage) -> None:
+    one = tab(stage.holder.url, stage.tokens["auditor"])
+    one.page.clock.install()
+    asked: list[str] = []
+    one.page.on("request", lambda call: asked.append(call.url.partition("/v1/")[2].partition("?")[0]))
+    page = one.open()
+    page.get_by_text("29 checks").first.wait_for()
+    for _ in range(4):
+        with page.expect_response("**/v1/requests?*"):
+            page.clock.run_for(5000)
+    assert {name: asked.count(name) for name in ("visits", "receipts")} == {"visits": 1, "receipts": 1}
+    stage.submit_waiting("something written")
+    with page.expect_response("**/v1/visits?*"), page.expect_response("**/v1/receipts?*"):
+        page.clock.run_for(5000)
+
+
+def test_the_badge_says_whether_the_holder_is_connected_now(troubled: Any, stage: UiStage) -> None:
+    answer: dict[str, Any] = {}
+    troubled.page.route("**/v1/identity", lambda route: route.fulfill(**answer) if answer else route.fallback())
+    for place in ("#/", f"#/requests/{stage.sessions['done']}"):
+        answer.clear()
+        page = troubled.open(place)
+        top = page.locator("#top")
+        top.get_by_text("connected", exact=True).wait_for()
+        said = page.evaluate(
+            """async token => (await fetch("/v1/identity", { headers: { authorization: `Bearer ${token}` } })).json()""",
+            stage.tokens["operator"],
+        )
+        answer |= {"json": {**said, "connected": False}}
+        top.get_by_text("not connected").wait_for()
+        answer |= {"status": 503, "json": {"code": "unavailable", "detail": "Away."}}
+        top.get_by_text("connection not known").wait_for()
+        answer.clear()
+        top.get_by_text("connected", exact=True).wait_for()
+        page.locator("main .problem").first.wait_for(state="detached")
+
+
+def test_a_form_that_is_filled_in_stays_while_the_request_changes(tab: NewTab, stage: UiStage) -> None:
+    session = stage.submit_waiting("read for long")
+    one, more = tab(stage.holder.url, stage.tokens["operator"]), dict[str, Any]()
+
+    def answer(route: Any) -> None:
+        reply = route.fetch()
+        route.fulfill(response=reply, json={**reply.json(), **more})
+
+    one.page.route(f"**/v1/requests/{session}", answer)
+    page = one.open(f"#/requests/{session}")
+    page.get_by_label("Reason").fill("half a sentence")
+    page.get_by_role("checkbox", name="I decide on manifest").check()
+    page.get_by_role("checkbox", name="Say how large values are").uncheck()
+    more["waiting_for"] = "somebody else"
+    page.get_by_text("somebody else").wait_for()
+    assert page.get_by_label("Reason").input_value() == "half a sentence"
+    assert page.get_by_role("checkbox", name="I decide on manifest").is_checked()
+    assert not page.get_by_role("checkbox", name="Say how large values are").is_checked()
+    more["program"] = None  # another thing to decide about: nobody has read it yet
+    page.get_by_text("The program was not fetched yet").wait_for()
+    assert not page.get_by_role("checkbox", name="I decide on manifest").is_checked()
+
+
+STATES_SEEN = """() => {
+  window.seen = [];
+  new MutationObserver(() => { window.seen.push(document.querySelector("h1 .badge")?.textContent); })
+    .observe(document.getElementById("content"), { childList: true, subtree: true });
+}"""
+
+
+def test_an_answer_that_was_asked_for_before_a_decision_does_not_undo_it_on_the_page(
+    tab: NewTab, stage: UiStage
+) -> None:
+    session = stage.submit_waiting("decided while it was read")
+    one, held = tab(stage.holder.url, stage.tokens["operator"]), list[tuple[Any, Any]]()
+    page, path = one.open(f"#/requests/{session}"), f"**/v1/requests/{session}"
+    page.get_by_role("checkbox", name="I decide on manifest").check()
+    page.evaluate(STATES_SEEN)
+    page.route(path, lambda route: held.append((route, route.fetch())))
+    with page.expect_request(path):
+        pass
+    page.get_by_role("button", name="Refuse").click()
+    page.locator("h1 .badge", has_text="refused").wait_for()
+    [(route, reply)] = held
+    assert reply.json()["state"] == "waiting"
+    route.fulfill(response=reply)
+    page.unroute(path)
+    with page.expect_response(path):  # the next reading, after that one
+        pass
+    page.get_by_text("A refusal stands").wait_for()
+    assert set(page.evaluate("window.seen")) == {"refused"}
+
+
+# ------------------------------------------------ lists and commands
+
+
+def many(page: Any, name: str, count: int, **changed: Any) -> None:
+    """The list `name` has `count` items like its first one; those at the places in `changed["at"]` are otherwise."""
+    at, more = changed.pop("at", {}), changed
+
+    def answer(route: Any) -> None:
+        reply = route.fetch()
+        [first, *_] = reply.json()["items"]
+        items = [{**first, **more, "index": n, "epoch": n, **at.get(n, {})} for n in range(count)]
+        route.fulfill(response=reply, json={"items": items, "next": None})
+
+    page.route(f"**/v1/{name}?*", answer)
+
+
+def test_a_receipt_that_fails_is_shown_however_old_it_is(tab: NewTab, stage: UiStage) -> None:
+    one = tab(stage.holder.url, stage.tokens["operator"])
+    failing = [{"check": "own data", "ok": False, "detail": "length differs"}]
+    many(one.page, "receipts", 150, at={3: {"verified": False, "checks": failing}})
+    for place in ("#/", f"#/requests/{stage.sessions['done']}"):
+        page = one.open(place)
+        table = page.get_by_role("table", name="the last 100 of 150, and all that fail")
+        table.wait_for()
+        assert table.locator("tbody tr").count() == 101
+        [old] = table.locator("tbody tr").filter(has_text="FAIL").all()
+        assert old.locator("td").first.inner_text() == "3"
+        assert table.locator("tbody tr").first.locator("td").first.inner_text() == "149"
+
+
+def test_visits_name_their_session_and_the_newest_come_first_whatever_it_is_called(tab: NewTab, stage: UiStage) -> None:
+    one = tab(stage.holder.url, stage.tokens["operator"])
+    newest = {"session": "s_0000000000000000", "at": 2e9}  # a list goes by the session's name: its first item
+    many(one.page, "visits", 120, session="s_zzzzzzzzzzzzzzzz", at={0: newest})
+    table = one.open().get_by_role("table", name="Visits of the GPU to this holder; the last 100 of 120")
+    rows = table.locator("tbody tr")
+    rows.first.wait_for()
+    assert (rows.count(), rows.first.locator("th").inner_text()) == (100, "s_0000000000000000")
+
+
+def test_the_same_as_commands_is_what_the_button_sends(troubled: Any, stage: UiStage) -> None:
+    session = stage.submit_waiting("commands")
+    page, sent = troubled.page, list[Any]()
+
+    def datasets(route: Any) -> None:
+        reply = route.fetch()
+        [one] = reply.json()["items"]
+        route.fulfill(response=reply, json={"items": [one, {**one, "name": "other"}], "next": None})
+
+    def decide(route: Any) -> None:
+        sent.append(route.request.post_data_json)
+        route.fulfill(status=503, json={"code": "unavailable", "detail": "Not now."})
+
+    page.route("**/v1/datasets?*", datasets)
+    page.route(re.compile(f"/v1/requests/{session}/(approve|refuse)$"), decide)
+    troubled.open(f"#/requests/{session}")
+    page.get_by_label("Dataset").select_option("other")
+    page.get_by_role("checkbox", name="Say how large values are").uncheck()
+    page.get_by_label("Reason").fill("it's ours")
+    page.locator("summary", has_text="The same as commands").click()
+    page.get_by_role("checkbox", name="I decide on manifest").check()
+    for verb in ("approve", "refuse"):
+        page.get_by_role("button", name=verb.title()).click()
+        page.get_by_text("Not now.").wait_for()
+        said, curled = (shlex.split(text) for text in page.locator(".decide pre", has_text=verb).all_inner_texts())
+        body = sent.pop()
+        assert json.loads(curled[curled.index("-d") + 1]) == body
+        of_approval = ["--dataset", "other", "--no-statistics"] if verb == "approve" else []
+        more = {"dataset": "other", "statistics": False} if verb == "approve" else {}
+        assert body == {"manifest": body["manifest"], "reason": "it's ours", **more}
+        assert said == [
+            "gput",
+            "party",
+            verb,
+            session,
+            "--manifest",
+            body["manifest"],
+            *of_approval,
+            "--reason",
+            "it's ours",
+        ]
+    assert overflow(page) <= 0  # a line that is long is scrolled in its place
+    troubled.shot("holder-commands")

@@ -3,11 +3,11 @@
 import { all, get } from "./common/api.js";
 import { badge, digest, facts, fold, h, table } from "./common/dom.js";
 import { bytes, count, moment } from "./common/format.js";
-import { UNCHANGED, filled, panel, problemCode } from "./common/panel.js";
+import { followed, panel, problemCode } from "./common/panel.js";
+import { EVERY_MS, identity, whereWritten } from "./identity.js";
 
 export const STATES = { waiting: "warn", approved: "good", refused: "bad", vetoed: "bad", ended: "quiet" };
 const SHOWN = 100;
-const EVERY_MS = 5000;
 
 const link = (session) => h("a", { href: `#/requests/${encodeURIComponent(session)}` }, session);
 
@@ -26,13 +26,18 @@ export function verdict(findings) {
   return bad === 0 ? badge("all rules hold", "good") : badge(`${count(bad, "rule")} broken`, "bad");
 }
 
-/** Every receipt with all of the holder's own checks. */
+/** The newest of a long list that mixes sessions, and all that `stay`; the newest first. */
+function newest(rows, at, stay = () => false) {
+  return [...rows].reverse().sort((a, b) => at(b) - at(a)).filter((one, place) => place < SHOWN || stay(one));
+}
+
+/** The newest receipts and every one that fails, each with all of the holder's own checks. */
 export function receiptsTable(rows) {
-  return table("Receipts of this holder's visits; each was checked against what this holder itself remembers", [
+  return table(`Receipts of this holder's visits; each was checked against what this holder itself remembers${rows.length > SHOWN ? `; the last ${SHOWN} of ${rows.length}, and all that fail` : ""}`, [
     ["Session", (one) => link(one.session)], ["Leaf", (one) => one.index, "number"], ["Visit", (one) => digest(one.visit, 18)], ["Outcome", (one) => one.outcome],
     ["Backend", (one) => badge(one.backend, one.backend === "EMULATED" ? "loud" : "good")], ["Verified", (one) => badge(one.verified ? "holds" : "FAILS", one.verified ? "good" : "bad")],
     ["Checks", checks],
-  ], rows.slice(-SHOWN).reverse());
+  ], newest(rows, (one) => one.closed_at, (one) => !one.verified));
 }
 
 function checks(one) {
@@ -43,10 +48,10 @@ function checks(one) {
 
 /** Visits, the newest first. */
 export function visitsTable(rows) {
-  return table("Visits of the GPU to this holder", [
-    ["Visit", (one) => digest(one.visit, 18)], ["Round", (one) => one.round, "number"], ["Phase", (one) => one.phase], ["Records", (one) => `${one.start} … ${one.start + one.count - 1}`, "tight"],
+  return table(`Visits of the GPU to this holder${rows.length > SHOWN ? `; the last ${SHOWN} of ${rows.length}` : ""}`, [
+    ["Session", (one) => link(one.session)], ["Visit", (one) => digest(one.visit, 18)], ["Round", (one) => one.round, "number"], ["Phase", (one) => one.phase], ["Records", (one) => `${one.start} … ${one.start + one.count - 1}`, "tight"],
     ["Bytes", (one) => bytes(one.length), "number"], ["Commitment", (one) => digest(one.commitment)], ["Refused", (one) => (one.refusal ? [one.refusal.detail, " ", problemCode(one.refusal.code)] : "")], ["At", (one) => moment(one.at), "tight"],
-  ], rows.slice(-SHOWN).reverse());
+  ], newest(rows, (one) => one.at));
 }
 
 function linksFacts(links) {
@@ -56,42 +61,37 @@ function linksFacts(links) {
   ]);
 }
 
+function datasetsTable(rows) {
+  return table("Datasets", [["Name", (one) => one.name], ["Place", (one) => h("code", null, one.path)], ["Set by", (one) => one.source], ["Since", (one) => moment(one.added_at), "tight"]], rows);
+}
+
+function identityFacts(who) {
+  return facts([["Key", digest(who.fingerprint, 24)], ["Orchestrator", who.orchestrator_url], ["Backend", who.backend], ["Approves", who.approve === "policy" ? "by its policy" : "by hand"], ["Sessions", who.sessions]]);
+}
+
 function policyView(policy) {
   return h("div", null, facts([["Mode", policy.mode === "policy" ? "decides by policy" : "a person decides"], ["File", policy.path]]),
     policy.problems.map((text) => h("p", { class: "quiet" }, text)), policy.policy ? fold("The policy as loaded", h("pre", { class: "scroller", tabindex: 0 }, JSON.stringify(policy.policy, null, 2))) : null);
 }
 
-/** What asks, read again every few seconds until `signal`: whoever waits for a request leaves this page open. */
-function asks(body, signal) {
-  let shown = null;
-  const read = () => filled(body, async () => {
-    const before = shown;
-    shown = null; // until it is known: what could not be read is drawn anew
-    const found = await all("/v1/requests", { signal });
-    shown = JSON.stringify(found);
-    return shown === before ? UNCHANGED : requestsTable(found);
-  });
-  read();
-  const timer = setInterval(() => { if (!document.hidden) read(); }, EVERY_MS);
-  signal.addEventListener("abort", () => clearInterval(timer));
-}
-
-/** The page. */
-export function homePage(identity, signal) {
+/** The page; what it shows is read again every few seconds until `signal`, for whoever waits for a request leaves it open. */
+export function homePage(identified, signal) {
   const asked = panel("What asks", { paths: ["/v1/requests"], note: "Open one to read what would run, and to decide." });
   const data = panel("Data", { paths: ["/v1/datasets"], note: "Names and places; records are counted, and committed to, when a session is approved. No content is ever shown." });
   const policy = panel("Policy", { paths: ["/v1/policy"] });
   const links = panel("Bytes per link", { paths: ["/v1/links"], note: "Since this service started. Records go to the GPU and to nobody else." });
   const visits = panel("Visits", { paths: ["/v1/visits"] });
   const receipts = panel("Receipts", { paths: ["/v1/receipts"] });
-  const options = { signal };
-  asks(asked.body, signal);
-  filled(data.body, async () => table("Datasets", [["Name", (one) => one.name], ["Place", (one) => h("code", null, one.path)], ["Set by", (one) => one.source], ["Since", (one) => moment(one.added_at), "tight"]], await all("/v1/datasets", options)));
-  filled(policy.body, async () => policyView(await get("/v1/policy", options)));
-  filled(links.body, async () => linksFacts(await get("/v1/links", options)));
-  filled(visits.body, async () => visitsTable(await all("/v1/visits", options)));
-  filled(receipts.body, async () => receiptsTable(await all("/v1/receipts", options)));
-  const who = facts([["Key", digest(identity.fingerprint, 24)], ["Orchestrator", identity.orchestrator_url], ["Backend", identity.backend], ["Approves", identity.approve === "policy" ? "by its policy" : "by hand"], ["Sessions", identity.sessions]]);
-  return h("div", null, h("h1", null, `Data holder ${identity.name}`), who, asked.element, h("div", { class: "split" }, data.element, policy.element),
+  const who = h("div");
+  const list = (path) => () => all(path, { signal });
+  const keep = (body, read, draw) => followed(body, read, draw, signal, EVERY_MS);
+  keep(who, () => identity(signal), identityFacts);
+  keep(asked.body, list("/v1/requests"), requestsTable);
+  keep(data.body, list("/v1/datasets"), datasetsTable);
+  keep(policy.body, () => get("/v1/policy", { signal }), policyView);
+  keep(links.body, () => get("/v1/links", { signal }), linksFacts);
+  keep(visits.body, whereWritten(list("/v1/visits"), signal), visitsTable);
+  keep(receipts.body, whereWritten(list("/v1/receipts"), signal), receiptsTable);
+  return h("div", null, h("h1", null, `Data holder ${identified.name}`), who, asked.element, h("div", { class: "split" }, data.element, policy.element),
     visits.element, receipts.element, links.element);
 }

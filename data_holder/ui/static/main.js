@@ -1,8 +1,8 @@
 /* The holder's page: what stands at its top, and its two places. Knows pages by name only. */
 
-import { badge } from "./common/dom.js";
 import { startPage } from "./common/frame.js";
 import { homePage } from "./home.js";
+import { connection } from "./identity.js";
 import { requestPage } from "./request.js";
 
 startPage({
@@ -12,7 +12,7 @@ startPage({
     + "This page shows counts and commitments, and never a record.",
   suffix: "Data holder",
   name: (who) => (who ? `Data holder ${who.name}` : "Data holder"),
-  top: (who) => badge(who.connected ? "connected" : "not connected", who.connected ? "good" : "warn"),
+  top: connection,
   // #/ or #/requests/SESSION
   open: ([kind, session], told, who) => {
     told.emulated(who.backend === "emulated");
@@ -21,6 +21,6 @@ startPage({
       return homePage(who, told.signal);
     }
     told.title(session);
-    return requestPage(session, who, told.signal);
+    return requestPage(session, told.signal);
   },
 });

@@ -1,18 +1,13 @@
 /* One request in full: what would run, by which operators, under which terms; and the decision, which the holder's service signs. */
 
-import { all, curl, get, post } from "./common/api.js";
-import { announce, badge, command, digest, facts, fold, h, show, table } from "./common/dom.js";
+import { all, get } from "./common/api.js";
+import { badge, digest, facts, fold, h, show, table } from "./common/dom.js";
 import { bytes, count, duration, moment, number } from "./common/format.js";
-import { filled, panel, problemBox } from "./common/panel.js";
+import { UNCHANGED, filled, followed, panel, redrawn } from "./common/panel.js";
+import { decisionForm } from "./decide.js";
 import { STATES, receiptsTable, verdict, visitsTable } from "./home.js";
+import { EVERY_MS, whereWritten } from "./identity.js";
 import { verification } from "./verify.js";
-
-const MAY = { waiting: ["approve", "refuse"], approved: ["veto"], refused: [], vetoed: [], ended: [] };
-const WORDS = {
-  approve: "I have read what would run and agree to exactly this manifest.",
-  refuse: "This holder takes no part in this session.",
-  veto: "Withdraw for good: a visit not yet fenced is recalled, no other follows. What was trained before stays in the model.",
-};
 
 function programView(program) {
   if (program === null) return h("p", { class: "quiet" }, "The program was not fetched yet; nothing can be approved before.");
@@ -41,47 +36,6 @@ function findings(request) {
   ], request.findings, "This holder has no policy file."));
 }
 
-function decisionForm(request, datasets, redo) {
-  const verbs = MAY[request.state] ?? [];
-  const after = request.state === "refused" ? " A refusal stands; the owner can submit the session anew." : "";
-  if (verbs.length === 0) return h("p", { class: "quiet" }, `Nothing is left to decide: ${request.state}.${after}`);
-  const dataset = h("select", { id: "dataset" }, datasets.map((one) => h("option", { value: one.name }, one.name)));
-  if (request.dataset) dataset.value = request.dataset;
-  const sizes = h("input", { id: "statistics", type: "checkbox", checked: true });
-  const reason = h("input", { id: "reason", type: "text", maxlength: 500, autocomplete: "off" });
-  const sure = h("input", { id: "sure", type: "checkbox" });
-  const said = h("div");
-  const buttons = verbs.map((verb) => h("button", { type: "button", class: verb === "approve" ? "main" : "danger", "aria-describedby": `means-${verb}`, onclick: () => act(verb) }, verb[0].toUpperCase() + verb.slice(1)));
-  async function act(verb) {
-    if (!sure.checked) {
-      show(said, h("p", { role: "alert", class: "problem" }, "Tick the box first: a decision is signed and cannot be unsaid."));
-      sure.focus();
-      return;
-    }
-    const body = { manifest: request.manifest, reason: reason.value, ...(verb === "approve" ? { dataset: dataset.value, statistics: sizes.checked } : {}) };
-    for (const button of buttons) button.disabled = true;
-    try {
-      redo(await post(`/v1/requests/${request.session}/${verb}`, body));
-      announce(`Done: ${verb}`);
-    } catch (problem) {
-      show(said, problemBox(problem));
-      for (const button of buttons) button.disabled = false;
-    }
-  }
-  return h("div", { class: "decide" }, verbs.map((verb) => h("p", { id: `means-${verb}` }, h("strong", null, `${verb[0].toUpperCase()}${verb.slice(1)}: `), WORDS[verb])),
-    h("div", { class: "row" }, verbs.includes("approve") ? h("label", null, "Dataset ", dataset) : null, verbs.includes("approve") ? h("label", null, sizes, "Say how large values are, in powers of ten, and which classes are there") : null, h("label", null, "Reason, which everybody in the session reads ", reason)),
-    h("label", null, sure, "I decide on manifest ", digest(request.manifest, 16)), h("div", { class: "row" }, buttons), said, commands(request, verbs, datasets));
-}
-
-function commands(request, verbs, datasets) {
-  const lines = verbs.flatMap((verb) => {
-    const body = { manifest: request.manifest, reason: "", ...(verb === "approve" ? { dataset: datasets[0]?.name ?? "NAME" } : {}) };
-    const name = verb === "approve" ? ` --dataset ${datasets[0]?.name ?? "NAME"}` : "";
-    return [command(`gput party ${verb} ${request.session} --manifest ${request.manifest}${name}`), command(curl(`/v1/requests/${request.session}/${verb}`, "POST", body))];
-  });
-  return fold("The same as commands", lines);
-}
-
 /** What the session would take of this holder, and what its approval says of the dataset. */
 function expected({ estimate, profile }) {
   return h("div", null, facts([
@@ -107,33 +61,66 @@ function heading(request) {
   ]));
 }
 
-/** The page. */
-export function requestPage(session, identity, signal) {
-  const path = `/v1/requests/${encodeURIComponent(session)}`;
-  const options = { signal };
-  const place = h("div", null, h("h1", null, session));
-  const titles = { takes: "What it takes", decide: "Decide", program: "The program", terms: "Terms", policy: "Policy", privacy: "Privacy", visits: "Visits", receipts: "Receipts" };
-  const read = { decide: [path], receipts: [`/v1/receipts?session=${session}`], visits: [`/v1/visits?session=${session}`] };
-  const verified = verification(session, path, signal);
-  const parts = Object.fromEntries(Object.entries(titles).map(([name, title]) => [name, panel(title, { paths: read[name] ?? [path] })]));
-  async function paint(given = null) {
-    try {
-      const request = given ?? await get(path, options);
-      const [datasets, visits, receipts] = await Promise.all([all("/v1/datasets", options), all(`/v1/visits?session=${session}`, options), all(`/v1/receipts?session=${session}`, options)]);
-      show(place, heading(request), Object.values(parts).map((one) => one.element), verified.element);
-      show(parts.takes.body, expected(request));
-      show(parts.decide.body, decisionForm(request, datasets, paint));
-      show(parts.program.body, programView(request.program));
-      show(parts.terms.body, terms(request));
-      show(parts.policy.body, findings(request));
-      show(parts.visits.body, visitsTable(visits));
-      show(parts.receipts.body, receiptsTable(receipts), h("p", { class: "note" }, "The service that keeps them made these checks when each came."));
-      verified.paint(receipts.length, request.log_head);
-      await filled(parts.privacy.body, () => privacy(request, receipts, signal));
-    } catch (problem) {
-      if (problem.name !== "AbortError") show(place, problemBox(problem));
-    }
+/** Panels of what a request says, and the form; `draw({request, datasets})` draws those that differ, `decided(request)` hears a decision. */
+function requestParts(path, decided) {
+  const titles = { takes: "What it takes", decide: "Decide", program: "The program", terms: "Terms", policy: "Policy" };
+  const panels = Object.fromEntries(Object.entries(titles).map(([name, title]) => [name, panel(title, { paths: [path] })]));
+  let form = null;
+  function draw({ request, datasets }) {
+    const drawn = { takes: expected(request), program: programView(request.program), terms: terms(request), policy: findings(request) };
+    for (const [name, one] of Object.entries(drawn)) redrawn(panels[name].body, () => show(panels[name].body, one));
+    // A form that somebody fills in stays, until there is something else to decide about.
+    const now = JSON.stringify([request.state, request.manifest, request.program?.digest, datasets.map((one) => one.name)]);
+    if (now === form) return;
+    form = now;
+    show(panels.decide.body, decisionForm(request, datasets, decided));
   }
-  paint();
+  return { elements: Object.values(panels).map((one) => one.element), draw };
+}
+
+/** Panels of a request's privacy, visits and receipts; `heard(request)` tells them what the request says by now. */
+function recordParts(session, path, signal) {
+  const [visitsPath, receiptsPath] = [`/v1/visits?session=${session}`, `/v1/receipts?session=${session}`];
+  const [spent, visits, receipts] = [panel("Privacy", { paths: [path] }), panel("Visits", { paths: [visitsPath] }), panel("Receipts", { paths: [receiptsPath] })];
+  const verified = verification(session, path, signal);
+  const known = { request: null, receipts: null };
+  function told(what) {
+    Object.assign(known, what);
+    if (known.request === null || known.receipts === null) return;
+    verified.paint(known.receipts.length, known.request.log_head);
+    filled(spent.body, () => privacy(known.request, known.receipts, signal));
+  }
+  followed(visits.body, whereWritten(() => all(visitsPath, { signal }), signal), visitsTable, signal, EVERY_MS);
+  followed(receipts.body, whereWritten(() => all(receiptsPath, { signal }), signal), (found) => {
+    told({ receipts: found });
+    return [receiptsTable(found), h("p", { class: "note" }, "The service that keeps them made these checks when each came.")];
+  }, signal, EVERY_MS);
+  return { elements: [spent.element, visits.element, receipts.element, verified.element], heard: (request) => told({ request }) };
+}
+
+/** The page; it is read again every few seconds until `signal`. */
+export function requestPage(session, signal) {
+  const path = `/v1/requests/${encodeURIComponent(session)}`;
+  const head = h("div", null, h("h1", null, session));
+  const place = h("div", null, head);
+  const records = recordParts(encodeURIComponent(session), path, signal);
+  const parts = requestParts(path, (request) => {
+    known.decisions += 1;
+    show(head, drawn({ request, datasets: known.datasets }));
+  });
+  const known = { decisions: 0, datasets: [] };
+  function drawn(found) {
+    known.datasets = found.datasets;
+    if (head.nextSibling === null) place.append(...parts.elements, ...records.elements);
+    parts.draw(found);
+    records.heard(found.request);
+    return heading(found.request);
+  }
+  const read = async () => {
+    const { decisions } = known;
+    const [request, datasets] = await Promise.all([get(path, { signal }), all("/v1/datasets", { signal })]);
+    return decisions === known.decisions ? { request, datasets } : UNCHANGED; // what was asked for before a decision is older than its answer
+  };
+  followed(head, read, drawn, signal, EVERY_MS);
   return place;
 }

@@ -1,7 +1,8 @@
 /* The panel that verifies a session's receipts in this browser: what it reads of the holder's API, and the words around it. */
 
 import { Problem, all, get } from "./common/api.js";
-import { h } from "./common/dom.js";
+import { command, h, show } from "./common/dom.js";
+import { count } from "./common/format.js";
 import { panel } from "./common/panel.js";
 import { verifiedLog } from "./common/receipts_view.js";
 import { checkOwnReceipts } from "./own_receipts.js";
@@ -33,21 +34,40 @@ export async function bundle(path, session, signal) {
   return { session, agreement, keys, leaves, visits, ...found };
 }
 
-/** The panel {element, paint}; `paint(receipts, head)` verifies, of many receipts only when asked. `head`: SIZE:ROOT as remembered. */
+/**
+ * The panel {element, paint}; `paint(receipts, head)` says how many there are by now and verifies them, at first and if they are not too many;
+ * what comes later is verified when asked. `head`: SIZE:ROOT as remembered.
+ */
 export function verification(session, path, signal) {
   const { element, body } = panel("Receipts, verified in this browser", { paths: [`${path}/keys`, `${path}/log`, `${path}/log/receipts`], note: NOTE });
-  const place = h("div");
-  function paint(receipts, remembered) {
-    body.replaceChildren();
-    if (receipts === 0) {
-      body.append(h("p", { class: "quiet" }, "No receipt yet: the first one comes when a visit is closed."));
-      return;
+  const [place, since] = [h("div"), h("span", { class: "quiet" })];
+  const known = { receipts: 0, head: null, verified: null };
+  const button = h("button", { type: "button", class: "main", onclick: verify }, "Verify");
+  const real = () => `gput session receipts ${session} --trust TRUST_FOLDER -o receipts && gput receipts verify receipts${known.head ? ` --head ${known.head}` : ""}`;
+  const sayWhatCame = () => {
+    const more = known.verified === null ? 0 : known.receipts - known.verified;
+    show(since, more > 0 ? `${count(more, "receipt")} came since.` : "");
+  };
+  async function read() {
+    const found = await bundle(path, session, signal);
+    known.verified = found.leaves.length;
+    button.textContent = "Verify again";
+    sayWhatCame();
+    return found;
+  }
+  function verify() {
+    return verifiedLog(place, read, real(), checkOwnReceipts);
+  }
+  function paint(receipts, head) {
+    const first = known.receipts === 0;
+    Object.assign(known, { receipts, head });
+    sayWhatCame();
+    if (receipts === 0) show(body, h("p", { class: "quiet" }, "No receipt yet: the first one comes when a visit is closed."));
+    else if (first) {
+      show(body, h("div", { class: "row" }, button, since), place);
+      if (receipts <= LARGE) verify();
+      else show(place, command(real()));
     }
-    const held = remembered ? ` --head ${remembered}` : "";
-    const real = `gput session receipts ${session} --trust TRUST_FOLDER -o receipts && gput receipts verify receipts${held}`;
-    const verify = () => verifiedLog(place, () => bundle(path, session, signal), real, checkOwnReceipts);
-    body.append(h("button", { type: "button", class: "main", onclick: verify }, receipts > LARGE ? "Verify" : "Verify again"), place);
-    if (receipts <= LARGE) verify();
   }
   return { element, paint };
 }

@@ -75,6 +75,32 @@ export async function filled(body, make) {
   }
 }
 
+/**
+ * Keep a body as `read()` has it: read again every `pause` milliseconds until `signal`, and drawn anew by `draw` only where that differs.
+ * `read` may give UNCHANGED itself, but not after it failed: the problem that was shown then has to go.
+ */
+export function followed(body, read, draw, signal, pause) {
+  let shown = null;
+  let busy = false; // a long list may take longer than the pause between two readings
+  const make = async () => {
+    const before = shown;
+    shown = null; // until it is known: what could not be read is drawn anew
+    const found = await read();
+    const now = found === UNCHANGED ? before : JSON.stringify(found);
+    const made = now === before ? UNCHANGED : draw(found);
+    shown = now;
+    return made;
+  };
+  const again = async () => {
+    if (busy) return;
+    busy = true;
+    await filled(body, make).finally(() => { busy = false; });
+  };
+  again();
+  const timer = setInterval(() => { if (!document.hidden) again(); }, pause);
+  signal.addEventListener("abort", () => clearInterval(timer));
+}
+
 /** The loud word about emulation, for the top of a page; null where nothing is emulated. */
 export function emulatedBand(emulated) {
   if (!emulated) return null;
