@@ -107,12 +107,17 @@ def check_receipt(
     _mixture(checks, receipt, statement, request.manifest)
     checks.append(Check("fence after visit", receipt.fence_epoch > receipt.epoch))
     checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))
-    for name, (value, got) in expected_of_end(statement, receipt.outcome, holder, request.manifest).items():
-        checks.append(_agrees(f"statement: {name}", value, got))
-    for name, (value, got) in expected_of_verdict(receipt, request.manifest).items():
-        checks.append(_agrees(f"receipt: {name}", value, got))
+    _end(checks, receipt, statement, request.manifest)
     _own_memory(checks, receipt, statement, visit)
     return CheckedReceipt(index, cose, receipt, statement, tuple(checks))
+
+
+def _end(checks: list[Check], receipt: Receipt, statement: DeviceStatement, manifest: Manifest) -> None:
+    """That the visit ended as visits do, and was accepted only if the manifest's rule accepts it."""
+    for name, (value, got) in expected_of_end(statement, receipt.outcome, receipt.holder, manifest).items():
+        checks.append(_agrees(f"statement: {name}", value, got))
+    for name, (value, got) in expected_of_verdict(receipt, manifest).items():
+        checks.append(_agrees(f"receipt: {name}", value, got))
 
 
 def _privacy(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
 import re
 import shutil
@@ -33,7 +32,7 @@ from gput.receipt_keys import believed_keys
 from gput.receipts import save, verify
 from shared.canonical import cbor_bytes, cbor_value, json_bytes, sha256
 from shared.errors import BadRequest, GputError, VerificationFailed
-from tests.gput.gput_samples import Bundle, Saved
+from tests.gput.gput_samples import Bundle
 from tests.gput.receipts_world import flipped_hex, receipt_leaves, refused
 from tests.world.world import World
 from tests.world.world_material import Material, make_material
@@ -286,20 +285,3 @@ def test_no_key_is_older_than_its_session(bundle: Bundle) -> None:
     with pytest.raises(VerificationFailed, match="key 0: evidence names a time before its session") as caught:
         believed_keys(folder, book)
     assert caught.value.code == "introduction-backdated"
-
-
-@pytest.mark.parametrize(
-    ("quorum", "times", "since"),
-    [
-        (None, (30, 10, 20), 20), (None, (30, 0, 20), 20), (None, (10, 10**9, 20), 20), (2, (30, 10, 20), 10), (1, (30, 10, 20), 10),
-        (None, (), 0),
-    ],
-)  # fmt: skip
-def test_no_single_holders_word_says_when_a_session_began(
-    saved: Saved, quorum: int | None, times: tuple[int, ...], since: float
-) -> None:
-    """One that is in league with the orchestrator had put it back to 1970, and with it what its keys' evidence is judged by."""
-    book = signed_for(read_session(saved.folder), read_lines(saved.folder, APPROVALS))
-    manifest = book.manifest.model_copy(update={"quorum": quorum})
-    approved_at = {f"h{n}": float(at) for n, at in enumerate(times)}
-    assert dataclasses.replace(book, manifest=manifest, approved_at=approved_at).since == since
