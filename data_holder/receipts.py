@@ -111,6 +111,7 @@ def check_receipt(
 
 
 def _end(checks: list[Check], receipt: Receipt, statement: DeviceStatement, manifest: Manifest, holder: str) -> None:
+    """That the visit ended as visits do, and was accepted only if the manifest's rule accepts it."""
     checks.append(Check("fence after visit", receipt.fence_epoch > receipt.epoch))
     checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))
     for name, (value, got) in expected_of_end(statement, receipt.outcome, holder, manifest).items():

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from data_holder import receipt_book
-from data_holder.receipts import Check, _accumulation, _first_link, _mixture
-from shared.claims.manifest import Contributor, Predecessor
+from data_holder.receipts import Check, _accumulation, _end, _first_link, _mixture
+from shared.canonical.zeros import zeros_digest
+from shared.claims.manifest import Contributor, Predecessor, Validation
 from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt
 from shared.crypto.signing import PartyKey
 from shared.protocol.mixture import mixture_seed
@@ -113,6 +114,26 @@ def test_a_visit_of_a_tour_adds_to_the_gradients_and_changes_no_model(
     checks: list[Check] = []
     _accumulation(checks, said, make_manifest("ab" * 32, accumulate=agreed))
     assert [check.check for check in checks if not check.ok] == false
+
+
+@pytest.mark.parametrize(
+    ("outcome", "after", "sound"),
+    [("closed", 1.25, True), ("closed", 1.5, False), ("rejected", 1.5, True), ("closed", None, True)],
+)
+def test_a_visit_was_accepted_by_the_manifests_rule(outcome: str, after: float | None, sound: bool) -> None:
+    rule = Validation(dataset="ab" * 32, records=8, max_loss_increase=0.25)
+    agreed = make_manifest("ab" * 32).model_copy(update={"validation": rule})
+    holder = agreed.roster[0].holder
+    steps = agreed.steps_for(holder)
+    said = DeviceStatement.model_construct(
+        model_before="11" * 32, model_after="11" * 32, steps=steps, records=steps * agreed.training.batch_size,
+        scrubbed_bytes=agreed.buffer_bytes, scrub_digest=zeros_digest(agreed.buffer_bytes).hex(),
+    )  # fmt: skip
+    receipt = Receipt.model_construct(outcome=outcome, holder=holder, validation_before=1.0, validation_after=after)
+    checks: list[Check] = []
+    _end(checks, receipt, said, agreed)
+    failed = [check.check for check in checks if not check.ok]
+    assert failed == ([] if sound else ["receipt: held-out loss of an accepted visit"])
 
 
 START = Predecessor(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable
@@ -10,14 +11,16 @@ from typing import Any
 
 import pytest
 
+from gput.approvals import signed_for
 from gput.local import receipts_bench
-from gput.receipt_folder import LEAVES
+from gput.receipt_folder import APPROVALS, LEAVES, read_lines, read_session
 from shared.canonical import json_bytes
 from shared.claims.accountant import spent
 from shared.claims.manifest import Validation
 from shared.claims.privacy import Privacy
 from shared.errors import VerificationFailed
 from tests.gput.forged_logs import A, B, C, Forger, Happened, Leaf, Visited
+from tests.gput.gput_samples import Saved
 
 RULE = Validation(dataset="ab" * 32, records=10, every_visits=1, max_loss_increase=0.125)
 Make = Callable[..., Forger]
@@ -142,3 +145,20 @@ def test_a_restore_at_the_end_leaves_one_model(make: Make) -> None:
     found = forger.verified(Visited(1), Visited(2), Visited(3), restored)
     assert found.models == (forger.models[1],)
     assert refused(forger, Visited(1), Visited(2), restored, Visited(3, start=0)).code == "model-gap"
+
+
+@pytest.mark.parametrize(
+    ("quorum", "times", "since"),
+    [
+        (None, (30, 10, 20), 20), (None, (30, 0, 20), 20), (None, (10, 10**9, 20), 20), (2, (30, 10, 20), 10), (1, (30, 10, 20), 10),
+        (None, (), 0),
+    ],
+)  # fmt: skip
+def test_no_single_holders_word_says_when_a_session_began(
+    saved: Saved, quorum: int | None, times: tuple[int, ...], since: float
+) -> None:
+    """One that is in league with the orchestrator had put it back to 1970, and with it what its keys' evidence is judged by."""
+    book = signed_for(read_session(saved.folder), read_lines(saved.folder, APPROVALS))
+    manifest = book.manifest.model_copy(update={"quorum": quorum})
+    approved_at = {f"h{n}": float(at) for n, at in enumerate(times)}
+    assert dataclasses.replace(book, manifest=manifest, approved_at=approved_at).since == since
