@@ -19,7 +19,8 @@ from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.direct import DirectRoutes
 from shared.service.idempotency import document_replies
 from shared.service.logging import get_logger
-from shared.service.metrics import StoreCollector, served_apart
+from shared.service.metrics import StoreCollector
+from shared.service.metrics_port import served_apart
 from shared.service.middleware import Gate, RequestMiddleware
 from shared.service.pagination import document_pages
 from shared.service.problem_pages import problem_pages

@@ -273,11 +273,9 @@ class GuardedProtocol(HttpToolsProtocol):
             self._timer = None
 
 
-def guarded() -> type[GuardedProtocol]:
-    """The protocol of one server: as many connections as leave descriptors for everything else."""
+def guarded(most: int = MAX_CONNECTIONS) -> type[GuardedProtocol]:
+    """The protocol of one server: at most so many connections, and no more than leave descriptors for everything else."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = (
-        MAX_CONNECTIONS if descriptors == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, max(16, descriptors // 2))
-    )
+    limit = most if descriptors == resource.RLIM_INFINITY else min(most, max(16, descriptors // 2))
     own = {"waiting": OrderedDict(), "sending": OrderedDict(), "limit": limit}
     return type("Guarded", (GuardedProtocol,), own)
