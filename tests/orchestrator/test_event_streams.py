@@ -116,6 +116,18 @@ async def test_who_was_revoked_while_it_waited_hears_nothing(
     assert (refused.status_code, refused.json()["code"]) == (401, "signature-key-unknown")
 
 
+async def test_whoever_heard_a_session_end_waits_for_no_more_of_it(world: World) -> None:
+    owner = await prepared(world)
+    path = f"/v1/sessions/{(await submit(owner)).json()['id']}"
+    assert (await owner.post(f"{path}/cancel")).status_code == 202
+    async with asyncio.timeout(60):
+        told = (await owner.get(f"{path}/events")).text
+        assert '"fact":"cancelled"' in told
+        last = [line.partition(": ")[2] for line in told.splitlines() if line.startswith("id: ")][-1]
+        again = await owner.get(f"{path}/events", headers={"last-event-id": last})
+    assert (again.status_code, again.content) == (204, b"")
+
+
 class Training:
     """A source over a made-up session in training: facts by number, losses as `training._show` keeps them."""
 
