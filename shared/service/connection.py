@@ -3,7 +3,7 @@
 uvicorn bounds neither the head of a request nor the time that anybody takes to send one: endless headers would take all memory, and idle
 connections all descriptors. Here a head has a size and a deadline, a body a least rate, a client that does not read its answer a limit,
 and when there are too many connections the one that has waited longest without a request makes room, or the one that has been at its
-body longest.
+body longest, or else of those being answered the oldest of an address that has more of them than the newcomer's.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from enum import Enum, auto
 from itertools import chain
+from operator import itemgetter
 from typing import Any, ClassVar, Final
 
 import httptools
@@ -52,10 +53,11 @@ class _Refused(Exception):  # raised inside the parser's callbacks; never leaves
 
 class GuardedProtocol(HttpToolsProtocol):
     """One connection. `waiting`: those of this server that have no request under way, `sending`: those whose request's body is not there
-    yet, the longest first; `limit`: how many there may be."""
+    yet, `answering`: those whose request is all there, each the longest first; `limit`: how many there may be."""
 
     waiting: ClassVar[OrderedDict[GuardedProtocol, None]]
     sending: ClassVar[OrderedDict[GuardedProtocol, None]]
+    answering: ClassVar[OrderedDict[GuardedProtocol, None]]
     limit: ClassVar[int]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -84,6 +86,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.resume_writing()
         self.waiting.pop(self, None)
         self.sending.pop(self, None)
+        self.answering.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -159,6 +162,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """The body is there."""
         self._disarm()
         self.sending.pop(self, None)
+        self.answering[self] = None
         self._phase = _Phase.ANSWER
         super().on_message_complete()
         if self.cycle.response_complete:  # answered before it was all there
@@ -174,6 +178,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _rest(self) -> None:
         self._phase, self._head = _Phase.HEAD, 0
+        self.answering.pop(self, None)
         self.waiting[self] = None
 
     # ------------------------------------------------------------ bodies past the parser
@@ -214,9 +219,23 @@ class GuardedProtocol(HttpToolsProtocol):
     # ------------------------------------------------------------ limits
 
     def _make_room(self) -> None:
-        """Somebody has to go: who only waits, or else who has been at a body longest; this one where all others are answered."""
+        """Somebody has to go: who only waits, or else who has been at a body longest; where all others are being answered, one of whose
+        address has most of them, and this one where that is its own."""
         others = (one for one in chain(self.waiting, self.sending) if one is not self)
-        next(others, self).transport.abort()
+        (next(others, None) or self._of_the_greediest()).transport.abort()
+
+    def _of_the_greediest(self) -> GuardedProtocol:
+        """The oldest of the address that has most, if it has more than this one's: parties behind one proxy cut nobody off."""
+        each = Counter(one.address for one in self.answering)
+        address, most = max(each.items(), key=itemgetter(1), default=(None, 0))
+        if most <= each[self.address] + 1:
+            return self
+        return next(one for one in self.answering if one.address == address)
+
+    @property
+    def address(self) -> str:
+        """Whose it is, as far as that can be told."""
+        return self.client[0] if self.client else ""
 
     def _count(self, length: int) -> None:
         self._head += length
@@ -273,9 +292,11 @@ class GuardedProtocol(HttpToolsProtocol):
             self._timer = None
 
 
-def guarded(most: int = MAX_CONNECTIONS) -> type[GuardedProtocol]:
+def guarded(most: int | None = None) -> type[GuardedProtocol]:
     """The protocol of one server: at most so many connections, and no more than leave descriptors for everything else."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = most if descriptors == resource.RLIM_INFINITY else min(most, max(16, descriptors // 2))
-    own = {"waiting": OrderedDict(), "sending": OrderedDict(), "limit": limit}
+    limit = most or MAX_CONNECTIONS
+    if descriptors != resource.RLIM_INFINITY:
+        limit = min(limit, max(16, descriptors // 2))
+    own = {"waiting": OrderedDict(), "sending": OrderedDict(), "answering": OrderedDict(), "limit": limit}
     return type("Guarded", (GuardedProtocol,), own)

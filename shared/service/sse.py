@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from fastapi import Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from shared.errors import BadRequest
 from shared.service.callers import still_counts
@@ -48,7 +50,7 @@ async def event_stream(
         caller: who listens. The stream ends, and tells nothing more, once its key or token counts no more: it was verified when it began.
 
     Raises:
-        BadRequest: Last-Event-ID is not a number.
+        BadRequest: Last-Event-ID is not a number. The answer itself: TooManyWaits, before it begins.
     """
     begin = _last_event_id(request, after or 0)
     stopping = service_state(request).stopping
@@ -76,7 +78,23 @@ async def event_stream(
                 yield KEEPALIVE_COMMENT
 
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(lines(), media_type="text/event-stream", headers=headers)
+    waits = nullcontext() if caller is None else service_state(request).waits.of(caller)
+    return _Stream(lines(), waits, headers)
+
+
+class _Stream(StreamingResponse):
+    """It counts from its beginning to its end, also where nobody reads it to its end."""
+
+    def __init__(
+        self, lines: AsyncIterator[bytes], waits: AbstractContextManager[None], headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(lines, media_type="text/event-stream", headers=headers)
+        self._waits = waits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The answer."""
+        with self._waits:
+            await super().__call__(scope, receive, send)
 
 
 def _line(event: Event) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi import FastAPI, Request
 from prometheus_client import CollectorRegistry
@@ -16,6 +16,7 @@ from shared.service.settings import ServiceSettings
 from shared.service.signatures import Caller, KeyResolver
 from shared.service.store import Store
 from shared.service.tracing import Tracing
+from shared.service.waits import Waits
 
 BearerResolver = Callable[[str], Awaitable[Caller | None]]
 """A bearer token -> the person it was given to; such a caller may only read."""
@@ -41,6 +42,7 @@ class ServiceState:
     base_urls: tuple[str, ...]
     cursors: Cursors | None = None
     tracing: Tracing | None = None
+    waits: Waits = field(default_factory=Waits)
 
 
 def service_state(source: Request | FastAPI) -> ServiceState:

@@ -44,8 +44,10 @@ class Server:
     connections: set[Any] = field(default_factory=set)
 
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+    async def connected(
+        self, sender: str = "127.0.0.1"
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(sender, 0))
         try:
             yield reader, writer
         finally:
