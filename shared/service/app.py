@@ -119,6 +119,7 @@ def _bare_app(title: str, version: str, lifespan: Lifespan) -> FastAPI:
         openapi_url="/v1/openapi.json",
         docs_url=None,  # FastAPI's pages load scripts from the internet
         redoc_url=None,
+        redirect_slashes=False,  # it would send the caller to whatever host it named, by plain http
         # Exporters could be turned on by an environment that the untrusted platform controls, and carry exception texts away.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
