@@ -21,7 +21,7 @@ from orchestrator.sessions.facts import VOCABULARY, new_fact
 from orchestrator.sessions.heritage import Heritage, Inheritance
 from orchestrator.sessions.keyring import KeyAway, Keyring
 from orchestrator.sessions.loading import Loader, folded
-from orchestrator.sessions.rows import LISTED, listed, manifests, whole_row
+from orchestrator.sessions.rows import LISTED, listed, manifests, no_session, require_session_id, whole_row
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import Known, check_manifest, read_manifest, start_model
 from orchestrator.sessions.views import summary
@@ -30,7 +30,7 @@ from orchestrator.tables import HEADS, SESSIONS
 from shared.attestation.one_time_keys import decoded
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import fingerprint, verify
-from shared.errors import Conflict, GputError, NotFound, Unavailable
+from shared.errors import Conflict, GputError, Unavailable
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SESSION, SessionFact
 from shared.service.changes import Changes, Stopping
@@ -286,9 +286,10 @@ class Catalogue:
 
     async def row(self, session: str) -> dict[str, Any]:
         """A session's row. Raises: NotFound. VerificationFailed: it cannot be read."""
+        require_session_id(session)
         found = await self._store.read(lambda connection: whole_row(connection, session))
         if found is None:
-            raise NotFound(f"There is no session {session}", code="unknown-session")
+            raise no_session(session)
         return found
 
 
