@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from data_holder import ui
 from data_holder.api import datasets, proofs, records, requests, tokens
+from data_holder.api.access import admit
 from data_holder.assembly import Holder, assemble, lay_foundation
 from data_holder.channel import Verifier
 from data_holder.metrics import LinkCollector, VisitMetrics
@@ -57,7 +58,7 @@ def create_app(
     app = create_service_app(
         "gput data holder", version("gpu-travelling"), settings=settings, store=store, lifespan=engine.lifespan,
         checks={"data_dir": lambda: check_room(settings.data_dir), **engine.checks()}, keys=known,
-        replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy,
+        replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy, admit=admit,
     )  # fmt: skip
     state = service_state(app)
     # Under a key that only this identity can make, so that cursors outlive a restart.
