@@ -50,7 +50,7 @@ from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.collateral_source import PccsSource
 from shared.service.configuration import configuration
-from shared.service.data_dir import check_room
+from shared.service.data_dir import Room
 from shared.service.evidence import EvidenceProvider, open_provider
 from shared.service.guest import Guest
 from shared.service.http import Peers
@@ -98,7 +98,7 @@ def create_app(
     app = create_service_app(
         "orchestrator", VERSION, settings=settings, store=store, lifespan=lifespan, keys=keys.resolve, replay=replay, admit=admit_body,
         bearer=bearer, base_url=base_url, clock=clock, entropy=entropy, gate=lambda path: _office(app).gate(path),
-        checks={"data_dir": lambda: check_room(settings.files_dir), **_checks(lambda: _office(app))},
+        checks={"data_dir": Room(settings.files_dir).check, **_checks(lambda: _office(app))},
     )  # fmt: skip
     _measure(app, site)
     for room in ROOMS:
