@@ -18,7 +18,7 @@ from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.direct import DirectRoutes
 from shared.service.idempotency import document_replies
 from shared.service.logging import get_logger
-from shared.service.metrics import StoreCollector
+from shared.service.metrics import OTHER, REQUESTS, StoreCollector
 from shared.service.metrics_port import served_apart
 from shared.service.middleware import Admission, Gate, RequestMiddleware
 from shared.service.pagination import document_pages
@@ -106,10 +106,17 @@ def _furnished(
 ) -> FastAPI:
     app.state.service, app.state.direct = state, DirectRoutes()
     most = min(state.settings.max_body_bytes, longest_body or state.settings.max_body_bytes)
+    refusals = Refusals(state.settings.refusals_per_s, state.settings.refusals_burst, state.clock)
+    total = REQUESTS.counter(state.registry)
+
+    def unparsed(address: str, status: int) -> None:
+        refusals.answered(address, status)
+        total.labels(OTHER, "none", str(status)).inc()
+
+    state.unparsed = unparsed
     app.add_middleware(
         RequestMiddleware, registry=state.registry, entropy=state.entropy, max_body_bytes=most,
-        refusals=Refusals(state.settings.refusals_per_s, state.settings.refusals_burst, state.clock),
-        direct=app.state.direct, gate=gate, admit=admit, tracing=state.tracing,
+        total=total, refusals=refusals, direct=app.state.direct, gate=gate, admit=admit, tracing=state.tracing,
     )  # fmt: skip
     install_problems(app)
     add_routes(app, _probes(state, app.title, app.version))

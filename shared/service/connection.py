@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
-from collections import Counter, OrderedDict
+import logging
 from collections.abc import Callable
 from enum import Enum, auto
-from itertools import chain
-from operator import itemgetter
 from typing import Any, ClassVar, Final
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shared.service.bulk import BULK, LEAST_BYTES, BulkBody, stated_length
+from shared.service.crowd import Crowd
+from shared.service.logging import get_logger
 from shared.service.one_write import OneWrite
 from shared.service.problems import MEDIA_TYPE, bare_problem
 
@@ -39,6 +38,9 @@ UNREAD_S: Final = 60.0
 MAX_CONNECTIONS: Final = 1024
 
 
+_log = get_logger("connection")
+
+
 class _Phase(Enum):
     """What of a request is awaited next."""
 
@@ -52,13 +54,10 @@ class _Refused(Exception):  # raised inside the parser's callbacks; never leaves
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """One connection. `waiting`: those of this server that have no request under way, `sending`: those whose request's body is not there
-    yet, `answering`: those whose request is all there, each the longest first; `limit`: how many there may be."""
+    """One connection. `crowd`: those of this server; `unparsed`: told address and status of what never became a request."""
 
-    waiting: ClassVar[OrderedDict[GuardedProtocol, None]]
-    sending: ClassVar[OrderedDict[GuardedProtocol, None]]
-    answering: ClassVar[OrderedDict[GuardedProtocol, None]]
-    limit: ClassVar[int]
+    crowd: ClassVar[Crowd[GuardedProtocol]]
+    unparsed: ClassVar[Callable[[str, int], None] | None]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -75,18 +74,16 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
         """It begins; when there are too many, somebody who only waits has to go."""
         super().connection_made(transport)
-        self.waiting[self] = None
+        self.crowd.waiting[self] = None
         self._arm(HEAD_S, self._head_is_late)
-        if len(self.connections) > self.limit:
-            self._make_room()
+        if len(self.connections) > self.crowd.limit:
+            self.crowd.one_too_many(self).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It ends."""
         self._disarm()
         self.resume_writing()
-        self.waiting.pop(self, None)
-        self.sending.pop(self, None)
-        self.answering.pop(self, None)
+        self.crowd.leaves(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -145,8 +142,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head is there; the application begins."""
         self._disarm()
-        self.waiting.pop(self, None)
-        self.sending[self] = None
+        self.crowd.waiting.pop(self, None)
+        self.crowd.sending[self] = None
         self._phase, self._received, self._ahead = _Phase.BODY, 0, MIN_RATE * GRACE_S
         super().on_headers_complete()
         self.cycle.transport = OneWrite(self.transport, self.loop)
@@ -161,8 +158,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The body is there."""
         self._disarm()
-        self.sending.pop(self, None)
-        self.answering[self] = None
+        self.crowd.sending.pop(self, None)
+        self.crowd.answering[self] = None
         self._phase = _Phase.ANSWER
         super().on_message_complete()
         if self.cycle.response_complete:  # answered before it was all there
@@ -178,8 +175,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _rest(self) -> None:
         self._phase, self._head = _Phase.HEAD, 0
-        self.answering.pop(self, None)
-        self.waiting[self] = None
+        self.crowd.answering.pop(self, None)
+        self.crowd.waiting[self] = None
 
     # ------------------------------------------------------------ bodies past the parser
 
@@ -217,20 +214,6 @@ class GuardedProtocol(HttpToolsProtocol):
         return data[count:]
 
     # ------------------------------------------------------------ limits
-
-    def _make_room(self) -> None:
-        """Somebody has to go: who only waits, or else who has been at a body longest; where all others are being answered, one of whose
-        address has most of them, and this one where that is its own."""
-        others = (one for one in chain(self.waiting, self.sending) if one is not self)
-        (next(others, None) or self._of_the_greediest()).transport.abort()
-
-    def _of_the_greediest(self) -> GuardedProtocol:
-        """The oldest of the address that has most, if it has more than this one's: parties behind one proxy cut nobody off."""
-        each = Counter(one.address for one in self.answering)
-        address, most = max(each.items(), key=itemgetter(1), default=(None, 0))
-        if most <= each[self.address] + 1:
-            return self
-        return next(one for one in self.answering if one.address == address)
 
     @property
     def address(self) -> str:
@@ -282,6 +265,13 @@ class GuardedProtocol(HttpToolsProtocol):
         head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n".encode()
         self.transport.write(STATUS_LINE[status] + head + body)
         self.transport.close()
+        if not answering:  # else it became a request, and counts as one
+            self._was_refused(status, code)
+
+    def _was_refused(self, status: int, code: str) -> None:
+        _log.info("refused unparsed", address=self.address, status=status, code=code)
+        if self.unparsed is not None:
+            self.unparsed(self.address, status)
 
     def _arm(self, seconds: float, act: Callable[[], None]) -> None:
         self._timer = self.loop.call_later(seconds, act)
@@ -292,11 +282,17 @@ class GuardedProtocol(HttpToolsProtocol):
             self._timer = None
 
 
-def guarded(most: int | None = None) -> type[GuardedProtocol]:
-    """The protocol of one server: at most so many connections, and no more than leave descriptors for everything else."""
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = most or MAX_CONNECTIONS
-    if descriptors != resource.RLIM_INFINITY:
-        limit = min(limit, max(16, descriptors // 2))
-    own = {"waiting": OrderedDict(), "sending": OrderedDict(), "answering": OrderedDict(), "limit": limit}
+def _not_ours(record: logging.LogRecord) -> bool:
+    """Uvicorn's line of what was malformed says neither whose it was nor what it was answered; ours does."""
+    return record.msg != "Invalid HTTP request received."
+
+
+def guarded(most: int | None = None, unparsed: Callable[[str, int], None] | None = None) -> type[GuardedProtocol]:
+    """The protocol of one server: at most so many connections, and no more than leave descriptors for everything else. `unparsed` is told
+    address and status of what never became a request."""
+    logging.getLogger("uvicorn.error").addFilter(_not_ours)
+    own = {
+        "crowd": Crowd(most or MAX_CONNECTIONS),
+        "unparsed": staticmethod(unparsed) if unparsed is not None else None,
+    }
     return type("Guarded", (GuardedProtocol,), own)

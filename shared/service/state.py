@@ -42,6 +42,8 @@ class ServiceState:
     base_urls: tuple[str, ...]
     cursors: Cursors | None = None
     tracing: Tracing | None = None
+    unparsed: Callable[[str, int], None] | None = None
+    """Told of whatever was answered by the protocol itself: the address, the status."""
     waits: Waits = field(default_factory=Waits)
 
 
