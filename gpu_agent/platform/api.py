@@ -114,10 +114,8 @@ def create_platform_app(
         keys=_only(orchestrator),
         # Not durable before the act: a switch replayed right after a crash only misroutes ciphertext; a visit must not pay for it.
         replay=ReplayWindow(store, clock),
-        base_url=base_url,
-        clock=clock,
-        longest_body=SHORT_BODY,
-    )
+        base_url=base_url, clock=clock, longest_body=SHORT_BODY,
+    )  # fmt: skip
     add_routes(app, mux_routes(MuxControl(place.gpus(), bind)))
     add_routes(app, cvm_routes(enclave, tokens))
     return app

@@ -19,7 +19,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shared.service.bulk import BULK, LEAST_BYTES, BulkBody, stated_length
-from shared.service.crowd import Crowd
+from shared.service.crowd import Crowd, Unparsed
 from shared.service.logging import get_logger
 from shared.service.one_write import OneWrite
 from shared.service.problems import MEDIA_TYPE, bare_problem
@@ -37,7 +37,6 @@ UNREAD_S: Final = 60.0
 """How long an answer may stand in full buffers without the client reading any of it."""
 MAX_CONNECTIONS: Final = 1024
 
-
 _log = get_logger("connection")
 
 
@@ -54,10 +53,9 @@ class _Refused(Exception):  # raised inside the parser's callbacks; never leaves
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """One connection. `crowd`: those of this server; `unparsed`: told address and status of what never became a request."""
+    """One connection. `crowd`: those of this server."""
 
     crowd: ClassVar[Crowd[GuardedProtocol]]
-    unparsed: ClassVar[Callable[[str, int], None] | None]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -270,8 +268,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _was_refused(self, status: int, code: str) -> None:
         _log.info("refused unparsed", address=self.address, status=status, code=code)
-        if self.unparsed is not None:
-            self.unparsed(self.address, status)
+        self.crowd.unparsed(self.address, status)
 
     def _arm(self, seconds: float, act: Callable[[], None]) -> None:
         self._timer = self.loop.call_later(seconds, act)
@@ -287,12 +284,9 @@ def _not_ours(record: logging.LogRecord) -> bool:
     return record.msg != "Invalid HTTP request received."
 
 
-def guarded(most: int | None = None, unparsed: Callable[[str, int], None] | None = None) -> type[GuardedProtocol]:
+def guarded(most: int | None = None, unparsed: Unparsed | None = None) -> type[GuardedProtocol]:
     """The protocol of one server: at most so many connections, and no more than leave descriptors for everything else. `unparsed` is told
     address and status of what never became a request."""
     logging.getLogger("uvicorn.error").addFilter(_not_ours)
-    own = {
-        "crowd": Crowd(most or MAX_CONNECTIONS),
-        "unparsed": staticmethod(unparsed) if unparsed is not None else None,
-    }
-    return type("Guarded", (GuardedProtocol,), own)
+    crowd: Crowd[GuardedProtocol] = Crowd(most or MAX_CONNECTIONS, unparsed)
+    return type("Guarded", (GuardedProtocol,), {"crowd": crowd})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from itertools import chain
 from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
@@ -15,6 +16,8 @@ class _Connection(Protocol):
         """Whose it is, as far as that can be told."""
 
 
+Unparsed = Callable[[str, int], None]
+"""Told the address and the status of what the protocol itself answered."""
 C = TypeVar("C", bound=_Connection)
 
 
@@ -22,8 +25,9 @@ class Crowd(Generic[C]):
     """`waiting`: those that have no request under way, `sending`: those whose request's body is not there yet, `answering`: those whose
     request is all there, each the longest first; `limit`: how many there may be."""
 
-    def __init__(self, most: int) -> None:
-        """At most so many, and no more than leave descriptors for everything else."""
+    def __init__(self, most: int, unparsed: Unparsed | None = None) -> None:
+        """At most so many, and no more than leave descriptors for everything else. `unparsed` is told of what never became a request."""
+        self.unparsed = unparsed or (lambda _address, _status: None)
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.limit = most if descriptors == resource.RLIM_INFINITY else min(most, max(16, descriptors // 2))
         self.waiting: OrderedDict[C, None] = OrderedDict()

@@ -172,11 +172,11 @@ class Replies:
         return trim
 
     def _trim(self, connection: Connection, caller: str) -> None:
-        newest = {"order_by": (_TABLE.c.at.desc(), _TABLE.c.key)}
+        newest = [_TABLE.c.at.desc(), _TABLE.c.key]
         ranked = sa.select(
             _TABLE.c.key,
-            sa.func.row_number().over(**newest).label("place"),
-            sa.func.sum(sa.func.length(_TABLE.c.body)).over(**newest).label("size"),
+            sa.func.row_number().over(order_by=newest).label("place"),
+            sa.func.sum(sa.func.length(_TABLE.c.body)).over(order_by=newest).label("size"),
         ).where(_TABLE.c.caller == caller).subquery()  # fmt: skip
         beyond = sa.select(ranked.c.key).where(
             (ranked.c.place > CALLERS_ROWS) | ((ranked.c.size > self._callers_bytes) & (ranked.c.place > 1))

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy
+from shared.service.crowd import Unparsed
 from shared.service.cursors import Cursors
 from shared.service.replay import ReplayWindow
 from shared.service.settings import ServiceSettings
@@ -42,8 +43,7 @@ class ServiceState:
     base_urls: tuple[str, ...]
     cursors: Cursors | None = None
     tracing: Tracing | None = None
-    unparsed: Callable[[str, int], None] | None = None
-    """Told of whatever was answered by the protocol itself: the address, the status."""
+    unparsed: Unparsed | None = None
     waits: Waits = field(default_factory=Waits)
 
 
